@@ -1,0 +1,1 @@
+"""Judges: one pytest case per property of the cluster."""

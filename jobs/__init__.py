@@ -1,0 +1,1 @@
+"""What touches the cluster and the logs: the API client, the launchers, the probe, the NCCL log analyzer."""

@@ -1,0 +1,1 @@
+"""Renderers: one run record in, one format out."""

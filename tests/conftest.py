@@ -1,0 +1,22 @@
+"""What every test may ask for."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The recorded material beside the checkout; without it the test is skipped and says so."""
+    folder = ROOT.parent / "shared"
+    if not (folder / "nccl-corpus").is_dir():
+        pytest.skip("needs the recorded material (../shared), which is not part of the repository")
+    return folder
