@@ -1,0 +1,468 @@
+"""What is in the cluster right now, and what changed? Every object, one global resourceVersion, a history for watches.
+
+The store is synchronous and therefore atomic: a call either raises `ApiError` and changes nothing, or the change is
+visible to the next call and announced to subscribers in order. What `get` and `list` return is shared: never mutate it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import time
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from .schema import rules, selectors
+from .schema.errors import ApiError, already_exists, conflict, expired, not_found
+from .schema.kinds import Kind, Kinds, registry
+from .schema.requests import Request
+from .schema.values import Object, clone, generated_name, new_uid, rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from .api.authority import Authority
+
+__all__ = ["ApiError", "Change", "Kind", "Kinds", "Object", "Request", "Store", "Stored", "clone"]
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+FIRST_REVISION = 1000  # a cluster that has lived a little: what is older was compacted, so a watch from 1 is too old
+WINDOW = 20_000  # changes kept per resource for watches that resume
+
+
+class Stored:
+    """An object at one revision, with its JSON encoded at most once."""
+
+    __slots__ = ("_raw", "name", "namespace", "obj", "revision")
+
+    def __init__(self, obj: Object, revision: int) -> None:
+        self.obj = obj
+        self.revision = revision
+        self.namespace: str = obj["metadata"].get("namespace", "")
+        self.name: str = obj["metadata"]["name"]
+        self._raw: bytes | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """JSON without kind and apiVersion, the form that an item of a list has."""
+        if self._raw is None:
+            body = {key: value for key, value in self.obj.items() if key not in ("kind", "apiVersion")}
+            self._raw = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return self._raw
+
+
+@dataclass(slots=True)
+class Change:
+    """One entry of the history: what a watch and a subscriber learn."""
+
+    revision: int
+    type: ChangeType
+    new: Stored  # for DELETED: the last state, with the revision of the deletion
+    old: Stored | None
+    lines: dict[str, bytes] = field(default_factory=dict)  # encoded watch events, by form, shared by all watchers
+
+
+class History:
+    """The recent changes of one resource; watches read it at their own pace."""
+
+    def __init__(self, floor: int, window: int) -> None:
+        self.changes: list[Change] = []
+        self.floor = floor  # everything up to this revision may have been forgotten
+        self.window = window
+        self.waiters: set[asyncio.Event] = set()
+
+    def append(self, change: Change) -> None:
+        """Add a change, forget the oldest, wake the watches."""
+        self.changes.append(change)
+        if len(self.changes) > self.window + self.window // 4:
+            cut = len(self.changes) - self.window
+            self.floor = self.changes[cut - 1].revision
+            del self.changes[:cut]
+        for waiter in self.waiters:
+            waiter.set()
+
+    def since(self, revision: int) -> list[Change]:
+        """Return the changes after a revision; 410 Expired when some of them were forgotten."""
+        if revision < self.floor:
+            raise expired(f"too old resource version: {revision} ({self.floor})")
+        return self.changes[bisect_right(self.changes, revision, key=lambda change: change.revision) :]
+
+
+class Store:
+    """All objects of one cluster.
+
+    `key` is a plural with its group: "pods", "jobs.batch", "endpointslices.discovery.k8s.io".
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.time, window: int = WINDOW) -> None:
+        self.kinds: Kinds = registry()
+        self.clock = clock
+        self.revision = FIRST_REVISION
+        self._window = window
+        self._tables: dict[str, dict[str, dict[str, Stored]]] = {}
+        self._histories: dict[str, History] = {}
+        self._subscribers: dict[str, list[Callable[[str, Object, Object | None], object]]] = {}
+        self._backlog: list[Callable[[], object]] = []
+        self._events: dict[tuple[str, ...], tuple[str, str]] = {}
+        self._last_event = 0
+        rules.bootstrap(self)
+
+    @functools.cached_property
+    def authority(self) -> Authority:
+        """The cluster's own identity: certificate authority, server certificate, service account signing key."""
+        from .api.authority import Authority  # noqa: PLC0415 - costs the import of cryptography; not every store signs
+
+        return Authority.create(self.clock)
+
+    # -- reading
+
+    def kind(self, key: str) -> Kind:
+        """Return the kind behind a key; 404 if the server does not know it."""
+        try:
+            return self.kinds.by_key[key]
+        except KeyError:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource") from None
+
+    def now(self) -> str:
+        """Return the current time as objects carry it."""
+        return rfc3339(self.clock())
+
+    def table(self, key: str) -> dict[str, dict[str, Stored]]:
+        """Return namespace -> name -> stored object ("" is the namespace of cluster-wide kinds)."""
+        return self._tables.setdefault(self.kind(key).store_key, {})
+
+    def history(self, key: str) -> History:
+        """Return the history of a resource."""
+        key = self.kind(key).store_key
+        if key not in self._histories:
+            self._histories[key] = History(FIRST_REVISION, self._window)
+        return self._histories[key]
+
+    def stored(self, key: str, ns: str | None, name: str) -> Stored | None:
+        """Return the stored form of an object, for those who want its bytes."""
+        return self.table(key).get(ns or "", {}).get(name)
+
+    def get(self, key: str, ns: str | None, name: str) -> Object | None:
+        """Return an object or None. Shared: do not mutate."""
+        found = self.stored(key, ns, name)
+        return found.obj if found else None
+
+    def need(self, key: str, ns: str | None, name: str) -> Object:
+        """Return an object; 404 if there is none."""
+        return self._need(self.kind(key), ns or "", name).obj
+
+    def scan(self, key: str, ns: str | None = None) -> Iterator[Stored]:
+        """Yield the stored objects in the order of a list: by namespace, then by name."""
+        table = self.table(key)
+        for namespace in sorted(table) if ns is None else [ns]:
+            names = table.get(namespace, {})
+            for name in sorted(names):
+                yield names[name]
+
+    def list(self, key: str, ns: str | None = None, selector: str | Mapping[str, Any] | None = "") -> list[Object]:
+        """Return the objects of a namespace (None: of all) that match a label selector (text or LabelSelector)."""
+        if selector == "":
+            return [stored.obj for stored in self.scan(key, ns)]
+        matches = selectors.labels(selector)
+        return [s.obj for s in self.scan(key, ns) if matches(s.obj["metadata"].get("labels") or {})]
+
+    # -- writing
+
+    def create(
+        self,
+        key: str,
+        obj: Object,
+        ns: str | None = None,
+        *,
+        dry_run: bool = False,
+        user: str = "",
+        request: Request | None = None,
+    ) -> Object:
+        """Create an object after defaults, validation and admission; returns it as stored."""
+        kind = self.kind(key)
+        request = request or Request(user=user or "system:admin", dry_run=dry_run)
+        request.operation = "CREATE"
+        new: Object = {"apiVersion": kind.api_version, "kind": kind.kind, **clone(obj)}
+        meta: Object = new.setdefault("metadata", {})
+        self._place(kind, meta, ns)
+        names = self.table(key).get(meta.get("namespace", ""), {})
+        if not meta.get("name") and meta.get("generateName"):
+            meta["name"] = generated_name(meta["generateName"])
+            while meta["name"] in names:
+                meta["name"] = generated_name(meta["generateName"])
+        meta["uid"] = new_uid()
+        meta["creationTimestamp"] = self.now()
+        for stale in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+            meta.pop(stale, None)
+        rules.create(self, kind, new, request)
+        if meta["name"] in names:
+            raise already_exists(kind.plural, kind.group, meta["name"])
+        rules.created(self, kind, new, request)
+        return new if request.dry_run else self._commit(kind, "ADDED", new, None)
+
+    def load(self, key: str, obj: Object, ns: str | None = None) -> Object:
+        """Put an object on the shelf as it is, status included: how a world is furnished before it runs.
+
+        No defaults, no validation, no admission; uid and creationTimestamp are filled in. Takes over `obj`.
+        """
+        kind = self.kind(key)
+        obj.setdefault("apiVersion", kind.api_version)
+        obj.setdefault("kind", kind.kind)
+        meta = obj.setdefault("metadata", {})
+        self._place(kind, meta, ns)
+        meta.setdefault("uid", new_uid())
+        meta.setdefault("creationTimestamp", self.now())
+        return self._commit(kind, "ADDED", obj, None)
+
+    def replace(
+        self, key: str, obj: Object, subresource: str | None = None, *, request: Request | None = None
+    ) -> Object:
+        """Replace an object; 409 when its resourceVersion or uid is not the current one."""
+        kind = self.kind(key)
+        meta = obj.get("metadata", {})
+        old = self._need(kind, meta.get("namespace", "") if kind.namespaced else "", meta.get("name", ""))
+        return self._update(kind, old, clone(obj), subresource or "", request or Request(user="system:admin"))
+
+    def mutate(
+        self,
+        key: str,
+        ns: str | None,
+        name: str,
+        change: Callable[[Object], object],
+        subresource: str | None = None,
+        *,
+        request: Request | None = None,
+    ) -> Object | None:
+        """Let `change` edit a copy in place and store it; None if the object is gone.
+
+        This is what controllers use: it cannot conflict, and trusts its caller (no validation) unless a request
+        is given.
+        """
+        kind = self.kind(key)
+        old = self.stored(key, ns, name)
+        if old is None:
+            return None
+        new = clone(old.obj)
+        change(new)
+        request = request or Request(user="system:admin", trusted=True)
+        return self._update(kind, old, new, subresource or "", request)
+
+    def delete(
+        self,
+        key: str,
+        ns: str | None,
+        name: str,
+        grace: int | None = None,
+        propagation: str | None = None,
+        uid: str | None = None,
+        *,
+        resource_version: str | None = None,
+        request: Request | None = None,
+    ) -> Object:
+        """Delete an object, or mark it where finalizers or a grace period hold it; returns its last state.
+
+        `propagation` is Background, Foreground or Orphan; uid and resource_version are preconditions.
+        """
+        kind = self.kind(key)
+        old = self._need(kind, ns or "", name)
+        request = request or Request(user="system:admin", trusted=True)
+        request.operation = "DELETE"
+        rules.precondition(kind, old.obj, uid, resource_version)
+        rules.deleting(self, kind, old.obj, request)
+        new = rules.mark_deleted(self, kind, old.obj, grace, propagation)
+        if rules.may_vanish(kind, new):
+            return new if request.dry_run else self._remove(kind, old, new)
+        if new == old.obj or request.dry_run:
+            return new
+        return self._commit(kind, "MODIFIED", new, old)
+
+    # -- watching
+
+    def subscribe(
+        self, key: str, callback: Callable[[str, Object, Object | None], object]
+    ) -> Callable[[], None]:
+        """Call back (type, object, previous object) after each change, in order, from the event loop.
+
+        Returns a function that ends the subscription. Objects that exist already are not announced.
+        """
+        followers = self._subscribers.setdefault(self.kind(key).store_key, [])
+        followers.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in followers:
+                followers.remove(callback)
+
+        return unsubscribe
+
+    def deliver(self) -> None:
+        """Run what was announced before an event loop ran (tests, and worlds that are built before the start)."""
+        backlog, self._backlog = self._backlog, []
+        for call in backlog:
+            call()
+
+    # -- events
+
+    def event(
+        self,
+        involved: Object,
+        type: str,  # noqa: A002 - the name of the field
+        reason: str,
+        message: str,
+        component: str,
+        host: str = "",
+        field_path: str = "",
+    ) -> Object | None:
+        """Record a core/v1 Event about an object; the same event again raises its count.
+
+        Returns None where the namespace takes no objects any more.
+        """
+        meta = involved.get("metadata", {})
+        namespace = meta.get("namespace") or "default"
+        identity = (namespace, meta.get("uid", ""), meta.get("name", ""), type, reason, message, component, field_path)
+        known = self._events.get(identity)
+        if known is not None:
+
+            def again(event: Object) -> None:
+                event["count"] = int(event.get("count", 1)) + 1
+                event["lastTimestamp"] = self.now()
+
+            counted = self.mutate("events", *known, again)
+            if counted is not None:
+                return counted
+        self._last_event = max(self._last_event + 1, int(self.clock() * 1e9))
+        event = _event(involved, type, reason, message, component, host, field_path, self.clock())
+        event["metadata"]["name"] = f"{meta.get('name', '')}.{self._last_event:x}"
+        try:
+            event = self.create("events", event, namespace, request=Request(user=f"system:{component}", trusted=True))
+        except ApiError:
+            return None
+        self._events[identity] = (namespace, event["metadata"]["name"])
+        return event
+
+    # -- within
+
+    def _place(self, kind: Kind, meta: Object, ns: str | None) -> None:
+        if not kind.namespaced:
+            meta.pop("namespace", None)
+        elif ns:
+            meta["namespace"] = ns
+        elif not meta.get("namespace"):
+            raise ApiError(400, "BadRequest", f"an object of {kind.key} needs a namespace")
+
+    def _need(self, kind: Kind, ns: str, name: str) -> Stored:
+        found = self._tables.get(kind.store_key, {}).get(ns, {}).get(name)
+        if found is None:
+            raise not_found(kind.plural, kind.group, name)
+        return found
+
+    def _update(self, kind: Kind, old: Stored, new: Object, subresource: str, request: Request) -> Object:
+        request.operation = "UPDATE"
+        request.subresource = subresource
+        given = new.setdefault("metadata", {})
+        held = old.obj["metadata"]
+        if given.get("uid") not in (None, "", held["uid"]):
+            raise conflict(
+                kind.plural,
+                kind.group,
+                held["name"],
+                f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{old.namespace}/{old.name}, "
+                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given['uid']}, "
+                f"UID in object meta: {held['uid']}",
+            )
+        if given.get("resourceVersion") not in (None, "", held["resourceVersion"]):
+            raise conflict(kind.plural, kind.group, held["name"])
+        new = rules.update(self, kind, old.obj, new, request)
+        new["metadata"]["resourceVersion"] = held["resourceVersion"]
+        if rules.same(old.obj, new):
+            return old.obj
+        rules.updated(self, kind, old.obj, new, request)
+        if request.dry_run:
+            return new
+        if new["metadata"].get("deletionTimestamp") and rules.may_vanish(kind, new):
+            return self._remove(kind, old, new)
+        return self._commit(kind, "MODIFIED", new, old)
+
+    def _commit(self, kind: Kind, change: ChangeType, new: Object, old: Stored | None) -> Object:
+        self.revision += 1
+        new["metadata"]["resourceVersion"] = str(self.revision)
+        stored = Stored(new, self.revision)
+        self._tables.setdefault(kind.store_key, {}).setdefault(stored.namespace, {})[stored.name] = stored
+        self._announce(kind, Change(self.revision, change, stored, old))
+        return new
+
+    def _remove(self, kind: Kind, old: Stored, last: Object) -> Object:
+        self.revision += 1
+        gone = {**last, "metadata": {**last["metadata"], "resourceVersion": str(self.revision)}}
+        names = self._tables[kind.store_key][old.namespace]
+        del names[old.name]
+        if not names:
+            del self._tables[kind.store_key][old.namespace]
+        rules.removed(self, kind, gone)
+        self._announce(kind, Change(self.revision, "DELETED", Stored(gone, self.revision), old))
+        return gone
+
+    def _announce(self, kind: Kind, change: Change) -> None:
+        self.history(kind.store_key).append(change)
+        followers = self._subscribers.get(kind.store_key)
+        if not followers:
+            return
+        try:
+            soon = asyncio.get_running_loop().call_soon
+        except RuntimeError:
+            soon = None
+        for follower in tuple(followers):
+            call = functools.partial(_tell, followers, follower, change)
+            if soon is None:
+                self._backlog.append(call)
+                continue
+            if self._backlog:
+                soon(self.deliver)
+            soon(call)
+
+
+def _tell(
+    followers: list[Callable[[str, Object, Object | None], object]],
+    follower: Callable[[str, Object, Object | None], object],
+    change: Change,
+) -> None:
+    if follower in followers:
+        follower(change.type, change.new.obj, change.old.obj if change.old else None)
+
+
+def _event(
+    involved: Object,
+    type_: str,
+    reason: str,
+    message: str,
+    component: str,
+    host: str,
+    field_path: str,
+    seconds: float,
+) -> Object:
+    meta = involved.get("metadata", {})
+    about = {
+        "kind": involved.get("kind", ""),
+        "namespace": meta.get("namespace", ""),
+        "name": meta.get("name", ""),
+        "uid": meta.get("uid", ""),
+        "apiVersion": involved.get("apiVersion", ""),
+        "resourceVersion": meta.get("resourceVersion", ""),
+        "fieldPath": field_path,
+    }
+    source = {"component": component, "host": host}
+    return {
+        "metadata": {"namespace": meta.get("namespace") or "default"},
+        "involvedObject": {key: value for key, value in about.items() if value},
+        "reason": reason,
+        "message": message[:1024],  # core/v1: the recorder cuts there
+        "source": {key: value for key, value in source.items() if value},
+        "firstTimestamp": rfc3339(seconds),
+        "lastTimestamp": rfc3339(seconds),
+        "count": 1,
+        "type": type_,
+        "eventTime": None,
+        "reportingComponent": component,
+        "reportingInstance": host,
+    }
