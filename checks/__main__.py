@@ -1,0 +1,172 @@
+"""What does the user type? The command line, thin over pytest: ``seatrial``, or ``python -m checks`` in a clone."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+USAGE = 4  # pytest's exit code for what the user got wrong, used by every command
+
+HELP = """\
+usage: seatrial COMMAND [options]
+
+Sea trials for GPU Kubernetes clusters: can this cluster train across nodes on the
+fabric that was paid for, or what stops it, where, and what to do?
+
+  seatrial preflight       judge what the API says; starts no pod
+  seatrial accept          preflight, then a two-node trial job
+  seatrial explain LOG...  judge NCCL logs: files, folders, '-' for standard input
+  seatrial checks [ID]     the checks, or one of them in full
+  seatrial faults [ID]     the faults, or one of them in full
+  seatrial cleanup         delete what earlier runs left behind
+  seatrial sim [SCENARIO]  serve the embedded cluster; --list shows the scenarios
+
+preflight and accept take:
+  --cluster WHERE     kubeconfig (default) or sim[:SCENARIO]
+  --kubeconfig FILE   --context NAME   --namespace NAME
+  --profile NAME|FILE what this cluster must offer
+  --nodes SELECTOR    label selector of the nodes under test
+  --image REF         --registry PREFIX
+  --check ID          only this check and what it requires
+  --print-manifests   show what would be created, create nothing
+  --out DIR           write report.json, report.html, junit.xml, logs/
+and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
+
+exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
+            4 usage error · 5 nothing was selected
+
+Try it:  seatrial accept --cluster sim:healthy --out report
+"""
+
+
+def suite() -> Path:
+    """Return the directory that holds conftest.py and checks/: the clone, or the installed package."""
+    here = Path(__file__).resolve().parent
+    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py beside seatrial/checks/
+        return here
+    spec = find_spec("checks")  # a clone, or an editable install of one
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("seatrial: its checks/ directory is missing; reinstall it")
+    return Path(spec.submodule_search_locations[0]).parent
+
+
+def run_checks(arguments: Sequence[str]) -> int:
+    """Run pytest on the checks of this installation, whatever the working directory holds."""
+    import pytest  # noqa: PLC0415 -- --help does not wait for it
+
+    root = suite()
+    fixed = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", "-p", "no:cacheprovider"]
+    quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=none"]
+    verbose = any(a.startswith(("-v", "--verbose", "--tb")) for a in arguments)
+    return int(pytest.main([*fixed, *(() if verbose else quiet), *_places(root, arguments), *arguments]))
+
+
+def _places(root: Path, arguments: Sequence[str]) -> list[str]:
+    """The checks to collect: all of them, unless the user names files or node ids."""
+    named = any(not a.startswith("-") and (a.split("::")[0].endswith(".py")) for a in arguments)
+    return [] if named else [str(root / "checks")]
+
+
+def preflight(arguments: Sequence[str]) -> int:
+    """Run the checks that read the API only."""
+    return run_checks(["-m", "preflight", *arguments])
+
+
+def explain(arguments: Sequence[str]) -> int:
+    """Judge NCCL logs from anywhere."""
+    from checks.explain import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def cleanup(arguments: Sequence[str]) -> int:
+    """Delete what earlier runs left behind."""
+    from checks.housekeeping import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def checks(arguments: Sequence[str]) -> int:
+    """Show the catalogue of checks."""
+    from checks.catalogue import show_checks  # noqa: PLC0415
+
+    return show_checks(arguments)
+
+
+def faults(arguments: Sequence[str]) -> int:
+    """Show the catalogue of faults."""
+    from checks.catalogue import show_faults  # noqa: PLC0415
+
+    return show_faults(arguments)
+
+
+def sim(arguments: Sequence[str]) -> int:
+    """Serve the embedded cluster."""
+    from sim.__main__ import main  # noqa: PLC0415
+
+    return main(list(arguments))
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "preflight": preflight,
+    "accept": run_checks,
+    "explain": explain,
+    "checks": checks,
+    "faults": faults,
+    "cleanup": cleanup,
+    "sim": sim,
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and pytest's usage code."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """Say what is wrong in one line."""
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if command in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    if command in ("-V", "--version"):
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        try:
+            print(f"seatrial {version('seatrial')}")
+        except PackageNotFoundError:
+            print("seatrial (clone, not installed)")
+        return 0
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(COMMANDS)}"
+        print(f"seatrial: unknown command {command!r}{hint}", file=sys.stderr)
+        return USAGE
+    if command in ("preflight", "accept") and {"-h", "--help"} & set(arguments):
+        print(HELP, end="")
+        return 0
+    root = str(suite())
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    try:
+        return COMMANDS[command](arguments)
+    except BrokenPipeError:  # `seatrial checks | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

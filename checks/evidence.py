@@ -1,0 +1,124 @@
+"""What did a check observe? Collects findings and ends the check; a subject without a finding is never a pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from jobs.redact import redact
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_TEXT = 2000
+"""Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
+
+
+class CheckFailed(AssertionError):
+    """The cluster does not hold what the check asserts."""
+
+
+class CannotTell(Exception):  # noqa: N818 -- it is an outcome, not an error of the program
+    """The check could not find out; ``fault`` names why where the catalogue has a word for it."""
+
+    def __init__(self, reason: str, fault: str = "") -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+class Evidence:
+    """The findings of one check.
+
+    A check declares whom it is about (``expect``), adds a finding for each (``compare`` or ``add``), and ends
+    with ``verdict``. It leaves early with ``skip`` (does not apply here) or ``unknown`` (cannot tell).
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.fault = ""
+        self.waived = False
+        self.judged = False
+        self._expected: dict[str, None] = {}
+
+    def expect(self, subjects: Iterable[str]) -> None:
+        """Name the subjects that must each get a finding before ``verdict``."""
+        self._expected.update(dict.fromkeys(subjects))
+
+    def add(
+        self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
+    ) -> None:
+        """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
+        self.findings.append(
+            Finding(
+                subject=_text(subject),
+                ok=ok,
+                observed=_text(observed),
+                expected=_text(expected),
+                unit=unit,
+                fault="" if ok else fault,
+            )
+        )
+
+    def compare(
+        self, subject: str, *, observed: Any, expected: Any, fault: str, unit: str = "", ok: bool | None = None
+    ) -> None:
+        """Add a finding that holds if observed equals expected, or as ``ok`` says where equality is not the rule."""
+        self.add(
+            subject,
+            ok=(observed == expected) if ok is None else ok,
+            observed=observed,
+            expected=expected,
+            fault=fault,
+            unit=unit,
+        )
+
+    def note(self, text: str) -> None:
+        """Add context that is shown under the check and judged by nobody."""
+        self.notes.append(_text(text))
+
+    def skip(self, reason: str, *, waived: bool = False) -> NoReturn:
+        """End the check: it does not apply here. ``waived``: the user or the profile took the responsibility."""
+        self.waived = waived
+        pytest.skip(_text(reason))
+
+    def unknown(self, reason: str, fault: str = "") -> NoReturn:
+        """End the check as ``error``: it cannot tell, and why."""
+        __tracebackhide__ = True
+        self.fault = fault
+        raise CannotTell(_text(reason), fault)
+
+    def verdict(self) -> None:
+        """End the check: failed on any bad finding, error if anything expected was not seen, else passed."""
+        __tracebackhide__ = True
+        self.judged = True
+        bad = [f for f in self.findings if f.ok is False]
+        if bad:
+            raise CheckFailed(_sentence(bad, len(self.findings)))
+        if not self.findings:
+            raise CannotTell("nothing was observed, so there is nothing to judge")
+        seen = {f.subject for f in self.findings}
+        if missing := [s for s in self._expected if _text(s) not in seen]:
+            raise CannotTell(f"no finding for {', '.join(missing[:5])} ({len(missing)} of {len(self._expected)} subjects)")
+        if unclear := [f for f in self.findings if f.ok is None]:
+            self.fault = next((f.fault for f in unclear if f.fault), "")
+            raise CannotTell(_sentence(unclear, len(self.findings)), self.fault)
+
+
+def _sentence(findings: list[Finding], total: int) -> str:
+    parts = []
+    for f in findings[:3]:
+        unit = f" {f.unit}" if f.unit else ""
+        expected = f", expected {f.expected}{unit}" if f.expected else ""
+        parts.append(f"{f.subject}: {f.observed}{unit}{expected}")
+    more = f" (and {len(findings) - 3} more of {total})" if len(findings) > 3 else ""
+    return "; ".join(parts) + more
+
+
+def _text(value: object) -> str:
+    """A bounded, redacted text without control characters."""
+    text = redact(str(value))
+    text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

@@ -1,0 +1,76 @@
+"""What did the user ask for? The command-line options, as pytest options and as one frozen record."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of one run, defaults applied."""
+
+    cluster: str = "kubeconfig"
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+    profile: str | None = None
+    nodes: str = ""
+    registry: str = ""
+    image: str = ""
+    print_manifests: bool = False
+    out: Path | None = None
+
+    @property
+    def scenario(self) -> str | None:
+        """The scenario of a simulated run, or None for a real cluster."""
+        kind, _, scenario = self.cluster.partition(":")
+        return (scenario or "healthy") if kind == "sim" else None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the run meets the embedded cluster instead of a real one."""
+        return self.scenario is not None
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Register the options with pytest; ``seatrial`` passes them through unchanged."""
+    group = parser.getgroup("seatrial", "acceptance of a GPU Kubernetes cluster")
+    option = group.addoption
+    option("--cluster", metavar="WHERE", default="kubeconfig",
+           help="kubeconfig (default; in a pod its service account) or sim[:SCENARIO], the embedded cluster")
+    option("--kubeconfig", metavar="FILE", help="kubeconfig to use (default: $KUBECONFIG, then ~/.kube/config)")
+    option("--context", metavar="NAME", help="kubeconfig context (default: $TAO_K8S_CONTEXT, then the current one)")
+    option("--namespace", metavar="NAME",
+           help="namespace of the trial (default: $TAO_K8S_NAMESPACE, then the context's, then default)")
+    option("--profile", metavar="NAME|FILE", help="what this cluster must offer: a shipped profile or a YAML file")
+    option("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
+    option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
+    option("--image", metavar="REF", default="", help="image of the trial's pods (a tag or a digest)")
+    option("--check", metavar="ID", action="append", default=[],
+           help="run this check and what it requires (may be repeated)")
+    option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
+    option("--out", metavar="DIR", help="write report.json, report.html, junit.xml and logs/ there")
+
+
+def read_options(config: pytest.Config) -> Options:
+    """Collect the options of this run; the environment of the user's documents supplies defaults."""
+    get = config.getoption
+    out = get("--out")
+    return Options(
+        cluster=get("--cluster"),
+        kubeconfig=get("--kubeconfig"),
+        context=get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
+        namespace=get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
+        profile=get("--profile"),
+        nodes=get("--nodes"),
+        registry=get("--registry"),
+        image=get("--image"),
+        print_manifests=get("--print-manifests"),
+        out=(config.invocation_params.dir / out).absolute() if out else None,
+    )

@@ -1,0 +1,219 @@
+"""How is a check run? The pytest plugin: the marker, ordering, blocking, the outcome of each check, the exit code.
+
+Rule: a check that did not look is never a pass, and a check whose prerequisite did not pass does not run.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks import fixtures, options, selection
+from checks.evidence import CannotTell, Evidence
+from jobs.redact import redact
+from reports.record import RUN, CheckResult, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from checks.session import Session
+
+pytest_plugins = [fixtures.__name__]
+
+SESSION = pytest.StashKey["Session"]()
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+MARKERS = (
+    "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
+    "preflight: reads the API only",
+    "acceptance: judges the evidence of a trial job",
+)
+OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+
+
+# ------------------------------------------------------------------------------------------------ collection
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
+    collected = list(items)
+    for item in collected:
+        if found := selection.declaration(item):
+            item.extra_keyword_matches.add(found.id)
+    if not any(selection.declaration(i) for i in collected):
+        return (yield)
+    config.stash[COLLECTED] = collected
+    if ids := config.getoption("--check"):
+        items[:] = selection.pick(ids, collected)
+    yield
+    items[:] = selection.order(items, collected)
+    return None
+
+
+def _selection(config: pytest.Config) -> str:
+    """How the user narrowed the run, in the user's own words; empty for a full one."""
+    chosen = [f"-k {k}" for k in [config.getoption("keyword")] if k]
+    chosen += [f"-m {m}" for m in [config.getoption("markexpr")] if m]
+    chosen += [f"--check {c}" for c in config.getoption("--check")]
+    chosen += [f"--deselect {d}" for d in config.getoption("deselect") or ()]
+    chosen += [a for a in config.args if "::" in a or a.endswith(".py")]
+    return " ".join(chosen)
+
+
+# --------------------------------------------------------------------------------------------------- the run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> object:
+    """Open the session before the first check: what the user got wrong is said before anything is touched."""
+    config = session.config
+    if not any(selection.declaration(i) for i in session.items) or config.getoption("collectonly"):
+        return None
+    if getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
+    from checks.session import Session, install_handlers  # noqa: PLC0415 -- collection stays light
+
+    opened = Session(options.read_options(config), _progress(config))
+    install_handlers(opened.run)
+    config.stash[SESSION] = opened
+    config.stash[RUN] = opened.run
+    try:
+        opened.open(config.invocation_params.dir)
+    except pytest.UsageError:
+        del config.stash[RUN]  # nothing was judged: nothing is reported
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        opened.run.interrupted = redact(f"set-up failed: {error}")
+        pytest.exit(opened.run.interrupted, returncode=opened.run.exit_code)
+    opened.run.selection = _selection(config)
+    opened.run.scope = "partial" if opened.run.selection else "full"
+    if opened.options.print_manifests:
+        del config.stash[RUN]
+        print(fixtures.manifests(opened))
+        return True
+    return None
+
+
+def _progress(config: pytest.Config) -> Any:
+    """Where long work says how far it is: the terminal, and nowhere when the output is not one."""
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+
+    def say(text: str) -> None:
+        if terminal is not None and terminal.isatty:
+            terminal.write_line(f"  · {redact(text)}", light=True)
+
+    return say
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Block a check whose prerequisite did not pass, and name it."""
+    found = selection.declaration(item)
+    if found is None:
+        return
+    item.stash[EVIDENCE] = Evidence()
+    results = {r.id: r for r in item.config.stash[RUN].results}
+    bad = [n for n in found.requires if n not in results or results[n].outcome not in MET]
+    bad += [n for n in found.unless_failed if _at_fault(n, results)]
+    if bad:
+        item.stash[BLOCKED] = tuple(bad)
+        said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in bad]
+        pytest.skip("blocked by " + ", ".join(said))
+
+
+MET = (Outcome.PASSED, Outcome.SKIPPED)
+
+
+def _at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
+    """Whether the check failed, or was blocked by one that did."""
+    result = results.get(check_id)
+    if result is None:
+        return False
+    return result.outcome is Outcome.FAILED or any(_at_fault(n, results) for n in result.blocked_by)
+
+
+EVIDENCE = pytest.StashKey[Evidence]()
+BLOCKED = pytest.StashKey[tuple[str, ...]]()
+SECONDS = pytest.StashKey[float]()
+
+
+@pytest.fixture
+def evidence(request: pytest.FixtureRequest) -> Evidence:
+    """What the check observes; it is kept however the check ends."""
+    found = request.node.stash.get(EVIDENCE, None)
+    return Evidence() if found is None else found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    found = selection.declaration(item)
+    if found is None:
+        return report
+    item.stash[SECONDS] = item.stash.get(SECONDS, 0.0) + call.duration
+    if report.when != "call" and report.passed:
+        return report
+    seen = item.stash.get(EVIDENCE, Evidence())
+    error = call.excinfo.value if call.excinfo else None
+    if report.passed and not seen.judged:
+        error = CannotTell("the check ended without a verdict")
+        report.outcome, report.longrepr = "failed", str(error)
+    outcome = _outcome(item, report, error)
+    if outcome is Outcome.ERROR:
+        report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
+    reason = report.longrepr[2] if report.skipped else str(error) if error else ""
+    result = CheckResult(
+        id=found.id, title=found.title, stage=found.stage, doc=found.doc, requires=found.requires,
+        outcome=outcome, reason=redact(reason.removeprefix("Skipped: ")), seconds=item.stash[SECONDS],
+        blocked_by=item.stash.get(BLOCKED, ()), fault=seen.fault, waived=seen.waived,
+        findings=tuple(seen.findings), notes=tuple(seen.notes),
+    )
+    run = item.config.stash[RUN]
+    run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
+    run.results.append(result)
+    run.faults |= fixtures.catalogue(result.faults)
+    for name, value in (("check", found.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
+        item.user_properties.append((name, value))
+    report.user_properties = list(item.user_properties)
+    report.seatrial = result
+    return report
+
+
+def _outcome(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> Outcome:
+    if report.passed:
+        return Outcome.PASSED
+    if report.skipped:
+        return Outcome.BLOCKED if BLOCKED in item.stash else Outcome.SKIPPED
+    if isinstance(error, AssertionError) and report.when == "call":
+        return Outcome.FAILED
+    return Outcome.ERROR
+
+
+# ------------------------------------------------------------------------------------------------------ the end
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
+    """Clean up, then let the record decide the exit code, before any renderer runs."""
+    opened = session.config.stash.get(SESSION, None)
+    if opened is not None:
+        opened.close()
+    run = session.config.stash.get(RUN, None)
+    if run is not None:
+        if exitstatus == pytest.ExitCode.INTERRUPTED and not run.interrupted:
+            run.interrupted = "interrupted"
+        if exitstatus not in (*OK, run.exit_code):
+            run.pytest_exit = int(exitstatus)
+        session.exitstatus = run.exit_code
+    return (yield)

@@ -1,0 +1,98 @@
+"""Which checks run, and in which order? Prerequisites first; what was deselected but is required comes back."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STAGES = ("preflight", "acceptance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What a ``check`` marker says."""
+
+    id: str
+    title: str
+    stage: str
+    requires: tuple[str, ...]  # must have passed, or been skipped for a reason
+    unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have failed
+    faults: tuple[str, ...]
+    doc: str
+
+
+def declaration(item: pytest.Item) -> Declaration | None:
+    """Return what the item declares, or None for an ordinary test."""
+    marker = item.get_closest_marker("check")
+    if marker is None:
+        return None
+    check_id, title = marker.args
+    stage = next((s for s in STAGES if item.get_closest_marker(s)), "acceptance")
+    doc = getattr(getattr(item, "function", None), "__doc__", None) or ""
+    return Declaration(
+        id=check_id,
+        title=title,
+        stage=stage,
+        requires=tuple(marker.kwargs.get("requires", ())),
+        unless_failed=tuple(marker.kwargs.get("unless_failed", ())),
+        faults=tuple(marker.kwargs.get("faults", ())),
+        doc=_dedent(doc),
+    )
+
+
+def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the selected checks and what they require, each after its prerequisites, preflight first.
+
+    Raises pytest.UsageError when checks require each other in a circle or share an id.
+    """
+    by_id: dict[str, pytest.Item] = {}
+    for item in collected:
+        if (declared := declaration(item)) is None:
+            continue
+        if declared.id in by_id:
+            raise pytest.UsageError(f"two checks have the id {declared.id}: {by_id[declared.id].nodeid}, {item.nodeid}")
+        by_id[declared.id] = item
+    done: dict[str, pytest.Item] = {}
+
+    def visit(check_id: str, trail: tuple[str, ...]) -> None:
+        if check_id in trail:
+            raise pytest.UsageError("checks require each other: " + " -> ".join((*trail, check_id)))
+        item = by_id.get(check_id)
+        if check_id in done or item is None:
+            return
+        found = declaration(item)
+        for need in (*found.requires, *found.unless_failed) if found else ():
+            visit(need, (*trail, check_id))
+        done[check_id] = item
+
+    checks = [(d, i) for i in selected if (d := declaration(i))]
+    for declared, _ in sorted(checks, key=lambda pair: STAGES.index(pair[0].stage)):
+        visit(declared.id, ())
+    return [i for i in selected if declaration(i) is None] + list(done.values())
+
+
+def pick(ids: Iterable[str], collected: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the checks with these ids; an unknown one is a usage error that names the nearest."""
+    by_id = {d.id: i for i in collected if (d := declaration(i))}
+    return [by_id[known(check_id, by_id, "check")] for check_id in ids]
+
+
+def known(word: str, words: Iterable[str], kind: str) -> str:
+    """Return the word if it is one of those known, else raise a usage error with the nearest right one."""
+    words = sorted(words)
+    if word in words:
+        return word
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(words)}" if words else ""
+    raise pytest.UsageError(f"unknown {kind} {word!r}{hint}")
+
+
+def _dedent(doc: str) -> str:
+    lines = [line.strip() for line in doc.strip().splitlines()]
+    return "\n".join(lines)

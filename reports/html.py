@@ -1,0 +1,110 @@
+"""What does a browser show? The parts that this suite adds to pytest-html's report; every text is escaped here.
+
+pytest-html inserts summary and extras as raw HTML and does not escape test ids, so nothing leaves this module unescaped.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from . import plot
+from .record import CheckResult, Finding, Outcome, Run, Verdict, counts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+COLOUR = {Verdict.GO: "#1a7f37", Verdict.NO_GO: "#b42318", Verdict.INCONCLUSIVE: "#9a6700"}
+STYLE = """<style>
+.st{font:14px/1.5 system-ui,sans-serif;color:#1f2328;max-width:1100px}.st h2{font-size:17px;margin:22px 0 6px}
+.st table{border-collapse:collapse;margin:6px 0}.st td,.st th{border:1px solid #d0d7de;padding:3px 9px;text-align:left;
+vertical-align:top;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere;max-width:460px}.st th{background:#f6f8fa}
+.st .verdict{color:#fff;padding:10px 16px;border-radius:6px;font-size:19px;font-weight:600}
+.st .sim{background:#fff8c5;border:1px solid #d4a72c;padding:6px 12px;border-radius:6px;margin:8px 0;font-weight:600}
+.st .fault{border-left:4px solid #b42318;padding:2px 12px;margin:10px 0}.st .error{border-color:#9a6700}
+.st dt{font-weight:600;margin-top:4px}.st dd{margin:0 0 0 16px;white-space:pre-wrap;overflow-wrap:anywhere}
+.st .ok{color:#1a7f37}.st .bad{color:#b42318;font-weight:600}.st .unclear{color:#9a6700;font-weight:600}
+</style>"""
+
+
+def overview(run: Run) -> Iterable[str]:
+    """Yield the verdict, what was found with its remedy, and the bandwidth plots."""
+    said = ", ".join(f"{n} {outcome}" for outcome, n in counts(run.results).items())
+    yield STYLE
+    yield '<div class="st">'
+    yield (
+        f'<div class="verdict" style="background:{COLOUR[run.verdict]}">{escape(run.verdict)} · {escape(said)} · '
+        f"exit code {run.exit_code}</div>"
+    )
+    if run.simulated:
+        yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
+    yield _facts(run)
+    for result in run.results:
+        if result.outcome in (Outcome.FAILED, Outcome.ERROR):
+            yield _found(run, result)
+    if run.leftovers:
+        yield "<h2>Left behind, not deleted</h2><ul>"
+        yield from (f"<li>{escape(name)}</li>" for name in run.leftovers)
+        yield "</ul>"
+    yield from plot.bandwidth(run.collectives)
+    yield "</div>"
+
+
+def _facts(run: Run) -> str:
+    facts = {
+        "run": run.run_id, "started": run.started, "took": f"{run.seconds:.1f} s", "profile": run.profile or "none",
+        "scope": f"{run.scope} {run.selection}".strip(), **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
+    }
+    if run.interrupted:
+        facts["interrupted"] = run.interrupted
+    rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(_flat(v))}</td></tr>" for k, v in facts.items())
+    return f"<table>{rows}</table>"
+
+
+def _flat(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _found(run: Run, result: CheckResult) -> str:
+    kind = "fault error" if result.outcome is Outcome.ERROR else "fault"
+    parts = [f'<h2>{escape(result.outcome.upper())} {escape(result.id)}: {escape(result.title)}</h2><div class="{kind}">']
+    parts.append(_table([f for f in result.findings if f.ok is not True]) or f"<p>{escape(result.reason)}</p>")
+    parts += [f"<p>{escape(note)}</p>" for note in result.notes]
+    for fault in result.faults:
+        entry = run.faults.get(fault, {})
+        rows = "".join(
+            f"<dt>{escape(key)}</dt><dd>{escape(entry[key])}</dd>"
+            for key in ("meaning", "confirm", "remedy", "source")
+            if entry.get(key)
+        )
+        parts.append(f"<p><b>{escape(fault)}</b> {escape(entry.get('title', ''))}</p><dl>{rows}</dl>")
+    return "".join(parts) + "</div>"
+
+
+def _table(findings: Iterable[Finding]) -> str:
+    rows = []
+    for f in findings:
+        word, css = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "unclear")}[f.ok]
+        cells = (f.subject, f"{f.observed} {f.unit}".strip(), f"{f.expected} {f.unit}".strip() if f.expected else "", f.fault)
+        rows.append(f'<tr><td class="{css}">{word}</td>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
+    head = "".join(f"<th>{h}</th>" for h in ("", "subject", "observed", "expected", "fault"))
+    return f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else ""
+
+
+def details(result: CheckResult, run: Run | None) -> str:  # noqa: ARG001
+    """The body of one row: what the check asserts, what it saw, what it requires."""
+    requires = f"<p>Requires: {escape(', '.join(result.requires))}</p>" if result.requires else ""
+    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
+    return f'<div class="st"><p>{escape(result.doc)}</p>{_table(result.findings)}{notes}{requires}</div>'
+
+
+def row(report: Any, cells: list[str]) -> None:
+    """Rewrite pytest-html's cells of a check: its own outcome, its id and title, its reason."""
+    result: CheckResult | None = getattr(report, "seatrial", None)
+    if result is None:
+        cells[1] = f'<td class="col-testId">{escape(report.nodeid)}</td>'
+        cells[3] = "<td></td>"
+        return
+    cells[0] = f'<td class="col-result">{escape(result.outcome.capitalize())}</td>'
+    cells[1] = f'<td class="col-testId">{escape(result.id)}: {escape(result.title)}</td>'
+    cells[3] = f"<td>{escape(result.reason)}</td>"

@@ -1,0 +1,92 @@
+"""How does bandwidth grow with message size? Inline SVG, no script, no library: a picture beside the table."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 300, 62, 40, 16, 150
+COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#b42318", "#57606a")
+
+Point = tuple[float, float]
+
+
+def bandwidth(collectives: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one plot of bus bandwidth over message size for all collectives that have a table."""
+    curves = {name: points for name, job in collectives.items() if (points := _points(job))}
+    if not curves:
+        return
+    yield "<h2>Bus bandwidth by message size</h2>"
+    yield _svg(curves)
+    yield "<p>Bus bandwidth in GB/s (1e9 bytes per second); the floor is judged at a named size, never on the average.</p>"
+
+
+def _points(job: Any) -> list[Point]:
+    """The larger busbw of a row, in or out of place, by size in bytes."""
+    points: dict[float, float] = {}
+    for table in (job or {}).get("tables") or ():
+        for row in table.get("rows") or ():
+            values = [side.get("busbw_gbps") for side in (row.get("out_of_place"), row.get("in_place")) if side]
+            finite = [float(v) for v in values if isinstance(v, (int, float)) and math.isfinite(v)]
+            if finite and row.get("size_bytes"):
+                points[float(row["size_bytes"])] = max(finite)
+    return sorted(points.items())
+
+
+def _svg(curves: Mapping[str, list[Point]]) -> str:
+    sizes = [x for points in curves.values() for x, _ in points]
+    low, high = math.log2(min(sizes)), math.log2(max(sizes))
+    top = _round_up(max(y for points in curves.values() for _, y in points))
+
+    def x(size: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * ((math.log2(size) - low) / ((high - low) or 1))
+
+    def y(gbps: float) -> float:
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - gbps / top)
+
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
+        'style="background:#fff;font:12px system-ui,sans-serif"><title>bus bandwidth by message size</title>'
+    ]
+    for step in range(5):
+        value = top * step / 4
+        parts.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#d0d7de"/>'
+            f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end" fill="#57606a">{value:g}</text>'
+        )
+    for exponent in range(math.ceil(low), math.floor(high) + 1, max(1, round((high - low) / 6))):
+        parts.append(
+            f'<text x="{x(2**exponent):.1f}" y="{HEIGHT - 18}" text-anchor="middle" fill="#57606a">'
+            f"{_size(2**exponent)}</text>"
+        )
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 3}" fill="#57606a">message size (bytes) → bus bandwidth (GB/s)</text>')
+    for index, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
+        label = f"{escape(name)} {points[-1][1]:.1f}"
+        parts.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            f'<rect x="{WIDTH - RIGHT + 12}" y="{TOP + 20 * index}" width="12" height="12" fill="{colour}"/>'
+            f'<text x="{WIDTH - RIGHT + 30}" y="{TOP + 10 + 20 * index}" fill="#1f2328">{label}</text>'
+        )
+    return "".join(parts) + "</svg>"
+
+
+def _round_up(value: float) -> float:
+    """The next 1, 2 or 5 times a power of ten, so that the axis has round numbers."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value)
+
+
+def _size(count: int) -> str:
+    for unit in ("", "K", "M", "G"):
+        if count < 1024:
+            return f"{count}{unit}"
+        count //= 1024
+    return f"{count}T"

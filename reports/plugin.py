@@ -1,0 +1,148 @@
+"""When is what rendered? Hooks that hand the run record to the terminal, JSON, JUnit and HTML."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from . import html, terminal
+from .record import RUN, CheckResult, Run, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the renderers, before JUnit and pytest-html decide where to write."""
+    out = config.getoption("--out", None)
+    folder = (config.invocation_params.dir / out).absolute() if out and not config.getoption("collectonly") else None
+    config.pluginmanager.register(Renderers(config, folder), "seatrial-renderers")
+
+
+class Renderers:
+    """The hooks of one session; ``folder`` is where reports go, or None."""
+
+    def __init__(self, config: pytest.Config, folder: Path | None) -> None:
+        self.config = config
+        self.folder = folder
+        self._partial: dict[Path, Path] = {}  # what a pytest plugin writes -> where it belongs once it is whole
+        self._header_shown = False
+        if folder is not None:
+            self._redirect(folder)
+
+    def _redirect(self, folder: Path) -> None:
+        """Have JUnit and pytest-html write beside their place; they are moved there when the run is over."""
+        for option, name in (("xmlpath", "junit.xml"), ("htmlpath", "report.html")):
+            if getattr(self.config.option, option, None) is None:
+                path = folder / f".{name}.{os.getpid()}.partial"
+                setattr(self.config.option, option, str(path))
+                self._partial[path] = folder / name
+        self.config.option.self_contained_html = True
+
+    @property
+    def run(self) -> Run | None:
+        """The record that the checks filled, or None in a session that ran no check."""
+        return self.config.stash.get(RUN, None)
+
+    # ------------------------------------------------------------------------------------------------- files
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self) -> Iterator[None]:
+        """Write the JSON record, and put everything to its place once JUnit and HTML are whole."""
+        result = yield
+        if self.run is not None and self.folder is not None:
+            write_json(self.run, self.folder / "report.json")
+        for partial, final in self._partial.items():
+            if not partial.exists():
+                continue
+            if self.run is None:
+                partial.unlink()
+            else:
+                partial.replace(final)
+        self._name_final_files()
+        return result
+
+    def _name_final_files(self) -> None:
+        """Make JUnit's and pytest-html's closing lines name the final path, not the one they wrote to."""
+        moved = {str(partial): final for partial, final in self._partial.items()}
+        for plugin in self.config.pluginmanager.get_plugins():
+            for attribute in ("logfile", "_report_path"):  # LogXML.logfile; pytest-html 4 has no public name for it
+                path = getattr(plugin, attribute, None)
+                if path is not None and str(path) in moved:
+                    setattr(plugin, attribute, type(path)(moved[str(path)]))
+
+    # ---------------------------------------------------------------------------------------------- terminal
+
+    @property
+    def _terminal(self) -> Any:
+        return self.config.pluginmanager.getplugin("terminalreporter")
+
+    def pytest_runtest_logstart(self) -> None:
+        """Say once what is on trial."""
+        if self.run is not None and not self._header_shown and self._terminal is not None:
+            self._header_shown = True
+            terminal.header(self._terminal, self.run)
+
+    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, Any] | None:
+        """Give a check its own words; one line per check replaces pytest's dots."""
+        result: CheckResult | None = getattr(report, "seatrial", None)
+        if result is None:
+            return None if self.run is None else (("", "", "") if report.passed else None)
+        category = {"blocked": "blocked", "error": "error"}.get(str(result.outcome), report.outcome)
+        return category, "", (str(result.outcome).upper(), terminal.MARKUP[result.outcome])
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Write one line for each finished check."""
+        result: CheckResult | None = getattr(report, "seatrial", None)
+        if result is not None and self._terminal is not None and self.config.get_verbosity() <= 0:
+            terminal.line(self._terminal, result)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print what was found and what to do, then the verdict."""
+        if self.run is not None:
+            terminal.summary(terminalreporter, self.run, self.folder)
+
+    # -------------------------------------------------------------------------------------------------- HTML
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_metadata(self, metadata: dict[str, Any]) -> None:
+        """Keep the machine's environment out of a report that is handed around."""
+        metadata.clear()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_report_title(self, report: Any) -> None:
+        """Name the report, and say so when nothing of it is real."""
+        simulated = str(self.config.getoption("--cluster", "")).startswith("sim")
+        report.title = "seatrial report" + (" (SIMULATED)" if simulated else "")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        """Put the verdict, what was found and what to do above the table."""
+        if self.run is not None:
+            prefix.extend(html.overview(self.run))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_header(self, cells: list[str]) -> None:
+        """Name the columns after what a reader looks for."""
+        cells[1] = '<th class="sortable" data-column-type="testId">Check</th>'
+        cells[3] = "<th>Why</th>"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
+        """Show the check's own outcome and reason; escape the id, which pytest-html 4 does not."""
+        html.row(report, cells)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Iterator[None]:
+        """Attach findings and the operator's text to the row of a check."""
+        report: Any = yield
+        if (result := getattr(report, "seatrial", None)) is not None:
+            content = html.details(result, self.run)
+            extra = {"name": "findings", "format_type": "html", "content": content, "mime_type": None, "extension": None}
+            report.extras = [*getattr(report, "extras", []), extra]
+        return report
