@@ -77,7 +77,11 @@ def _places(root: Path, arguments: Sequence[str]) -> list[str]:
 
 def preflight(arguments: Sequence[str]) -> int:
     """Run the checks that read the API only."""
-    return run_checks(["-m", "preflight", *arguments])
+    narrowed = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    narrowed.add_argument("-m", dest="markers", action="append", default=[])
+    chosen, rest = narrowed.parse_known_args(arguments)
+    markers = " and ".join(f"({m})" for m in ("preflight", *chosen.markers)) if chosen.markers else "preflight"
+    return run_checks(["-m", markers, *rest])
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -96,14 +100,14 @@ def cleanup(arguments: Sequence[str]) -> int:
 
 def checks(arguments: Sequence[str]) -> int:
     """Show the catalogue of checks."""
-    from checks.catalogue import show_checks  # noqa: PLC0415
+    from checks.listing import show_checks  # noqa: PLC0415
 
     return show_checks(arguments)
 
 
 def faults(arguments: Sequence[str]) -> int:
     """Show the catalogue of faults."""
-    from checks.catalogue import show_faults  # noqa: PLC0415
+    from checks.listing import show_faults  # noqa: PLC0415
 
     return show_faults(arguments)
 
@@ -134,28 +138,31 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
+def version() -> str:
+    """Return the installed version, or say that this is a clone."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+    try:
+        return f"seatrial {version('seatrial')}"
+    except PackageNotFoundError:
+        return "seatrial (a clone, not installed)"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
-    if command in ("-h", "--help", "help"):
+    asks_help = command in ("-h", "--help", "help")
+    if asks_help or (command in ("preflight", "accept") and {"-h", "--help"} & set(arguments)):
         print(HELP, end="")
         return 0
     if command in ("-V", "--version"):
-        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
-
-        try:
-            print(f"seatrial {version('seatrial')}")
-        except PackageNotFoundError:
-            print("seatrial (clone, not installed)")
+        print(version())
         return 0
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)
         hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(COMMANDS)}"
         print(f"seatrial: unknown command {command!r}{hint}", file=sys.stderr)
         return USAGE
-    if command in ("preflight", "accept") and {"-h", "--help"} & set(arguments):
-        print(HELP, end="")
-        return 0
     root = str(suite())
     if root not in sys.path:
         sys.path.insert(0, root)

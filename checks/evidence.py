@@ -16,7 +16,7 @@ MAX_TEXT = 2000
 """Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
 
 
-class CheckFailed(AssertionError):
+class CheckFailed(AssertionError):  # noqa: N818 -- an outcome, not an error of the program
     """The cluster does not hold what the check asserts."""
 
 
@@ -101,7 +101,8 @@ class Evidence:
             raise CannotTell("nothing was observed, so there is nothing to judge")
         seen = {f.subject for f in self.findings}
         if missing := [s for s in self._expected if _text(s) not in seen]:
-            raise CannotTell(f"no finding for {', '.join(missing[:5])} ({len(missing)} of {len(self._expected)} subjects)")
+            named = ", ".join(missing[:5])
+            raise CannotTell(f"no finding for {named} ({len(missing)} of {len(self._expected)} subjects)")
         if unclear := [f for f in self.findings if f.ok is None]:
             self.fault = next((f.fault for f in unclear if f.fault), "")
             raise CannotTell(_sentence(unclear, len(self.findings)), self.fault)

@@ -9,12 +9,13 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from checks.profile import Profile
-    from checks.session import Session
     from jobs.inventory import Inventory
-    from jobs.kube import Kube
     from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
+
+    from checks.profile import Profile
+    from checks.session import Session
+    from jobs.kube import Kube
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,12 @@ from jobs.redact import redact
 from reports.record import RUN, CheckResult, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
-    from checks.session import Session
 
 pytest_plugins = [fixtures.__name__]
 
-SESSION = pytest.StashKey["Session"]()
+SESSION = pytest.StashKey["Opened"]()
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
@@ -33,10 +32,12 @@ OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the command-line options."""
     options.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
 
@@ -45,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
     collected = list(items)
     for item in collected:
@@ -105,7 +106,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     return None
 
 
-def _progress(config: pytest.Config) -> Any:
+def _progress(config: pytest.Config) -> Callable[[str], None]:
     """Where long work says how far it is: the terminal, and nowhere when the output is not one."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
 
@@ -156,7 +157,8 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Turn how the item ended into the result of the check, and keep it in the record."""
     report = yield
     found = selection.declaration(item)
     if found is None:
@@ -204,7 +206,7 @@ def _outcome(item: pytest.Item, report: pytest.TestReport, error: BaseException 
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
     """Clean up, then let the record decide the exit code, before any renderer runs."""
     opened = session.config.stash.get(SESSION, None)
     if opened is not None:

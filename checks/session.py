@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jobs.cleanup import Ledger
 
 from checks.profile import Profile, ProfileError, load_profile
-from jobs.cleanup import Ledger
 from jobs.kube import ConfigError, Kube
 from reports.record import Run
 

@@ -1,6 +1,6 @@
 """What does a browser show? The parts that this suite adds to pytest-html's report; every text is escaped here.
 
-pytest-html inserts summary and extras as raw HTML and does not escape test ids, so nothing leaves this module unescaped.
+pytest-html inserts summary and extras as raw HTML and does not escape test ids: nothing leaves this module unescaped.
 """
 
 from __future__ import annotations
@@ -52,8 +52,12 @@ def overview(run: Run) -> Iterable[str]:
 
 def _facts(run: Run) -> str:
     facts = {
-        "run": run.run_id, "started": run.started, "took": f"{run.seconds:.1f} s", "profile": run.profile or "none",
-        "scope": f"{run.scope} {run.selection}".strip(), **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
+        "run": run.run_id,
+        "started": run.started,
+        "took": f"{run.seconds:.1f} s",
+        "profile": run.profile or "none",
+        "scope": f"{run.scope} {run.selection}".strip(),
+        **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
     }
     if run.interrupted:
         facts["interrupted"] = run.interrupted
@@ -67,7 +71,8 @@ def _flat(value: Any) -> str:
 
 def _found(run: Run, result: CheckResult) -> str:
     kind = "fault error" if result.outcome is Outcome.ERROR else "fault"
-    parts = [f'<h2>{escape(result.outcome.upper())} {escape(result.id)}: {escape(result.title)}</h2><div class="{kind}">']
+    title = f"{result.outcome.upper()} {result.id}: {result.title}"
+    parts = [f'<h2>{escape(title)}</h2><div class="{kind}">']
     parts.append(_table([f for f in result.findings if f.ok is not True]) or f"<p>{escape(result.reason)}</p>")
     parts += [f"<p>{escape(note)}</p>" for note in result.notes]
     for fault in result.faults:
@@ -85,13 +90,14 @@ def _table(findings: Iterable[Finding]) -> str:
     rows = []
     for f in findings:
         word, css = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "unclear")}[f.ok]
-        cells = (f.subject, f"{f.observed} {f.unit}".strip(), f"{f.expected} {f.unit}".strip() if f.expected else "", f.fault)
+        expected = f"{f.expected} {f.unit}".strip() if f.expected else ""
+        cells = (f.subject, f"{f.observed} {f.unit}".strip(), expected, f.fault)
         rows.append(f'<tr><td class="{css}">{word}</td>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
     head = "".join(f"<th>{h}</th>" for h in ("", "subject", "observed", "expected", "fault"))
     return f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else ""
 
 
-def details(result: CheckResult, run: Run | None) -> str:  # noqa: ARG001
+def details(result: CheckResult) -> str:
     """The body of one row: what the check asserts, what it saw, what it requires."""
     requires = f"<p>Requires: {escape(', '.join(result.requires))}</p>" if result.requires else ""
     notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)

@@ -22,7 +22,7 @@ def bandwidth(collectives: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "<h2>Bus bandwidth by message size</h2>"
     yield _svg(curves)
-    yield "<p>Bus bandwidth in GB/s (1e9 bytes per second); the floor is judged at a named size, never on the average.</p>"
+    yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average.</p>"
 
 
 def _points(job: Any) -> list[Point]:

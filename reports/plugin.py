@@ -12,7 +12,7 @@ from . import html, terminal
 from .record import RUN, CheckResult, Run, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,7 +51,7 @@ class Renderers:
     # ------------------------------------------------------------------------------------------------- files
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self) -> Iterator[None]:
+    def pytest_sessionfinish(self) -> Generator[None, Any, Any]:
         """Write the JSON record, and put everything to its place once JUnit and HTML are whole."""
         result = yield
         if self.run is not None and self.folder is not None:
@@ -138,11 +138,11 @@ class Renderers:
         html.row(report, cells)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self) -> Iterator[None]:
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
         """Attach findings and the operator's text to the row of a check."""
         report: Any = yield
         if (result := getattr(report, "seatrial", None)) is not None:
-            content = html.details(result, self.run)
-            extra = {"name": "findings", "format_type": "html", "content": content, "mime_type": None, "extension": None}
+            content = html.details(result)
+            extra = {"name": None, "format_type": "html", "content": content, "mime_type": None, "extension": None}
             report.extras = [*getattr(report, "extras", []), extra]
         return report

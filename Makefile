@@ -1,0 +1,41 @@
+# Developer interface. `make demo` and `make test` set up what is missing; nothing is installed outside .venv/.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= report
+
+.PHONY: help demo test lint lock clean
+help:
+	@echo "make demo   run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
+	@echo "make test   run the tests"
+	@echo "make lint   ruff and mypy --strict"
+	@echo "make lock   renew the lock files"
+
+demo: $(VENV)/.runtime
+	$(BIN)/python -m checks accept --cluster sim:healthy --out $(OUT)
+	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+lock:
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml --group dev -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: requirements.lock | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@ $(VENV)/.runtime

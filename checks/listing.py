@@ -1,0 +1,95 @@
+"""Which checks and faults are there? The two catalogues, listed or one entry in full."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+from tabulate import tabulate
+
+from checks import selection
+from checks.selection import Declaration, declaration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+USAGE = int(pytest.ExitCode.USAGE_ERROR)
+
+
+class _Collector:
+    """A pytest plugin that keeps what was collected."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Declaration] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            if declared := declaration(item):
+                self.found[declared.id] = declared
+
+
+def declared_checks() -> dict[str, Declaration]:
+    """Return every check of this installation by id, in the order in which they run."""
+    from checks.__main__ import suite  # noqa: PLC0415 -- the command line imports this module
+
+    root = suite()
+    collector = _Collector()
+    arguments = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", str(root / "checks"),
+                 "--collect-only", "-qqq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-p", "no:terminal"]
+    code = pytest.main(arguments, plugins=[collector])
+    if code != pytest.ExitCode.OK:
+        raise RuntimeError(f"the checks could not be collected (pytest exit code {int(code)})")
+    return collector.found
+
+
+def show_checks(arguments: Sequence[str]) -> int:
+    """Print the list of checks, or the checks named in full."""
+    found = declared_checks()
+    if not arguments:
+        rows = [(d.id, d.stage, d.title) for d in found.values()]
+        print(tabulate(rows, headers=["check", "stage", "asserts"], disable_numparse=True))
+        return 0
+    return _each(arguments, found, "check", lambda name: _check(found[name]))
+
+
+def show_faults(arguments: Sequence[str]) -> int:
+    """Print the list of faults, or the faults named in full."""
+    from checks.faults import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
+
+    if not arguments:
+        rows = [(name, explain(name)["title"]) for name in FAULTS]
+        print(tabulate(rows, headers=["fault", "means"], disable_numparse=True))
+        return 0
+    return _each(arguments, FAULTS, "fault", lambda name: _entry(name, explain(name)))
+
+
+def _each(names: Sequence[str], known: Mapping[str, object], kind: str, text: object) -> int:
+    assert callable(text)
+    try:
+        chosen = [selection.known(name, known, kind) for name in names]
+    except pytest.UsageError as error:
+        print(f"seatrial: {error}", file=sys.stderr)
+        return USAGE
+    print("\n\n".join(text(name) for name in chosen))
+    return 0
+
+
+def _check(declared: Declaration) -> str:
+    parts = [f"{declared.id}: {declared.title}", "", textwrap.indent(declared.doc, "  "), ""]
+    for label, values in (("stage", (declared.stage,)), ("requires", declared.requires),
+                          ("not after a failed", declared.unless_failed), ("faults", declared.faults)):
+        if values:
+            parts.append(f"  {label}: {', '.join(values)}")
+    return "\n".join(parts)
+
+
+def _entry(name: str, entry: Mapping[str, str]) -> str:
+    parts = [f"{name}: {entry.get('title', '')}"]
+    for key in ("meaning", "confirm", "remedy", "source"):
+        if entry.get(key):
+            body = textwrap.fill(entry[key], 100, initial_indent="    ", subsequent_indent="    ",
+                                 break_long_words=False, break_on_hyphens=False)
+            parts += [f"  {key}", body]
+    return "\n".join(parts)

@@ -1,0 +1,245 @@
+"""The rules of a run: outcomes, ordering, blocking, the verdict, the exit code. Each in a session of its own."""
+
+import json
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+import checks.session
+checks.session.Session.open = lambda self, cwd: None
+pytest_plugins = ["checks.plugin", "reports.plugin"]
+"""
+HEAD = "import pytest\ncheck = pytest.mark.check\n"
+
+
+@pytest.fixture
+def trial(pytester, monkeypatch, root):
+    """Run checks given as source; returns (record, result)."""
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    pytester.makeconftest(CONFTEST)
+
+    def run(source, *arguments):
+        pytester.makepyfile(test_sample=HEAD + source)
+        result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider", *arguments)
+        path = pytester.path / "out" / "report.json"
+        return (json.loads(path.read_text()) if path.exists() else None), result
+
+    return run
+
+
+def outcomes(record):
+    return {c["id"]: c["outcome"] for c in record["checks"]}
+
+
+GOOD = """
+@check("a.good", "Good")
+def test_good(evidence):
+    evidence.compare("node-a", observed=8, expected=8, fault="gpu.missing")
+    evidence.verdict()
+"""
+
+
+def test_a_run_in_which_every_check_saw_and_held_is_go(trial):
+    """go and exit code 0 need at least one pass and nothing else."""
+    record, result = trial(GOOD)
+    assert (record["verdict"], record["exit_code"], result.ret) == ("go", 0, 0)
+    assert record["checks"][0]["findings"] == [
+        {"subject": "node-a", "ok": True, "observed": "8", "expected": "8", "unit": "", "fault": ""}
+    ]
+
+
+def test_a_bad_finding_is_no_go_and_names_the_fault_on_its_subject(trial):
+    """A failed check makes the run no-go, whatever else passed."""
+    record, result = trial(GOOD + """
+@check("a.bad", "Bad")
+def test_bad(evidence):
+    evidence.compare("node-a", observed=8, expected=8, fault="gpu.missing")
+    evidence.compare("node-b", observed=7, expected=8, fault="gpu.missing")
+    evidence.verdict()
+""")
+    assert (record["verdict"], result.ret) == ("no-go", 1)
+    bad = [f for c in record["checks"] for f in c["findings"] if f["ok"] is False]
+    assert [(f["subject"], f["fault"]) for f in bad] == [("node-b", "gpu.missing")]
+    assert "gpu.missing" in record["faults"]
+    assert "node-b: 7, expected 8" in result.stdout.str()
+
+
+@pytest.mark.parametrize("body", [
+    "pass",
+    "evidence.verdict()",
+    "evidence.expect(['node-a', 'node-b']); evidence.add('node-a', ok=True, observed=1); evidence.verdict()",
+    "evidence.add('node-a', ok=None, observed='not seen'); evidence.verdict()",
+    "evidence.add('node-a', ok=True, observed=1)",
+    "raise ConnectionError('the API went away')",
+    "evidence.unknown('not seen')",
+], ids=["does nothing", "no findings", "a subject unseen", "could not tell", "no verdict", "crashes", "unknown"])
+def test_a_check_that_did_not_see_is_an_error_and_never_a_pass(trial, body):
+    """Nothing observed is never a pass: the run is inconclusive (10)."""
+    record, result = trial(f"""
+@check("a.blind", "Blind")
+def test_blind(evidence):
+    {body}
+""")
+    assert outcomes(record) == {"a.blind": "error"}
+    assert (record["verdict"], result.ret) == ("inconclusive", 10)
+
+
+def test_a_run_of_skipped_checks_is_inconclusive(trial):
+    """pytest exits 0 when everything is skipped; a trial does not."""
+    record, result = trial("""
+@check("a.skipped", "Skipped")
+def test_skipped(evidence):
+    evidence.skip("does not apply here")
+""")
+    assert outcomes(record) == {"a.skipped": "skipped"}
+    assert record["checks"][0]["reason"] == "does not apply here"
+    assert result.ret == 10
+
+
+CHAIN = """
+@check("c.third", "Third", requires=["b.second"])
+def test_third(evidence):
+    evidence.add("x", ok=True, observed=1); evidence.verdict()
+
+@check("b.second", "Second", requires=["a.first"])
+def test_second(evidence):
+    evidence.add("x", ok=True, observed=1); evidence.verdict()
+
+@check("a.first", "First")
+def test_first(evidence):
+    evidence.add("x", ok=%s, observed=1); evidence.verdict()
+"""
+
+
+def test_checks_run_after_what_they_require(trial):
+    """Order follows `requires`, not the file."""
+    record, _ = trial(CHAIN % "True")
+    assert list(outcomes(record)) == ["a.first", "b.second", "c.third"]
+
+
+def test_what_requires_a_failed_check_is_blocked_all_the_way_down(trial):
+    """One broken thing is one failure; its consequences are blocked and name what blocks them."""
+    record, result = trial(CHAIN % "False")
+    assert outcomes(record) == {"a.first": "failed", "b.second": "blocked", "c.third": "blocked"}
+    assert record["checks"][2]["blocked_by"] == ["b.second"]
+    assert result.ret == 1
+
+
+def test_a_deselected_prerequisite_comes_back(trial):
+    """-k chooses a check; what it requires is run as well, and the run is marked partial."""
+    record, _ = trial(CHAIN % "False", "-k", "third")
+    assert outcomes(record) == {"a.first": "failed", "b.second": "blocked", "c.third": "blocked"}
+    assert record["scope"] == "partial"
+
+
+def test_a_check_can_be_selected_by_id(trial):
+    """--check takes the stable id."""
+    record, _ = trial(CHAIN % "True" + GOOD, "--check", "b.second")
+    assert outcomes(record) == {"a.first": "passed", "b.second": "passed"}
+
+
+def test_an_unknown_check_id_is_a_usage_error_with_the_nearest_word(trial):
+    """Exit code 4, one clear line, nothing written."""
+    record, result = trial(CHAIN % "True", "--check", "b.secnd")
+    assert (record, result.ret) == (None, 4)
+    assert "did you mean b.second" in result.stderr.str()
+
+
+def test_checks_that_require_each_other_are_a_usage_error(trial):
+    """A circle is named, not run."""
+    record, result = trial("""
+@check("a.one", "One", requires=["a.two"])
+def test_one(evidence): evidence.verdict()
+@check("a.two", "Two", requires=["a.one"])
+def test_two(evidence): evidence.verdict()
+""")
+    assert (record, result.ret) == (None, 4)
+    assert "a.one -> a.two -> a.one" in result.stderr.str()
+
+
+def test_unless_failed_lets_an_unknown_pass_and_stops_at_a_failure(trial):
+    """A tenant who cannot see the nodes may still run the trial; a cluster known to be short of GPUs may not."""
+    source = """
+@check("a.base", "Base")
+def test_base(evidence):
+    evidence.add("x", ok=%s, observed=1); evidence.verdict()
+@check("b.next", "Next", requires=["a.base"])
+def test_next(evidence):
+    evidence.add("x", ok=True, observed=1); evidence.verdict()
+@check("c.trial", "Trial", unless_failed=["b.next"])
+def test_trial(evidence):
+    evidence.add("x", ok=True, observed=1); evidence.verdict()
+"""
+    record, _ = trial(source % "None")
+    assert outcomes(record) == {"a.base": "error", "b.next": "blocked", "c.trial": "passed"}
+    record, _ = trial(source % "False")
+    assert outcomes(record) == {"a.base": "failed", "b.next": "blocked", "c.trial": "blocked"}
+
+
+def test_an_error_in_teardown_amends_a_pass(trial):
+    """A check whose clean-up broke did not pass."""
+    record, result = trial("""
+@pytest.fixture
+def leaky():
+    yield
+    raise RuntimeError("could not clean up")
+
+@check("a.leaky", "Leaky")
+def test_leaky(leaky, evidence):
+    evidence.add("x", ok=True, observed=1); evidence.verdict()
+""")
+    assert outcomes(record) == {"a.leaky": "error"}
+    assert result.ret == 10
+
+
+def test_stopping_at_the_first_failure_keeps_the_verdict(trial):
+    """-x ends the run early; what failed still decides."""
+    record, result = trial(CHAIN % "False" + GOOD, "-x")
+    assert (record["verdict"], result.ret) == ("no-go", 1)
+
+
+def test_an_interrupted_run_is_reported_and_exits_2(trial):
+    """KeyboardInterrupt (SIGINT, SIGTERM): the record exists, says so, and is inconclusive."""
+    record, result = trial(GOOD + """
+@check("z.slow", "Slow")
+def test_slow(evidence):
+    import os, signal
+    os.kill(os.getpid(), signal.SIGTERM)
+    import time; time.sleep(5)
+""")
+    assert (record["verdict"], record["exit_code"], result.ret) == ("inconclusive", 2, 2)
+    assert record["interrupted"] == "received SIGTERM"
+
+
+def test_junit_and_html_are_written_whole_with_hostile_text_escaped(trial, pytester):
+    """What a cluster answers is untrusted: it must not run in the reader's browser nor break the XML."""
+    hostile = "<img src=x onerror=alert(1)> ]]> \\x1b[31m"
+    record, _ = trial(f"""
+@check("a.hostile", "Hostile")
+def test_hostile(evidence):
+    evidence.note("{hostile}")
+    evidence.add("{hostile}", ok=False, observed="{hostile}", fault="gpu.missing")
+    evidence.verdict()
+""")
+    assert "\x1b" not in json.dumps(record, ensure_ascii=False)
+    page = (pytester.path / "out" / "report.html").read_text()
+    assert "<img src=x" not in page
+    junit = (pytester.path / "out" / "junit.xml").read_text()
+    assert 'name="outcome" value="failed"' in junit
+    assert not list((pytester.path / "out").glob(".*"))
+
+
+def test_an_error_is_an_error_in_junit_and_not_a_failure(trial, pytester):
+    """Dashboards tell 'could not tell' from 'the cluster is at fault'."""
+    trial("""
+@check("a.blind", "Blind")
+def test_blind(evidence):
+    evidence.unknown("not seen")
+""")
+    junit = (pytester.path / "out" / "junit.xml").read_text()
+    assert 'errors="1"' in junit
+    assert 'failures="0"' in junit
+
+

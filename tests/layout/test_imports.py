@@ -1,0 +1,72 @@
+"""The import directions of the house: which package may know which."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"checks", "jobs", "reports", "sim"}
+ALLOWED = {
+    "jobs": set(),
+    "reports": set(),
+    "checks": {"jobs", "reports.record"},
+    "sim": set(),
+}
+COMPOSITION = {Path("checks/__main__.py"), Path("checks/explain.py")}  # the command line knows every part
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute imports of our packages anywhere in the file, as dotted names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level > 0:
+            above = path.relative_to(ROOT).parts[: -node.level]
+            assert above, f"{path} reaches above its package"
+    return {name for name in found if name.split(".")[0] in OURS}
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_a_package_imports_only_what_it_may(package):
+    """DESIGN: jobs and sim know nothing of ours, reports only its record, checks the jobs and the record."""
+    for path in (ROOT / package).rglob("*.py"):
+        if path.relative_to(ROOT) in COMPOSITION:
+            continue
+        for name in imported(path):
+            if name.split(".")[0] == package:
+                continue
+            allowed = any(name == a or name.startswith(a + ".") for a in ALLOWED[package])
+            assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_only_one_module_imports_the_kubernetes_client():
+    """jobs/kube.py is the only importer of `kubernetes`."""
+    users = set()
+    for package in OURS:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+                if any(n.split(".")[0] == "kubernetes" for n in names):
+                    users.add(str(path.relative_to(ROOT)))
+    assert users == {"jobs/kube.py"}
+
+
+def test_collecting_the_checks_does_not_import_the_kubernetes_client():
+    """`--collect-only` and `--help` stay light: the client costs a large part of a second."""
+    code = (
+        "import sys, pytest\n"
+        f"code = pytest.main(['--config-file={ROOT}/pyproject.toml', '--rootdir={ROOT}', '-p', 'no:cacheprovider',"
+        f" '{ROOT}/checks', '--collect-only', '-qq'])\n"
+        "assert code == 0, code\n"
+        "heavy = sorted({m.split('.')[0] for m in sys.modules} & {'kubernetes', 'pydantic', 'aiohttp', 'cryptography'})\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
