@@ -1,0 +1,153 @@
+"""Which network does one rank choose, and what does NCCL 2.28.9 print while it does?
+
+The order (plugin, InfiniBand verbs, sockets) and the lines are those of NCCL 2.28.9 as recorded with real runs:
+nothing usable, `NCCL_IB_DISABLE`, a filter that matches nothing, `NCCL_NET=IB` without a device, a missing plugin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+#: (subsystems, text); a WARN line has the subsystem "WARN" and its place in the source in front of the text.
+Line = Tuple[str, str]
+
+#: Closest to farthest as `NCCL_NET_GDR_LEVEL` names them; the default lets a GPU use a card below the same
+#: PCI switches (PXB), and the card of a rail sits at PIX.
+_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
+_LINKS = {"InfiniBand": "IB", "Ethernet": "RoCE"}
+
+
+class Interface(NamedTuple):
+    """A network interface of the pod."""
+
+    name: str
+    address: str
+
+
+class Choice(NamedTuple):
+    """What a rank ended up with; `failure` is the NCCL error when nothing could be used."""
+
+    network: str
+    devices: List[Dict[str, Any]]
+    gdr: bool
+    lines: List[Line]
+    failure: Optional[str] = None
+
+
+def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfaces: List[Interface]) -> Choice:
+    """Choose the network of one rank from its environment and the devices of its pod."""
+    lines: List[Line] = []
+    interface = pick_interface(env, interfaces)
+    if interface is None:
+        place = "misc/socket.cc:399"
+        lines.append(("WARN", place + "|Bootstrap : no socket interface found"))
+        return Choice("", [], False, lines, failure="no socket interface found")
+    plugin = env.get("NCCL_NET_PLUGIN")
+    if plugin:
+        lines.append(("ENV", "NCCL_NET_PLUGIN set by environment to " + plugin))
+        lines.append(("INIT NET", f"NET/Plugin: Could not find: {plugin} libnccl-net-{plugin}.so"))
+    else:
+        lines.append(("INIT NET", "NET/Plugin: Could not find: libnccl-net.so"))
+    wanted = env.get("NCCL_NET", "").lower()
+    if wanted in ("", "ib"):
+        devices = _verbs(env, state, rank, interface, lines)
+        if devices:
+            gdr = _gdr(env, state, devices, lines)
+            lines += _chosen("IB")
+            return Choice("IB", devices, gdr, lines)
+        lines.append(("INIT NET", "Failed to initialize NET plugin IB"))
+    if wanted in ("", "socket"):
+        if env.get("NCCL_SOCKET_IFNAME"):
+            lines.append(("ENV", "NCCL_SOCKET_IFNAME set by environment to " + env["NCCL_SOCKET_IFNAME"]))
+        usable = _filtered(env, interfaces)
+        listed = " ".join(f"[{i}]{each.name}:{each.address}<0>" for i, each in enumerate(usable))
+        lines.append(("INIT NET", "NET/Socket : Using " + listed))
+        lines += _chosen("Socket")
+        return Choice("Socket", [], False, lines)
+    lines.append(("WARN", "plugin/net.cc:379|Failed to initialize any NET plugin"))
+    return Choice("", [], False, lines, failure="Failed to initialize any NET plugin")
+
+
+def pick_interface(env: Mapping[str, str], interfaces: List[Interface]) -> Optional[Interface]:
+    """The interface for the out-of-band connections: the first that `NCCL_SOCKET_IFNAME` lets through."""
+    usable = _filtered(env, interfaces)
+    return usable[0] if usable else None
+
+
+def _filtered(env: Mapping[str, str], interfaces: List[Interface]) -> List[Interface]:
+    spec = env.get("NCCL_SOCKET_IFNAME", "")
+    if not spec:
+        return [each for each in interfaces if each.name != "lo"]
+    return [each for each in interfaces if matches(spec, each.name)]
+
+
+def matches(spec: str, name: str, port: Optional[int] = None) -> bool:
+    """Whether an NCCL interface list lets `name` through: `^` excludes, `=` wants whole names, `name:port` one port."""
+    exclude = spec.startswith("^")
+    spec = spec[1:] if exclude else spec
+    exact = spec.startswith("=")
+    spec = spec[1:] if exact else spec
+    found = False
+    for entry in filter(None, spec.split(",")):
+        wanted, _, number = entry.partition(":")
+        same = name == wanted if exact else name.startswith(wanted)
+        if same and (not number or port is None or not number.isdigit() or int(number) == port):
+            found = True
+    return found != exclude
+
+
+def _verbs(
+    env: Mapping[str, str], state: Mapping[str, Any], rank: int, interface: Interface, lines: List[Line]
+) -> List[Dict[str, Any]]:
+    disabled = env.get("NCCL_IB_DISABLE", "0")
+    if disabled not in ("", "0"):
+        lines.append(("ENV", f"NCCL_IB_DISABLE set by environment to {disabled}."))
+        lines.append(("INIT NET", "transport/net_ib.cc:852 -> 3"))
+        return []
+    spec = env.get("NCCL_IB_HCA", "")
+    if spec:
+        lines.append(("ENV", "NCCL_IB_HCA set to " + spec))
+    behaviour = state["collective"]
+    devices: List[Dict[str, Any]] = []
+    if state["rdma"] and rank not in behaviour.get("socket_ranks", []):
+        devices = [
+            device
+            for device in state["rdma"]["devices"]
+            if device.get("state", "ACTIVE") == "ACTIVE" and (not spec or matches(spec, device["name"], device["port"]))
+        ]
+    if not devices:
+        lines.append(("INIT NET", "NET/IB : No device found."))
+    listed = "".join(
+        f"[{i}]{device['name']}:{device['port']}/{_LINKS.get(device['link_layer'], 'UNSPECIFIED')} "
+        for i, device in enumerate(devices)
+    )
+    lines.append(("INIT NET", f"NET/IB : Using {listed}[RO]; OOB {interface.name}:{interface.address}<0>"))
+    return devices
+
+
+def _gdr(env: Mapping[str, str], state: Mapping[str, Any], devices: List[Dict[str, Any]], lines: List[Line]) -> bool:
+    capable = bool(state["rdma"].get("gdr", True))
+    for index, device in enumerate(devices):
+        word = "Enabled" if capable else "Disabled"
+        lines.append(("NET", f"NET/IB : GPU Direct RDMA {word} for HCA {index} '{device['name']}'"))
+    level = env.get("NCCL_NET_GDR_LEVEL", "")
+    if level:
+        lines.append(("ENV", "NCCL_NET_GDR_LEVEL set by environment to " + level))
+        if level.upper() in _LEVELS:
+            return capable and _LEVELS.index(level.upper()) >= _LEVELS.index("PIX")
+        return capable and level != "0"
+    return capable
+
+
+def _chosen(name: str) -> List[Line]:
+    return [
+        ("INIT NET", "Initialized NET plugin " + name),
+        ("INIT NET", f"Assigned NET plugin {name} to comm"),
+        ("INIT NET", "Using network " + name),
+    ]
+
+
+def card_of(devices: List[Dict[str, Any]], rail: int) -> int:
+    """Index of the card that serves rail `rail`: its own, or the nearest that is left."""
+    distance = [(abs(device.get("rail", index) - rail), index) for index, device in enumerate(devices)]
+    return min(distance)[1] if distance else 0

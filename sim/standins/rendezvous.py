@@ -1,0 +1,120 @@
+"""Do all nodes of the job find each other, and what does each of them know afterwards?
+
+Real TCP: node 0 listens on MASTER_PORT and waits for the others, the others resolve MASTER_ADDR with the pod's own
+resolver and connect, again and again until the time is up, as torch's store does. What is exchanged is one JSON line
+each way; a second line from everybody and an answer make the barrier at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any, Dict, List, Tuple
+
+
+class RendezvousError(Exception):
+    """Not everybody came; the text is torch's."""
+
+
+class Rendezvous:
+    """The connections of one job."""
+
+    def __init__(self, address: str, port: int, node: int, nodes: int, timeout_s: float):
+        self.address, self.port, self.node, self.nodes = address, port, node, nodes
+        self.deadline, self.timeout_s = time.monotonic() + timeout_s, timeout_s
+        self.peers: Dict[int, Tuple[socket.socket, Any]] = {}
+
+    def exchange(self, mine: Dict[str, Any]) -> List[Dict[str, Any]]:
+        """Tell the others about this node; returns what every node said, in the order of their ranks."""
+        if self.node == 0:
+            everything = self._gather(mine)
+            for sock, _ in self.peers.values():
+                _send(sock, everything)
+            return everything
+        sock = self._connect()
+        stream = sock.makefile("r", encoding="utf-8")
+        self.peers[0] = (sock, stream)
+        _send(sock, mine)
+        return self._read(stream)  # type: ignore[no-any-return]
+
+    def barrier(self) -> None:
+        """Wait until every node has come this far."""
+        for node, (sock, stream) in sorted(self.peers.items()):
+            if self.node == 0:
+                self._read(stream)
+            else:
+                _send(sock, {"done": node})
+        for sock, stream in self.peers.values():
+            if self.node == 0:
+                _send(sock, {"done": True})
+            else:
+                self._read(stream)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for sock, stream in self.peers.values():
+            stream.close()
+            sock.close()
+
+    def _gather(self, mine: Dict[str, Any]) -> List[Dict[str, Any]]:
+        said: Dict[int, Dict[str, Any]] = {0: mine}
+        try:
+            listener = socket.create_server(("", self.port), reuse_port=False)
+        except OSError as error:
+            raise RendezvousError(
+                "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
+                f"address. port: {self.port}, useIpv6: false, code: {-(error.errno or 0)}, "
+                f"name: EADDRINUSE, message: {error.strerror}"
+            ) from None
+        with listener:
+            while len(said) < self.nodes:
+                try:
+                    listener.settimeout(self._left())
+                    sock, _ = listener.accept()
+                    sock.settimeout(self._left())
+                    stream = sock.makefile("r", encoding="utf-8")
+                    theirs = json.loads(stream.readline())
+                    said[theirs["node"]] = theirs
+                    self.peers[theirs["node"]] = (sock, stream)
+                except (OSError, ValueError, KeyError, TypeError):
+                    if time.monotonic() >= self.deadline:
+                        raise self._timed_out(len(said)) from None
+        return [said[node] for node in sorted(said)]
+
+    def _connect(self) -> socket.socket:
+        reason = ""
+        while time.monotonic() < self.deadline:
+            try:
+                sock = socket.create_connection((self.address, self.port), timeout=min(5.0, self._left()))
+                sock.settimeout(self._left())
+                return sock
+            except OSError as error:
+                reason = str(error)
+                time.sleep(min(0.1, self._left()))
+        raise RendezvousError(
+            "torch.distributed.DistNetworkError: The client socket has timed out after {:.0f}ms while trying to connect "
+            "to ({}, {}). Last error: {}".format(self.timeout_s * 1000, self.address, self.port, reason)
+        )
+
+    def _read(self, stream: Any) -> Any:
+        try:
+            return json.loads(stream.readline())
+        except (OSError, ValueError):
+            raise RendezvousError(
+                f"torch.distributed.DistNetworkError: Connection to ({self.address}, {self.port}) was closed or timed "
+                "out while waiting for the other nodes"
+            ) from None
+
+    def _left(self) -> float:
+        return max(0.05, self.deadline - time.monotonic())
+
+    def _timed_out(self, came: int) -> RendezvousError:
+        return RendezvousError(
+            "torch.distributed.DistStoreError: Timed out after {:.0f} seconds waiting for clients. {}/{} clients "
+            "joined.".format(self.timeout_s, came, self.nodes)
+        )
+
+
+def _send(sock: socket.socket, value: Any) -> None:
+    sock.sendall(json.dumps(value).encode() + b"\n")

@@ -1,0 +1,244 @@
+"""What happens when a pod starts a collective over its GPUs?
+
+Plays `torchrun` and the all_reduce bench that it launches: the rendezvous is real TCP, the ranks are played. Each rank
+chooses its network from the environment and the devices of its pod, writes the log that NCCL would write, and rank 0
+prints the bench's table; what the world says is broken (`collective` in the node's state) happens here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
+
+from . import bench, failures, nccllog, net, state, topology
+from .options import Options, UsageError, parse
+from .rendezvous import Rendezvous, RendezvousError
+
+#: torch's default for the static rendezvous, seconds.
+_TIMEOUT_S = 600
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Run the job on this node; the exit code is torchrun's."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        options = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
+    except UsageError as error:
+        print(f"usage: torchrun [options] training_script ...\ntorchrun: error: {error}", file=sys.stderr)
+        return 2
+    world = state.load()
+    failures.announce_threads(options.local)
+    me = _describe_node(options, world)
+    if options.local > len(world["gpus"]):
+        return failures.invalid_device(options, me, len(world["gpus"]))
+    meeting = Rendezvous(options.address, options.port, options.node, options.nodes, options.timeout_s or _TIMEOUT_S)
+    try:
+        job = _job(meeting.exchange(me), options, world)
+        code = _play(job, options, world)
+        meeting.barrier()
+    except RendezvousError as error:
+        return failures.rendezvous(str(error))
+    finally:
+        meeting.close()
+    return code
+
+
+def _describe_node(options: Options, world: Mapping[str, Any]) -> Dict[str, Any]:
+    """What the other nodes must know about this one: its ranks with their networks."""
+    host, interfaces = world.get("hostname") or socket.gethostname(), _interfaces(options)
+    oob = net.pick_interface(os.environ, interfaces)
+    ranks = []
+    for local in range(options.local):
+        number = options.node * options.local + local
+        gpu = world["gpus"][local] if local < len(world["gpus"]) else {"bus_id": "00000000:00:00.0", "cpus": "0-95"}
+        choice = net.choose(os.environ, world, number, interfaces)
+        domain, bus, slot = gpu["bus_id"].split(":")
+        ranks.append({
+            "rank": number, "local": local, "node": options.node, "host": host.split(".", 1)[0],
+            "pid": os.getpid() + 2 + local * 2, "core": 2 + local * 3, "comm": "0x" + _digest(host, number)[:8],
+            "bus": ("%x" % int(bus + slot.split(".")[0] + slot.split(".")[1], 16)), "pci": f"{domain[-4:]}:{bus}:{slot[:2]}".lower(),
+            "gpu": world["gpu"]["name"], "cpus": gpu.get("cpus", "0-95"),
+            "interface": list(oob) if oob else None, "nccl": _version(world) + "+cuda13.0",
+            "network": choice.network, "devices": choice.devices, "gdr": choice.gdr, "failure": choice.failure,
+            "intra": _intra(), "nvls": _nvls(world),
+        })  # fmt: skip
+    return {"node": options.node, "ranks": ranks, "gpus": len(world["gpus"])}
+
+
+def _interfaces(options: Options) -> List[net.Interface]:
+    """The pod's interfaces: the address by which it would reach the master is that of eth0."""
+    address = "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((options.address, options.port))
+            address = probe.getsockname()[0]
+        except OSError:
+            pass  # the name does not resolve (yet); the rendezvous says so in its own words
+    return [net.Interface("eth0", address), net.Interface("lo", "127.0.0.1")]
+
+
+def _job(nodes: List[Dict[str, Any]], options: Options, world: Mapping[str, Any]) -> Dict[str, Any]:
+    """What all ranks agree on."""
+    ranks = [rank for node in nodes for rank in node["ranks"]]
+    # Sockets get two channels, as recorded; 16 is what two H100 nodes with a card per GPU use.
+    wide = any(rank["devices"] for rank in ranks) or options.nodes == 1
+    channels = 2 * options.local if wide else 2
+    return {
+        "plan": topology.lay(options.nodes, options.local, channels),
+        "ranks": ranks,
+        "buses": {node["node"]: [rank["bus"] for rank in node["ranks"]] for node in nodes},
+        "comm_id": "0x" + _digest(options.address, ranks[0]["pid"])[:16],
+        "cuda_driver": "{}0{}0".format(*world["gpu"]["cuda"].split(".")),
+        "torch": world["collective"].get("torch", "2.11.0"),
+        "nccl": _version(world),
+        "failed": [rank for rank in ranks if rank["failure"]],
+    }
+
+
+def _play(job: Dict[str, Any], options: Options, world: Mapping[str, Any]) -> int:
+    behaviour = world["collective"]
+    if behaviour.get("replay"):
+        return _replay(behaviour["replay"], options)
+    mine = [rank for rank in job["ranks"] if rank["node"] == options.node]
+    logs = [_log(rank, behaviour) for rank in mine]
+    for log, rank in zip(logs, mine):
+        nccllog.begin(log, job, rank, os.environ)
+        log.lines(net.choose(os.environ, world, rank["rank"], [net.Interface(*(rank["interface"] or ("lo", "")))]).lines)
+    if job["failed"]:
+        return _fail(job, options, mine, logs)
+    algorithm = _algorithm(job)
+    for log, rank in zip(logs, mine):
+        nccllog.initialise(log, job, rank, os.environ)
+        _connect(log, job, rank, algorithm)
+    if options.node == 0:
+        print("\n".join(bench.header(options.bench, job)), flush=True)
+    if behaviour.get("hang"):
+        for log in logs:
+            log.out.flush()
+        _hang()
+    sizes = bench.sizes_of(options.bench)
+    table = _measure(job, options, sizes, algorithm, behaviour)
+    if options.node == 0:
+        for out, within in table:
+            print(bench.line(out, within))
+        print("\n".join(bench.footer(table)))
+    for log, rank in zip(logs, mine):
+        log.info("TUNING", "AllReduce: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..{}}}".format(
+            sizes[-1] if sizes else 0, _NAMES[algorithm], job["plan"].channels - 1))  # fmt: skip
+        nccllog.finish(log, job, rank)
+        log.close()
+    sys.stdout.flush()
+    if any(row.wrong for pair in table for row in pair):
+        return failures.wrong_results(options, mine)
+    return 0
+
+
+_NAMES = {"ring": "RING", "tree": "TREE", "nvls": "NVLS_TREE"}
+
+
+def _algorithm(job: Mapping[str, Any]) -> str:
+    """Ring where asked for; else what NCCL takes for large messages: the switch's reduction, or trees."""
+    asked = os.environ.get("NCCL_ALGO", "").lower()
+    exclude, names = asked.startswith("^"), asked.lstrip("^").replace("allreduce:", "").split(",")
+    for name, wanted in (("nvls", "nvlstree"), ("tree", "tree"), ("ring", "ring")):
+        allowed = (wanted in names or (wanted == "nvlstree" and "nvls" in names)) != exclude if asked else True
+        if allowed and (name != "nvls" or all(rank["nvls"] for rank in job["ranks"])):
+            if name == "tree" and job["plan"].nodes == 1 and not asked:
+                continue
+            return name
+    return "ring"
+
+
+def _connect(log: nccllog.RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], algorithm: str) -> None:
+    plan: topology.Plan = job["plan"]
+    if algorithm == "ring":
+        hops = topology.ring_hops(plan)
+        nccllog.connect(log, job, rank, hops)
+        nccllog.connected(log, rank, "rings", pxn=any(hop.proxy is not None for hop in hops))
+        return
+    if plan.nodes > 1:
+        nccllog.connect(log, job, rank, topology.tree_hops(plan))
+        nccllog.connected(log, rank, "trees")
+    if algorithm == "nvls":
+        if plan.nodes > 1:
+            nccllog.connect(log, job, rank, topology.nvls_hops(plan))
+        nccllog.connected(log, rank, "nvls")
+
+
+def _measure(
+    job: Mapping[str, Any], options: Options, sizes: List[int], algorithm: str, behaviour: Mapping[str, Any]
+) -> List[Tuple[bench.Row, bench.Row]]:
+    plan = job["plan"]
+    curve = bench.curve_of(job["ranks"], plan.nodes, algorithm, behaviour.get("curves", {}))
+    scale, wrong = float(behaviour.get("bandwidth_scale", 1.0)), int(behaviour.get("wrong", 0))
+    scale = scale if plan.nodes > 1 else 1.0  # the fabric is what is slow
+    halves = [
+        bench.rows(sizes, plan.ranks, curve, seed=f"{options.node}{algorithm}{place}", scale=scale, wrong=wrong)
+        for place in ("out", "in")
+    ]
+    return list(zip(*halves))
+
+
+def _log(rank: Mapping[str, Any], behaviour: Mapping[str, Any]) -> nccllog.RankLog:
+    return nccllog.RankLog(
+        os.environ, host=rank["host"], pid=rank["pid"], device=rank["local"], limit=behaviour.get("log_limit_bytes")
+    )
+
+
+def _fail(
+    job: Mapping[str, Any], options: Options, mine: List[Dict[str, Any]], logs: List[nccllog.RankLog]
+) -> int:
+    for log, rank in zip(logs, mine):
+        if rank["failure"]:
+            nccllog.fail(log)
+        log.close()
+    return failures.nccl(options, mine, job["failed"][0]["failure"], job["nccl"])
+
+
+def _replay(path: str, options: Options) -> int:
+    """Node 0 says what was recorded; the other nodes are silent."""
+    if options.node == 0:
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _intra() -> str:
+    """How two GPUs of one node are connected: NVLink, else shared memory, else the network."""
+    if os.environ.get("NCCL_P2P_DISABLE", "0") in ("", "0") and os.environ.get("NCCL_P2P_LEVEL", "") != "LOC":
+        return "P2P/CUMEM" if os.environ.get("NCCL_CUMEM_ENABLE", "1") != "0" else "P2P/IPC"
+    if os.environ.get("NCCL_SHM_DISABLE", "0") in ("", "0"):
+        return "SHM/direct/direct"
+    return "NET/Socket/0"
+
+
+def _nvls(world: Mapping[str, Any]) -> bool:
+    off = os.environ.get("NCCL_NVLS_ENABLE", "") == "0" or os.environ.get("NCCL_P2P_DISABLE", "0") not in ("", "0")
+    return not off and bool(world["gpu"].get("nvls", True)) and len(world["gpus"]) == 8
+
+
+def _version(world: Mapping[str, Any]) -> str:
+    return str(world["collective"].get("nccl", "2.28.9"))
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256("/".join(str(part) for part in parts).encode()).hexdigest()
+
+
+def _hang() -> NoReturn:
+    """The collective never ends; whoever started it must give up."""
+    while True:
+        time.sleep(3600)
+
+
+def _terminated(number: int, _frame: Any) -> NoReturn:
+    failures.terminated(number)
+    sys.stdout.flush()
+    os._exit(1)
