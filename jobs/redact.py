@@ -1,0 +1,120 @@
+"""Which text may leave the cluster: without secrets, without control characters, and not too long?
+
+Logs, annotations, environment and API messages are written by others. Everything that reaches a file, a terminal or a
+report goes through `safe` (one line of prose), `redact` (a line of a log) or `redact_value` (decoded JSON).
+Over-redaction is the cheaper mistake; the names of settings stay readable, only values go.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MASK = "[REDACTED]"
+LINE_LIMIT = 16_384
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+# A name that says that its value is secret; PUBLIC_KEY, *_KEY_FILE, TOKENIZER and the like are not meant.
+_REVEALING = (
+    r"[_.-]*(?:[A-Za-z0-9]+[_.-]+)*"
+    r"(?:[A-Za-z0-9]*(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|TOKENS?)|API_?KEY|APIKEY|ACCESS_?KEY(?:_?ID)?"
+    r"|PRIVATE_?KEY|NGC_?KEY|ENCRYPTION_?KEY|AUTH_?KEY|SIGNING_?KEY|STORAGE_?KEY|ACCOUNT_?KEY|AUTHORIZATION|COOKIE)"
+    r"(?:[_.-](?:KEY|ID|VALUE|B64|BASE64|DATA|ACCESS_KEY|STRING|HASH|SALT|\d+))*"
+)
+_SECRETIVE = re.compile(_REVEALING, re.IGNORECASE)
+# NAME=value, NAME: value, "NAME": "value", and the same inside a JSON string (\"). Plain small numbers, booleans and
+# null are settings (max_tokens=512), not secrets.
+_SETTING = re.compile(
+    rf"(?<![\w.-])({_REVEALING}(?:\\?[\"'])?\s{{0,3}}[=:]\s{{0,3}})"
+    r"(?!(?:\d{1,6}|true|false|none|null|not|\[REDACTED\])(?![\w.+/=-]))"
+    r"(\\\"|\"|'|)(?:(?<=\\\")(?:[^\"\\])*|(?<=\")(?:[^\"\\]|\\.)*|(?<=')[^']*|(?<![\"'])[^\s,;&\"'\\}\]]+)",
+    re.IGNORECASE,
+)
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        MASK,
+    ),
+    # scheme://user:password@host and scheme://token@host
+    (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{1,30}://)[^\s/@\"'<>]{1,500}@"), rf"\1{MASK}@"),
+    # signed URLs (AWS, GCS, Azure SAS)
+    (
+        re.compile(
+            r"([?&](?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|AWSAccessKeyId|Signature|sig|sv?t?oken"
+            r"|access_token|api[-_]?key|auth|key)=)[^&\s\"'<>]+",
+            re.IGNORECASE,
+        ),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"\b((?:Proxy-)?Authorization\s*[:=]\s*)[^\r\n\"']+", re.IGNORECASE), rf"\1{MASK}"),
+    (re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/_.~=-]{12,}", re.IGNORECASE), rf"\1 {MASK}"),
+    # a docker config: {"auths":{"host":{"auth":"..."}}}
+    (re.compile(r"(\\?[\"']auth\\?[\"']\s*:\s*\\?[\"'])[A-Za-z0-9+/=]{8,}"), rf"\1{MASK}"),
+    (
+        re.compile(r"(--?(?:[a-z0-9]+-)*(?:password|passwd|token|secret|api-?key)[ \t]+)(?!-)[^\s\"']+", re.IGNORECASE),
+        rf"\1{MASK}",
+    ),
+    # Well-known shapes of keys: AWS ids, GitHub, GitLab, Slack, Hugging Face, NVIDIA NGC, Google, OpenAI-like, Stripe,
+    # npm, PyPI, JSON web tokens.
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9_-])(?:(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+            r"|glpat-[\w-]{16,}|xox[abeoprs]-[\w-]{10,}|hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{16,}|AIza[\w-]{30,}"
+            r"|ya29\.[\w-]{20,}|(?:sk|pk|rk)[-_](?:[a-z]{1,12}[-_]){0,3}[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|pypi-[\w-]{40,}"
+            r"|wandb_[\w]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"
+        ),
+        MASK,
+    ),
+)
+# A cheap necessary condition of the patterns above, so that ordinary lines cost one scan.
+_HINT = re.compile(
+    r"(?i)secret|passw|passphrase|credential|token|key|auth|cookie|bearer|basic |://|akia|asia|abia|acca|gh[pousr]_"
+    r"|_pat_|glpat|xox|hf_|nvapi|aiza|ya29|sk[-_]|npm_|pypi-|wandb_|eyj|sig"
+)
+
+
+def redact(text: str) -> str:
+    """Mask everything in `text` that looks like a credential; length and line breaks are otherwise kept."""
+    if _HINT.search(text) is None:
+        return text
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return _SETTING.sub(rf"\1\2{MASK}", text)
+
+
+def clean(text: str, limit: int = LINE_LIMIT) -> str:
+    """Drop terminal escapes, control, bidirectional and invisible characters; cut at `limit` characters and say so."""
+    cut = len(text) > limit
+    text = _CONTROL.sub("", _ANSI.sub("", text[: limit * 2])).replace("\t", " ")
+    if len(text) > limit or cut:
+        text = text[: max(0, limit - 14)] + "... [truncated]"[: min(limit, 15)]
+    return text
+
+
+def safe(text: object, limit: int = 1000) -> str:
+    """Make one bounded, printable, redacted line of any foreign text."""
+    # Redact before cutting: half a secret is still a secret, and its name may stand before the cut.
+    line = " ".join(str(text)[: max(limit * 4, 65_536)].split())
+    return clean(redact(clean(line, max(limit * 4, 65_536))), limit)
+
+
+def redact_value(value: Any, *, limit: int = 262_144) -> Any:
+    """Return decoded JSON with every string redacted; values under a secret-looking key are masked whole."""
+    if isinstance(value, str):
+        return redact(value[:limit])
+    if isinstance(value, list):
+        return [redact_value(item, limit=limit) for item in value]
+    if isinstance(value, dict):
+        return {
+            str(key): MASK
+            if secret_name(str(key)) and isinstance(item, str) and item
+            else redact_value(item, limit=limit)
+            for key, item in value.items()
+        }
+    return value
+
+
+def secret_name(name: str) -> bool:
+    """Tell whether an environment variable or JSON key of this name holds a credential."""
+    return _SECRETIVE.fullmatch(name) is not None

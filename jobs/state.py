@@ -1,0 +1,101 @@
+"""What became of a trial job, in the words its users know?
+
+The states and the failure analysis are those of NVIDIA TAO's Kubernetes document (Pending, Running, Complete, Error,
+Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA means that the
+cluster is at fault, ERR_PROGRAM that the program or its image is; a disruption by others is neither (None).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ERR_PROGRAM = "ERR_PROGRAM"
+ERR_INFRA = "ERR_INFRA"
+
+
+class JobState(enum.StrEnum):
+    """Where a job stands; Complete, Error and Canceled are final."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    COMPLETE = "Complete"
+    ERROR = "Error"
+    CANCELED = "Canceled"
+    UNKNOWN = "Unknown"
+
+    @property
+    def final(self) -> bool:
+        """True where nothing can change any more."""
+        return self in {JobState.COMPLETE, JobState.ERROR, JobState.CANCELED}
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """Why a replica is not ready: Kubernetes' own reason and message."""
+
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.message}" if self.message else self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One rank of the job; `pod` is empty where none exists (yet)."""
+
+    index: int
+    pod: str = ""
+    node: str = ""
+    phase: str = "Pending"
+    readiness_issue: Issue | None = None
+    exit_code: int | None = None
+    fault: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Write it as TAO's get_job_replicas does, the issue below `status`."""
+        issue = self.readiness_issue
+        status: dict[str, Any] = {"phase": self.phase, "exit_code": self.exit_code}
+        if issue is not None:
+            status["readiness_issue"] = {"reason": issue.reason, "message": issue.message}
+        return {"index": self.index, "name": self.pod, "node": self.node, "fault": self.fault, "status": status}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureAnalysis:
+    """What is wrong with a job: one cause, never its consequences.
+
+    `hopeless` tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the
+    job, which says nothing about the cluster.
+    """
+
+    fault: str
+    subject: str
+    observed: str
+    expected: str
+    suggestion: str
+    err_class: str | None = None
+    events: tuple[str, ...] = ()
+    job_failure_by_node_event: tuple[Mapping[str, str], ...] = ()
+    disrupted: bool = False
+    hopeless: bool = True
+    grace_s: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Write it as TAO's get_failure_analysis does, with what we know besides."""
+        return {
+            "err_class": self.err_class,
+            "suggestion": self.suggestion,
+            "job_failure_by_node_event": [dict(event) for event in self.job_failure_by_node_event],
+            "fault": self.fault,
+            "subject": self.subject,
+            "observed": self.observed,
+            "expected": self.expected,
+            "disrupted": self.disrupted,
+            "events": list(self.events),
+        }
