@@ -161,6 +161,22 @@ class Store:
             for name in sorted(names):
                 yield names[name]
 
+    def scan_at(self, key: str, ns: str | None, revision: int) -> Iterator[Stored]:
+        """Yield the objects as they were at an earlier revision; 410 Expired when the history does not reach back."""
+        then: dict[tuple[str, str], Stored | None] = {}
+        for change in self.history(key).since(revision):
+            then.setdefault((change.new.namespace, change.new.name), change.old)
+        current = {(stored.namespace, stored.name): stored for stored in self.scan(key, ns)}
+        for place, old in then.items():
+            if ns is not None and place[0] != ns:
+                continue
+            if old is None:
+                current.pop(place, None)
+            else:
+                current[place] = old
+        for place in sorted(current):
+            yield current[place]
+
     def list(self, key: str, ns: str | None = None, selector: str | Mapping[str, Any] | None = "") -> list[Object]:
         """Return the objects of a namespace (None: of all) that match a label selector (text or LabelSelector)."""
         if selector == "":

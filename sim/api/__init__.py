@@ -1,1 +1,5 @@
 """How do clients reach the store? The HTTPS front: authentication, authorization, verbs, watches."""
+
+from .server import Server, serve
+
+__all__ = ["Server", "serve"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from . import base
 from .errors import ApiError, conflict, forbidden, not_found
 from .kinds import WITH_GENERATION
 from .values import clone, rfc3339
@@ -48,6 +49,8 @@ def bootstrap(store: Objects) -> None:
     """Create what every cluster has from its first second."""
     for name in BASE_NAMESPACES:
         store.create("namespaces", {"metadata": {"name": name}})
+    for key, obj in base.objects():
+        store.create(key, obj, obj["metadata"].get("namespace"))
 
 
 def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:

@@ -1,0 +1,276 @@
+"""How does one reach this cluster? The HTTPS server: from a request to a verb, and its life from start to stop.
+
+It listens on loopback only, plus whatever sockets it is given (the pod network's).
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from aiohttp import web
+
+from ..schema.errors import ApiError, method_not_allowed
+from . import discovery, podparts, verbs
+from .access import Attributes, authenticate, authorize, check, impersonate
+from .answers import page_not_found, raw, refuse, respond, text
+from .bodies import mapping, media_type, of_kind, read
+from .paths import route
+from .reviews import REVIEWS
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from ..schema.kinds import Kind
+    from ..store import Store
+    from .access import User
+    from .authority import Authority
+    from .paths import Route
+
+LOG = logging.getLogger("sim.api")
+ADMIN, NOBODY = "kubernetes-admin", "nobody"
+SERVICE_ADDRESS = "10.96.0.1"
+HOSTS = (
+    "127.0.0.1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    SERVICE_ADDRESS,
+)
+HEALTH = ("healthz", "livez", "readyz")
+HEALTH_CHECKS = ("ping", "log", "etcd", "informer-sync", "poststarthook/start-apiextensions-controllers", "poststarthook/rbac/bootstrap-roles")
+NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource", {})
+_NAME_FIELD = re.compile(r"(?:^|,)metadata\.name==?([^,]+)")
+
+
+@dataclass(slots=True)
+class Server:
+    """A running API server."""
+
+    url: str
+    kubeconfig: str  # text, of the administrator
+    nobody_kubeconfig: str  # text, of a user without rights
+    authority: Authority
+    _runner: web.ServerRunner
+
+    async def stop(self) -> None:
+        """Close the listeners and every open watch."""
+        await self._runner.cleanup()
+
+
+async def serve(
+    store: Store,
+    *,
+    kubelet: podparts.Kubelet | None = None,
+    version: str = "v1.36.2",
+    port: int = 0,
+    sockets: Sequence[socket.socket] = (),
+    hosts: Sequence[str] = (),
+) -> Server:
+    """Serve a store over HTTPS on 127.0.0.1 and on further listening sockets; returns when it is ready.
+
+    `hosts` are further names and addresses for the server's certificate (the API Service's address in the pod network).
+    """
+    front = Front(store, kubelet or podparts.NoKubelet(), version)
+    runner = web.ServerRunner(web.Server(front.handle, handler_cancellation=True, access_log=None))
+    await runner.setup()
+    context = store.authority.server_context([*HOSTS, *hosts])
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context, shutdown_timeout=1.0)
+    await site.start()
+    for extra in sockets:
+        await web.SockSite(runner, extra, ssl_context=context, shutdown_timeout=1.0).start()
+    bound: Any = site._server  # noqa: SLF001 - aiohttp offers no other way to learn the chosen port
+    front.address = "127.0.0.1:{}".format(bound.sockets[0].getsockname()[1])
+    url = f"https://{front.address}"
+    admin = kubeconfig(store.authority, url, ADMIN, store.authority.static_token(ADMIN, ["system:masters"]))
+    nobody = kubeconfig(store.authority, url, NOBODY, store.authority.static_token(NOBODY))
+    return Server(url, admin, nobody, store.authority, runner)
+
+
+def kubeconfig(authority: Authority, url: str, user: str, token: str, namespace: str = "default") -> str:
+    """Return a kubeconfig with one context."""
+    ca = base64.b64encode(authority.ca_pem.encode()).decode()
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "sim", "cluster": {"server": url, "certificate-authority-data": ca}}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": user, "namespace": namespace}}],
+        "current-context": "sim",
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+class Front:
+    """Takes requests: authenticates, authorizes, finds the verb."""
+
+    def __init__(self, store: Store, kubelet: podparts.Kubelet, version: str) -> None:
+        self.store = store
+        self.kubelet = kubelet
+        self.version = version
+        self.address = ""
+        self._aggregated: dict[tuple[str, bool], tuple[int, bytes, str]] = {}
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        try:
+            return await self._answer(request)
+        except ApiError as error:
+            return refuse(error)
+        except ConnectionError:
+            raise
+        except Exception:  # a server answers 500 and lives on; the traceback goes to the log
+            LOG.exception("%s %s", request.method, request.path)
+            return refuse(ApiError(500, "InternalError", "Internal error occurred: the simulated server failed; see its log"))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = route(request.method, request.path, request.rel_url.query)
+        user = self._who(request)
+        attributes = asked.attributes()
+        if asked.is_resource and asked.verb in ("list", "watch", "deletecollection"):
+            named = _NAME_FIELD.search(request.rel_url.query.get("fieldSelector", ""))
+            if named:
+                attributes = Attributes(attributes.verb, attributes.group, attributes.resource, "", attributes.namespace, named[1])
+        check(self.store, user, attributes)
+        if not asked.is_resource:
+            return self._plain(request, asked)
+        kind = self.store.kinds.by_path.get((asked.group, asked.version, asked.resource))
+        if kind is None:
+            served = self.store.kinds.groups().get(asked.group, {})
+            if asked.group and not served:
+                return page_not_found()
+            raise NOT_FOUND
+        return await self._resource(request, asked, kind, user)
+
+    def _who(self, request: web.BaseRequest) -> User:
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport else None
+        tls = transport.get_extra_info("ssl_object") if transport and certificate else None
+        der = tls.getpeercert(binary_form=True) if tls else None
+        user = authenticate(self.store, self.store.authority, request.headers.get("Authorization", ""), certificate, der)
+        return impersonate(self.store, user, request.headers, request.headers.getall("Impersonate-Group", []))
+
+    # -- paths that are no resources
+
+    def _plain(self, request: web.BaseRequest, asked: Route) -> web.StreamResponse:
+        parts = [part for part in asked.path.split("/") if part]
+        if request.method not in ("GET", "HEAD"):
+            return page_not_found()
+        if parts and parts[0] in HEALTH:
+            return self._health(request, parts)
+        if parts == ["version"]:
+            return respond(discovery.version_info(self.version))
+        if parts == ["openid", "v1", "jwks"]:
+            return respond(self.store.authority.jwks())
+        if parts and parts[0] in ("api", "apis"):
+            return self._discovery(request, parts)
+        if not parts:
+            return respond({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
+        return page_not_found()
+
+    def _health(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
+        if len(parts) > 1:
+            return text("ok") if "/".join(parts[1:]) in HEALTH_CHECKS else page_not_found()
+        if "verbose" not in request.rel_url.query:
+            return text("ok")
+        return text("".join(f"[+]{name} ok\n" for name in HEALTH_CHECKS) + f"{parts[0]} check passed\n")
+
+    def _discovery(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
+        kinds = self.store.kinds
+        found: Any = None
+        if len(parts) == 1:
+            version = discovery.wants_aggregated(request.headers.get("Accept", ""))
+            if version:
+                return self._aggregate(request, version, core=parts[0] == "api")
+            found = discovery.core_versions(self.address) if parts[0] == "api" else discovery.group_list(kinds)
+        elif parts[0] == "api":
+            found = discovery.resource_list(kinds, "", parts[1]) if len(parts) == 2 else None
+        elif len(parts) == 2:
+            found = discovery.one_group(kinds, parts[1])
+        elif len(parts) == 3:
+            found = discovery.resource_list(kinds, parts[1], parts[2])
+            if found is None and parts[1] in kinds.groups():
+                raise NOT_FOUND
+        return respond(found) if found is not None else page_not_found()
+
+    def _aggregate(self, request: web.BaseRequest, version: str, *, core: bool) -> web.Response:
+        changed, body, etag = self._aggregated.get((version, core), (-1, b"", ""))
+        if changed != self.store.kinds.changed:
+            body, etag = discovery.aggregated(self.store.kinds, version, core=core)
+            self._aggregated[version, core] = (self.store.kinds.changed, body, etag)
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers={"ETag": etag})
+        media = discovery.AGGREGATED.format(version=version)
+        response = raw(body, headers={"ETag": etag, "Vary": "Accept"})
+        response.headers["Content-Type"] = media
+        return response
+
+    # -- resources
+
+    async def _resource(self, request: web.BaseRequest, asked: Route, kind: Kind, user: User) -> web.StreamResponse:
+        call = verbs.Call(self.store, request, asked, kind, user)
+        if asked.subresource:
+            return await self._subresource(call)
+        if kind.namespaced and not asked.namespace and asked.verb not in ("list", "watch", "deletecollection"):
+            if asked.verb == "create" and kind.key in REVIEWS:
+                pass
+            elif asked.name or asked.verb != "create":
+                raise NOT_FOUND
+            else:
+                raise method_not_allowed()
+        if asked.verb not in kind.verbs or (asked.verb == "create") == bool(asked.name) and asked.verb in ("create", "update", "patch"):
+            raise method_not_allowed()
+        if kind.key in REVIEWS:
+            return await self._review(call)
+        if kind.key == "bindings":
+            return await podparts.bind(call)
+        return await self._verb(call)
+
+    async def _verb(self, call: verbs.Call) -> web.StreamResponse:
+        verb = call.route.verb
+        if verb == "watch":
+            return await verbs.watch(call)
+        if verb == "get":
+            return verbs.get(call)
+        if verb == "list":
+            return verbs.list_objects(call)
+        writes = {
+            "create": verbs.create,
+            "update": verbs.update,
+            "patch": verbs.patch,
+            "delete": verbs.delete,
+            "deletecollection": verbs.delete_collection,
+        }
+        return await writes[verb](call)
+
+    async def _review(self, call: verbs.Call) -> web.Response:
+        body = of_kind(mapping(await read(call.request), media_type(call.request)), call.kind)
+        body = {"kind": call.kind.kind, "apiVersion": call.kind.api_version, "metadata": {}, **body}
+        return respond(REVIEWS[call.kind.key](self.store, call.user, body), code=201)
+
+    async def _subresource(self, call: verbs.Call) -> web.StreamResponse:
+        sub = call.kind.sub(call.route.subresource)
+        if sub is None:
+            raise NOT_FOUND
+        if call.route.verb not in sub.verbs:
+            raise method_not_allowed()
+        if call.kind.key == "pods":
+            if sub.name == "log":
+                return await podparts.log(call, self.kubelet)
+            if sub.name == "binding":
+                return await podparts.bind(call)
+            if sub.name == "eviction":
+                return await podparts.evict(call)
+        if sub.name in ("status", "finalize", "ephemeralcontainers", "resize", "approval"):
+            return await self._verb(call)
+        raise ApiError(501, "NotImplemented", f"the simulated cluster does not serve {call.kind.plural}/{sub.name}")
+
+
+__all__ = ["Front", "Server", "authorize", "kubeconfig", "serve"]
