@@ -1,0 +1,86 @@
+"""What did the command print? Its output in a file of bounded size: the beginning and the end are kept, the middle may go.
+
+The command is never stopped by a full pipe, and a program that prints without end fills neither memory nor disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from io import RawIOBase
+from typing import IO, Deque
+
+__all__ = ["Capture"]
+
+HEAD_BYTES = 32 << 20
+TAIL_BYTES = 4 << 20
+
+
+class Capture:
+    """Copies a pipe into a file in a thread of its own."""
+
+    def __init__(self, pipe: IO[bytes], path: str, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
+        self.path = path
+        self.bytes = 0
+        self._pipe, self._head, self._tail = pipe, head, tail
+        self._recent: Deque[bytes] = deque()  # the latest blocks, for progress, for the evidence and for the file's end
+        self._recent_bytes = 0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def last(self, size: int) -> str:
+        """Return the end of the output."""
+        with self._lock:
+            return self._end(size).decode("utf-8", "replace")
+
+    def last_line(self) -> str:
+        """Return the last line with something on it."""
+        lines = [line for line in self.last(2000).splitlines() if line.strip()]
+        return lines[-1].strip()[:160] if lines else ""
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for the end of the output and the completed file."""
+        self._thread.join(timeout=timeout_s)
+
+    def _copy(self) -> None:
+        written = 0
+        with self._pipe, open(self.path, "wb", buffering=0) as file:
+            while True:
+                block = os.read(self._pipe.fileno(), 65536)
+                if not block:
+                    break
+                written += _write(file, block[: max(0, self._head - written)])
+                with self._lock:
+                    self.bytes += len(block)
+                    self._remember(block)
+            missing = self.bytes - written
+            if missing:
+                end = self._end(min(missing, self._tail))
+                if missing > len(end):
+                    _write(file, b"\n# seatrial left out %d bytes of output here\n" % (missing - len(end)))
+                _write(file, end)
+
+    def _remember(self, block: bytes) -> None:
+        self._recent.append(block)
+        self._recent_bytes += len(block)
+        while self._recent_bytes - len(self._recent[0]) >= self._tail:
+            self._recent_bytes -= len(self._recent.popleft())
+
+    def _end(self, size: int) -> bytes:
+        blocks, found = [], 0
+        for block in reversed(self._recent):
+            if found >= size:
+                break
+            blocks.append(block)
+            found += len(block)
+        return b"".join(reversed(blocks))[-size:]
+
+
+def _write(file: RawIOBase, block: bytes) -> int:
+    """Write what the disk takes: when it is full, the output is still drained and its end still kept."""
+    try:
+        return file.write(block) or 0
+    except OSError:
+        return 0

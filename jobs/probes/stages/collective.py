@@ -1,0 +1,258 @@
+"""Does the two-node collective complete, and what do its logs show? Runs torchrun once and analyses what it left.
+
+torchrun gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one file
+each, which the shipped analyzer turns into a few kilobytes here, where the log is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from . import children, command, rdma, redact
+from .capture import Capture
+from .council import Council
+from .spec import Identity, Trial
+from .watch import Watch
+
+__all__ = ["Analyze", "Bench", "blank"]
+
+Analyze = Callable[[List[str]], Dict[str, Any]]
+
+TAIL_CHARS = 2000
+PROGRESS_S = 5.0
+TERM_GRACE_S = 3.0
+PEER_GRACE_S = 15.0  # after a peer has failed, this rank's own failure is worth waiting for: it may say more
+READY_S = 120.0  # ranks end the stage before at different times: analysis, and killing what hangs
+# What torchrun sets for its children, and what an operator of another kind may have set for it.
+FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
+FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
+
+
+def blank(name: str) -> Dict[str, Any]:
+    """Return the stage's data before anything is known."""
+    return {
+        "name": name,
+        "command": None,
+        "exit": None,
+        "timed_out": False,
+        "stopped": None,
+        "seconds": None,
+        "world_size": None,
+        "env": {},
+        "nccl_conf": {},
+        "output_tail": "",
+        "output_bytes": 0,
+        "logs": [],
+        "log_bytes": 0,
+        "rdma_counters": {},
+        "nccl": None,
+        "error": None,
+    }
+
+
+class Bench:
+    """Everything a collective needs to know about this pod."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, council: Council, place: str, here: str) -> None:
+        self.trial, self.me, self.watch, self.council = trial, me, watch, council
+        self.place, self.here = place, here
+        self.env: Mapping[str, str] = os.environ
+        self.say: Callable[[str], None] = lambda text: None
+        self.analyze: Optional[Analyze] = None
+        self._ahead = ""  # why further collectives are of no use
+
+    def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
+        """Run one collective and fill its data; returns why it was skipped, or nothing."""
+        name = str(chosen["name"])
+        objection = self._ahead
+        argv = self.argv()
+        if not objection and argv is None:
+            data["error"] = "neither torchrun nor a Python with torch is in this image"
+            objection = data["error"]
+        go, why = self.council.agree("collective." + name, objection, min(READY_S, self.watch.left()))
+        if not go or argv is None:
+            self._ahead = self._ahead or why
+            return why
+        env = self.child_env(name, chosen["env"])
+        data["command"], data["env"] = argv, _settings(env)
+        data["nccl_conf"] = _conf_files(env)
+        data["world_size"] = self.trial.nodes * max(1, self.trial.gpus_per_node)
+        before = rdma.counters()
+        self._attempt(data, name, argv, env)
+        if data["exit"] == 2 and "unrecognized arguments: --" in data["output_tail"] and not self.watch.stopped():
+            # torch before 2.1 knows these options with underscores only
+            argv = [_underscored(word) for word in argv]
+            data["command"] = argv
+            self._attempt(data, name, argv, env)
+        data["rdma_counters"] = rdma.difference(before, rdma.counters())
+        self.council.announce_end("collective." + name, _failure(data))
+        if data["timed_out"]:
+            self._ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
+        self._analyze(data, name)
+        return ""
+
+    def argv(self) -> Optional[List[str]]:
+        """Return the command line, or None where the image has no torchrun."""
+        launcher = self._launcher()
+        if launcher is None:
+            return None
+        trial, bench = self.trial, self.trial.bench
+        return [
+            *launcher,
+            "--nnodes=%d" % trial.nodes,
+            "--nproc-per-node=%d" % max(1, trial.gpus_per_node),
+            "--node-rank=%d" % self.me.rank,
+            "--master-addr=%s" % trial.peers[0],
+            "--master-port=%d" % trial.master_port,
+            os.path.join(self.here, "allreduce.py"),
+            "--min-bytes=%d" % bench["min_bytes"],
+            "--max-bytes=%d" % bench["max_bytes"],
+            "--factor=%d" % bench["factor"],
+            "--iters=%d" % bench["iters"],
+            "--warmup=%d" % bench["warmup"],
+        ]
+
+    def _launcher(self) -> Optional[List[str]]:
+        found = shutil.which("torchrun", path=self.env.get("PATH"))
+        if found:
+            return [found]
+        question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+        for python in (shutil.which("python3", path=self.env.get("PATH")), sys.executable, "/opt/conda/bin/python3"):
+            if python and command.run([python, "-c", question], 20, 4096).exit == 0:
+                return [python, "-m", "torch.distributed.run"]
+        return None
+
+    def child_env(self, name: str, chosen: Mapping[str, str]) -> Dict[str, str]:
+        """Return torchrun's environment: the pod's, without other launchers' ranks, with this collective's settings."""
+        env = {
+            key: value for key, value in self.env.items() if key not in FOREIGN and not key.startswith(FOREIGN_PREFIXES)
+        }
+        env.setdefault("OMP_NUM_THREADS", "1")
+        for who in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
+            env.setdefault(who, "seatrial")
+        if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
+            env["HOME"] = self.place
+        env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
+        env.update(chosen)
+        env["NCCL_DEBUG_FILE"] = os.path.join(self.place, name + ".%h.%p.log")
+        env["SEATRIAL_BENCH_TIMEOUT_S"] = "%d" % max(1, self._limit_s() - 5)
+        if self.trial.gpu_kind in ("none", "cpu"):
+            env["SEATRIAL_BENCH_DEVICE"] = "cpu"
+        return env
+
+    def _limit_s(self) -> float:
+        return min(self.trial.collective_timeout_s, max(1.0, self.watch.left()))
+
+    def _attempt(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str]) -> None:
+        began = time.monotonic()
+        limit = began + self._limit_s()
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.place,
+                env=dict(env),
+            )
+        except OSError as error:
+            data["error"] = "cannot start %s: %s" % (argv[0], error.strerror)
+            return
+        assert process.stdout is not None
+        capture = Capture(process.stdout, os.path.join(self.place, name + ".output"))
+        try:
+            self._attend(data, name, process, capture, limit)
+        finally:
+            children.end(process, TERM_GRACE_S)
+            capture.finish(5)
+            data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
+            data["seconds"] = round(time.monotonic() - began, 3)
+            data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
+            data["output_bytes"] = capture.bytes
+
+    def _attend(
+        self, data: Dict[str, Any], name: str, process: subprocess.Popen[bytes], capture: Capture, limit: float
+    ) -> None:
+        """Wait for the end, the deadline, the probe's stop or a failed peer; say how it goes in between."""
+        spoke = began = time.monotonic()
+        peer_limit: Optional[float] = None
+        while True:
+            try:
+                process.wait(timeout=0.1)
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                return
+            now = time.monotonic()
+            if self.watch.stopped():
+                data["stopped"] = self.watch.reason
+                return
+            if now >= limit:
+                data["timed_out"] = True
+                return
+            trouble = self.council.trouble("collective." + name)
+            if trouble:
+                peer_limit = peer_limit or now + PEER_GRACE_S
+                if now >= peer_limit:
+                    data["stopped"] = trouble
+                    return
+            if now - spoke >= PROGRESS_S:
+                spoke = now
+                self.say("%s: %.0f s of at most %.0f s: %s" % (name, now - began, limit - began, capture.last_line()))
+
+    def _analyze(self, data: Dict[str, Any], name: str) -> None:
+        """Turn the ranks' log files and the output into the analyzer's partial verdict."""
+        prefix = name + "."
+        logs = sorted(file for file in os.listdir(self.place) if file.startswith(prefix) and file.endswith(".log"))
+        paths = [os.path.join(self.place, file) for file in logs]
+        data["logs"] = logs[:256]
+        data["log_bytes"] = sum(os.path.getsize(path) for path in paths)
+        output = os.path.join(self.place, name + ".output")
+        if self.analyze is None:
+            data["error"] = data["error"] or "the log analyzer was not shipped"
+            return
+        data["nccl"] = self.analyze([output, *paths])
+        for path in [output, *paths]:  # the next collective needs the room
+            os.unlink(path)
+
+
+def _failure(data: Mapping[str, Any]) -> str:
+    """Return how this rank's part failed, in words for the other ranks."""
+    if data["timed_out"]:
+        return "its command did not end in time"
+    if data["stopped"]:
+        return "it was stopped (%s)" % data["stopped"]
+    if data["error"]:
+        return str(data["error"])
+    return "its command ended with exit code %s" % data["exit"] if data["exit"] else ""
+
+
+def _settings(env: Mapping[str, str]) -> Dict[str, str]:
+    return redact.environment({key: value for key, value in env.items() if key.startswith(("NCCL_", "UCX_", "FI_"))})
+
+
+def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
+    """Return NCCL's own configuration files: an image may hide its log there (docs.nvidia.com, NCCL: nccl.conf)."""
+    found = {}
+    for path in (env.get("NCCL_CONF_FILE"), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
+        try:
+            with open(path or "", encoding="utf-8", errors="replace") as stream:
+                found[str(path)] = redact.text(stream.read(4096))
+        except OSError:
+            continue
+    return found
+
+
+def _underscored(word: str) -> str:
+    option, equals, value = word.partition("=")
+    return (
+        option[:2] + option[2:].replace("-", "_") + equals + value
+        if word.startswith("--n") or word.startswith("--m")
+        else word
+    )

@@ -1,0 +1,81 @@
+"""What does a short command answer? Runs one with a deadline and bounded output; a hung one is left behind, not waited for.
+
+A process stuck in the driver (state D) cannot even be killed: so nothing here waits without a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from typing import IO, List, Mapping, Optional, Sequence
+
+__all__ = ["Answer", "run"]
+
+
+class Answer:
+    """What a command said: `exit` is None when it could not be started or did not end."""
+
+    def __init__(self) -> None:
+        self.exit: Optional[int] = None
+        self.out = b""
+        self.err = b""
+        self.error = ""
+
+
+def run(argv: Sequence[str], timeout_s: float, limit: int, env: Optional[Mapping[str, str]] = None) -> Answer:
+    """Run `argv`; keep at most `limit` bytes of each stream, kill its process group at the deadline."""
+    answer = Answer()
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=None if env is None else dict(env),
+        )
+    except (OSError, ValueError) as error:
+        answer.error = "cannot start %s: %s" % (argv[0], getattr(error, "strerror", None) or error)
+        return answer
+    kept: List[bytearray] = [bytearray(), bytearray()]
+    readers = []
+    for stream, buffer in zip((process.stdout, process.stderr), kept):
+        reader = threading.Thread(target=_drain, args=(stream, buffer, limit), daemon=True)
+        reader.start()
+        readers.append(reader)
+    try:
+        answer.exit = process.wait(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        answer.error = "%s did not end within %.0f s" % (argv[0], timeout_s)
+        _kill(process)
+    for reader in readers:
+        reader.join(timeout=2)
+    answer.out, answer.err = bytes(kept[0]), bytes(kept[1])
+    if len(answer.out) >= limit:
+        answer.error = answer.error or "%s printed more than %d bytes" % (argv[0], limit)
+    return answer
+
+
+def _drain(stream: Optional[IO[bytes]], buffer: bytearray, limit: int) -> None:
+    """Read to the end, keep the beginning: a full pipe would stop the command."""
+    if stream is None:
+        return
+    with stream:
+        while True:
+            block = os.read(stream.fileno(), 65536)
+            if not block:
+                return
+            buffer.extend(block[: max(0, limit - len(buffer))])
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:  # uninterruptible in the kernel: leave it
+        return

@@ -1,0 +1,147 @@
+"""Why does a name not resolve? One UDP question per candidate name tells NXDOMAIN from SERVFAIL from silence.
+
+getaddrinfo says only "not known" or "try again". This asks the resolvers of resolv.conf as the C library would (search list
+and ndots), reads nothing but the answer's header, and is only used to explain a failure, never to find the address.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+from typing import Any, Dict, List, Optional
+
+__all__ = ["ANSWERED", "Resolver", "candidates", "explain", "read_resolver"]
+
+ANSWERED = "answered"
+# RFC 1035 section 4.1.1 and RFC 6895 section 2.3
+_CODES = {1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED"}
+_A, _AAAA = 1, 28
+# What to report when candidates differ: the one nearest to the trouble.
+_ORDER = ("timeout", "unreachable", "SERVFAIL", "REFUSED", "FORMERR", "NOTIMP", "NODATA", "NXDOMAIN")
+
+
+class Resolver:
+    """resolv.conf(5) as far as it matters here."""
+
+    def __init__(self) -> None:
+        self.nameservers: List[str] = []
+        self.search: List[str] = []
+        self.ndots = 1
+
+    def to_dict(self) -> Dict[str, Any]:
+        """Return what the evidence shows."""
+        return {"nameservers": self.nameservers, "search": self.search, "ndots": self.ndots}
+
+
+def read_resolver(path: str = "/etc/resolv.conf") -> Resolver:
+    """Read resolv.conf; a missing one means the defaults (a resolver on this host), as for the C library."""
+    resolver = Resolver()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            lines = stream.read(65536).splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        words = line.split("#")[0].split(";")[0].split()
+        if len(words) < 2:
+            continue
+        if words[0] == "nameserver" and len(resolver.nameservers) < 3:
+            resolver.nameservers.append(words[1])
+        elif words[0] in ("search", "domain"):
+            resolver.search = words[1:33]
+        elif words[0] == "options":
+            for option in words[1:]:
+                key, _, value = option.partition(":")
+                if key == "ndots" and value.isdigit():
+                    resolver.ndots = min(15, int(value))
+    resolver.nameservers = resolver.nameservers or ["127.0.0.1"]
+    return resolver
+
+
+def candidates(name: str, resolver: Resolver) -> List[str]:
+    """Return the absolute names that the C library would ask for, in its order."""
+    if name.endswith("."):
+        return [name]
+    extended = ["%s.%s." % (name, domain.strip(".")) if domain.strip(".") else name + "." for domain in resolver.search]
+    first = [name + "."] if name.count(".") >= resolver.ndots else []
+    last = [] if first else [name + "."]
+    return list(dict.fromkeys(first + extended + last))
+
+
+def explain(name: str, resolver: Resolver, limit: float, timeout_s: float = 2.0, port: int = 53) -> str:
+    """Return "answered" or why not: NXDOMAIN, NODATA, SERVFAIL, REFUSED, timeout, ... ; ends at `limit` (monotonic)."""
+    reasons = []
+    for candidate in candidates(name, resolver):
+        if time.monotonic() >= limit:
+            break
+        reason = _ask_servers(candidate, resolver, min(timeout_s, max(0.05, limit - time.monotonic())), port)
+        if reason == ANSWERED:
+            return ANSWERED
+        reasons.append(reason)
+        if reason in ("timeout", "unreachable"):  # the server is silent: other names would only take as long again
+            break
+    return next((reason for reason in _ORDER if reason in reasons), reasons[0] if reasons else "timeout")
+
+
+def _ask_servers(name: str, resolver: Resolver, timeout_s: float, port: int) -> str:
+    reason = "timeout"
+    for server in resolver.nameservers:
+        reason = _ask(name, server, timeout_s, port)
+        if reason not in ("timeout", "unreachable", "SERVFAIL", "REFUSED"):
+            return reason  # the C library asks the next server only after silence or refusal
+    return reason
+
+
+def _ask(name: str, server: str, timeout_s: float, port: int) -> str:
+    """Ask one server for A, and for AAAA where there is no A."""
+    reason = _exchange(name, _A, server, timeout_s, port)
+    return _exchange(name, _AAAA, server, timeout_s, port) if reason == "NODATA" else reason
+
+
+def _exchange(name: str, kind: int, server: str, timeout_s: float, port: int) -> str:
+    question = _question(name, kind)
+    if question is None:
+        return "FORMERR"
+    number = random.randrange(1 << 16)  # noqa: S311  (matching an answer to its question, not a secret)
+    packet = struct.pack(">HHHHHH", number, 0x0100, 1, 0, 0, 0) + question
+    limit = time.monotonic() + timeout_s
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as line:
+            line.connect((server, port))
+            line.send(packet)
+            while True:
+                line.settimeout(max(0.01, limit - time.monotonic()))
+                reason = _verdict(line.recv(4096), number)
+                if reason is not None:
+                    return reason
+                if time.monotonic() >= limit:
+                    return "timeout"
+    except socket.timeout:
+        return "timeout"
+    except (OSError, ValueError):  # refused by ICMP, no route, or a nameserver line that is no address
+        return "unreachable"
+
+
+def _question(name: str, kind: int) -> Optional[bytes]:
+    try:
+        labels = [label.encode("idna" if not label.isascii() else "ascii") for label in name.rstrip(".").split(".")]
+    except UnicodeError:
+        return None
+    if any(not 0 < len(label) < 64 for label in labels) or sum(len(label) + 1 for label in labels) > 254:
+        return None
+    return b"".join(bytes([len(label)]) + label for label in labels) + b"\0" + struct.pack(">HH", kind, 1)
+
+
+def _verdict(answer: bytes, number: int) -> Optional[str]:
+    """Read the header of a reply to our question; None means that it is another one's."""
+    if len(answer) < 12:
+        return None
+    echoed, flags, _, answers, _, _ = struct.unpack(">HHHHHH", answer[:12])
+    if echoed != number or not flags & 0x8000:
+        return None
+    code = flags & 0x000F
+    if code:
+        return _CODES.get(code, "rcode %d" % code)
+    return ANSWERED if answers else "NODATA"

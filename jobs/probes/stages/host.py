@@ -1,0 +1,104 @@
+"""What has this pod been given? Python, identity, environment conventions and the limits that NCCL stumbles over.
+
+Everything is read from /proc, cgroup files and the environment; what cannot be read is null, never a guess.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import time
+from typing import Any, Dict, Mapping, Optional
+
+from . import redact
+
+__all__ = ["read"]
+
+# TAO's table of rendezvous variables (both conventions) and the ones Kubernetes and the manifests add.
+CONVENTION = frozenset(
+    "WORLD_SIZE NUM_GPU_PER_NODE NNODES NPROC_PER_NODE NODE_RANK MASTER_ADDR MASTER_PORT JOB_COMPLETION_INDEX"
+    " SEATRIAL_RUN SEATRIAL_NODE_NAME SEATRIAL_POD_NAME SEATRIAL_POD_IP"
+    " CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES LD_LIBRARY_PATH LD_PRELOAD".split()
+)
+PREFIXES = ("NCCL_", "UCX_", "FI_", "RCCL_", "OFI_NCCL_", "TORCH_NCCL_", "GLOO_")
+UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned 63-bit number
+
+
+def read(data: Dict[str, Any], *, env: Mapping[str, str], node: str, pod_ip: str, root: str = "/") -> None:
+    """Fill the `start` stage's data; `root` lets tests put their own /proc and /sys there."""
+    data["python"] = platform.python_version()
+    data["hostname"] = os.uname().nodename
+    data["pod_ip"] = pod_ip or None
+    data["node"] = node or None
+    data["time"] = time.time()
+    data["env"] = conventions(env)
+    data["uid"] = os.getuid()
+    data["kernel"] = os.uname().release
+    data["cap_eff"] = _capabilities(root)
+    data["memlock_bytes"] = _memlock()
+    data["shm_bytes"] = _shm(os.path.join(root, "dev/shm"))
+    data["memory_max"] = _memory_max(root)
+    data["cpu_max"] = _cpu_max(root)
+
+
+def conventions(env: Mapping[str, str]) -> Dict[str, str]:
+    """Return the rendezvous conventions and the fabric libraries' settings, with secrets hidden."""
+    chosen = {name: value for name, value in env.items() if name in CONVENTION or name.startswith(PREFIXES)}
+    return redact.environment(chosen)
+
+
+def first_line(path: str) -> Optional[str]:
+    """Return a small file's first line, or None where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.readline(4096).strip()
+    except OSError:
+        return None
+
+
+def _capabilities(root: str) -> Optional[str]:
+    try:
+        with open(os.path.join(root, "proc/self/status"), encoding="utf-8", errors="replace") as stream:
+            found = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", stream.read(65536), re.MULTILINE)
+    except OSError:
+        return None
+    return found.group(1) if found else None
+
+
+def _memlock() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    return -1 if soft == resource.RLIM_INFINITY else soft
+
+
+def _shm(path: str) -> Optional[int]:
+    try:
+        numbers = os.statvfs(path)
+    except OSError:
+        return None
+    return numbers.f_blocks * numbers.f_frsize
+
+
+def _memory_max(root: str) -> Optional[int]:
+    value = first_line(os.path.join(root, "sys/fs/cgroup/memory.max"))
+    if value is None:
+        value = first_line(os.path.join(root, "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+    if value == "max":
+        return -1
+    if value is None or not value.isdigit():
+        return None
+    return -1 if int(value) >= UNLIMITED else int(value)
+
+
+def _cpu_max(root: str) -> Optional[float]:
+    """Return the CPU limit in cores; null also means that there is none."""
+    value = first_line(os.path.join(root, "sys/fs/cgroup/cpu.max"))
+    if value is not None:
+        quota, _, period = value.partition(" ")
+    else:
+        quota = first_line(os.path.join(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us")) or ""
+        period = first_line(os.path.join(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us")) or ""
+    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+        return None
+    return int(quota) / int(period)

@@ -1,0 +1,246 @@
+"""In which order does a trial pod show what it can do, and what if a stage hangs? The probe's main program.
+
+Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found so far
+is printed even when it never ends, when the pod is told to stop, and when the probe's own deadline comes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional
+
+from . import children, collective, dns, gpus, host, rdma, redact, spec
+from .collective import Bench
+from .council import Council
+from .lines import TERMINATION_LOG, Writer
+from .meeting import Meeting
+from .watch import Watch
+
+__all__ = ["main"]
+
+START_S, RUNTIME_S, RDMA_S = 15.0, 100.0, 15.0
+ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
+STOP_GRACE_S = (
+    8.0  # what a stage may still take after SIGTERM: ending the children and analysing; Kubernetes gives 30 s
+)
+
+
+class Probe:
+    """One run of the stages."""
+
+    def __init__(self, trial: spec.Trial, me: spec.Identity, here: str) -> None:
+        self.trial, self.me, self.here = trial, me, here
+        self.watch = Watch(trial.deadline_s, spec.reserve(trial.deadline_s))
+        message = os.environ.get("SEATRIAL_TERMINATION_LOG") or TERMINATION_LOG
+        self.writer = Writer(trial.run, me.rank, message_path=message)
+        self.meeting = Meeting(trial, me, self.watch)
+        self.council = Council(self.meeting)
+        self.place = ""
+        self.apart = ""  # why there is no collective
+
+    def run(self) -> None:
+        """Run all stages; always ends with the `end` stage and the termination message."""
+        trial, me, writer = self.trial, self.me, self.writer
+        self.stage("start", START_S, host_blank(), self.start)
+        self.meeting.open()
+        self.stage("runtime", RUNTIME_S, runtime_blank(), self.runtime)
+        self.stage("rdma", RDMA_S, {"devices": None, "uverbs": None, "error": None}, rdma.read)
+        self.stage("dns", trial.dns_timeout_s + 4, {"resolver": None, "peers": []}, self.dns)
+        if trial.nodes > 1:
+            self.stage("port", trial.peer_wait_s + 2 * trial.port_timeout_s + 10, {"peers": []}, self.port)
+        else:
+            self.meeting.close_port()
+        bench = Bench(trial, me, self.watch, self.council, self.place, self.here)
+        bench.say, bench.analyze = writer.say, analyze
+        for chosen in trial.collectives:
+            limit = trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S
+            self.collective(bench, chosen, limit)
+        self.meeting.leave()
+        seconds = self.watch.elapsed()
+        writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
+        writer.message()
+
+    def stage(self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]]) -> None:
+        """Run one stage in a thread of its own and print what it found, finished or not."""
+        if self.watch.stopped():
+            return
+        began = time.monotonic()
+        outcome: List[str] = []
+
+        def guarded() -> None:
+            try:
+                outcome.append(work(data) or "ok")
+            except Exception as problem:  # noqa: BLE001  (one stage's bug must not cost the others' evidence)
+                data["error"] = redact.text("%s: %s" % (type(problem).__name__, problem))[:500]
+                outcome.append("error")
+
+        worker = threading.Thread(target=guarded, daemon=True)
+        worker.start()
+        self._wait(worker, began + limit_s)
+        seconds = time.monotonic() - began
+        if worker.is_alive():
+            data["error"] = "%s after %.0f s" % (self.watch.reason or "not finished", seconds)
+            outcome.append("timeout")
+        self._print(name, seconds, data, outcome[0])
+        if worker.is_alive() and not self.apart:
+            self.apart = "the stage %s did not end" % name
+
+    def _wait(self, worker: threading.Thread, limit: float) -> None:
+        """Wait for a stage; once the probe is to stop, only a moment longer."""
+        while worker.is_alive() and time.monotonic() < limit:
+            if self.watch.stopped():
+                limit = min(limit, time.monotonic() + STOP_GRACE_S, self.watch.ends - 1)
+                worker.join(timeout=max(0.0, limit - time.monotonic()))
+                return
+            worker.join(timeout=0.25)
+
+    def _print(self, name: str, seconds: float, data: Dict[str, Any], status: str) -> None:
+        for _ in range(5):
+            try:
+                self.writer.stage(name, seconds, data, status)
+            except RuntimeError:  # a stage that was left behind is still adding to it
+                time.sleep(0.02)
+            else:
+                return
+        self.writer.stage(name, seconds, {"error": "the stage's record kept changing"}, "error")
+
+    # -- the stages ------------------------------------------------------------------------------------------------
+
+    def start(self, data: Dict[str, Any]) -> None:
+        """Describe the pod."""
+        host.read(data, env=os.environ, node=self.me.node, pod_ip=self.me.pod_ip)
+
+    def runtime(self, data: Dict[str, Any]) -> str:
+        """Ask the GPU runtime."""
+        trial = self.trial
+        gpus.read(data, requested=trial.gpus_per_node, kind=trial.gpu_kind, env=os.environ, watch=self.watch)
+        count = len(data["gpus"])
+        self.writer.say("runtime: %d of %d GPUs, driver %s" % (count, trial.gpus_per_node, data["driver"]))
+        return "ok" if count == trial.gpus_per_node or trial.gpu_kind != "nvidia" else "failed"
+
+    def dns(self, data: Dict[str, Any]) -> str:
+        """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
+        trial, meeting = self.trial, self.meeting
+        dns.resolve_all(data, trial.peers, timeout_s=trial.dns_timeout_s, watch=self.watch, found=meeting.dial)
+        resolved = [record for record in data["peers"] if record["addresses"]]
+        self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
+        limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
+        with meeting.changed:
+            while time.monotonic() < limit and any(not r["pod_ip"] and r["address"] for r in meeting.records.values()):
+                meeting.changed.wait(0.05)
+        for record in resolved:
+            index = record["index"]
+            known = self.me.pod_ip if index == self.me.rank else meeting.records[index]["pod_ip"]
+            record["pod_ip_matches"] = known in record["addresses"] if known else None
+        wrong = any(record["pod_ip_matches"] is False for record in resolved)
+        if len(resolved) < trial.nodes:
+            self.apart = "names that do not resolve: %s" % ", ".join(
+                "%s (%s)" % (r["name"], r["error"]) for r in data["peers"][:8] if not r["addresses"]
+            )
+        return "ok" if len(resolved) == trial.nodes and not wrong else "failed"
+
+    def port(self, data: Dict[str, Any]) -> str:
+        """Let every pair of ranks meet on MASTER_PORT, give the port back, and agree on going on."""
+        trial, meeting = self.trial, self.meeting
+        data.update(port=trial.master_port, listening=meeting.listening, error=meeting.listen_error)
+        data["peers"] = list(meeting.records.values())
+        meeting.wait(lambda: self.council.decided("port"))
+        meeting.close_port()
+        complaint = self.apart or meeting.complaint()
+        met = sum(1 for record in meeting.records.values() if record["outbound"] and record["inbound"])
+        self.writer.say("port: met %d of %d peers on %d %s" % (met, trial.nodes - 1, trial.master_port, complaint))
+        go, why = self.council.agree("port", complaint, min(trial.port_timeout_s + 15, self.watch.left()))
+        data["peers"] = [dict(record) for record in meeting.records.values()]
+        self.apart = "" if go else (complaint or why)
+        if go:
+            meeting.keep_only_control()
+        return "failed" if meeting.complaint() else "ok"
+
+    def collective(self, bench: Bench, chosen: Dict[str, Any], limit_s: float) -> None:
+        """Run one collective, or say why not."""
+        name = "collective.%s" % chosen["name"]
+        why = self.watch.reason and "stopped: %s" % self.watch.reason
+        why = why or self.apart
+        if why:
+            self.writer.stage(name, 0, {"skipped": why}, "skipped")
+            return
+        data = collective.blank(chosen["name"])
+
+        def work(record: Dict[str, Any]) -> str:
+            self.writer.say("%s starts" % name)
+            skipped = bench.run(record, chosen)
+            if skipped:
+                record.clear()
+                record["skipped"] = skipped
+                return "skipped"
+            if record["timed_out"]:
+                return "timeout"
+            return "ok" if record["exit"] == 0 else "failed"
+
+        self.stage(name, limit_s, data, work)
+
+
+def host_blank() -> Dict[str, Any]:
+    """Return the `start` stage's keys, all unknown."""
+    keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error".split()
+    return {key: None for key in keys}
+
+
+def runtime_blank() -> Dict[str, Any]:
+    """Return the `runtime` stage's keys, all unknown."""
+    tool = {"found": False, "exit": None, "error": ""}
+    unknown = {key: None for key in ("driver", "cuda", "requested", "error")}
+    return dict(unknown, nvidia_smi=tool, gpus=[], devices=[])
+
+
+def analyze(paths: List[str]) -> Dict[str, Any]:
+    """Return the partial verdict of the shipped analyzer over these files, small enough to be sent home."""
+    nccl = importlib.import_module("nccl")
+    streams = [open(path, "rb") for path in paths]
+    try:
+        partial = nccl.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
+        found: Dict[str, Any] = partial.to_dict(getattr(nccl, "POD_BUDGET", 200 * 1024))
+        return found
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+def workplace() -> str:
+    """Make a folder to write in: many images run as nobody, or with a read-only root."""
+    for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "/var/tmp", os.getcwd()):  # noqa: S108
+        if parent:
+            try:
+                return tempfile.mkdtemp(prefix="seatrial-", dir=parent)
+            except OSError:
+                continue
+    raise spec.SpecError("no folder to write in: neither TMPDIR, /tmp, /dev/shm nor /var/tmp can be written")
+
+
+def main(here: str) -> int:
+    """Run the trial that `trial.json` beside the probe describes."""
+    try:
+        trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(here, "trial.json"))
+        probe = Probe(trial, spec.identify(os.environ, trial), here)
+        probe.place = workplace()
+    except spec.SpecError as error:
+        sys.stdout.write("seatrial probe: %s\n" % error)
+        sys.stdout.flush()
+        return 66
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: setattr(probe.watch, "asked", signal.Signals(got).name))
+    children.adopt_orphans()
+    try:
+        probe.run()
+    finally:
+        children.kill_all(2)
+        shutil.rmtree(probe.place, ignore_errors=True)
+    sys.stdout.flush()
+    os._exit(0)  # threads that a hung kernel call holds would keep a normal exit waiting

@@ -1,0 +1,177 @@
+"""What does `nvidia-smi -q -x` say about each GPU? Its XML as plain values, whatever the driver's generation.
+
+DTD versions 11 to 13 name and nest things differently and print "N/A", "[N/A]", "None" or nothing at all for what a GPU
+lacks: every value is looked up on its own, and what is not there is null. The text
+is untrusted: no entities, no DTD, bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Optional, Tuple
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+
+__all__ = ["MAX_BYTES", "links", "read"]
+
+MAX_BYTES = 16 << 20  # 8 x H100 make 212 KB; the limit is far above any machine
+_BEGIN = re.compile(rb"<\?xml|<!DOCTYPE|<nvidia_smi_log\b")
+_END = b"</nvidia_smi_log>"
+_ABSENT = frozenset(
+    "|n/a|[n/a]|none|unknown|not supported|[not supported]|unknown error|[unknown error]|err!".split("|")
+)
+# Clock reasons that mean the hardware defends itself (docs.nvidia.com, nvidia-smi: "Clocks Event Reasons").
+_SLOWED = frozenset(["hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"])
+# The rest limits clocks in ways that are normal (idle, configured clocks, a power cap under load).
+_QUIET = frozenset(["gpu_idle", "none"])
+
+
+def read(text: bytes) -> Tuple[Dict[str, Any], str]:
+    """Return ({driver, cuda, attached, gpus}, error); whole GPUs are kept when the text is cut or has warnings around it."""
+    found: Dict[str, Any] = {"driver": None, "cuda": None, "attached": None, "gpus": []}
+    begin = _BEGIN.search(text)
+    if begin is None:
+        return found, "no XML: %s" % _gist(text) if text.strip() else "no output"
+    end = text.rfind(_END)
+    document = text[begin.start() : end + len(_END) if end >= 0 else len(text)]
+    if b"<!ENTITY" in document or re.search(rb"<!DOCTYPE[^>\[]*\[", document):
+        return found, "the XML defines entities of its own; refused"
+    around = _gist(text[: begin.start()] + b" " + (text[end + len(_END) :] if end >= 0 else b""))
+    error = _parse(document, found)
+    return found, error or around
+
+
+def _parse(document: bytes, found: Dict[str, Any]) -> str:
+    parser: XMLPullParser[Any] = XMLPullParser(events=("end",))
+    error = ""
+    try:
+        parser.feed(document)
+    except ParseError as problem:
+        error = "broken XML: %s" % problem
+    try:
+        for event in parser.read_events():
+            element: Any = event[-1]
+            if element.tag == "gpu":
+                found["gpus"].append(_gpu(element, len(found["gpus"])))
+            elif element.tag == "driver_version":
+                found["driver"] = found["driver"] or _value(element.text)
+            elif element.tag == "cuda_version":
+                found["cuda"] = found["cuda"] or _value(element.text)
+            elif element.tag == "attached_gpus":
+                found["attached"] = _number(element.text)
+        parser.close()
+    except ParseError as problem:  # read_events hands on what the parser met
+        error = error or "broken XML: %s" % problem
+    return error
+
+
+def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
+    slowed, limited = _clock_reasons(gpu)
+    volatile, aggregate = gpu.find("ecc_errors/volatile"), gpu.find("ecc_errors/aggregate")
+    return {
+        "index": position,
+        "uuid": _at(gpu, "uuid"),
+        "name": _at(gpu, "product_name"),
+        "bus_id": _at(gpu, "pci/pci_bus_id") or _value(gpu.get("id")),
+        "memory_mib": _number(_at(gpu, "fb_memory_usage/total")),
+        "ecc_uncorrected_volatile": _uncorrected(volatile),
+        "ecc_uncorrected_aggregate": _uncorrected(aggregate),
+        "retired_pending": _yes(_at(gpu, "retired_pages/pending_retirement", "retired_pages/pending_blacklist")),
+        "remap_pending": _yes(_at(gpu, "remapped_rows/remapped_row_pending")),
+        "remap_failure": _yes(_at(gpu, "remapped_rows/remapped_row_failure")),
+        "recovery_action": _at(gpu, "gpu_recovery_action"),
+        "mig": _at(gpu, "mig_mode/current_mig"),
+        "mig_devices": len(gpu.findall("mig_devices/mig_device")),
+        "persistence": _yes(_at(gpu, "persistence_mode")),
+        "throttle": slowed,
+        "clock_limits": limited,
+        "fabric_state": _plain(gpu, "fabric/state"),
+        "fabric_status": _plain(gpu, "fabric/status"),
+        "fabric_health": _fabric_health(gpu),
+        "nvlinks_active": None,
+        "temperature_c": _number(_at(gpu, "temperature/gpu_temp")),
+        "pcie": _pcie(gpu),
+    }
+
+
+def _clock_reasons(gpu: Element) -> Tuple[List[str], List[str]]:
+    """Return the active reasons that mean a fault, and the other active ones."""
+    active = []
+    for group in ("clocks_event_reasons", "clocks_throttle_reasons"):  # the older name was dropped with driver 530
+        for reason in gpu.findall(group + "/*"):
+            if (reason.text or "").strip().lower() == "active":
+                active.append(re.sub(r"^clocks_(event|throttle)_reasons?_", "", str(reason.tag)))
+    slowed = sorted({name for name in active if name in _SLOWED})
+    return slowed, sorted({name for name in active if name not in _SLOWED and name not in _QUIET})
+
+
+def _uncorrected(counters: Optional[Element]) -> Optional[int]:
+    """Sum what could not be corrected; older GPUs count single and double bit errors instead of naming the memory."""
+    if counters is None:
+        return None
+    numbers = [_number(child.text) for child in counters if "uncorrectable" in str(child.tag)]
+    if all(number is None for number in numbers):
+        numbers = [_number(_at(counters, "double_bit/total"))]
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
+
+
+def _fabric_health(gpu: Element) -> Optional[Dict[str, str]]:
+    """Return what the fabric manager says beyond state and status; None where it says nothing."""
+    said = {str(child.tag): (child.text or "").strip() for child in gpu.findall("fabric/health/*")}
+    told = {name: value for name, value in said.items() if _value(value) is not None}
+    return told or None
+
+
+def _pcie(gpu: Element) -> Optional[str]:
+    base = "pci/pci_gpu_link_info/"
+    generation = _at(gpu, base + "pcie_gen/max_link_gen")
+    width = _at(gpu, base + "link_widths/current_link_width")
+    return "gen%s %s" % (generation, width) if generation and width else None
+
+
+def links(text: str) -> Dict[str, int]:
+    """Count the active NVLinks per GPU in `nvidia-smi nvlink -s`: GPU uuid (or index as text) -> links with a rate."""
+    counts: Dict[str, int] = {}
+    gpu = ""
+    for line in text.splitlines():
+        head = re.match(r"\s*GPU (\d+):.*?(?:UUID:\s*([^\s)]+))?\)?\s*$", line)
+        if head:
+            gpu = head.group(2) or head.group(1)
+            continue
+        link = re.match(r"\s*Link \d+:\s*(.*)", line)
+        if link and gpu:
+            counts[gpu] = counts.get(gpu, 0) + (1 if re.match(r"[\d.]+\s*GB/s", link.group(1)) else 0)
+    return counts
+
+
+def _at(element: Element, *paths: str) -> Optional[str]:
+    for path in paths:
+        value = _value(element.findtext(path))
+        if value is not None:
+            return value
+    return None
+
+
+def _plain(element: Element, path: str) -> Optional[str]:
+    """Return the text as printed, "N/A" included: for the fabric that is an answer (this GPU is on none)."""
+    text = element.findtext(path)
+    return None if text is None else text.strip()[:100] or None
+
+
+def _value(text: Optional[str]) -> Optional[str]:
+    text = (text or "").strip()
+    return None if text.lower() in _ABSENT or text.startswith("Requested functionality") else text[:200]
+
+
+def _number(text: Optional[str]) -> Optional[int]:
+    found = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
+    return int(found.group(1)) if found else None
+
+
+def _yes(text: Optional[str]) -> Optional[bool]:
+    return {"yes": True, "enabled": True, "no": False, "disabled": False}.get((text or "").lower())
+
+
+def _gist(text: bytes) -> str:
+    """Return the first words of a plain answer, for an error message."""
+    return " ".join(text[:4096].decode("utf-8", "replace").split())[:300]

@@ -1,0 +1,141 @@
+"""What was this pod asked to do? `trial.json` and the pod's own identity, read and checked once.
+
+Both come from outside: a wrong value is one clear sentence (`SpecError`), never a traceback halfway through a stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Mapping
+
+__all__ = ["Identity", "SpecError", "Trial", "identify", "read"]
+
+MAX_FILE_BYTES = 1 << 20  # a ConfigMap cannot be larger (kubernetes.io/docs/concepts/configuration/configmap)
+
+
+class SpecError(Exception):
+    """The pod cannot know what to do: trial.json or its environment is unusable."""
+
+
+class Identity:
+    """Which of the trial's pods this is."""
+
+    def __init__(self, rank: int, pod_ip: str, node: str, pod: str) -> None:
+        self.rank = rank
+        self.pod_ip = pod_ip
+        self.node = node
+        self.pod = pod
+
+
+class Trial:
+    """The checked content of trial.json; times are seconds, sizes are bytes."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.run = _text(raw, "run")
+        self.job = _text(raw, "job")
+        self.peers = _names(raw)
+        self.nodes = _whole(raw, "nodes", len(self.peers), low=1)
+        if self.nodes != len(self.peers):
+            raise SpecError("trial.json: %d nodes but %d peers" % (self.nodes, len(self.peers)))
+        self.gpus_per_node = _whole(raw, "gpus_per_node", 0, low=0)
+        self.gpu_kind = str(raw.get("gpu_kind") or "nvidia")
+        self.master_port = _whole(raw, "master_port", 29500, low=1, high=65535)
+        self.deadline_s = _seconds(raw, "deadline_s", 540)
+        self.dns_timeout_s = _seconds(raw, "dns_timeout_s", 90)
+        self.port_timeout_s = _seconds(raw, "port_timeout_s", 60)
+        self.collective_timeout_s = _seconds(raw, "collective_timeout_s", 240)
+        self.collectives = _collectives(raw)
+        self.bench = _bench(raw)
+        # How long a peer whose address answers "refused" (its image is still being pulled) is waited for.
+        spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
+        self.peer_wait_s = _seconds(raw, "peer_wait_s", max(self.port_timeout_s, spare))
+
+
+def reserve(deadline_s: float) -> float:
+    """Return how long before the deadline the probe stops its stages, to print what it has."""
+    return min(20.0, deadline_s / 10)
+
+
+def read(path: str) -> Trial:
+    """Read and check trial.json; raises SpecError with what is wrong."""
+    try:
+        with open(path, "rb") as stream:
+            raw = json.loads(stream.read(MAX_FILE_BYTES).decode("utf-8"))
+    except OSError as error:
+        raise SpecError("cannot read %s: %s" % (path, error.strerror)) from error
+    except ValueError as error:
+        raise SpecError("%s is not JSON: %s" % (path, error)) from error
+    if not isinstance(raw, dict):
+        raise SpecError("%s is not a JSON object" % path)
+    if raw.get("schema") != 1:
+        raise SpecError("%s has schema %r; this probe reads schema 1" % (path, raw.get("schema")))
+    return Trial(raw)
+
+
+def identify(env: Mapping[str, str], trial: Trial) -> Identity:
+    """Return this pod's rank and address from the environment that the manifests set."""
+    for name in ("JOB_COMPLETION_INDEX", "NODE_RANK"):
+        value = env.get(name, "").strip()
+        if value.isdigit() and len(value) < 7:
+            rank = int(value)
+            break
+    else:
+        raise SpecError("neither JOB_COMPLETION_INDEX nor NODE_RANK is a number: is this pod part of an Indexed Job?")
+    if rank >= trial.nodes:
+        raise SpecError("rank %d, but the trial has %d pods" % (rank, trial.nodes))
+    pod = env.get("SEATRIAL_POD_NAME") or os.uname().nodename
+    return Identity(rank, env.get("SEATRIAL_POD_IP", "").strip(), env.get("SEATRIAL_NODE_NAME", ""), pod)
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    if not isinstance(value, str) or not value:
+        raise SpecError("trial.json: %s is missing" % key)
+    return value
+
+
+def _names(raw: Mapping[str, Any]) -> List[str]:
+    value = raw.get("peers")
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
+        raise SpecError("trial.json: peers must be a list of names")
+    return [str(name) for name in value]
+
+
+def _whole(raw: Mapping[str, Any], key: str, default: int, *, low: int, high: int = 1 << 62) -> int:
+    value = raw.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise SpecError("trial.json: %s is %r, expected a whole number from %d" % (key, value, low))
+    return value
+
+
+def _seconds(raw: Mapping[str, Any], key: str, default: float) -> float:
+    value = raw.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 7 * 86400:
+        raise SpecError("trial.json: %s is %r, expected seconds" % (key, value))
+    return float(value)
+
+
+def _collectives(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    found = []
+    for entry in raw.get("collectives") or []:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
+            raise SpecError("trial.json: a collective needs a name of letters, digits and '-', not %r" % (name,))
+        env = {str(key): str(value) for key, value in (entry.get("env") or {}).items()}
+        found.append({"name": name, "env": env})
+    return found
+
+
+def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:
+    bench = raw.get("bench") or {}
+    sizes = {
+        "min_bytes": _whole(bench, "min_bytes", 1 << 20, low=4),
+        "max_bytes": _whole(bench, "max_bytes", 1 << 30, low=4),
+        "factor": _whole(bench, "factor", 2, low=2),
+        "iters": _whole(bench, "iters", 20, low=1),
+        "warmup": _whole(bench, "warmup", 5, low=0),
+    }
+    if sizes["max_bytes"] < sizes["min_bytes"]:
+        raise SpecError("trial.json: bench.max_bytes is smaller than bench.min_bytes")
+    return sizes

@@ -1,0 +1,52 @@
+"""How much time is left? One clock for the whole probe, with its deadline and the wish to stop.
+
+Every wait of every stage asks here, so that the probe prints its evidence and leaves before Kubernetes kills it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """The probe's deadline; `stop` is called by signals and by the deadline itself."""
+
+    def __init__(self, deadline_s: float, reserve_s: float) -> None:
+        self.began = time.monotonic()
+        self.ends = self.began + deadline_s
+        self.soft_ends = self.ends - reserve_s
+        self.reason = ""
+        self.asked = ""  # a signal's name: handlers only set this, since taking a lock there could deadlock
+        self._event = threading.Event()
+
+    def elapsed(self) -> float:
+        """Return the seconds since the probe started."""
+        return time.monotonic() - self.began
+
+    def left(self) -> float:
+        """Return the seconds that stages may still use; 0 when stopped."""
+        if self._event.is_set():
+            return 0.0
+        return max(0.0, self.soft_ends - time.monotonic())
+
+    def limit(self, seconds: float) -> float:
+        """Return the point of the monotonic clock at which a wait of at most `seconds` must end."""
+        return min(time.monotonic() + seconds, self.soft_ends)
+
+    def stop(self, reason: str) -> None:
+        """Ask every stage to finish; the first reason is kept."""
+        if not self._event.is_set():
+            self.reason = reason
+            self._event.set()
+
+    def stopped(self) -> bool:
+        """Say whether stages should finish now."""
+        if not self._event.is_set():
+            if self.asked:
+                self.stop(self.asked)
+            elif time.monotonic() >= self.soft_ends:
+                self.stop("the probe's own deadline")
+        return self._event.is_set()

@@ -1,0 +1,117 @@
+"""How do two probes talk? Short JSON lines over one TCP connection, with strangers refused and every read bounded.
+
+A connection says hello first (run, rank, address, clock). Whoever does not, or belongs to another run, is closed
+unheard: on a real cluster scanners, service meshes and the neighbour's job knock on MASTER_PORT too.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+import time
+from typing import Any, Callable, Dict, Optional
+
+__all__ = ["Channel", "Lines", "NoAnswerError", "say"]
+
+MAX_LINE = 4096
+HELLO_TIMEOUT_S = 5.0
+
+
+class NoAnswerError(Exception):
+    """The other side closed, was silent, or did not speak our language."""
+
+
+def say(line: socket.socket, message: Dict[str, Any]) -> None:
+    """Send one message; raises OSError when the connection is gone."""
+    line.sendall(json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n")
+
+
+class Lines:
+    """Reads one message at a time from a socket."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._kept = b""
+
+    def next(self, timeout_s: Optional[float]) -> Dict[str, Any]:
+        """Return the next message; raises NoAnswerError on silence, the end, or anything that is no message."""
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        while b"\n" not in self._kept:
+            if len(self._kept) > MAX_LINE:
+                raise NoAnswerError("something else answers on this port")
+            try:
+                if limit is not None:  # without a limit the mode stays as it is: another thread may be sending
+                    self._line.settimeout(max(0.01, limit - time.monotonic()))
+                block = self._line.recv(MAX_LINE)
+            except socket.timeout:
+                raise NoAnswerError("connected, but no answer to the handshake") from None
+            except OSError as error:
+                raise NoAnswerError("connection lost: %s" % (error.strerror or error)) from None
+            if not block:
+                raise NoAnswerError("connection closed by the other side")
+            self._kept += block
+        text, _, self._kept = self._kept.partition(b"\n")
+        try:
+            message = json.loads(text.decode("utf-8"))
+        except ValueError:
+            message = None
+        if not isinstance(message, dict) or message.get("seatrial") != 1:
+            raise NoAnswerError("something else answers on this port")
+        return message
+
+
+class Channel:
+    """A connection whose other side has said who it is; what arrives goes to `heard`, its end to `ended`."""
+
+    def __init__(self, line: socket.socket, lines: Lines, rank: int) -> None:
+        self.rank = rank
+        self.open = True
+        self._line = line
+        self._lines = lines
+        self._lock = threading.Lock()
+        line.settimeout(None)
+        # A time limit for sending only: settimeout would also end the other thread's reading.
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(HELLO_TIMEOUT_S), 0))
+
+    def listen(self, heard: Callable[[int, Dict[str, Any]], None], ended: Callable[[], None]) -> None:
+        """Hand on messages until the connection ends; meant for a thread of its own."""
+        try:
+            while True:
+                heard(self.rank, self._lines.next(None))
+        except NoAnswerError:
+            self.close()
+        ended()
+
+    def send(self, message: Dict[str, Any]) -> bool:
+        """Send one message; False when the connection is gone."""
+        try:
+            with self._lock:
+                say(self._line, message)
+        except OSError:
+            return False
+        return True
+
+    def close(self, abort: bool = False) -> None:
+        """Close; `abort` leaves no TIME_WAIT behind, which only the side that owns the port needs."""
+        with self._lock:
+            if not self.open:
+                return
+            self.open = False
+            try:
+                if abort:
+                    self._line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                else:
+                    self._line.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            self._line.close()
+
+
+def keep_alive(line: socket.socket) -> None:
+    """Notice within half a minute that the other node is gone."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
