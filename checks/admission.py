@@ -1,0 +1,128 @@
+"""Would the cluster take the trial's pods? Asked by server-side dry run; nothing is created.
+
+Rule: the pod is tried as a Pod. A Job is accepted whatever its pods violate, with a `Warning:` header at most, and the
+refusals come later as events.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.kube import ApiError, Forbidden, NotFound, path
+
+from .quota import Shortage, shortages
+
+if TYPE_CHECKING:
+    from jobs.kube import Kube
+
+# The texts of the API server, as recorded from Kubernetes 1.36 (pod-security, resource-quota and runtimeclass cases of
+# the API contract) and read in its admission plugins (limitranger, priority).
+REFUSALS: tuple[tuple[str, str], ...] = (
+    (r"violates? PodSecurity", "pod-security.denied"),
+    (r"exceeded quota|failed quota", "quota.exceeded"),
+    (r"(maximum|minimum) \S+ usage per (Container|Pod)|limit to request ratio", "limitrange.denied"),
+    (r"RuntimeClass \"[^\"]*\" not found", "runtimeclass.missing"),
+    (r"no PriorityClass with name", "priorityclass.missing"),
+)
+NO_RIGHT = re.compile(r"User \".*\" cannot create resource")
+NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What the dry run showed. ``ok`` None: it could not be told."""
+
+    ok: bool | None
+    observed: str
+    fault: str = ""
+    notes: tuple[str, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceState:
+    """Whether the namespace can be used. ``ok`` None: it is not seen."""
+
+    ok: bool | None
+    observed: str
+    fault: str = ""
+
+
+def namespace_state(kube: Kube) -> NamespaceState:
+    """Read the namespace; where that is not granted, try a create in it without doing it."""
+    try:
+        found = kube.get(path("namespaces", kube.namespace))
+    except NotFound:
+        return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")
+    except Forbidden:
+        return _namespace_by_dry_run(kube)
+    phase = str((found.get("status") or {}).get("phase") or "unknown")
+    if phase == "Terminating" or (found.get("metadata") or {}).get("deletionTimestamp"):
+        return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
+    return NamespaceState(ok=phase == "Active" or None, observed=phase)
+
+
+def _namespace_by_dry_run(kube: Kube) -> NamespaceState:
+    metadata = {"name": "seatrial-dry-run", "namespace": kube.namespace}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+    try:
+        kube.create(path("configmaps", namespace=kube.namespace), body, dry_run=True)
+    except NotFound:
+        return NamespaceState(ok=False, observed="does not exist", fault="namespace.missing")
+    except ApiError as error:
+        if "being terminated" in error.message:
+            return NamespaceState(ok=False, observed="Terminating", fault="namespace.terminating")
+        return NamespaceState(ok=None, observed=f"not seen: {error.message}")
+    return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
+
+
+def try_pods(kube: Kube, job: dict[str, Any], pods: int) -> Admission:
+    """Dry-run one pod of the trial's Job, and see whether the namespace's quotas have room for all of them."""
+    pod = pod_of(job)
+    try:
+        answer = kube.create(path("pods", namespace=kube.namespace), pod, dry_run=True)
+    except ApiError as error:
+        if isinstance(error, Forbidden) and NO_RIGHT.search(error.message):
+            return _try_job(kube, job)
+        return refusal(error)
+    found, notes = shortages(kube, answer.body, pods)
+    if found:
+        return Admission(ok=False, observed="no room in a quota", fault="quota.exceeded", shortages=found, notes=notes)
+    return Admission(ok=True, observed="admitted (dry run)", notes=(*answer.warnings, *notes))
+
+
+def pod_of(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the pod with index 0 that the Job stands for, as the Job controller would create it."""
+    template = copy.deepcopy(job["spec"]["template"])
+    name = job["metadata"]["name"]
+    metadata = {**template.get("metadata", {}), "name": f"{name}-0", "namespace": job["metadata"]["namespace"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
+    """Without the right to create pods: try the Job, and read the warnings that PodSecurity sends with it."""
+    try:
+        answer = kube.create(path("jobs", namespace=kube.namespace, group="batch"), job, dry_run=True)
+    except ApiError as error:
+        return refusal(error)
+    note = "no right to create pods: only the Job was tried, so a quota or webhook that refuses its pods is not seen"
+    if said := [w for w in answer.warnings if "PodSecurity" in w]:
+        return Admission(ok=False, observed=said[0], fault="pod-security.denied", notes=(note,))
+    return Admission(ok=True, observed="the Job is admitted (dry run)", notes=(note, *answer.warnings))
+
+
+def refusal(error: ApiError) -> Admission:
+    """Say which of the gates refused: the API server's texts are told apart, anything else is a webhook or policy."""
+    if isinstance(error, NotFound):
+        return Admission(ok=None, observed=error.message)
+    if NO_DRY_RUN.search(error.message) or error.status not in (400, 403, 422):
+        return Admission(ok=None, observed=error.message or error.reason)
+    for pattern, fault in REFUSALS:
+        if re.search(pattern, error.message):
+            return Admission(ok=False, observed=error.message, fault=fault)
+    if isinstance(error, Forbidden) or "admission webhook" in error.message or "denied" in error.message:
+        return Admission(ok=False, observed=error.message, fault="admission.denied")
+    return Admission(ok=None, observed=error.message)

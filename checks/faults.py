@@ -1,0 +1,120 @@
+"""What does a fault mean, how is it confirmed, what helps? The catalogue that every report quotes.
+
+The texts of the cluster's faults lie in `catalogue/*.yaml`, a file per layer; those of an NCCL log are the analyzer's
+own (jobs.nccl.FAULTS). Rule: a fault that a check can raise and the catalogue does not know is a test failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import nccl
+
+from .strict import build, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER = Path(__file__).resolve().parent / "catalogue"
+NCCL_LAYER = "11 NCCL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """What a catalogue file says of one fault."""
+
+    title: str
+    meaning: str
+    confirm: str
+    remedy: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One catalogue file: the layer in which an operator should look, and its faults."""
+
+    layer: str
+    faults: dict[str, Text]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An entry of the catalogue. ``confirm`` is a command with the placeholders that ``explain`` fills."""
+
+    id: str
+    layer: str
+    title: str
+    meaning: str
+    confirm: str
+    remedy: str
+    source: str
+
+
+@cache
+def catalogue() -> Mapping[str, Fault]:
+    """Read the whole catalogue: id to fault, in the order in which an operator should look."""
+    layers: list[Layer] = [build(Layer, read_yaml(p), p.name) for p in FOLDER.glob("*.yaml")]
+    layers.sort(key=lambda found: int(found.layer.split()[0]))
+    own = {
+        fault_id: Fault(id=fault_id, layer=found.layer, **asdict(text))
+        for found in layers
+        for fault_id, text in found.faults.items()
+    }
+    return own | {i: _from_analyzer(i, entry) for i, entry in nccl.FAULTS.items() if i not in own}
+
+
+def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, str]:
+    """Return the catalogue entry as plain texts, its command filled in for the subject of a finding."""
+    fault = catalogue().get(fault_id)
+    if fault is None:
+        return {"id": fault_id, "title": fault_id, "meaning": "This fault has no entry in the catalogue.",
+                "confirm": "", "remedy": "", "source": "", "layer": ""}  # fmt: skip
+    entry = {key: str(value) for key, value in asdict(fault).items()}
+    for key in ("confirm", "remedy"):
+        entry[key] = fill(entry[key], subject, namespace)
+    return entry
+
+
+def fill(text: str, subject: str = "", namespace: str = "") -> str:
+    """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
+
+    A finding's subject starts with the node's name where it is about a node; a right reads 'create jobs.batch in ns'.
+    """
+    words = subject.split()
+    values = {
+        "{subject}": subject or "NAME",
+        "{node}": words[0] if words else "NODE",
+        "{right}": right_arguments(subject) or "VERB RESOURCE",
+        "{namespace}": namespace or "NAMESPACE",
+    }
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def right_arguments(subject: str) -> str:
+    """Turn 'get pods/log in ns' into the arguments of kubectl auth can-i: 'get pods --subresource=log -n ns'."""
+    right, _, namespace = subject.partition(" in ")
+    verb, _, resource = right.partition(" ")
+    if not resource:
+        return ""
+    name, _, sub = resource.partition("/")
+    parts = [verb, name, f"--subresource={sub}" if sub else "", f"-n {namespace}" if namespace else ""]
+    return " ".join(p for p in parts if p)
+
+
+def _from_analyzer(fault_id: str, entry: Mapping[str, Any]) -> Fault:
+    """Take over an entry of the log analyzer, which is shipped into pods and therefore keeps its own texts."""
+    return Fault(
+        id=fault_id,
+        layer=NCCL_LAYER,
+        title=str(entry["title"]),
+        meaning=str(entry["cause"]),
+        confirm=str(entry["confirm"]),
+        remedy=str(entry["remedy"]),
+        source=str(entry["source"]),
+    )

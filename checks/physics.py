@@ -1,0 +1,37 @@
+"""How fast can a collective be at most? What the wires of a node allow, so that an impossible number is a finding.
+
+Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the wire is derived in nccl-tests'
+doc/PERFORMANCE.md: on a ring every edge carries the bus bandwidth, so the busiest link between two nodes does too.
+"""
+
+from __future__ import annotations
+
+TOLERANCE = 1.02
+"""Timers of different ranks and a rail's rounded rate may put an honest number a little above the limit."""
+
+
+def ring_limit_gbps(node_gbps: float) -> float:
+    """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's wires carry all of it."""
+    return node_gbps
+
+
+def tree_limit_gbps(node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
+    """Return what no algorithm exceeds without in-network reduction (SHARP).
+
+    A node must send ``2 * data * (nodes - 1) / nodes`` bytes, and bus bandwidth counts
+    ``2 * data * (ranks - 1) / ranks`` of them: the ratio is ``(ranks - 1) / (gpus_per_node * (nodes - 1))``.
+    """
+    ranks = nodes * gpus_per_node
+    return node_gbps * (ranks - 1) / (gpus_per_node * (nodes - 1))
+
+
+def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
+    """Return the limit for 'ring', or for whatever NCCL chose."""
+    if algorithm == "ring":
+        return ring_limit_gbps(node_gbps)
+    return tree_limit_gbps(node_gbps, nodes=nodes, gpus_per_node=gpus_per_node)
+
+
+def is_impossible(busbw_gbps: float, limit: float) -> bool:
+    """Say whether a measured bus bandwidth is above the limit by more than measuring explains."""
+    return busbw_gbps > limit * TOLERANCE

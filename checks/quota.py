@@ -1,0 +1,100 @@
+"""Do the namespace's quotas have room for the whole trial? One pod that fits says nothing about two.
+
+A dry run checks one pod against what is used; half a gang that starts holds its GPUs and waits for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from jobs.kube import Forbidden, path
+from jobs.quantity import quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.kube import Kube
+
+# One Job, one ConfigMap and one Service belong to a trial.
+_OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A quota that the trial would exceed."""
+
+    quota: str
+    resource: str
+    needed: str
+    left: str
+
+
+def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...]]:
+    """Compare what ``pods`` such pods need with what each ResourceQuota has left; return shortages and notes."""
+    try:
+        quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))
+    except Forbidden:
+        return (), ("no right to list resourcequotas: only one pod was tried against them",)
+    needed = {key: amount * pods for key, amount in demand(pod.get("spec") or {}).items()}
+    needed |= dict.fromkeys(_OBJECTS, Decimal(1))
+    found: list[Shortage] = []
+    notes: list[str] = []
+    for quota in quotas:
+        name = str((quota.get("metadata") or {}).get("name"))
+        spec = quota.get("spec") or {}
+        if spec.get("scopes") or spec.get("scopeSelector"):
+            notes.append(f"the quota {name} applies to some pods only (scopes); one pod was tried against it")
+            continue
+        found += _short(name, quota.get("status") or {}, needed)
+    return tuple(found), tuple(notes)
+
+
+def _short(name: str, status: dict[str, Any], needed: dict[str, Decimal]) -> Iterator[Shortage]:
+    used = status.get("used") or {}
+    for resource, limit in (status.get("hard") or {}).items():
+        hard, taken = quantity(limit), quantity(used.get(resource, "0"))
+        want = needed.get(resource)
+        if want is None or hard is None or taken is None:
+            continue
+        if want > max(hard - taken, Decimal(0)):
+            left = f"{_plain(hard - taken)} of {limit}"
+            yield Shortage(quota=name, resource=resource, needed=_plain(want), left=left)
+
+
+def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
+    """Return what one pod counts for in a quota, by the quota's own keys.
+
+    Containers and native sidecars add up; an ordinary init container counts where it asks for more than they do.
+    """
+    total: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    inits = spec.get("initContainers") or []
+    sidecars = [c for c in inits if c.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or []), *sidecars]:
+        for key, amount in _container(container).items():
+            total[key] = total.get(key, Decimal(0)) + amount
+    for container in inits:
+        if container not in sidecars:
+            for key, amount in _container(container).items():
+                total[key] = max(total.get(key, Decimal(0)), amount)
+    return total
+
+
+def _container(container: dict[str, Any]) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    found: dict[str, Decimal] = {}
+    limits = resources.get("limits") or {}
+    requests = {**limits, **(resources.get("requests") or {})}  # a limit without a request is the request
+    for kind, amounts in (("requests", requests), ("limits", limits)):
+        for name, text in amounts.items():
+            if (amount := quantity(text)) is None:
+                continue
+            found[f"{kind}.{name}"] = amount
+            if kind == "requests" and name in ("cpu", "memory", "ephemeral-storage"):
+                found[name] = amount  # quotas may be written with the bare name
+    return found
+
+
+def _plain(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"

@@ -1,0 +1,39 @@
+"""The trial job: its pods start in the pod spec that training would use, and report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judging import put
+from checks.start import start_findings
+
+if TYPE_CHECKING:
+    from checks.evidence import Evidence
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "job.started", "Every pod of the trial starts and reports",
+    requires=["rights.run", "namespace.ready"], unless_failed=["admission.pod", "gpu.free"],
+    faults=["job.unschedulable", "job.start-timeout", "job.disrupted", "job.deadline", "job.failed", "job.no-evidence",
+            "image.pull", "image.no-python", "container.config", "container.oom", "container.start", "quota.exceeded",
+            "limitrange.denied", "admission.denied", "pod-security.denied", "rights.missing", "node.lost",
+            "volume.mount", "runtimeclass.missing"],
+)  # fmt: skip
+def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+    """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.
+
+    It is the pod that training would use: the same resources, image, tolerations and namespace. What stops it here stops
+    training: no node with the RDMA resource, an image that cannot be pulled, a quota. What a person or the scheduler's
+    preemption did to it is not the cluster's fault and is not judged.
+    """
+    put(evidence, start_findings(trial, spec))
+    if trial.analysis:
+        for text in (trial.analysis.suggestion, *trial.analysis.events[-3:]):
+            if text:
+                evidence.note(text)
+    evidence.verdict()

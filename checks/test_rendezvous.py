@@ -1,0 +1,53 @@
+"""Layer 7, rendezvous: every rank resolves every peer to the right pod and opens its MASTER_PORT, both ways."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judging import put
+from checks.rendezvous import MAX_SKEW_S, arrow, dns_findings, largest_skew_s, port_findings
+
+if TYPE_CHECKING:
+    from checks.evidence import Evidence
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "rendezvous.dns", "Every rank resolves every peer", requires=["job.started"],
+    faults=["dns.unresolved", "dns.wrong-address"],
+)  # fmt: skip
+def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+    """Each rank gets the right address for the name of every rank (<job>-<i>.<service>) within the deadline.
+
+    Training finds its peers by these names (MASTER_ADDR). Just after a start they do not exist yet; that window is
+    waited out and the time to the first answer is shown. A name that never resolves is a broken cluster DNS, a Service
+    without endpoints, or a policy that blocks port 53.
+    """
+    ranks = range(spec.nodes)
+    evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks)
+    put(evidence, dns_findings(trial, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "rendezvous.port", "Every rank opens the rendezvous port of every peer, both ways", requires=["rendezvous.dns"],
+    faults=["port.blocked", "port.in-use"],
+)  # fmt: skip
+def test_every_rank_opens_the_port_of_every_peer(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+    """TCP to MASTER_PORT gets through between every two pods in both directions, and the right rank answers.
+
+    This is what torchrun does first and what hangs without a word when a NetworkPolicy, a security group or a firewall
+    is in the way. One direction is not enough: NCCL connects back.
+    """
+    ranks = range(spec.nodes)
+    evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks if a != b)
+    put(evidence, port_findings(trial, spec))
+    skew = largest_skew_s(trial, spec)
+    if skew > MAX_SKEW_S:
+        evidence.note(f"the clocks of two ranks differ by {skew:.1f} s: their logs cannot be read side by side")
+    evidence.verdict()
