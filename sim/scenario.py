@@ -40,7 +40,7 @@ WORLD: dict[str, Any] = {
     "objects": list,  # further API objects, created as they stand
     "workloads": dict,  # name -> what runs already, as objects; merged with the platform's
     "user": dict,  # the kubeconfig's user: name, rules (in the namespace), cluster_rules
-    "registry": dict,  # missing: patterns of images that it does not have
+    "registry": dict,  # missing: patterns of images; lacks: pattern -> commands that images do not contain
     "dns": dict,  # mode: ok | servfail | timeout | nxdomain; delay_s; wrong_address
     "hardware": dict,  # node name or "*" -> gpu, gpus, rdma
     "collective": dict,  # how collectives behave
@@ -48,7 +48,7 @@ WORLD: dict[str, Any] = {
 }
 NESTED: dict[str, dict[str, Any]] = {
     "user": {"name": str, "rules": list, "cluster_rules": list},
-    "registry": {"missing": list},
+    "registry": {"missing": list, "lacks": dict},
     "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
     "collective": {
         "hang": bool,  # the ranks connect, the first collective never ends
@@ -73,6 +73,10 @@ HARDWARE: dict[str, dict[str, Any]] = {
 PLATFORM: dict[str, Any] = {
     **WORLD, "name": str, "title": str, "version": str, "node_name": str, "gpu": dict, "fabric": dict,
     "gpu_labels": dict, "fabric_labels": dict,
+}  # fmt: skip
+SPOKEN = {
+    "str": "text", "int": "a whole number", "float": "a number", "list": "a list", "dict": "a map",
+    "bool": "true or false",
 }  # fmt: skip
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
@@ -227,8 +231,7 @@ def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
             raise ScenarioError(f"{where}: unknown key {key!r}{nearest(str(key), allowed)}")
         wanted = allowed[key] if isinstance(allowed[key], tuple) else (allowed[key],)
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            kinds = " or ".join({"str": "text", "int": "a whole number", "float": "a number", "list": "a list",
-                                 "dict": "a map", "bool": "true or false"}[kind.__name__] for kind in wanted)  # fmt: skip
+            kinds = " or ".join(SPOKEN[kind.__name__] for kind in wanted)
             raise ScenarioError(f"{where}: {key} must be {kinds}, not {value!r}")
 
 

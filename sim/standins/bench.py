@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 #: plateau in GB/s of bus bandwidth, start-up of a small message in us, more start-up of a large one in us
-CURVES: Dict[str, Tuple[float, float, float]] = {
+CURVES: dict[str, tuple[float, float, float]] = {
     "ring": (386.0, 58.0, 150.0),
     "tree": (470.0, 44.0, 185.0),
     "socket": (3.80, 900.0, 2600.0),
@@ -34,7 +37,7 @@ class Row(NamedTuple):
     wrong: int
 
 
-def curve_of(ranks: Sequence[Mapping[str, Any]], nodes: int, algorithm: str, curves: Mapping[str, Any]) -> List[float]:
+def curve_of(ranks: Sequence[Mapping[str, Any]], nodes: int, algorithm: str, curves: Mapping[str, Any]) -> list[float]:
     """The curve (plateau, two start-up times) for the slowest path that this communicator has."""
     table = {name: list(values) for name, values in CURVES.items()}
     table.update({name: list(values) for name, values in curves.items()})
@@ -55,7 +58,7 @@ def curve_of(ranks: Sequence[Mapping[str, Any]], nodes: int, algorithm: str, cur
     return [curve[0] * (1 - max(0.0, lost)), curve[1], curve[2]]
 
 
-def rows(sizes: Sequence[int], ranks: int, curve: Sequence[float], *, seed: str, scale: float, wrong: int) -> List[Row]:
+def rows(sizes: Sequence[int], ranks: int, curve: Sequence[float], *, seed: str, scale: float, wrong: int) -> list[Row]:
     """One row per size; `seed` makes the small noise, `scale` is a fabric's share of its nominal rate."""
     plateau, first, more = curve
     factor = 2 * (ranks - 1) / ranks
@@ -71,7 +74,7 @@ def rows(sizes: Sequence[int], ranks: int, curve: Sequence[float], *, seed: str,
     return result
 
 
-def sizes_of(options: Mapping[str, Any]) -> List[int]:
+def sizes_of(options: Mapping[str, Any]) -> list[int]:
     """The message sizes between --min-bytes and --max-bytes."""
     size, sizes = int(options["min_bytes"]), []
     factor = max(2, int(options["factor"]))
@@ -81,7 +84,7 @@ def sizes_of(options: Mapping[str, Any]) -> List[int]:
     return sizes
 
 
-def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> List[str]:
+def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
     """What stands above the rows: the settings and the devices of all ranks."""
     lines = [
         "# seatrial all_reduce bench, torch {}, nccl {}".format(job["torch"], job["nccl"]),
@@ -96,41 +99,41 @@ def header(options: Mapping[str, Any], job: Mapping[str, Any]) -> List[str]:
                 rank["rank"], rank["pid"], rank["host"], rank["local"], rank["pci"], rank["gpu"]
             )
         )
+    left = ("size", "count", "type", "redop", "root")
+    units = ("(B)", "(elements)", "", "", "", *(("(us)", "(GB/s)", "(GB/s)", "") * 2))
+    columns = ("time", "algbw", "busbw", "#wrong")
+    row = "# %10s  %12s  %8s  %6s  %6s"
+    half = "  %7s  %6s  %6s %6s"
     return [
         *lines,
         "#",
-        "#                                                              out-of-place                       in-place          ",
-        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong ",
-        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         ",
+        row % (("",) * 5) + "           out-of-place                       in-place",
+        row % left + half % columns + half % columns,
+        (row + half + half) % units,
     ]
 
 
-def line(out: Row, within: Row) -> str:
-    """One row of the table: out of place, in place."""
-    halves = "".join(
-        "  {:>7}  {:6.2f}  {:6.2f}  {:6d}".format(_time(row.time_us), row.algbw, row.busbw, row.wrong)
-        for row in (out, within)
-    )
-    return f"{out.size:12d}  {out.size // 4:12d}     float     sum      -1{halves}"
+def line(row: Row) -> str:
+    """One row of the table; torch's all_reduce works in place, so nothing was measured out of place."""
+    left = f"{row.size:12d}  {row.size // 4:12d}     float     sum      -1      N/A     N/A     N/A    N/A"
+    return f"{left}  {_time(row.time_us):>7}  {row.algbw:6.2f}  {row.busbw:6.2f} {row.wrong:6d}"
 
 
-def footer(table: Sequence[Tuple[Row, Row]]) -> List[str]:
+def footer(table: Sequence[Row]) -> list[str]:
     """The lines below the table."""
-    bad = sum(1 for pair in table for row in pair if row.wrong)
-    average = sum(row.busbw for pair in table for row in pair) / (2 * len(table)) if table else 0.0
+    wrong = sum(row.wrong for row in table)
+    average = sum(row.busbw for row in table) / len(table) if table else 0.0
     return [
-        f"# Out of bounds values : {bad} {'FAILED' if bad else 'OK'}",
-        f"# Avg bus bandwidth    : {average:g} ",
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {average:g}",
         "#",
     ]
 
 
 def _time(us: float) -> str:
-    """A time as nccl-tests prints it: seven characters, fewer decimals the longer it is."""
-    if us >= 10_000_000:
-        return f"{us:.1e}"
-    if us >= 100_000:
-        return f"{us:.0f}"
-    if us >= 10_000:
-        return f"{us:.1f}"
-    return f"{us:.2f}"
+    """A time in at most seven characters: fewer decimals the longer it is."""
+    for decimals in (2, 1, 0):
+        text = f"{us:.{decimals}f}"
+        if len(text) <= 7:
+            return text
+    return f"{us:.1e}"

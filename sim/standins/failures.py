@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict, List, Sequence
+from typing import TYPE_CHECKING, Any
 
-from .options import Options
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .options import Options
 
 _LINE = "=" * 60
 _DASH = "-" * 60
@@ -23,13 +26,13 @@ def announce_threads(local: int) -> None:
         head = _head("W", "torch/distributed/run.py:851")
         stars = "*" * 41
         text = (
-            "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being "
-            "overloaded, please further tune the variable for optimal performance in your application as needed. "
+            "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system "
+            "being overloaded, please further tune the variable for optimal performance in your application as needed. "
         )
         print("\n".join(head + " " + line for line in ("", stars, text, stars)), file=sys.stderr, flush=True)
 
 
-def nccl(options: Options, ranks: Sequence[Dict[str, Any]], reason: str, version: str) -> int:
+def nccl(options: Options, ranks: Sequence[dict[str, Any]], reason: str, version: str) -> int:
     """Every rank's exception after NCCL could not initialise a network."""
     for rank in ranks:
         head = f"[rank{rank['rank']}]: "
@@ -50,7 +53,7 @@ def nccl(options: Options, ranks: Sequence[Dict[str, Any]], reason: str, version
     return _child_failed(options, ranks, 1)
 
 
-def invalid_device(options: Options, node: Dict[str, Any], gpus: int) -> int:
+def invalid_device(options: Options, node: dict[str, Any], gpus: int) -> int:
     """More processes than GPUs were asked for."""
     ranks = node["ranks"][gpus:]
     for rank in ranks:
@@ -61,15 +64,10 @@ def invalid_device(options: Options, node: Dict[str, Any], gpus: int) -> int:
             f'  File "{options.script}", line 1, in <module>',
             "    torch.cuda.set_device(local_rank)",
             f"torch.AcceleratorError: CUDA error: {why}",
-            "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-            "incorrect.",
+            "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might "
+            "be incorrect.",
         ]
         print("\n".join(head + line for line in lines), file=sys.stderr)
-    return _child_failed(options, ranks, 1)
-
-
-def wrong_results(options: Options, ranks: Sequence[Dict[str, Any]]) -> int:
-    """The bench itself ends with an error when results were wrong."""
     return _child_failed(options, ranks, 1)
 
 
@@ -97,14 +95,15 @@ def terminated(number: int) -> None:
     )
 
 
-def _child_failed(options: Options, ranks: Sequence[Dict[str, Any]], code: int) -> int:
+def _child_failed(options: Options, ranks: Sequence[dict[str, Any]], code: int) -> int:
     first = ranks[0]
     head = _head("E", "torch/distributed/elastic/multiprocessing/api.py:984")
     print(
-        f"{head} failed (exitcode: {code}) local_rank: {first['local']} (pid: {first['pid']}) of binary: /usr/bin/python3",
+        f"{head} failed (exitcode: {code}) local_rank: {first['local']} (pid: {first['pid']}) of binary: "
+        "/usr/bin/python3",
         file=sys.stderr,
     )
-    summary: List[str] = [
+    summary: list[str] = [
         "Traceback (most recent call last):",
         '  File "/usr/local/bin/torchrun", line 8, in <module>',
         "    sys.exit(main())",
@@ -123,7 +122,7 @@ def _child_failed(options: Options, ranks: Sequence[Dict[str, Any]], code: int) 
     return 1
 
 
-def _entry(number: int, rank: Dict[str, Any], code: int) -> List[str]:
+def _entry(number: int, rank: dict[str, Any], code: int) -> list[str]:
     return [
         f"[{number}]:",
         "  time      : " + time.strftime("%Y-%m-%d_%H:%M:%S"),

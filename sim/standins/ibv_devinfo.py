@@ -7,14 +7,18 @@ without it the programs say what the real ones say without `/dev/infiniband`.
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 from . import state
 
-_STATES = {"ACTIVE": ("PORT_ACTIVE (4)", "LinkUp"), "INIT": ("PORT_INIT (2)", "LinkUp"), "DOWN": ("PORT_DOWN (1)", "Disabled")}
+_STATES = {
+    "ACTIVE": ("PORT_ACTIVE (4)", "LinkUp"),
+    "INIT": ("PORT_INIT (2)", "LinkUp"),
+    "DOWN": ("PORT_DOWN (1)", "Disabled"),
+}
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """`ibv_devinfo [-l] [-d DEVICE] [-v]`."""
     words = sys.argv[1:] if arguments is None else arguments
     devices = _devices()
@@ -37,7 +41,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     return 0
 
 
-def devices_main(_arguments: Optional[List[str]] = None) -> int:
+def devices_main(_arguments: list[str] | None = None) -> int:
     """`ibv_devices`."""
     print("    device          \t   node GUID\n    ------          \t----------------")
     for device in _devices():
@@ -45,7 +49,7 @@ def devices_main(_arguments: Optional[List[str]] = None) -> int:
     return 0
 
 
-def ibstat_main(arguments: Optional[List[str]] = None) -> int:
+def ibstat_main(arguments: list[str] | None = None) -> int:
     """`ibstat [-l] [DEVICE]`."""
     words = sys.argv[1:] if arguments is None else arguments
     names = [word for word in words if not word.startswith("-")]
@@ -63,22 +67,23 @@ def ibstat_main(arguments: Optional[List[str]] = None) -> int:
             f"CA '{device['name']}'\n\tCA type: MT4129\n\tNumber of ports: 1\n\tFirmware version: 28.43.2026\n"
             f"\tHardware version: 0\n\tNode GUID: 0x{guid}\n\tSystem image GUID: 0x{guid}\n\tPort 1:\n"
             f"\t\tState: {'Active' if up == 'ACTIVE' else up.title()}\n\t\tPhysical state: {_STATES[up][1]}\n"
-            f"\t\tRate: {device['rate_gbps']:g}\n\t\tBase lid: {device.get('rail', 0) + 12}\n\t\tLMC: 0\n\t\tSM lid: 1\n"
+            f"\t\tRate: {device['rate_gbps']:g}\n\t\tBase lid: {device.get('rail', 0) + 12}\n\t\tLMC: 0\n"
+            "\t\tSM lid: 1\n"
             f"\t\tCapability mask: 0xa751e848\n\t\tPort GUID: 0x{guid}\n\t\tLink layer: {device['link_layer']}"
         )
     return 0
 
 
-def _devices() -> List[Dict[str, Any]]:
+def _devices() -> list[dict[str, Any]]:
     rdma = state.load()["rdma"]
     return list(rdma["devices"]) if rdma else []
 
 
-def _guid(device: Dict[str, Any]) -> str:
+def _guid(device: dict[str, Any]) -> str:
     return str(device.get("guid", f"a088:c203:00{device.get('rail', 0):02x}:1b40"))
 
 
-def _details(device: Dict[str, Any]) -> str:
+def _details(device: dict[str, Any]) -> str:
     shown, _ = _STATES[device.get("state", "ACTIVE")]
     infiniband = device["link_layer"] == "InfiniBand"
     rows = [

@@ -7,18 +7,22 @@ recording cannot show (cards, GPUDirect, rails, NVLink SHARP) as in published lo
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from typing import Any, Dict, Iterable, List, Mapping, Optional, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from . import topology
 from .net import Line, card_of
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from . import topology
+
 _LEVELS = {"": 0, "NONE": 0, "VERSION": 1, "WARN": 2, "INFO": 3, "ABORT": 3, "TRACE": 4}
-_SUBSYSTEMS = (
-    "INIT COLL P2P SHM NET GRAPH TUNING ENV ALLOC CALL PROXY NVLS BOOTSTRAP REG PROFILE RAS"
-).split()
+_SUBSYSTEMS = [
+    "INIT", "COLL", "P2P", "SHM", "NET", "GRAPH", "TUNING", "ENV", "ALLOC", "CALL", "PROXY", "NVLS", "BOOTSTRAP", "REG",
+    "PROFILE", "RAS",
+]  # fmt: skip
 #: What is shown when NCCL_DEBUG_SUBSYS is not set (since NCCL 2.23).
 _DEFAULT = {"INIT", "BOOTSTRAP", "ENV"}
 #: Variables that steer the log itself or are printed where they are read.
@@ -42,28 +46,28 @@ def shown(env: Mapping[str, str]) -> set:  # type: ignore[type-arg]  # set[str] 
 class RankLog:
     """Writes the lines of one rank to where `NCCL_DEBUG_FILE` says, else to standard output."""
 
-    def __init__(self, env: Mapping[str, str], *, host: str, pid: int, device: int, limit: Optional[int] = None):
+    def __init__(self, env: Mapping[str, str], *, host: str, pid: int, device: int, limit: int | None = None) -> None:
         """`limit`: bytes after which the file system is full."""
         self.level = _LEVELS.get(env.get("NCCL_DEBUG", "").upper(), 0)
         self.subsystems = shown(env)
         self.host, self.pid, self.device = host.split(".", 1)[0], pid, device
         self.left = limit
-        self.file: Optional[TextIO] = None
+        self.file: TextIO | None = None
         path = env.get("NCCL_DEBUG_FILE", "")
         if path and self.level > 1:
             path = path.replace("%h", self.host).replace("%p", str(pid)).replace("%%", "%")
             try:
-                self.file = open(path, "w", encoding="utf-8")
+                self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed by close()
             except OSError:
                 self.file = None  # NCCL then logs to standard output
         self.out: TextIO = self.file or sys.stdout
 
-    def info(self, subsystems: str, text: str, thread: int = 0) -> None:
+    def note(self, subsystems: str, text: str, thread: int = 0) -> None:
         """One INFO line, if its level and one of its subsystems are shown."""
         if self.level >= 3 and self.subsystems.intersection(subsystems.split()):
             self._write(f"{self.host}:{self.pid}:{self.pid + thread} [{self.device}] NCCL INFO {text}\n")
 
-    def warn(self, place: str, text: str) -> None:
+    def alarm(self, place: str, text: str) -> None:
         """One WARN line: an empty line and the time go in front."""
         if self.level >= 2:
             now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -78,9 +82,9 @@ class RankLog:
         for subsystems, text in lines:
             if subsystems == "WARN":
                 place, _, words = text.partition("|")
-                self.warn(place, words)
+                self.alarm(place, words)
             else:
-                self.info(subsystems, text)
+                self.note(subsystems, text)
 
     def close(self) -> None:
         """Flush, and close a file of its own."""
@@ -101,27 +105,27 @@ def begin(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], env: Ma
         if rank["rank"] == 0:
             log.bare("NCCL version " + version)
         return
-    log.info("INIT ENV", "ENV/Plugin: Could not find: libnccl-env.so")
+    log.note("INIT ENV", "ENV/Plugin: Could not find: libnccl-env.so")
     if env.get("NCCL_SOCKET_IFNAME"):
-        log.info("ENV", "NCCL_SOCKET_IFNAME set by environment to " + env["NCCL_SOCKET_IFNAME"])
+        log.note("ENV", "NCCL_SOCKET_IFNAME set by environment to " + env["NCCL_SOCKET_IFNAME"])
     if rank["interface"]:
-        log.info("BOOTSTRAP", "Bootstrap: Using {}:{}<0>".format(*rank["interface"]))
-    log.info("INIT", "cudaDriverVersion " + job["cuda_driver"])
-    log.info("INIT", "NCCL version " + version)
+        log.note("BOOTSTRAP", "Bootstrap: Using {}:{}<0>".format(*rank["interface"]))
+    log.note("INIT", "cudaDriverVersion " + job["cuda_driver"])
+    log.note("INIT", "NCCL version " + version)
     for name in sorted(env):
         if name.startswith("NCCL_") and name not in _PRINTED_ELSEWHERE and env[name]:
             number = env[name].lstrip("-").isdigit()
-            log.info("ENV", "{} set by environment to {}{}".format(name, env[name], "." if number else ""))
-    log.info("INIT ENV", "Comm config Blocking set to 1")
+            log.note("ENV", "{} set by environment to {}{}".format(name, env[name], "." if number else ""))
+    log.note("INIT ENV", "Comm config Blocking set to 1")
 
 
 def fail(log: RankLog) -> None:
     """The trace-back of a rank for which no network could be initialised (recorded with NCCL_NET=IB)."""
     for place in ("init.cc:421", "init.cc:1572"):
-        log.info("INIT", place + " -> 5")
-    log.info("INIT", "group.cc:76 -> 5 [Async thread]")
+        log.note("INIT", place + " -> 5")
+    log.note("INIT", "group.cc:76 -> 5 [Async thread]")
     for place in ("group.cc:537", "group.cc:743", "init.cc:2162"):
-        log.info("INIT", place + " -> 5")
+        log.note("INIT", place + " -> 5")
 
 
 def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], env: Mapping[str, str]) -> None:
@@ -132,88 +136,89 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
         comm=rank["comm"], rank=number, ranks=plan.ranks, local=local, bus=rank["bus"], id=job["comm_id"]
     )
     if rank["network"] == "IB":
-        log.info("INIT", f"DMA-BUF is available on GPU device {local}")
-    log.info("INIT", f"ncclCommInitRankConfig {who} - Init START")
+        log.note("INIT", f"DMA-BUF is available on GPU device {local}")
+    log.note("INIT", f"ncclCommInitRankConfig {who} - Init START")
     if env.get("NCCL_HOSTID"):
-        log.info("ENV", "NCCL_HOSTID set by environment to " + env["NCCL_HOSTID"])
-    log.info("INIT RAS", "RAS client listening socket at 127.0.0.1<28028>")
-    log.info("BOOTSTRAP", f"Bootstrap timings total 0.0{number % 7 + 2}1{local}47 (create 0.000031, send 0.000114, "
+        log.note("ENV", "NCCL_HOSTID set by environment to " + env["NCCL_HOSTID"])
+    log.note("INIT RAS", "RAS client listening socket at 127.0.0.1<28028>")
+    log.note("BOOTSTRAP", f"Bootstrap timings total 0.0{number % 7 + 2}1{local}47 (create 0.000031, send 0.000114, "
              f"recv 0.0{number % 7 + 1}8{local}02, ring 0.00{local}544, delay 0.000001)")  # fmt: skip
     _graph(log, job, rank)
-    log.info("INIT", "comm {} rank {} nRanks {} nNodes {} localRanks {} localRank {} MNNVL 0".format(
+    log.note("INIT", "comm {} rank {} nRanks {} nNodes {} localRanks {} localRank {} MNNVL 0".format(
         rank["comm"], number, plan.ranks, plan.nodes, plan.local, local))  # fmt: skip
     if rank["nvls"]:
         for head in range(plan.local):
-            row = " ".join("%2d" % (node * plan.local + head) for node in range(plan.nodes))
-            log.info("INIT", f"NVLS Head {head:2d}: {row}")
+            row = " ".join(f"{node * plan.local + head:2d}" for node in range(plan.nodes))
+            log.note("INIT", f"NVLS Head {head:2d}: {row}")
     _neighbours(log, plan, number)
-    log.info("INIT", "P2P Chunksize set to " + ("131072" if plan.nodes > 1 else "524288"))
-    log.info("INIT", "PROFILER/Plugin: Could not find: libnccl-profiler.so")
-    log.info("INIT", "Check P2P Type isAllDirectP2p {0} directMode 0 isAllCudaP2p {0}".format(
+    log.note("INIT", "P2P Chunksize set to " + ("131072" if plan.nodes > 1 else "524288"))
+    log.note("INIT", "PROFILER/Plugin: Could not find: libnccl-profiler.so")
+    log.note("INIT", "Check P2P Type isAllDirectP2p {0} directMode 0 isAllCudaP2p {0}".format(
         0 if env.get("NCCL_P2P_DISABLE", "0") not in ("", "0") else 1))  # fmt: skip
-    log.info("INIT", f"[Proxy Service] Device {local} CPU core {rank['core']}", thread=40 + local)
-    log.info("INIT", f"[Proxy Service UDS] Device {local} CPU core {rank['core'] + 1}", thread=42 + local)
-    log.info("INIT", "TUNER/Plugin: Could not find: libnccl-tuner.so")
+    log.note("INIT", f"[Proxy Service] Device {local} CPU core {rank['core']}", thread=40 + local)
+    log.note("INIT", f"[Proxy Service UDS] Device {local} CPU core {rank['core'] + 1}", thread=42 + local)
+    log.note("INIT", "TUNER/Plugin: Could not find: libnccl-tuner.so")
     for name in ("NCCL_PROTO", "NCCL_ALGO"):
         if env.get(name):
-            log.info("ENV", f"{name} set by environment to {env[name]}")
-    log.info("INIT", f"threadThresholds 8/8/64 | {plan.ranks * 8}/8/64 | 512 | 512")
-    log.info("INIT", "{0} coll channels, {0} collnet channels, {1} nvls channels, {0} p2p channels, 2 p2p channels "
+            log.note("ENV", f"{name} set by environment to {env[name]}")
+    log.note("INIT", f"threadThresholds 8/8/64 | {plan.ranks * 8}/8/64 | 512 | 512")
+    log.note("INIT", "{0} coll channels, {0} collnet channels, {1} nvls channels, {0} p2p channels, 2 p2p channels "
              "per peer".format(plan.channels, plan.channels if rank["nvls"] else 0))  # fmt: skip
     if number == 0:
-        log.info("INIT", "CC Off, workFifoBytes 1048576")
-    log.info("INIT", f"ncclCommInitRankConfig {who} - Init COMPLETE")
-    log.info("INIT PROFILE", "Init timings - ncclCommInitRankConfig: rank {} nranks {} total 1.{}4 (kernels 0.31, alloc "
-             "0.04, bootstrap 0.0{}, allgathers 0.01, topo 0.31, graphs 0.06, connections 0.12, rest 0.02)".format(
-                 number, plan.ranks, local, number % 7 + 2))  # fmt: skip
+        log.note("INIT", "CC Off, workFifoBytes 1048576")
+    log.note("INIT", f"ncclCommInitRankConfig {who} - Init COMPLETE")
+    parts = f"alloc 0.04, bootstrap 0.0{number % 7 + 2}, allgathers 0.01, topo 0.31, graphs 0.06, connections 0.12"
+    log.note("INIT PROFILE", f"Init timings - ncclCommInitRankConfig: rank {number} nranks {plan.ranks} total "
+             f"1.{local}4 (kernels 0.31, {parts}, rest 0.02)")  # fmt: skip
 
 
 def _graph(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any]) -> None:
     plan, local, nic = job["plan"], rank["local"], len(rank["devices"])
     rate = rank["devices"][0]["rate_gbps"] / 8 if nic else 1.2
-    log.info("GRAPH", f"=== System : maxBw {rate:.1f} totalBw 480.0 ===")
+    log.note("GRAPH", f"=== System : maxBw {rate:.1f} totalBw 480.0 ===")
     for gpu, bus in enumerate(job["buses"][rank["node"]]):
-        log.info("GRAPH", f"+ PCI[48.0] - GPU/0-{bus} ({rank['rank'] - local + gpu})")
+        log.note("GRAPH", f"+ PCI[48.0] - GPU/0-{bus} ({rank['rank'] - local + gpu})")
         if rank["nvls"] or plan.local > 1:
-            log.info("GRAPH", "            + NVL[360.0] - NVS/0")
+            log.note("GRAPH", "            + NVL[360.0] - NVS/0")
         if nic:
             card = rank["devices"][card_of(rank["devices"], gpu)]
-            log.info("GRAPH", f"            + NET[{card['rate_gbps'] / 8:.1f}] - NET/0-{card_of(rank['devices'], gpu)}")
-    log.info("GRAPH", "==========================================")
+            log.note("GRAPH", f"            + NET[{card['rate_gbps'] / 8:.1f}] - NET/0-{card_of(rank['devices'], gpu)}")
+    log.note("GRAPH", "==========================================")
     distance = "Enabled" if rank["gdr"] else "Disabled"
     for index in range(nic):
         near = card_of(rank["devices"], local) == index
         text = f"(distance {4 if near else 7} <= {5 if near else 7}), read 1 mode Default"
         if near:
-            log.info("NET", f"GPU Direct RDMA {distance} for GPU {local} / HCA {index} {text}")
-    log.info("INIT", "ncclTopoGetCpuAffinity: Affinity for GPU {} is {}. (GPU affinity = {} ; CPU affinity = {}).".format(
-        local, rank["cpus"], rank["cpus"], "0-191"))  # fmt: skip
+            log.note("NET", f"GPU Direct RDMA {distance} for GPU {local} / HCA {index} {text}")
+    cpus = rank["cpus"]
+    log.note("INIT", f"ncclTopoGetCpuAffinity: Affinity for GPU {local} is {cpus}. (GPU affinity = {cpus} ; "
+             "CPU affinity = 0-191).")  # fmt: skip
     if rank["nvls"]:
-        log.info("INIT", f"NVLS multicast support is available on dev {local} (NVLS_NCHANNELS 16)")
+        log.note("INIT", f"NVLS multicast support is available on dev {local} (NVLS_NCHANNELS 16)")
     kind = "NVL/PIX" if nic else "NVL/PHB"
     for pattern in (4, 3, 5) if rank["nvls"] else (4, 3):
-        log.info("GRAPH", f"Pattern {pattern}, crossNic 0, nChannels {plan.channels // 2}, bw {rate:.6f}/{rate:.6f}, "
+        log.note("GRAPH", f"Pattern {pattern}, crossNic 0, nChannels {plan.channels // 2}, bw {rate:.6f}/{rate:.6f}, "
                  f"type {kind}, sameChannels 0")  # fmt: skip
 
 
 def _neighbours(log: RankLog, plan: topology.Plan, number: int) -> None:
     for channel, tree in enumerate(plan.trees):
         place = tree[number]
-        log.info("GRAPH", "Tree {} : {} -> {} -> {}/{}/{}".format(channel, place.up, number, *place.down))
+        log.note("GRAPH", "Tree {} : {} -> {} -> {}/{}/{}".format(channel, place.up, number, *place.down))
     if number == 0:
         for channel, ring in enumerate(plan.rings):
             start = ring.index(0)
             order = " ".join(str(each) for each in ring[start:] + ring[:start])
-            log.info("INIT", f"Channel {channel:02d}/{plan.channels:02d} : {order}")
+            log.note("INIT", f"Channel {channel:02d}/{plan.channels:02d} : {order}")
     for channel, ring in enumerate(plan.rings):
         at = ring.index(number)
-        log.info("GRAPH", f"Ring {channel:02d} : {ring[at - 1]} -> {number} -> {ring[(at + 1) % len(ring)]}")
+        log.note("GRAPH", f"Ring {channel:02d} : {ring[at - 1]} -> {number} -> {ring[(at + 1) % len(ring)]}")
     trees = " ".join("[{}] {}/{}/{}->{}->{}".format(c, *tree[number].down, number, tree[number].up)
                      for c, tree in enumerate(plan.trees))  # fmt: skip
-    log.info("INIT", "Trees " + trees)
+    log.note("INIT", "Trees " + trees)
 
 
-def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops: List[topology.Hop]) -> None:
+def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops: list[topology.Hop]) -> None:
     """The transport lines of this rank's own ends of `hops`: what it receives over the network, then what it sends."""
     number, plan = rank["rank"], job["plan"]
 
@@ -228,15 +233,15 @@ def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops:
 
     for hop in hops:
         if hop.target == number and hop.rail is not None:
-            log.info("INIT NET", "Channel {:02d}/0 : {} -> {} {}".format(
+            log.note("INIT NET", "Channel {:02d}/0 : {} -> {} {}".format(
                 hop.channel, at(hop.source), at(number), over_network(hop, "receive")))  # fmt: skip
     for hop in hops:
         if hop.source == number and hop.rail is not None:
-            log.info("INIT NET", "Channel {:02d}/0 : {} -> {} {}".format(
+            log.note("INIT NET", "Channel {:02d}/0 : {} -> {} {}".format(
                 hop.channel, at(number), at(hop.target), over_network(hop, "send")))  # fmt: skip
     for hop in hops:
         if hop.source == number and hop.rail is None:
-            log.info("INIT P2P SHM", "Channel {:02d}/0 : {} -> {} via {}".format(
+            log.note("INIT P2P SHM", "Channel {:02d}/0 : {} -> {} via {}".format(
                 hop.channel, at(number), at(hop.target), rank["intra"]))  # fmt: skip
 
 
@@ -244,25 +249,18 @@ def connected(log: RankLog, rank: Mapping[str, Any], what: str, *, pxn: bool = F
     """What was connected: "rings", "trees" or "nvls"."""
     if what == "rings":
         gdr = 1 if rank["gdr"] else 0
-        log.info("INIT", f"Connected all rings, use ring PXN {1 if pxn else 0} GDR {gdr}")
+        log.note("INIT", f"Connected all rings, use ring PXN {1 if pxn else 0} GDR {gdr}")
     elif what == "trees":
-        log.info("INIT", "Connected all trees")
+        log.note("INIT", "Connected all trees")
     else:
-        log.info("INIT NVLS", f"NVLS comm {rank['comm']} headRank {rank['local']} nHeads 8 nvlsRanks 8 buffSize 1048576 "
-                 "nvlsPerRankSize 201326592 nvlsTotalSize 1610612736")  # fmt: skip
-        log.info("INIT", "Connected NVLS tree")
+        log.note("INIT NVLS", f"NVLS comm {rank['comm']} headRank {rank['local']} nHeads 8 nvlsRanks 8 buffSize "
+                 "1048576 nvlsPerRankSize 201326592 nvlsTotalSize 1610612736")  # fmt: skip
+        log.note("INIT", "Connected NVLS tree")
 
 
 def finish(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any]) -> None:
     """The end of an orderly run."""
-    log.info("INIT", "comm {} rank {} nranks {} cudaDev {} busId {} - Destroy COMPLETE".format(
+    log.note("INIT", "comm {} rank {} nranks {} cudaDev {} busId {} - Destroy COMPLETE".format(
         rank["comm"], rank["rank"], job["plan"].ranks, rank["local"], rank["bus"]))  # fmt: skip
-    log.info("INIT ENV", "ENV/Plugin: Closing env plugin ncclEnvDefault")
+    log.note("INIT ENV", "ENV/Plugin: Closing env plugin ncclEnvDefault")
 
-
-def wanted_file(env: Mapping[str, str]) -> str:
-    """Where the log goes, for messages."""
-    return os.path.basename(env.get("NCCL_DEBUG_FILE", "")) or "stdout"
-
-
-Job = Dict[str, Any]

@@ -6,10 +6,13 @@ nothing usable, `NCCL_IB_DISABLE`, a filter that matches nothing, `NCCL_NET=IB` 
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: (subsystems, text); a WARN line has the subsystem "WARN" and its place in the source in front of the text.
-Line = Tuple[str, str]
+Line = tuple[str, str]
 
 #: Closest to farthest as `NCCL_NET_GDR_LEVEL` names them; the default lets a GPU use a card below the same
 #: PCI switches (PXB), and the card of a rail sits at PIX.
@@ -28,15 +31,15 @@ class Choice(NamedTuple):
     """What a rank ended up with; `failure` is the NCCL error when nothing could be used."""
 
     network: str
-    devices: List[Dict[str, Any]]
+    devices: list[dict[str, Any]]
     gdr: bool
-    lines: List[Line]
-    failure: Optional[str] = None
+    lines: list[Line]
+    failure: str | None = None
 
 
-def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfaces: List[Interface]) -> Choice:
+def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfaces: list[Interface]) -> Choice:
     """Choose the network of one rank from its environment and the devices of its pod."""
-    lines: List[Line] = []
+    lines: list[Line] = []
     interface = pick_interface(env, interfaces)
     if interface is None:
         place = "misc/socket.cc:399"
@@ -68,20 +71,20 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
     return Choice("", [], False, lines, failure="Failed to initialize any NET plugin")
 
 
-def pick_interface(env: Mapping[str, str], interfaces: List[Interface]) -> Optional[Interface]:
+def pick_interface(env: Mapping[str, str], interfaces: list[Interface]) -> Interface | None:
     """The interface for the out-of-band connections: the first that `NCCL_SOCKET_IFNAME` lets through."""
     usable = _filtered(env, interfaces)
     return usable[0] if usable else None
 
 
-def _filtered(env: Mapping[str, str], interfaces: List[Interface]) -> List[Interface]:
+def _filtered(env: Mapping[str, str], interfaces: list[Interface]) -> list[Interface]:
     spec = env.get("NCCL_SOCKET_IFNAME", "")
     if not spec:
         return [each for each in interfaces if each.name != "lo"]
     return [each for each in interfaces if matches(spec, each.name)]
 
 
-def matches(spec: str, name: str, port: Optional[int] = None) -> bool:
+def matches(spec: str, name: str, port: int | None = None) -> bool:
     """Whether an NCCL interface list lets `name` through: `^` excludes, `=` wants whole names, `name:port` one port."""
     exclude = spec.startswith("^")
     spec = spec[1:] if exclude else spec
@@ -97,8 +100,8 @@ def matches(spec: str, name: str, port: Optional[int] = None) -> bool:
 
 
 def _verbs(
-    env: Mapping[str, str], state: Mapping[str, Any], rank: int, interface: Interface, lines: List[Line]
-) -> List[Dict[str, Any]]:
+    env: Mapping[str, str], state: Mapping[str, Any], rank: int, interface: Interface, lines: list[Line]
+) -> list[dict[str, Any]]:
     disabled = env.get("NCCL_IB_DISABLE", "0")
     if disabled not in ("", "0"):
         lines.append(("ENV", f"NCCL_IB_DISABLE set by environment to {disabled}."))
@@ -108,7 +111,7 @@ def _verbs(
     if spec:
         lines.append(("ENV", "NCCL_IB_HCA set to " + spec))
     behaviour = state["collective"]
-    devices: List[Dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
     if state["rdma"] and rank not in behaviour.get("socket_ranks", []):
         devices = [
             device
@@ -125,7 +128,7 @@ def _verbs(
     return devices
 
 
-def _gdr(env: Mapping[str, str], state: Mapping[str, Any], devices: List[Dict[str, Any]], lines: List[Line]) -> bool:
+def _gdr(env: Mapping[str, str], state: Mapping[str, Any], devices: list[dict[str, Any]], lines: list[Line]) -> bool:
     capable = bool(state["rdma"].get("gdr", True))
     for index, device in enumerate(devices):
         word = "Enabled" if capable else "Disabled"
@@ -139,7 +142,7 @@ def _gdr(env: Mapping[str, str], state: Mapping[str, Any], devices: List[Dict[st
     return capable
 
 
-def _chosen(name: str) -> List[Line]:
+def _chosen(name: str) -> list[Line]:
     return [
         ("INIT NET", "Initialized NET plugin " + name),
         ("INIT NET", f"Assigned NET plugin {name} to comm"),
@@ -147,7 +150,7 @@ def _chosen(name: str) -> List[Line]:
     ]
 
 
-def card_of(devices: List[Dict[str, Any]], rail: int) -> int:
+def card_of(devices: list[dict[str, Any]], rail: int) -> int:
     """Index of the card that serves rail `rail`: its own, or the nearest that is left."""
     distance = [(abs(device.get("rail", index) - rail), index) for index, device in enumerate(devices)]
     return min(distance)[1] if distance else 0

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import state
-from .smi_query import UnknownField, csv
+from .smi_query import UnknownFieldError, csv
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 _REASONS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_power_cap", "sw_thermal_slowdown")
 _LEGEND = """
@@ -27,7 +30,7 @@ Legend:
   NV#  = Connection traversing a bonded set of # NVLinks"""
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Answer one call; the exit codes are nvidia-smi's."""
     words = sys.argv[1:] if arguments is None else arguments
     world = state.load()
@@ -49,7 +52,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     return _answer(words, gpus, world)
 
 
-def _answer(words: Sequence[str], gpus: List[Dict[str, Any]], world: Mapping[str, Any]) -> int:
+def _answer(words: Sequence[str], gpus: list[dict[str, Any]], world: Mapping[str, Any]) -> int:
     if words[:1] == ["topo"]:
         print(_topology(gpus, world))
     elif words[:1] == ["nvlink"]:
@@ -72,7 +75,7 @@ def _answer(words: Sequence[str], gpus: List[Dict[str, Any]], world: Mapping[str
     return 0
 
 
-def _value(words: Sequence[str], short: str, long: str) -> Optional[str]:
+def _value(words: Sequence[str], short: str, long: str) -> str | None:
     for position, word in enumerate(words):
         if word.startswith(long + "="):
             return word[len(long) + 1 :]
@@ -81,12 +84,12 @@ def _value(words: Sequence[str], short: str, long: str) -> Optional[str]:
     return None
 
 
-def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> Dict[str, Any]:
+def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> dict[str, Any]:
     """A GPU with every value that is printed somewhere; healthy where the world says nothing."""
     kind = world["gpu"]
     bus = gpu["bus_id"].split(":")[1]
     throttle = set(gpu.get("throttle", ()))
-    whole: Dict[str, Any] = {
+    whole: dict[str, Any] = {
         "index": number,
         "minor": gpu.get("physical", number),
         "module": gpu.get("physical", number) + 1,
@@ -114,18 +117,17 @@ def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> 
     return whole
 
 
-def _query(words: Sequence[str], gpus: List[Dict[str, Any]]) -> int:
+def _query(words: Sequence[str], gpus: list[dict[str, Any]]) -> int:
     fields = _value(words, "--query-gpu", "--query-gpu") or ""
     format_ = (_value(words, "--format", "--format") or "").split(",")
     if "csv" not in format_:
         print('"--format=" switch is missing. Please run \'nvidia-smi -h\' for help.')
         return 2
     try:
-        for line in csv(
-            gpus, [name.strip() for name in fields.split(",")], head="noheader" not in format_, units="nounits" not in format_
-        ):
+        names = [name.strip() for name in fields.split(",")]
+        for line in csv(gpus, names, head="noheader" not in format_, units="nounits" not in format_):
             print(line)
-    except UnknownField as error:
+    except UnknownFieldError as error:
         print(f'Field "{error}" is not a valid field to query.\n')
         return 2
     return 0

@@ -5,7 +5,10 @@ torchrun's own options (dashes or underscores, also from the PET_* variables), t
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class UsageError(Exception):
@@ -20,9 +23,9 @@ class Options(NamedTuple):
     node: int
     address: str
     port: int
-    timeout_s: Optional[float]
+    timeout_s: float | None
     script: str
-    bench: Dict[str, Any]
+    bench: dict[str, Any]
 
 
 _WITH_VALUE = {
@@ -31,10 +34,10 @@ _WITH_VALUE = {
     "local_ranks_filter", "local_addr", "log_line_prefix_template", "event_log_handler", "logs_specs",
 }  # fmt: skip
 _FLAGS = {"standalone", "m", "module", "no_python", "run_path", "virtual_local_rank", "use_agent_store"}
-_BENCH: Dict[str, Any] = {"min_bytes": 1 << 20, "max_bytes": 8 << 30, "factor": 2, "iters": 20, "warmup": 5}
+_BENCH: dict[str, Any] = {"min_bytes": 1 << 20, "max_bytes": 8 << 30, "factor": 2, "iters": 20, "warmup": 5}
 
 
-def parse(arguments: List[str], env: Mapping[str, str]) -> Options:
+def parse(arguments: list[str], env: Mapping[str, str]) -> Options:
     """Read the command line.
 
     Raises `UsageError` for an unknown option, a missing script or a value that is no number.
@@ -63,7 +66,7 @@ def parse(arguments: List[str], env: Mapping[str, str]) -> Options:
         raise UsageError(str(error)) from None
 
 
-def _options(given: Mapping[str, str], script: str, bench: Dict[str, Any]) -> Options:
+def _options(given: Mapping[str, str], script: str, bench: dict[str, Any]) -> Options:
     address, port = given.get("master_addr", "127.0.0.1"), int(given.get("master_port", "29500"))
     endpoint = given.get("rdzv_endpoint", "")
     if endpoint:
@@ -87,7 +90,7 @@ def _options(given: Mapping[str, str], script: str, bench: Dict[str, Any]) -> Op
     )
 
 
-def _bench(arguments: List[str]) -> Dict[str, Any]:
+def _bench(arguments: list[str]) -> dict[str, Any]:
     """The script's options: those of the bench; others belong to some other script and are let pass."""
     bench, rest = dict(_BENCH), list(arguments)
     while rest:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 
 class RendezvousError(Exception):
@@ -20,12 +20,12 @@ class RendezvousError(Exception):
 class Rendezvous:
     """The connections of one job."""
 
-    def __init__(self, address: str, port: int, node: int, nodes: int, timeout_s: float):
+    def __init__(self, address: str, port: int, node: int, nodes: int, timeout_s: float) -> None:
         self.address, self.port, self.node, self.nodes = address, port, node, nodes
         self.deadline, self.timeout_s = time.monotonic() + timeout_s, timeout_s
-        self.peers: Dict[int, Tuple[socket.socket, Any]] = {}
+        self.peers: dict[int, tuple[socket.socket, Any]] = {}
 
-    def exchange(self, mine: Dict[str, Any]) -> List[Dict[str, Any]]:
+    def exchange(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
         """Tell the others about this node; returns what every node said, in the order of their ranks."""
         if self.node == 0:
             everything = self._gather(mine)
@@ -57,8 +57,8 @@ class Rendezvous:
             stream.close()
             sock.close()
 
-    def _gather(self, mine: Dict[str, Any]) -> List[Dict[str, Any]]:
-        said: Dict[int, Dict[str, Any]] = {0: mine}
+    def _gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+        said: dict[int, dict[str, Any]] = {0: mine}
         try:
             listener = socket.create_server(("", self.port), reuse_port=False)
         except OSError as error:
@@ -87,14 +87,15 @@ class Rendezvous:
         while time.monotonic() < self.deadline:
             try:
                 sock = socket.create_connection((self.address, self.port), timeout=min(5.0, self._left()))
-                sock.settimeout(self._left())
-                return sock
             except OSError as error:
                 reason = str(error)
                 time.sleep(min(0.1, self._left()))
+            else:
+                sock.settimeout(self._left())
+                return sock
         raise RendezvousError(
-            "torch.distributed.DistNetworkError: The client socket has timed out after {:.0f}ms while trying to connect "
-            "to ({}, {}). Last error: {}".format(self.timeout_s * 1000, self.address, self.port, reason)
+            f"torch.distributed.DistNetworkError: The client socket has timed out after {self.timeout_s * 1000:.0f}ms "
+            f"while trying to connect to ({self.address}, {self.port}). Last error: {reason}"
         )
 
     def _read(self, stream: Any) -> Any:
@@ -111,8 +112,8 @@ class Rendezvous:
 
     def _timed_out(self, came: int) -> RendezvousError:
         return RendezvousError(
-            "torch.distributed.DistStoreError: Timed out after {:.0f} seconds waiting for clients. {}/{} clients "
-            "joined.".format(self.timeout_s, came, self.nodes)
+            f"torch.distributed.DistStoreError: Timed out after {self.timeout_s:.0f} seconds waiting for clients. "
+            f"{came}/{self.nodes} clients joined."
         )
 
 

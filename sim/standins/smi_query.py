@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 Gpu = Mapping[str, Any]
 _REASON_BITS = {
@@ -11,7 +12,7 @@ _REASON_BITS = {
 }  # fmt: skip  # the bits of nvmlClocksEventReasons (nvml.h)
 
 
-class UnknownField(Exception):
+class UnknownFieldError(Exception):
     """nvidia-smi has no such field."""
 
 
@@ -24,11 +25,11 @@ def _always(value: Any) -> Callable[[Gpu], Any]:
 
 
 def _reasons(gpu: Gpu) -> str:
-    return "0x%016X" % sum(bit for name, bit in _REASON_BITS.items() if gpu[name] == "Active")
+    return "0x{:016X}".format(sum(bit for name, bit in _REASON_BITS.items() if gpu[name] == "Active"))
 
 
 #: field -> (unit, value)
-_FIELDS: Dict[str, Tuple[str, Callable[[Gpu], Any]]] = {
+_FIELDS: dict[str, tuple[str, Callable[[Gpu], Any]]] = {
     "index": ("", _of("index")),
     "name": ("", _of("name")),
     "uuid": ("", _of("uuid")),
@@ -91,12 +92,12 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def csv(gpus: Sequence[Gpu], names: List[str], *, head: bool, units: bool) -> Iterator[str]:
-    """The lines of the answer; raises `UnknownField` before the first of them."""
+def csv(gpus: Sequence[Gpu], names: list[str], *, head: bool, units: bool) -> Iterator[str]:
+    """The lines of the answer; raises `UnknownFieldError` before the first of them."""
     fields = []
     for name in names:
         if _ALIASES.get(name, name) not in _FIELDS:
-            raise UnknownField(name)
+            raise UnknownFieldError(name)
         fields.append((name, *_FIELDS[_ALIASES.get(name, name)]))
     if head:
         yield ", ".join(f"{name} [{unit}]" if unit else name for name, unit, _ in fields)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict
+from typing import Any
 
 PATH = "/run/sim/node.json"
 
 #: One H100 of an HGX board: what the stand-ins print where the world says nothing else.
 #: Names and sizes: `nvidia-smi -q -x` of such a board; 18 NVLinks of 26.562 GB/s: `nvidia-smi nvlink -s`.
-GPU: Dict[str, Any] = {
+GPU: dict[str, Any] = {
     "name": "NVIDIA H100 80GB HBM3",
     "architecture": "Hopper",
     "memory_mib": 81559,
@@ -34,14 +34,19 @@ GPU: Dict[str, Any] = {
 }
 
 
-def load() -> Dict[str, Any]:
+def path() -> str:
+    """Where the state lies; what belongs to it lies beside it."""
+    return os.environ.get("SIM_NODE_JSON", PATH)
+
+
+def load() -> dict[str, Any]:
     """Read this pod's hardware state.
 
     A pod that was given none (no file) has no GPUs, no RDMA devices and nothing unusual.
     """
     try:
-        with open(os.environ.get("SIM_NODE_JSON", PATH), encoding="utf-8") as file:
-            state: Dict[str, Any] = json.load(file)
+        with open(path(), encoding="utf-8") as file:
+            state: dict[str, Any] = json.load(file)
     except FileNotFoundError:
         state = {}
     state["gpu"] = dict(GPU, **state.get("gpu", {}))

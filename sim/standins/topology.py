@@ -9,7 +9,7 @@ Ranks are numbered node by node.
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 
 class Hop(NamedTuple):
@@ -18,15 +18,15 @@ class Hop(NamedTuple):
     channel: int
     source: int
     target: int
-    rail: Optional[int]
-    proxy: Optional[int] = None
+    rail: int | None
+    proxy: int | None = None
 
 
 class TreeNode(NamedTuple):
     """A rank's place in the tree of one channel: -1 where there is no neighbour."""
 
     up: int
-    down: Tuple[int, int, int]
+    down: tuple[int, int, int]
 
 
 class Plan(NamedTuple):
@@ -35,8 +35,8 @@ class Plan(NamedTuple):
     nodes: int
     local: int
     channels: int
-    rings: List[List[int]]
-    trees: List[Dict[int, TreeNode]]
+    rings: list[list[int]]
+    trees: list[dict[int, TreeNode]]
 
     @property
     def ranks(self) -> int:
@@ -51,7 +51,7 @@ def lay(nodes: int, local: int, channels: int) -> Plan:
     return Plan(nodes, local, channels, rings, trees)
 
 
-def _ring(nodes: int, local: int, channel: int) -> List[int]:
+def _ring(nodes: int, local: int, channel: int) -> list[int]:
     entry, order = channel % local, []
     for node in range(nodes):
         start, step = (entry, -1) if node % 2 == 0 else (entry + 1, 1)
@@ -59,7 +59,7 @@ def _ring(nodes: int, local: int, channel: int) -> List[int]:
     return order
 
 
-def ring_hops(plan: Plan) -> List[Hop]:
+def ring_hops(plan: Plan) -> list[Hop]:
     """All hops of all rings, in channel order."""
     hops = []
     for channel, ring in enumerate(plan.rings):
@@ -70,7 +70,7 @@ def ring_hops(plan: Plan) -> List[Hop]:
     return hops
 
 
-def tree_hops(plan: Plan) -> List[Hop]:
+def tree_hops(plan: Plan) -> list[Hop]:
     """All hops of all trees, down and up."""
     hops = []
     for channel, tree in enumerate(plan.trees):
@@ -81,7 +81,7 @@ def tree_hops(plan: Plan) -> List[Hop]:
     return hops
 
 
-def nvls_hops(plan: Plan) -> List[Hop]:
+def nvls_hops(plan: Plan) -> list[Hop]:
     """Hops between the nodes when each node reduces in its switch: every GPU is the head of one part on its rail."""
     hops = []
     for channel in range(plan.channels):
@@ -107,7 +107,7 @@ def _hop(plan: Plan, channel: int, source: int, target: int) -> Hop:
     return Hop(channel, source, target, rail, proxy)
 
 
-def _tree(nodes: int, local: int, channel: int, *, second: bool) -> Dict[int, TreeNode]:
+def _tree(nodes: int, local: int, channel: int, *, second: bool) -> dict[int, TreeNode]:
     head, tree = channel % local, {}
     for node in range(nodes):
         chain = [node * local + (head + i) % local for i in range(local)]
@@ -124,7 +124,7 @@ def _tree(nodes: int, local: int, channel: int, *, second: bool) -> Dict[int, Tr
     return tree
 
 
-def _binary(node: int, nodes: int, second: bool) -> Tuple[int, List[int]]:
+def _binary(node: int, nodes: int, second: bool) -> tuple[int, list[int]]:
     """Parent and children of `node` in the first or the second of the two trees (mirrored, or shifted by one)."""
     if not second:
         return _first_tree(node, nodes)
@@ -135,7 +135,7 @@ def _binary(node: int, nodes: int, second: bool) -> Tuple[int, List[int]]:
     return ((up + 1) % nodes if up >= 0 else -1), [(child + 1) % nodes for child in down]
 
 
-def _first_tree(node: int, nodes: int) -> Tuple[int, List[int]]:
+def _first_tree(node: int, nodes: int) -> tuple[int, list[int]]:
     """Place of `node` in the in-order binary tree: its lowest set bit is its level."""
     if node == 0:
         bit = 1

@@ -1,0 +1,272 @@
+"""What do pods find of the hardware of their node, and which images can be had?
+
+A pod that was given GPUs or RDMA devices gets what device plugins and the container toolkit would give it: device
+files, sysfs entries, and on its PATH the stand-ins, which read what they say from `/run/sim/node.json`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .scenario import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .store import Store
+
+Object = dict[str, Any]
+MOUNTED = "/run/sim"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: program -> (module, function): from the image, from the driver, from the RDMA libraries of the image
+IMAGE_PROGRAMS = {
+    "torchrun": ("torchrun", "main"),
+    "ibv_devinfo": ("ibv_devinfo", "main"),
+    "ibv_devices": ("ibv_devinfo", "devices_main"),
+    "ibstat": ("ibv_devinfo", "ibstat_main"),
+}
+DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
+#: A stand-in: the interpreter of the cluster's own process, without site-packages.
+PROGRAM = """#!{python} -IS
+import sys
+sys.path.append({folder!r})
+from standins.{module} import {function} as main
+sys.exit(main())
+"""
+PORT_STATES = {"DOWN": "1: DOWN", "INIT": "2: INIT", "ARMED": "3: ARMED", "ACTIVE": "4: ACTIVE"}
+#: Lanes and signalling of a rate, as sysfs names them (drivers/infiniband/core/sysfs.c).
+RATES = {100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/sec (4X NDR)", 800: "800 Gb/sec (4X XDR)"}
+ENDED = ("Succeeded", "Failed")
+
+
+class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
+    """A registry does not have the image; str() is the runtime's text."""
+
+
+class Images:
+    """The registries of a world."""
+
+    def __init__(self, registry: Mapping[str, Any]) -> None:
+        self._missing = registry.get("missing", [])
+        self._lacks: Mapping[str, list[str]] = registry.get("lacks", {})
+
+    async def pull(self, image: str) -> None:
+        """Return when the image is there; ImageMissing with containerd's text otherwise."""
+        if any(fnmatch.fnmatchcase(image, pattern) for pattern in self._missing):
+            name = full_name(image)
+            raise ImageMissing(
+                f'rpc error: code = NotFound desc = failed to pull and unpack image "{name}": '
+                f'failed to resolve reference "{name}": {name}: not found'
+            )
+
+    def lacks(self, image: str) -> list[str]:
+        """Commands that an image does not contain."""
+        return [name for pattern, names in self._lacks.items() if fnmatch.fnmatchcase(image, pattern) for name in names]
+
+
+def full_name(image: str) -> str:
+    """Return an image's name with registry and tag, as containerd prints it."""
+    host, slash, rest = image.partition("/")
+    if not slash:
+        image = f"docker.io/library/{image}"
+    elif "." not in host and ":" not in host and host != "localhost":
+        image = f"docker.io/{host}/{rest}"
+    return image if ":" in image.rpartition("/")[2] or "@" in image else f"{image}:latest"
+
+
+class Hardware:
+    """The devices of all nodes, and which pod has which of them."""
+
+    def __init__(self, store: Store, world: Mapping[str, Any], platform: str, root: Path) -> None:
+        """`root`: a folder that containers can see and that goes with the cluster."""
+        self._store, self._world, self._platform, self._root = store, world, platform, root
+        self._held: dict[str, dict[str, list[int]]] = {}
+
+    def env(self, pod: Object, node: str) -> dict[str, str]:
+        """More environment: where the stand-ins are, and which GPUs the container toolkit was asked for."""
+        env = {"PATH": f"{MOUNTED}/bin:{SYSTEM_PATH}", "SIM_NODE_JSON": f"{MOUNTED}/node.json"}
+        gpus = self._gpus(pod, node)
+        if gpus:
+            env["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpu["uuid"] for gpu in gpus)
+        return env
+
+    def mounts(self, pod: Object, node: str) -> list[Object]:
+        """More mounts: stand-ins and state, device files, sysfs."""
+        gpus, rdma = self._gpus(pod, node), self._rdma(pod, node)
+        folder = self._root / pod["metadata"]["uid"]
+        if not folder.exists():
+            self._programs(folder / "bin", IMAGE_PROGRAMS | (DRIVER_PROGRAMS if gpus else {}))
+            (folder / "node.json").write_text(json.dumps(self._state(node, gpus, rdma)), encoding="utf-8")
+            self._replay(folder)
+        mounts = [{"source": str(folder), "target": MOUNTED, "readonly": True}]
+        if gpus:
+            names = [f"nvidia{gpu['physical']}" for gpu in gpus]
+            mounts += [self._device(f"dev/{name}") for name in (*names, "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")]
+        if self._has_gpus(node) and self._devices(node):
+            mounts.append({"source": str(self._sysfs(node)), "target": "/sys/class/infiniband", "readonly": True})
+            if rdma:
+                mounts.append({"source": str(self._verbs(node)), "target": "/dev/infiniband"})
+        return mounts
+
+    # -- which pod has what
+
+    def _gpus(self, pod: Object, node: str) -> list[Object]:
+        """The GPUs of a pod: it keeps those that it was given first."""
+        uid, wanted = pod["metadata"]["uid"], requested(pod, self._world["gpu"]["resource"])
+        held = self._held.setdefault(node, {})
+        if wanted and uid not in held:
+            for other in list(held):
+                if not self._runs(other, node):
+                    del held[other]
+            taken = {index for indexes in held.values() for index in indexes}
+            free = [index for index in range(self._world["gpu"]["count"]) if index not in taken]
+            held[uid] = free[:wanted]
+        return [self._gpu(node, index) for index in held.get(uid, [])]
+
+    def _runs(self, uid: str, node: str) -> bool:
+        return any(
+            pod["metadata"]["uid"] == uid
+            for pod in self._store.list("pods")
+            if pod["spec"].get("nodeName") == node and pod.get("status", {}).get("phase") not in ENDED
+        )
+
+    def _gpu(self, node: str, index: int) -> Object:
+        gpu = self._world["gpu"]
+        numa = gpu["numa"][index]
+        bus = gpu["bus_ids"][index]
+        found = {
+            "physical": index,
+            "uuid": f"GPU-{_hex(node, bus)[:8]}-{_hex(node, bus)[8:12]}-4000-8000-{_hex(bus, node)[:12]}",
+            "bus_id": f"00000000:{bus}:00.0",
+            "numa": numa,
+            "cpus": gpu["cpus"][numa],
+        }
+        changes = self._changes(node).get("gpus", {})
+        return {**found, **changes.get(str(index), changes.get(index, {}))}
+
+    def _rdma(self, pod: Object, node: str) -> Object | None:
+        resource = self._world["fabric"].get("resource")
+        changes = self._changes(node).get("rdma", {})
+        if not resource or not requested(pod, resource) or not changes.get("mounted", True):
+            return None
+        return {"devices": self._devices(node), "gdr": changes.get("gdr", True)}
+
+    def _devices(self, node: str) -> list[Object]:
+        fabric = self._world["fabric"]
+        changes = self._changes(node).get("rdma", {}).get("devices", {})
+        numa = self._world["gpu"]["numa"]
+        return [
+            {
+                "name": name, "port": 1, "state": "ACTIVE", "rate_gbps": fabric["rate_gbps"], "rail": rail,
+                "link_layer": fabric["link_layer"], "numa": numa[rail % len(numa)],
+                "guid": ":".join(_hex(node, name)[i : i + 4] for i in range(0, 16, 4)), **changes.get(name, {}),
+            }
+            for rail, name in enumerate(fabric.get("devices", []))
+        ]  # fmt: skip
+
+    def _changes(self, node: str) -> dict[str, Any]:
+        hardware = self._world.get("hardware", {})
+        return dict(merge(hardware.get("*", {}), hardware.get(node, {})))
+
+    def _has_gpus(self, node: str) -> bool:
+        status = (self._store.get("nodes", None, node) or {}).get("status", {})
+        return self._world["gpu"]["resource"] in status.get("capacity", {})
+
+    # -- what stands behind a mount
+
+    def _state(self, node: str, gpus: list[Object], rdma: Object | None) -> Object:
+        """What the stand-ins read."""
+        gpu = self._world["gpu"]
+        kind = {key: gpu[key] for key in ("name", "driver", "cuda", "compute", "memory_mib")}
+        collective = dict(self._world.get("collective", {}))
+        if collective.get("replay"):
+            collective["replay"] = "replay.log"  # beside node.json
+        return {
+            "schema": 1, "node": node, "platform": self._platform, "gpus": gpus, "rdma": rdma, "collective": collective,
+            "gpu": {**kind, **self._changes(node).get("gpu", {})},
+        }  # fmt: skip
+
+    def _replay(self, folder: Path) -> None:
+        """Put the recorded log beside the pod's state; one copy serves all pods."""
+        source = self._world.get("collective", {}).get("replay")
+        if source:
+            copy = self._root / "replay.log"
+            if not copy.exists():
+                shutil.copyfile(source, copy)
+            os.link(copy, folder / "replay.log")
+
+    def _programs(self, folder: Path, programs: Mapping[str, tuple[str, str]]) -> None:
+        folder.mkdir(parents=True)
+        python = os.path.realpath(sys.executable)
+        for name in ("python3", "python"):
+            (folder / name).symlink_to(python)
+        here = str(Path(__file__).resolve().parent)
+        for name, (module, function) in programs.items():
+            path = folder / name
+            text = PROGRAM.format(python=python, folder=here, module=module, function=function)
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755)
+
+    def _device(self, name: str) -> Object:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        return {"source": str(path), "target": f"/{name}"}
+
+    def _verbs(self, node: str) -> Path:
+        folder = self._root / "verbs" / node
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            for number in range(len(self._devices(node))):
+                (folder / f"uverbs{number}").touch()
+            (folder / "rdma_cm").touch()
+        return folder
+
+    def _sysfs(self, node: str) -> Path:
+        """/sys/class/infiniband of a node: sysfs shows all devices in every pod, usable or not."""
+        folder = self._root / "sysfs" / node
+        if not folder.exists():
+            for device in self._devices(node):
+                _port(folder / device["name"], device)
+        return folder
+
+
+def requested(pod: Object, resource: str) -> int:
+    """How many of an extended resource the containers of a pod ask for."""
+    total = 0
+    for container in pod["spec"].get("containers", []):
+        resources = container.get("resources") or {}
+        total += int((resources.get("limits") or {}).get(resource, (resources.get("requests") or {}).get(resource, 0)))
+    return total
+
+
+def _port(folder: Path, device: Object) -> None:
+    """The files of a device that has one port."""
+    infiniband = device["link_layer"] == "InfiniBand"
+    guid, up = device["guid"], device["state"]
+    files = {
+        "node_guid": guid, "node_type": "1: CA", "fw_ver": "28.43.2026", "hca_type": "MT4129",
+        "board_id": "MT_0000000838",
+        "ports/1/state": PORT_STATES[up], "ports/1/phys_state": "5: LinkUp" if up != "DOWN" else "3: Disabled",
+        "ports/1/rate": RATES.get(device["rate_gbps"], f"{device['rate_gbps']:g} Gb/sec"),
+        "ports/1/link_layer": device["link_layer"], "ports/1/lid": hex(device["rail"] + 12) if infiniband else "0x0",
+        "ports/1/sm_lid": "0x1" if infiniband else "0x0", "ports/1/pkeys/0": "0xffff",
+        "ports/1/gids/0": f"fe80:0000:0000:0000:{guid}", "ports/1/counters/port_rcv_errors": "0",
+        "ports/1/counters/symbol_error": "0", "ports/1/counters/link_downed": "0",
+    }  # fmt: skip
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n", encoding="ascii")
+
+
+def _hex(*parts: str) -> str:
+    """Sixteen hexadecimal digits that belong to a name."""
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]

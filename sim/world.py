@@ -1,0 +1,259 @@
+"""What is in the cluster when it starts: nodes, what the operators run on them, and what a scenario adds.
+
+Everything is an object: no process stands behind the pods of operators. Labels, capacity, conditions and addresses are
+those that a kubelet with GPU and RDMA device plugins, GPU feature discovery and node feature discovery report
+(api-contract recordings of node objects; published `kubectl get node -o yaml` of HGX H100 nodes).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from .scenario import ScenarioError, merge
+from .schema.values import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .store import Store
+
+Object = dict[str, Any]
+#: How long the cluster has been there: nodes and operators are not as young as the process that plays them.
+AGE_S = 41 * 86400
+#: Pods without a process take the upper addresses of a node's range; the kubelet hands out the lower ones.
+FIRST_ADDRESS = 200
+
+CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+PLURALS = {"Deployment": "deployments.apps", "DaemonSet": "daemonsets.apps"}
+
+
+class World:
+    """The objects of one scenario."""
+
+    def __init__(self, store: Store, world: Mapping[str, Any], address: Callable[[int, int], str]) -> None:
+        """`address(node, number)`: the address of a node's n-th pod."""
+        self.store, self.world, self._address = store, world, address
+        self.born = rfc3339(store.clock() - AGE_S)
+        self.nodes: list[str] = []
+        self.gpu_nodes: list[str] = []
+        self._pods = 0
+
+    def furnish(self) -> None:
+        """Put everything into the store; ScenarioError for an object that the server would not take."""
+        for number in range(self.world.get("nodes", 2)):
+            self._node(self.world["node_name"].format(n=number), gpus=True)
+        for number in range(self.world.get("cpu_nodes", 0)):
+            self._node(f"cpu-node-{number}", gpus=False)
+        namespaces = {workload.get("namespace", "default") for workload in self.world.get("workloads", {}).values()}
+        for name in sorted(namespaces):
+            if self.store.get("namespaces", None, name) is None:
+                self.store.create("namespaces", {"metadata": {"name": name}})
+        self._objects()
+        for name, workload in self.world.get("workloads", {}).items():
+            self._workload(name, workload)
+
+    def identity(self, *parts: str) -> str:
+        """Return a UUID that is the same whenever this world is played."""
+        digest = hashlib.sha256("/".join(parts).encode()).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"
+
+    def _node(self, name: str, *, gpus: bool) -> None:
+        number, now = len(self.nodes), self.store.now()
+        self.nodes.append(name)
+        gpu, fabric = self.world["gpu"], self.world["fabric"]
+        labels = {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+        }
+        offered: dict[str, str] = {}
+        if gpus:
+            self.gpu_nodes.append(name)
+            labels |= self.world.get("gpu_labels", {}) | self.world.get("fabric_labels", {})
+            offered = {gpu["resource"]: str(gpu["count"])}
+            if fabric.get("resource"):
+                offered[fabric["resource"]] = str(fabric["shares"])
+        ip, cidr = f"10.200.0.{11 + number}", self._address(number, 0).rpartition(".")[0] + ".0/24"
+        node: Object = {
+            "metadata": {
+                "name": name,
+                "uid": self.identity("node", name),
+                "creationTimestamp": self.born,
+                "labels": labels,
+                "annotations": {
+                    "node.alpha.kubernetes.io/ttl": "0",
+                    "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                },
+            },
+            "spec": {"podCIDR": cidr, "podCIDRs": [cidr]},
+            "status": {
+                "capacity": offered,
+                "allocatable": dict(offered),
+                "conditions": [
+                    {"type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": self.born,
+                     "reason": reason, "message": message}
+                    for kind, status, reason, message in CONDITIONS
+                ],
+                "addresses": [{"type": "InternalIP", "address": ip}, {"type": "Hostname", "address": name}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+                "nodeInfo": {
+                    "machineID": self.identity("machine", name).replace("-", ""),
+                    "systemUUID": self.identity("system", name),
+                    "bootID": self.identity("boot", name),
+                    "kubeletVersion": self.world["version"],
+                },
+                "images": self._images(gpus=gpus),
+                "runtimeHandlers": [
+                    {"name": handler, "features": {"recursiveReadOnlyMounts": True, "userNamespaces": True}}
+                    for handler in (("", "runc", "nvidia") if gpus else ("", "runc"))
+                ],
+                "features": {"supplementalGroupsPolicy": True},
+            },
+        }  # fmt: skip
+        changes = self.world.get("node_changes", {})
+        for patch in (self.world["node"], changes.get("*", {}), changes.get(name, {})):
+            node = merge(node, patch)
+        self.store.load("nodes", node)
+
+    def _images(self, *, gpus: bool) -> list[Object]:
+        found = [{"names": ["registry.k8s.io/pause:3.10.1"], "sizeBytes": 320448}]
+        for workload in self.world.get("workloads", {}).values():
+            entry = {"names": [workload["image"]], "sizeBytes": 40_000_000 + sum(workload["image"].encode()) * 20_000}
+            if (gpus or workload.get("where") != "gpu") and entry not in found:
+                found.append(entry)
+        return sorted(found, key=lambda image: -image["sizeBytes"])
+
+    def _objects(self) -> None:
+        for given in self.world.get("objects", []):
+            obj = merge({}, given)
+            kind = self.store.kinds.of(str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
+            if kind is None:
+                raise ScenarioError(f"objects: no kind {obj.get('kind')!r} in {obj.get('apiVersion')!r}")
+            namespace = obj.get("metadata", {}).get("namespace", "default") if kind.namespaced else None
+            if namespace and self.store.get("namespaces", None, namespace) is None:
+                self.store.create("namespaces", {"metadata": {"name": namespace}})
+            if "status" in obj:
+                self.store.load(kind.key, obj, namespace)
+            else:
+                self.store.create(kind.key, obj, namespace)
+
+    def _workload(self, name: str, workload: Mapping[str, Any]) -> None:
+        kind, namespace = workload.get("kind", "DaemonSet"), workload.get("namespace", "default")
+        places = self.gpu_nodes if workload.get("where") == "gpu" else self.nodes
+        if kind == "Deployment":
+            wanted = workload.get("replicas", 1)
+            places = [places[number % len(places)] for number in range(wanted)] if places else []
+        else:
+            wanted = len(places)
+        labels = {"app": name, **workload.get("labels", {})}
+        broken = workload.get("broken", {})
+        bad = [node for node in places if broken.get(node, broken.get("*"))]
+        template = {"metadata": {"labels": labels}, "spec": self._pod_spec(name, workload)}
+        owner = self._owner(name, kind, namespace, workload, template, wanted, len(places) - len(bad))
+        for number, node in enumerate(places):
+            suffix = str(number) if workload.get("ordinal") else self.identity(name, node, str(number))[:5]
+            self._pod(f"{name}-{suffix}", namespace, node, owner, template, broken.get(node, broken.get("*", "")))
+
+    def _pod_spec(self, name: str, workload: Mapping[str, Any]) -> Object:
+        resources: Object = {}
+        if workload.get("requests"):
+            limits = {key: value for key, value in workload["requests"].items() if "/" in key}
+            resources = {"requests": dict(workload["requests"]), **({"limits": limits} if limits else {})}
+        return {
+            "containers": [{
+                "name": name, "image": workload["image"], "imagePullPolicy": "IfNotPresent", "resources": resources,
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+            }],
+            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
+            "securityContext": {}, "schedulerName": "default-scheduler", "serviceAccountName": "default",
+            "tolerations": [{"operator": "Exists"}], "priority": 0,
+        }  # fmt: skip
+
+    def _owner(
+        self, name: str, kind: str, namespace: str, workload: Mapping[str, Any], template: Object, wanted: int,
+        good: int,
+    ) -> Object:
+        """Load what owns the pods; returns their ownerReference."""
+        api_version = workload.get("api_version", "apps/v1")
+        found = self.store.kinds.of(api_version, kind)
+        if found is None:
+            raise ScenarioError(f"workloads: {name}: no kind {kind!r} in {api_version!r}")
+        spec: Object = {"template": template, "selector": {"matchLabels": template["metadata"]["labels"]}}
+        if kind == "DaemonSet":
+            spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+            status: Object = {
+                "currentNumberScheduled": wanted, "desiredNumberScheduled": wanted, "numberMisscheduled": 0,
+                "numberReady": good, "numberAvailable": good, "updatedNumberScheduled": wanted, "observedGeneration": 1,
+                **({"numberUnavailable": wanted - good} if wanted > good else {}),
+            }  # fmt: skip
+        else:
+            spec["replicas"] = wanted
+            status = {"replicas": wanted, "readyReplicas": good, "availableReplicas": good, "updatedReplicas": wanted,
+                      "observedGeneration": 1}  # fmt: skip
+        uid = self.identity(kind, namespace, name)
+        meta = {"name": name, "uid": uid, "creationTimestamp": self.born, "generation": 1,
+                "labels": template["metadata"]["labels"]}  # fmt: skip
+        self.store.load(found.key, {"metadata": meta, "spec": spec, "status": status}, namespace)
+        owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True,
+                 "blockOwnerDeletion": True}  # fmt: skip
+        return self._replica_set(owner, namespace, template, wanted, good) if kind == "Deployment" else owner
+
+    def _replica_set(self, owner: Object, namespace: str, template: Object, wanted: int, good: int) -> Object:
+        """A Deployment's pods belong to its ReplicaSet."""
+        digest = self.identity("template", owner["name"]).replace("-", "")[:10]
+        labels = {**template["metadata"]["labels"], "pod-template-hash": digest}
+        name, uid = f"{owner['name']}-{digest}", self.identity("ReplicaSet", namespace, owner["name"])
+        template["metadata"]["labels"] = labels
+        self.store.load("replicasets.apps", {
+            "metadata": {"name": name, "uid": uid, "creationTimestamp": self.born, "generation": 1, "labels": labels,
+                         "ownerReferences": [owner]},
+            "spec": {"replicas": wanted, "selector": {"matchLabels": labels}, "template": template},
+            "status": {"replicas": wanted, "fullyLabeledReplicas": wanted, "readyReplicas": good,
+                       "availableReplicas": good, "observedGeneration": 1},
+        }, namespace)  # fmt: skip
+        return {**owner, "kind": "ReplicaSet", "name": name, "uid": uid}
+
+    def _pod(self, name: str, namespace: str, node: str, owner: Object, template: Object, trouble: str) -> None:
+        spec = {**template["spec"], "nodeName": node}
+        ready = "False" if trouble else "True"
+        ip = self._address(self.nodes.index(node), FIRST_ADDRESS + self._pods)
+        host = f"10.200.0.{11 + self.nodes.index(node)}"
+        self._pods += 1
+        container = template["spec"]["containers"][0]
+        why = f"back-off 5m0s restarting failed container={container['name']} pod={name}_{namespace}"
+        waiting = {"waiting": {"reason": trouble, "message": why}}
+        last = {"terminated": {"exitCode": 1, "reason": "Error", "startedAt": self.born,
+                               "finishedAt": self.store.now()}}  # fmt: skip
+        self.store.load("pods", {
+            "metadata": {"name": name, "uid": self.identity("pod", namespace, name), "creationTimestamp": self.born,
+                         "generateName": f"{owner['name']}-", "labels": template["metadata"]["labels"],
+                         "ownerReferences": [owner]},
+            "spec": spec,
+            "status": {
+                "phase": "Running", "hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip, "podIPs": [{"ip": ip}],
+                "startTime": self.born, "qosClass": "Burstable" if container["resources"] else "BestEffort",
+                "conditions": [
+                    {"type": kind, "status": status, "lastProbeTime": None, "lastTransitionTime": self.born}
+                    for kind, status in (
+                        ("PodReadyToStartContainers", "True"), ("Initialized", "True"), ("Ready", ready),
+                        ("ContainersReady", ready), ("PodScheduled", "True"),
+                    )
+                ],
+                "containerStatuses": [{
+                    "name": container["name"], "image": container["image"], "ready": not trouble,
+                    "started": not trouble,
+                    "imageID": f"sha256:{hashlib.sha256(container['image'].encode()).hexdigest()}",
+                    "containerID": f"containerd://{hashlib.sha256(name.encode()).hexdigest()}",
+                    "restartCount": 212 if trouble else 0, "lastState": last if trouble else {},
+                    "state": waiting if trouble else {"running": {"startedAt": self.born}},
+                }],
+            },
+        }, namespace)  # fmt: skip
