@@ -1,7 +1,8 @@
 """How fast, and how correct, is all_reduce over all ranks? A torch.distributed bench that prints nccl-tests' table.
 
-torch's all_reduce works in place: the in-place columns are measured, the out-of-place ones say N/A. Bandwidth is nccl-tests'
-own (its doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw * 2(n-1)/n, with 1 GB = 1e9 bytes and the slowest rank's time.
+torch's all_reduce works in place: the in-place columns are measured, the out-of-place ones say N/A. Bandwidth is
+nccl-tests' own (its doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw * 2(n-1)/n, with 1 GB = 1e9 bytes and the
+slowest rank's time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import faulthandler
+import math
 import os
 import socket
 import sys
@@ -212,7 +214,7 @@ def mismatches(part: Any, expected: Any) -> int:
 
 def fit(value: float, width: int) -> str:
     """Return the number in at most `width` characters, with as many decimals as fit."""
-    if value != value or value in (float("inf"), float("-inf")):
+    if not math.isfinite(value):
         return str(value)
     for decimals in (2, 1, 0):
         text = "%.*f" % (decimals, value)

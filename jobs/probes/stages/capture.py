@@ -1,4 +1,4 @@
-"""What did the command print? Its output in a file of bounded size: the beginning and the end are kept, the middle may go.
+"""What did the command print? Its output in a file of bounded size; of too much, the middle goes.
 
 The command is never stopped by a full pipe, and a program that prints without end fills neither memory nor disk.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from io import RawIOBase
-from typing import IO, Deque
+from typing import IO, TYPE_CHECKING, Deque
+
+if TYPE_CHECKING:
+    from io import RawIOBase
 
 __all__ = ["Capture"]
 

@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from . import children, command, rdma, redact
 from .capture import Capture
-from .council import Council
-from .spec import Identity, Trial
-from .watch import Watch
+
+if TYPE_CHECKING:
+    from .council import Council
+    from .spec import Identity, Trial
+    from .watch import Watch
 
 __all__ = ["Analyze", "Bench", "blank"]
 
@@ -62,7 +64,7 @@ class Bench:
         self.trial, self.me, self.watch, self.council = trial, me, watch, council
         self.place, self.here = place, here
         self.env: Mapping[str, str] = os.environ
-        self.say: Callable[[str], None] = lambda text: None
+        self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
         self._ahead = ""  # why further collectives are of no use
 
@@ -192,6 +194,7 @@ class Bench:
             now = time.monotonic()
             if self.watch.stopped():
                 data["stopped"] = self.watch.reason
+                data["timed_out"] = self.watch.expired()
                 return
             if now >= limit:
                 data["timed_out"] = True
@@ -220,6 +223,10 @@ class Bench:
         data["nccl"] = self.analyze([output, *paths])
         for path in [output, *paths]:  # the next collective needs the room
             os.unlink(path)
+
+
+def _silent(_text: str) -> None:
+    """Say nothing, where nobody asked to hear it."""
 
 
 def _failure(data: Mapping[str, Any]) -> str:
@@ -251,8 +258,4 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
 
 def _underscored(word: str) -> str:
     option, equals, value = word.partition("=")
-    return (
-        option[:2] + option[2:].replace("-", "_") + equals + value
-        if word.startswith("--n") or word.startswith("--m")
-        else word
-    )
+    return option[:2] + option[2:].replace("-", "_") + equals + value if word.startswith(("--n", "--m")) else word

@@ -1,4 +1,4 @@
-"""What does a short command answer? Runs one with a deadline and bounded output; a hung one is left behind, not waited for.
+"""What does a short command answer? Runs one with a deadline and bounded output.
 
 A process stuck in the driver (state D) cannot even be killed: so nothing here waits without a limit.
 """

@@ -1,16 +1,17 @@
 """Do all ranks go on together? Rank 0 collects everybody's word and decides for all.
 
-A collective that only some ranks start hangs until its deadline. So nobody starts one before rank 0 has heard every rank
-say yes; a rank that is missing, refuses or went away makes it a no for all, with the reason.
+A collective that only some ranks start hangs until its deadline. So nobody starts one before rank 0 has heard every
+rank say yes; a rank that is missing, refuses or went away makes it a no for all, with the reason.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from .meeting import Meeting
+if TYPE_CHECKING:
+    from .meeting import Meeting
 
 __all__ = ["Council"]
 
@@ -112,7 +113,7 @@ class Council:
 
     def _send(self, rank: int, message: Dict[str, Any]) -> bool:
         """Send on every connection with that rank: after a one-way block only one of them works."""
-        return any([channel.send(message) for channel in self.meeting.channels(rank)])
+        return sum(channel.send(message) for channel in self.meeting.channels(rank)) > 0
 
     def _hear(self, rank: int, message: Dict[str, Any]) -> None:
         kind, topic = message.get("kind"), str(message.get("topic"))[:100]

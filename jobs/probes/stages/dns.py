@@ -1,7 +1,7 @@
-"""Does every peer's name resolve in this pod, how soon, and to the right address?
+"""Which peers' names resolve in this pod? How soon, and to which address, is evidence too.
 
-A name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while: so every name is
-asked again until it answers or the stage's time is over, and the time to the first answer is evidence.
+A name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while: so every
+name is asked again until it answers or the stage's time is over, and the time to the first answer is evidence.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from . import dnsquery
-from .watch import Watch
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 __all__ = ["resolve_all"]
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from . import command, redact, smi
-from .watch import Watch
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 __all__ = ["read"]
 

@@ -1,7 +1,7 @@
-"""Can every pair of ranks open MASTER_PORT, in both directions, and is it the right pod that answers?
+"""Can every pair of ranks open MASTER_PORT? In both directions, and the right pod must answer.
 
-Every rank listens from its start and dials each peer as soon as its name resolves. The listening socket is closed for good
-before this rank tells the others that it is content: torchrun takes the same port right after.
+Every rank listens from its start and dials each peer as soon as its name resolves. The listening socket is closed for
+good before this rank tells the others that it is content: torchrun takes the same port right after.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
-from .spec import Identity, Trial
-from .watch import Watch
 from .wire import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
+
+if TYPE_CHECKING:
+    from .spec import Identity, Trial
+    from .watch import Watch
 
 __all__ = ["Meeting"]
 
@@ -32,7 +34,7 @@ class Meeting:
         self.changed = threading.Condition()
         self.outgoing: Dict[int, Channel] = {}
         self.incoming: Dict[int, Channel] = {}
-        self.heard: Callable[[int, Dict[str, Any]], None] = lambda rank, message: None
+        self.heard: Callable[[int, Dict[str, Any]], None] = _ignore
         self.listening = False
         self.listen_error: Optional[str] = None
         self.records = {index: self._blank(index) for index in range(trial.nodes) if index != me.rank}
@@ -170,10 +172,7 @@ class Meeting:
             sent = time.time()
             say(line, self._hello(index))
             hello = lines.next(HELLO_TIMEOUT_S)
-            if hello.get("run") != self.trial.run:
-                raise NoAnswerError("another run answers on this port")
-            if hello.get("rank") != index:
-                raise NoAnswerError("answered by rank %s of this run, not by rank %d" % (hello.get("rank"), index))
+            self._require(hello, index)
         except (NoAnswerError, OSError) as error:
             line.close()
             return str(error)
@@ -269,9 +268,20 @@ class Meeting:
             raise NoAnswerError("another run")
         return rank if isinstance(rank, int) and rank in self.records else None
 
+    def _require(self, hello: Dict[str, Any], index: int) -> None:
+        """Raise NoAnswerError unless it is this peer that answered."""
+        if hello.get("run") != self.trial.run:
+            raise NoAnswerError("another run answers on this port")
+        if hello.get("rank") != index:
+            raise NoAnswerError("answered by rank %s of this run, not by rank %d" % (hello.get("rank"), index))
+
     def _notify(self) -> None:
         with self.changed:
             self.changed.notify_all()
+
+
+def _ignore(_rank: int, _message: Dict[str, Any]) -> None:
+    """Hear nothing, until a council does."""
 
 
 def _text(value: Any) -> Optional[str]:

@@ -16,7 +16,8 @@ __all__ = ["counters", "difference", "read"]
 
 MAX_PORTS = 256
 MAX_GIDS = 256
-# Counters that show that traffic passed or that the link hurts (docs.kernel.org, sysfs-class-infiniband; mlx5 hw_counters).
+# Counters that show that traffic passed or that the link hurts
+# (docs.kernel.org, ABI sysfs-class-infiniband; mlx5's hw_counters; EFA's byte counters).
 WATCHED = (
     "port_xmit_data port_rcv_data port_rcv_errors port_xmit_discards symbol_error link_downed link_error_recovery"
     " local_link_integrity_errors excessive_buffer_overrun_errors port_xmit_wait out_of_sequence packet_seq_err"

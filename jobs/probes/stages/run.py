@@ -1,7 +1,7 @@
 """In which order does a trial pod show what it can do, and what if a stage hangs? The probe's main program.
 
-Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found so far
-is printed even when it never ends, when the pod is told to stop, and when the probe's own deadline comes.
+Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found
+so far is printed even when it never ends, when the pod is told to stop, and when the probe's own deadline comes.
 """
 
 from __future__ import annotations
@@ -189,14 +189,14 @@ class Probe:
 
 def host_blank() -> Dict[str, Any]:
     """Return the `start` stage's keys, all unknown."""
-    keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error".split()
-    return {key: None for key in keys}
+    keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
+    return dict.fromkeys(keys.split())
 
 
 def runtime_blank() -> Dict[str, Any]:
     """Return the `runtime` stage's keys, all unknown."""
     tool = {"found": False, "exit": None, "error": ""}
-    unknown = {key: None for key in ("driver", "cuda", "requested", "error")}
+    unknown = dict.fromkeys(("driver", "cuda", "requested", "error"))
     return dict(unknown, nvidia_smi=tool, gpus=[], devices=[])
 
 

@@ -26,7 +26,7 @@ _QUIET = frozenset(["gpu_idle", "none"])
 
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
-    """Return ({driver, cuda, attached, gpus}, error); whole GPUs are kept when the text is cut or has warnings around it."""
+    """Return ({driver, cuda, attached, gpus}, error); whole GPUs survive a cut text and warnings around it."""
     found: Dict[str, Any] = {"driver": None, "cuda": None, "attached": None, "gpus": []}
     begin = _BEGIN.search(text)
     if begin is None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import threading
 import time
 
-__all__ = ["Watch"]
+__all__ = ["OWN_DEADLINE", "Watch"]
+
+OWN_DEADLINE = "the probe's own deadline"
 
 
 class Watch:
@@ -42,11 +44,15 @@ class Watch:
             self.reason = reason
             self._event.set()
 
+    def expired(self) -> bool:
+        """Say whether it was the deadline that stopped the stages, and not a signal."""
+        return self._event.is_set() and self.reason == OWN_DEADLINE
+
     def stopped(self) -> bool:
         """Say whether stages should finish now."""
         if not self._event.is_set():
             if self.asked:
                 self.stop(self.asked)
             elif time.monotonic() >= self.soft_ends:
-                self.stop("the probe's own deadline")
+                self.stop(OWN_DEADLINE)
         return self._event.is_set()
