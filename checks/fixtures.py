@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from checks.profile import Profile
     from checks.session import Session
     from jobs.kube import Kube
+
+
+SIMULATED_DEADLINES = {"start_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
+"""Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
 
 
 @pytest.fixture(scope="session")
@@ -75,12 +80,17 @@ def nccl_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[s
 
 
 def trial_spec(session: Session, cluster: Inventory | None = None) -> TrialSpec:
-    """Build the trial from the profile and the options."""
-    from checks.trial_spec import build_spec  # noqa: PLC0415 -- collection stays light
+    """Build the trial from the profile and the options.
 
-    return build_spec(
+    Raises SpecError for what the user typed wrong.
+    """
+    from checks.trial_spec import build_spec  # noqa: PLC0415 -- collection stays light
+    from jobs.trial import Deadlines  # noqa: PLC0415
+
+    spec = build_spec(
         session.profile, session.options, run_id=session.run.run_id, namespace=session.kube.namespace, cluster=cluster
     )
+    return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES)) if session.options.simulated else spec
 
 
 def manifests(session: Session) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import secrets
 import signal
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jobs.cleanup import Ledger
 
+from checks import fixtures, selection
 from checks.profile import Profile, ProfileError, load_profile
 from jobs.kube import ConfigError, Kube
+from jobs.trial import SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Session:
         self.progress = progress
         self.ledger = Ledger()
         self.run = Run(
-            run_id=secrets.token_hex(4),
+            run_id=new_run_id(),
             started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             simulated=options.simulated,
         )
@@ -49,6 +50,7 @@ class Session:
         No request is sent. Raises pytest.UsageError for what the user got wrong, before anything else happens.
         """
         profile = self.options.profile
+        selection.known(self.options.cluster.partition(":")[0], ("kubeconfig", "sim"), "kind of cluster")
         try:
             if profile:
                 self.profile = load_profile(profile)
@@ -64,6 +66,10 @@ class Session:
                 namespace=self.options.namespace,
             )
         except (ProfileError, ConfigError) as error:
+            raise pytest.UsageError(str(error)) from error
+        try:
+            fixtures.trial_spec(self)
+        except SpecError as error:
             raise pytest.UsageError(str(error)) from error
         self.run.profile = self.profile.name
         self.run.required = tuple(self.profile.required)

@@ -1,0 +1,83 @@
+"""The wheel: exactly one top-level package, complete, and usable from anywhere, read-only too."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    pytest.importorskip("hatchling", reason="the build backend is not installed here")
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    site = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for path in [*site.rglob("*"), site]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    yield site
+    for path in [site, *site.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+
+
+def seatrial(site, *arguments, cwd):
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); from seatrial.__main__ import main; raise SystemExit(main())"
+    return subprocess.run([sys.executable, "-P", "-c", code, *arguments], cwd=cwd, capture_output=True, text=True,
+                          timeout=120, check=False)
+
+
+def test_the_wheel_has_exactly_one_top_level_package(wheel):
+    """Nothing named checks, jobs, reports or sim may land in anyone's site-packages."""
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert {t for t in tops if not t.endswith(".dist-info")} == {"seatrial"}
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel):
+    """A profile, a scenario or a stand-in that stays behind would only be missed by a user."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    tracked = subprocess.run(["git", "ls-files", "checks", "jobs", "reports", "sim"], cwd=ROOT, capture_output=True,
+                             text=True, check=False).stdout.split()
+    missing = [t for t in tracked if f"seatrial/{t}" not in names and t != "checks/__main__.py"]
+    assert not missing
+    assert {"seatrial/__main__.py", "seatrial/conftest.py", "seatrial/pyproject.toml"} <= names
+
+
+def test_the_installed_wheel_works_from_another_directory_and_read_only(installed, tmp_path):
+    """--help, the catalogue and a collection; nothing is written beside the code."""
+    before = {p for p in installed.rglob("*")}
+    for arguments, expected in (["--help"], "seatrial accept"), (["checks"], "gpu.allocatable"):
+        done = seatrial(installed, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert expected in done.stdout
+    assert {p for p in installed.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_the_installed_wheel_runs_the_trial(installed, tmp_path):
+    """The whole run, from a read-only install, in an empty directory."""
+    done = seatrial(installed, "accept", "--cluster", "sim:healthy", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "out" / "report.json").exists()
+
+
+def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
+    """seatrial.jobs.nccl needs nothing on the path but the wheel."""
+    code = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.jobs.nccl as n; print(len(n.FAULTS))"
+    done = subprocess.run([sys.executable, "-P", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
