@@ -38,6 +38,7 @@ class Meeting:
         self.listening = False
         self.listen_error: Optional[str] = None
         self.records = {index: self._blank(index) for index in range(trial.nodes) if index != me.rank}
+        self._met: Dict[int, float] = {}  # when a peer was first heard of
         self._closing = threading.Event()
         self._wake = socket.socketpair()
         self._acceptor: Optional[threading.Thread] = None
@@ -116,6 +117,7 @@ class Meeting:
             record = self.records[rank]
             with self.changed:
                 self.incoming[rank] = channel
+                self._met.setdefault(rank, time.monotonic())
                 record["inbound"] = True
                 record["pod_ip"] = record["pod_ip"] or _text(hello.get("pod_ip"))
                 if record["clock_skew_s"] is None:
@@ -179,6 +181,7 @@ class Meeting:
         channel = Channel(line, lines, index)
         with self.changed:
             self.outgoing[index] = channel
+            self._met.setdefault(index, time.monotonic())
             self.records[index].update(
                 address=address,
                 outbound=True,
@@ -198,19 +201,27 @@ class Meeting:
         began = time.monotonic()
         with self.changed:
             while not self.watch.stopped() and not settled():
-                waited = time.monotonic() - began
-                if not any(self._hopeful(record, waited) for record in self.records.values()):
+                if not any(self._hopeful(record, began) for record in self.records.values()):
                     return
                 self.changed.wait(0.1)
 
-    def _hopeful(self, record: Dict[str, Any], waited: float) -> bool:
+    def _hopeful(self, record: Dict[str, Any], began: float) -> bool:
+        """Say whether this pair may still meet; `began` is when this rank started to wait."""
+        trial, now = self.trial, time.monotonic()
+        met = self._met.get(record["index"])
+        waited = now - began
         if record["outbound"] and record["inbound"]:
             return False
+        if met is not None and record["outbound"]:
+            # It is there but has not dialled us: perhaps its DNS is still slow. It tells us when it gives up.
+            return bool(self.channels(record["index"])) and now - met < trial.dns_timeout_s + 2 * trial.port_timeout_s
+        if met is not None:
+            return min(waited, now - met) < trial.port_timeout_s
         if record["outbound_error"] == UNKNOWN:
-            return waited < min(2.0, self.trial.port_timeout_s)  # it may still come in by itself
-        if record["outbound_error"] == REFUSED and not record["inbound"]:
-            return waited < self.trial.peer_wait_s  # its address is up, its container is not: an image is being pulled
-        return waited < self.trial.port_timeout_s
+            return waited < min(2.0, trial.port_timeout_s)  # it may still come in by itself
+        if record["outbound_error"] == REFUSED:
+            return waited < trial.peer_wait_s  # its address is up, its container is not: an image is being pulled
+        return waited < trial.port_timeout_s
 
     def complaint(self) -> str:
         """Return the first thing that is wrong, in words; empty when every pair has met."""

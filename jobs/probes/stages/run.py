@@ -54,7 +54,8 @@ class Probe:
         self.stage("rdma", RDMA_S, {"devices": None, "uverbs": None, "error": None}, rdma.read)
         self.stage("dns", trial.dns_timeout_s + 4, {"resolver": None, "peers": []}, self.dns)
         if trial.nodes > 1:
-            self.stage("port", trial.peer_wait_s + 2 * trial.port_timeout_s + 10, {"peers": []}, self.port)
+            limit = trial.peer_wait_s + 2 * trial.dns_timeout_s + 4 * trial.port_timeout_s + 60
+            self.stage("port", limit, {"peers": []}, self.port)
         else:
             self.meeting.close_port()
         bench = Bench(trial, me, self.watch, self.council, self.place, self.here)
@@ -156,7 +157,8 @@ class Probe:
         complaint = self.apart or meeting.complaint()
         met = sum(1 for record in meeting.records.values() if record["outbound"] and record["inbound"])
         self.writer.say("port: met %d of %d peers on %d %s" % (met, trial.nodes - 1, trial.master_port, complaint))
-        go, why = self.council.agree("port", complaint, min(trial.port_timeout_s + 15, self.watch.left()))
+        patience = trial.dns_timeout_s + 2 * trial.port_timeout_s + 15  # what another rank may still need
+        go, why = self.council.agree("port", complaint, min(patience, self.watch.left()))
         data["peers"] = [dict(record) for record in meeting.records.values()]
         self.apart = "" if go else (complaint or why)
         if go:
