@@ -206,10 +206,10 @@ def _table(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
         power = f"{gpu['power_w']:.0f}W / {gpu['power_limit_w']:4d}W"
         memory = f"0MiB / {gpu['memory_mib']:6d}MiB"
         lines += [
-            "| {:3d}  {:<25.25} {:>8} | {:>18} Off | {:>20} |".format(
+            "| {:3d}  {:<25.25}      {:<4}| {:>18} Off | {:>20} |".format(
                 gpu["index"], gpu["name"], "On" if gpu["persistence"] == "Enabled" else "Off", gpu["bus_id"],
                 gpu["ecc_volatile"]),
-            f"| N/A  {gpu['temperature_c']:3d}C    P0  {power:>23} | {memory:>22} | {'0%      Default':>20} |",
+            f"| N/A  {gpu['temperature_c']:3d}C    P0  {power:>22} | {memory:>22} | {'0%      Default':>20} |",
             f"| {'':39} | {'':22} | {gpu['mig']:>20} |",
             columns,
         ]  # fmt: skip
