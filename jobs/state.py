@@ -1,8 +1,8 @@
 """What became of a trial job, in the words its users know?
 
 The states and the failure analysis are those of NVIDIA TAO's Kubernetes document (Pending, Running, Complete, Error,
-Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA means that the
-cluster is at fault, ERR_PROGRAM that the program or its image is; a disruption by others is neither (None).
+Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA means that
+the cluster is at fault, ERR_PROGRAM that the program or its image is; a disruption by others is neither (None).
 """
 
 from __future__ import annotations

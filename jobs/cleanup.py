@@ -1,0 +1,205 @@
+"""What have we created, and is it really gone again?
+
+Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing, and
+is deleted in reverse order with its own uid, so that nothing foreign of the same name is ever touched. What cannot be
+deleted is named with the reason. A sweep finds what crashed runs left, by label *and* name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from .errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
+from .kube import path
+from .manifests import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .redact import safe
+from .trial import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from .kube import Kube
+
+# A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
+GONE_S = 60.0
+UNWIND_S = 120.0
+KINDS = (("jobs", "batch"), ("services", ""), ("configmaps", ""), ("pods", ""))
+
+
+@dataclass(slots=True)
+class Entry:
+    """Something that must be undone; `undo` returns nothing or raises a ClusterError saying what is left."""
+
+    what: str
+    undo: Callable[[], None]
+    done: bool = field(default=False)
+
+
+class Ledger:
+    """Remembers what must be undone, last in first out; threads may share it."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._lock = threading.Lock()
+
+    def enter(self, what: str, undo: Callable[[], None]) -> Entry:
+        """Note, before doing it, what is about to be done and how to undo it."""
+        entry = Entry(what, undo)
+        with self._lock:
+            self._entries.append(entry)
+        return entry
+
+    def strike(self, entry: Entry) -> None:
+        """Take an entry out again: it was undone, or never came to be."""
+        with self._lock:
+            entry.done = True
+            self._entries = [kept for kept in self._entries if kept is not entry]
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """What is still to be undone, the newest first."""
+        with self._lock:
+            return tuple(entry.what for entry in reversed(self._entries))
+
+    def unwind(self, deadline_s: float = UNWIND_S) -> list[str]:
+        """Undo everything, newest first; return what is left over, each with the reason. Never raises."""
+        end = time.monotonic() + deadline_s
+        left: list[str] = []
+        while True:
+            with self._lock:
+                if not self._entries:
+                    return left
+                entry = self._entries[-1]
+            if time.monotonic() > end:
+                left.append(f"{entry.what}: not tried, clean-up took longer than {deadline_s:.0f} s")
+            else:
+                try:
+                    entry.undo()
+                except ClusterError as error:
+                    left.append(f"{entry.what}: {error}")
+                except Exception as error:  # noqa: BLE001  (one broken undo must not keep the others from running)
+                    left.append(f"{entry.what}: {type(error).__name__}: {safe(error, 300)}")
+            self.strike(entry)
+
+
+def remove(
+    kube: Kube, resource: str, group: str, namespace: str, name: str, *, uid: str = "", wait_s: float = GONE_S
+) -> None:
+    """Delete one object and wait until it is gone; NotFound is fine, another uid under its name is not ours."""
+    url_path = path(resource, name, namespace=namespace, group=group)
+    propagation = "Foreground" if resource == "jobs" else "Background"
+    try:
+        kube.delete(url_path, propagation=propagation, uid=uid)
+        _await_gone(kube, url_path, uid, wait_s)
+    except NotFound:
+        return
+    except Conflict:
+        if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
+            return
+        raise
+
+
+def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
+    end = time.monotonic() + wait_s
+    pause, last = 0.05, "still there"
+    while time.monotonic() < end:
+        try:
+            found = kube.get(url_path, deadline_s=10.0)
+        except NotFound:
+            return
+        except Unreachable as error:
+            last = str(error)
+        else:
+            meta = found.get("metadata") or {}
+            if uid and meta.get("uid") != uid:
+                return
+            holds = ", ".join(str(item) for item in meta.get("finalizers") or [])
+            last = "marked for deletion" + (f", held by finalizers {safe(holds, 200)}" if holds else "")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 1.0)
+    raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {wait_s:.0f} s ({last})")
+
+
+class Swept(NamedTuple):
+    """What a sweep deleted (or would delete), and what it could not delete with the reason."""
+
+    deleted: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def sweep(kube: Kube, namespace: str, run_id: str | None = None, *, dry_run: bool = False) -> Swept:
+    """Delete what earlier runs left in a namespace: only what carries our label and our name prefix."""
+    selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
+    deleted: list[str] = []
+    left: list[str] = []
+    denied: list[ApiError] = []
+    for resource, group in KINDS:
+        try:
+            items, _ = kube.list(path(resource, namespace=namespace, group=group), labelSelector=selector)
+        except Forbidden as error:
+            denied.append(error)
+            continue
+        for item in items:
+            meta = item.get("metadata") or {} if isinstance(item, dict) else {}
+            name, tags = str(meta.get("name") or ""), meta.get("labels") or {}
+            ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
+            if not ours or not name.startswith(PREFIX):
+                continue
+            what = f"{resource.removesuffix('s')}/{name}"
+            try:
+                if not dry_run:
+                    remove(kube, resource, group, namespace, name, uid=str(meta.get("uid") or ""))
+            except ClusterError as error:
+                left.append(f"{what}: {error}")
+            else:
+                deleted.append(what)
+    if len(denied) == len(KINDS):
+        raise denied[0]
+    # A kind that we may not even list may hold leftovers: that is no clean namespace.
+    left += [f"unknown {error}" for error in denied if "pods" not in str(error)]
+    return Swept(tuple(deleted), tuple(left))
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that clean-up runs; only in the main thread.
+
+    For programs that use the launcher without pytest (the plugin has its own handlers). SIGINT does so already.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(f"received {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Let clean-up finish: signals that arrive meanwhile are delivered afterwards; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda got, _: pending.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in pending[:1]:
+            signal.raise_signal(number)

@@ -1,0 +1,123 @@
+"""What do some objects look like now? A local copy, kept up to date by list and watch, for as long as somebody waits.
+
+The rule that the client's own Watch breaks: after any end of a connection go on from the last resourceVersion seen (also of
+bookmarks), after 410 list again, never spin, and keep going through an outage until the caller's own deadline says stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from .errors import ApiError, ClusterError, Forbidden, Gone
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .kube import Kube
+
+_WATCH_S = 120.0
+_POLL_S = 1.0
+
+
+class Mirror:
+    """A thread that mirrors one list; `changed` is notified on every change. Use as a context manager."""
+
+    def __init__(self, kube: Kube, url_path: str, changed: threading.Condition, **selectors: str) -> None:
+        self._kube = kube
+        self._path = url_path
+        self._selectors = selectors
+        self._changed = changed
+        self._objects: dict[str, dict[str, Any]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"mirror {url_path}", daemon=True)
+        self.synced = False
+        self.error: ClusterError | None = None
+        self.since_ok = time.monotonic()
+
+    def __enter__(self) -> Mirror:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The objects as last seen; not to be changed."""
+        with self._changed:
+            return list(self._objects.values())
+
+    def _run(self) -> None:
+        pause = 0.2
+        version = ""
+        while not self._stop.is_set():
+            try:
+                if not version:
+                    version = self._list()
+                version = self._watch(version)
+                pause = 0.2
+            except Gone:
+                version = ""
+            except Forbidden as error:
+                # list without watch, or neither: poll what is allowed, and say so where nothing is.
+                version = ""
+                self._failed(error, if_unsynced=True)
+                self._stop.wait(_POLL_S)
+            except ApiError as error:
+                version = ""
+                self._failed(error)
+                self._stop.wait(pause)
+                pause = min(pause * 2, 5.0)
+            except ClusterError as error:
+                # The connection broke: go on from the version seen last.
+                self._failed(error)
+                self._stop.wait(pause)
+                pause = min(pause * 2, 5.0)
+
+    def _list(self) -> str:
+        items, version = self._kube.list(self._path, deadline_s=30.0, **self._selectors)
+        found = {_key(item): item for item in items if isinstance(item, dict)}
+        with self._changed:
+            self._objects = found
+            self._seen()
+        return version
+
+    def _watch(self, version: str) -> str:
+        began = time.monotonic()
+        for kind, item in self._kube.watch(
+            self._path, resource_version=version, timeout_s=_WATCH_S, stop=self._stop.is_set, **self._selectors
+        ):
+            version = str((item.get("metadata") or {}).get("resourceVersion") or version)
+            with self._changed:
+                if kind == "DELETED":
+                    self._objects.pop(_key(item), None)
+                elif kind in {"ADDED", "MODIFIED"}:
+                    self._objects[_key(item)] = item
+                self._seen()
+            if self._stop.is_set():
+                return version
+        with self._changed:
+            self._seen()
+        if time.monotonic() - began < 1.0:  # a server that ends watches at once must not be hammered
+            self._stop.wait(_POLL_S)
+        return version
+
+    def _seen(self) -> None:
+        self.synced = True
+        self.error = None
+        self.since_ok = time.monotonic()
+        self._changed.notify_all()
+
+    def _failed(self, error: ClusterError, *, if_unsynced: bool = False) -> None:
+        with self._changed:
+            if not (if_unsynced and self.synced):
+                self.error = error
+            self._changed.notify_all()
+
+
+def _key(item: dict[str, Any]) -> str:
+    meta = item.get("metadata") or {}
+    return str(meta.get("uid") or meta.get("name") or "")

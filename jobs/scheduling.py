@@ -1,0 +1,123 @@
+"""Why does the scheduler find no node, and can that change by waiting?
+
+Reads the scheduler's own line ("0/3 nodes are available: 1 node(s) had untolerated taint {...}, 2 Insufficient
+nvidia.com/gpu. preemption: ..."). Each node is excluded by at least one reason; if every node has one that waiting does
+not remove, waiting is pointless. Sources: kubernetes pkg/scheduler/framework/types.go (FitError), the plugins' texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .inventory import pod_requests
+from .quantity import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_LINE = re.compile(r"(\d+)/(\d+) nodes are available(?:: ?(.*))?", re.DOTALL)
+_TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)
+# Texts of reasons that stay as they are until somebody changes the cluster or the pod.
+_PERMANENT = (
+    "node affinity/selector", "pod anti-affinity", "pod affinity rules", "volume node affinity conflict",
+    "not found", "didn't match the requested node name", "unsupported", "existing pods anti-affinity",
+)  # fmt: skip
+# Taints that the node lifecycle sets and removes by itself; a cordon (unschedulable) is lifted by people in minutes.
+_PASSING_TAINT = re.compile(
+    r"node\.kubernetes\.io/(?:not-ready|unreachable|memory-pressure|disk-pressure|pid-pressure|network-unavailable"
+    r"|unschedulable)|node\.cloudprovider\.kubernetes\.io/|node\.cilium\.io/|startup"
+)
+# What promises a node: the cluster autoscaler and Karpenter.
+SCALING = ("TriggeredScaleUp", "Nominated")
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """The scheduler's line, read: nodes in all, how many each reason excludes, whether waiting is pointless."""
+
+    nodes: int
+    reasons: tuple[tuple[int, str], ...]
+    hopeless: bool
+    volume: bool
+    hint: str = ""
+
+    def short(self) -> str:
+        """The line without the part on preemption."""
+        told = ", ".join(f"{count} {reason}" if count else reason for count, reason in self.reasons)
+        return f"0/{self.nodes} nodes are available" + (f": {told}" if told else "")
+
+
+def read_unschedulable(message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = ()) -> Unschedulable:
+    """Read the scheduler's message; with `nodes`, an amount that no node offers at all is known to be permanent."""
+    found = _LINE.search(message)
+    if not found:
+        # "no nodes available to schedule pods": an empty cluster (or shard of the scheduler).
+        none = "no nodes available" in message
+        return Unschedulable(0, ((0, message),) if message else (), none, volume=False)
+    total = int(found[2])
+    rest = _TAIL.sub("", found[3] or "").strip().rstrip(".")
+    reasons = tuple(_reason(part) for part in re.split(r", (?=\d+ )", rest) if part.strip())
+    offered = _largest(nodes)
+    asked = pod_requests(pod.get("spec") or {})
+    stuck = 0
+    for count, reason in reasons:
+        if _permanent(reason) or _never(reason, asked, offered):
+            stuck += count or total
+    volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
+    hint = "; ".join(filter(None, (_hint(reason, asked, nodes) for _, reason in reasons)))
+    return Unschedulable(total, reasons, total == 0 or stuck >= total, volume, hint)
+
+
+def _hint(reason: str, asked: Mapping[str, int], nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Say what the visible nodes add to the scheduler's words."""
+    if found := re.match(r"Insufficient (\S+)", reason):
+        name, told = found[1], []
+        for node in nodes:
+            status = node.get("status") or {}
+            offers, has = (whole((status.get(key) or {}).get(name) or 0) for key in ("allocatable", "capacity"))
+            if offers < max(has, asked.get(name, 0)):
+                told.append(f"{(node.get('metadata') or {}).get('name')} offers {offers} of {has}")
+        if not nodes or "/" not in name:
+            return ""
+        return ", ".join(told[:4]) or f"every node offers enough {name}: others hold them"
+    if "untolerated taint" in reason:
+        taints = {
+            f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}"
+            for node in nodes
+            for taint in (node.get("spec") or {}).get("taints") or []
+            if taint.get("effect") != "PreferNoSchedule"
+        }
+        return "taints of the nodes: " + ", ".join(sorted(taints)[:4]) if taints else ""
+    return ""
+
+
+def _reason(part: str) -> tuple[int, str]:
+    found = re.match(r"(\d+) (.*)", part.strip(), re.DOTALL)
+    return (int(found[1]), found[2].strip()) if found else (0, part.strip())
+
+
+def _permanent(reason: str) -> bool:
+    if "untolerated taint" in reason:
+        return not _PASSING_TAINT.search(reason)
+    return any(text in reason for text in _PERMANENT)
+
+
+def _never(reason: str, asked: Mapping[str, int], offered: Mapping[str, int] | None) -> bool:
+    found = re.match(r"Insufficient (\S+)", reason)
+    if not found or offered is None:
+        return False
+    return asked.get(found[1], 0) > offered.get(found[1], 0)
+
+
+def _largest(nodes: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
+    """The most of each extended resource that any single node offers; None if no node was seen."""
+    most: dict[str, int] = {}
+    seen = False
+    for node in nodes:
+        seen = True
+        for name, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
+            if "/" in name:
+                most[name] = max(most.get(name, 0), whole(amount))
+    return most if seen else None
