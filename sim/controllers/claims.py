@@ -1,0 +1,119 @@
+"""Does a PersistentVolumeClaim get a volume?
+
+A class that the world offers provides one at once; without a class, or with one that is missing, the claim stays
+Pending and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ..schema.errors import ApiError
+from .queue import Key, Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..store import Store
+
+Object = dict[str, Any]
+CLAIMS, CLASSES, VOLUMES = "persistentvolumeclaims", "storageclasses.storage.k8s.io", "persistentvolumes"
+COMPONENT = "persistentvolume-controller"
+PROTECTION = "kubernetes.io/pvc-protection"
+ENDED = ("Succeeded", "Failed")
+
+
+class ClaimController:
+    """Binds claims, and lets deleted ones go when no pod uses them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue = Queue(self.sync)
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Watch claims and pods."""
+        self._ends = [self._store.subscribe(CLAIMS, self._claim), self._store.subscribe("pods", self._pod)]
+        for claim in self._store.list(CLAIMS):
+            self._claim("ADDED", claim, None)
+
+    def close(self) -> None:
+        """Stop."""
+        self._queue.close()
+        for end in self._ends:
+            end()
+
+    def _claim(self, change: str, claim: Object, _: Object | None) -> None:
+        if change != "DELETED":
+            self._queue.add((claim["metadata"]["namespace"], claim["metadata"]["name"]))
+
+    def _pod(self, _: str, pod: Object, __: Object | None) -> None:
+        for volume in pod["spec"].get("volumes") or []:
+            name = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if name:
+                self._queue.add((pod["metadata"]["namespace"], name))
+
+    def _users(self, key: Key, *, scheduled: bool) -> list[Object]:
+        return [p for p in self._store.list("pods", key[0])
+                if p["status"].get("phase") not in ENDED and (not scheduled or p["spec"].get("nodeName"))
+                and any((v.get("persistentVolumeClaim") or {}).get("claimName") == key[1]
+                        for v in p["spec"].get("volumes") or [])]
+
+    def sync(self, key: Key) -> float | None:
+        """Bring one claim closer to a volume."""
+        claim = self._store.get(CLAIMS, *key)
+        if claim is None:
+            return None
+        if claim["metadata"].get("deletionTimestamp"):
+            if not self._users(key, scheduled=True):
+                self._store.mutate(CLAIMS, *key, _unprotect)
+            return None
+        if (claim.get("status") or {}).get("phase", "Pending") != "Pending" or claim["spec"].get("volumeName"):
+            return None
+        name = claim["spec"].get("storageClassName")
+        if not name:
+            self._store.event(claim, "Normal", "FailedBinding",
+                              "no persistent volumes available for this claim and no storage class is set", COMPONENT)
+            return None
+        found = self._store.get(CLASSES, None, name)
+        if found is None:
+            self._store.event(claim, "Warning", "ProvisioningFailed",
+                              f'storageclass.storage.k8s.io "{name}" not found', COMPONENT)
+        elif found.get("volumeBindingMode") == "WaitForFirstConsumer" and not self._users(key, scheduled=True):
+            self._store.event(claim, "Normal", "WaitForFirstConsumer",
+                              "waiting for first consumer to be created before binding", COMPONENT)
+        else:
+            self._provide(claim, found)
+        return None
+
+    def _provide(self, claim: Object, class_: Object) -> None:
+        meta, spec = claim["metadata"], claim["spec"]
+        name, size = f"pvc-{meta['uid']}", spec["resources"]["requests"]["storage"]
+        body = {
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": class_.get("provisioner", "")}},
+            "spec": {
+                "accessModes": spec["accessModes"], "capacity": {"storage": size}, "storageClassName": spec["storageClassName"],
+                "persistentVolumeReclaimPolicy": class_.get("reclaimPolicy", "Delete"),
+                "volumeMode": spec.get("volumeMode", "Filesystem"),
+                "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": meta["name"],
+                             "namespace": meta["namespace"], "uid": meta["uid"]},
+                "csi": {"driver": class_.get("provisioner", "sim"), "volumeHandle": name},
+            },
+            "status": {"phase": "Bound"},
+        }
+        with contextlib.suppress(ApiError):
+            self._store.create(VOLUMES, body)
+
+        def bind(c: Object) -> None:
+            c["spec"]["volumeName"] = name
+            c["status"] = {"phase": "Bound", "accessModes": spec["accessModes"], "capacity": {"storage": size}}
+        self._store.mutate(CLAIMS, meta["namespace"], meta["name"], bind)
+
+
+def _unprotect(claim: Object) -> None:
+    left = [f for f in claim["metadata"].get("finalizers") or [] if f != PROTECTION]
+    if left:
+        claim["metadata"]["finalizers"] = left
+    else:
+        claim["metadata"].pop("finalizers", None)

@@ -1,0 +1,11 @@
+"""How do pods that are bound to a node become processes, and what do they report?
+
+`Kubelet(store, network, images, hardware).start()` serves all simulated nodes.
+"""
+
+from __future__ import annotations
+
+from .kubelet import Kubelet
+from .seams import Hardware, ImageMissing, Images
+
+__all__ = ["Hardware", "ImageMissing", "Images", "Kubelet"]

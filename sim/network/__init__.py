@@ -1,0 +1,28 @@
+"""How do pods that are real processes get addresses, files and a network of their own, without root?
+
+    cluster process (API server, DNS, kubelet) --unix socket--> agent (user+pid+mount+net namespace) --> containers
+
+`open_network()` gives the best that this machine's kernel grants and says what is lost where it refuses.
+"""
+
+from __future__ import annotations
+
+from .interface import Network, NetworkError, Process, Sandbox, StartError, Unavailable
+
+__all__ = ["Network", "NetworkError", "Process", "Sandbox", "StartError", "Unavailable", "open_network"]
+
+
+async def open_network(mode: str = "auto") -> Network:
+    """Start the pod network; `mode`: auto, namespaces (or Unavailable), plain."""
+    from . import client  # noqa: PLC0415 - the agent imports this package too and must start fast
+
+    if mode == "plain":
+        return await client.start("plain")
+    try:
+        return await client.start("namespaces")
+    except Unavailable as reason:
+        if mode == "namespaces":
+            raise
+        plain = await client.start("plain")
+        plain.lost = (str(reason), *plain.lost)
+        return plain
