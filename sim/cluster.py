@@ -1,0 +1,137 @@
+"""How does a scenario become a cluster that answers, and how does it end without leaving anything behind?
+
+One event loop holds everything: store, API server, controllers, scheduler, kubelet, DNS. Pods are processes of the pod
+network's agent, which ends with this process however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from .api.server import ADMIN, NOBODY, SERVICE_ADDRESS, kubeconfig, serve
+from .controllers import Controllers
+from .dns import Behaviour, DnsServer
+from .hardware import Hardware, Images
+from .kubelet import Kubelet
+from .network import open_network
+from .scenario import ScenarioError
+from .scheduler import Scheduler
+from .store import ApiError, Store
+from .world import World
+
+if TYPE_CHECKING:
+    from .network import Network
+    from .scenario import Scenario
+
+NAMESPACE = "default"
+HTTPS = 443
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A running cluster."""
+
+    scenario: Scenario
+    server: str
+    kubeconfig: str
+    nobody_kubeconfig: str
+    network: str = "none"
+    lost: tuple[str, ...] = ()
+    store: Store | None = None
+    _ends: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack, repr=False)
+
+    @classmethod
+    async def start(cls, scenario: Scenario, *, network: str = "auto") -> Self:
+        """Start a cluster and return it when it answers.
+
+        `network`: auto (the best that this machine grants), namespaces or plain.
+        Raises `ScenarioError` for a world that cannot be built.
+        """
+        if not scenario.world.get("api", {}).get("listens", True):
+            return cls(scenario, *_nowhere())
+        async with contextlib.AsyncExitStack() as ends:
+            pods = await open_network(network)
+            ends.push_async_callback(pods.close)
+            store = Store()
+            hardware = Hardware(store, scenario.world, scenario.platform, Path(pods.root) / "hardware")
+            kubelet = Kubelet(store, pods, Images(scenario.world.get("registry", {})), hardware)
+            _furnish(store, scenario, pods)
+            await _services(store, scenario, pods, kubelet, ends)
+            server = await serve(store, kubelet=kubelet, version=scenario.world["version"],
+                                 sockets=await _inside(pods))  # fmt: skip
+            ends.push_async_callback(server.stop)
+            admin = _user(store, scenario, server.url) or server.kubeconfig
+            return cls(scenario, server.url, admin, server.nobody_kubeconfig, pods.mode, tuple(pods.lost), store,
+                       ends.pop_all())  # fmt: skip
+        raise AssertionError("unreachable: the stack passes on every error")
+
+    async def stop(self) -> None:
+        """Stop everything: listeners, pods, files."""
+        await self._ends.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+def _furnish(store: Store, scenario: Scenario, pods: Network) -> None:
+    try:
+        World(store, scenario.world, pods.pod_address).furnish()
+    except ApiError as error:
+        raise ScenarioError(f"{scenario.name}: the API server refuses this world: {error.message}") from None
+
+
+async def _services(
+    store: Store, scenario: Scenario, pods: Network, kubelet: Kubelet, ends: contextlib.AsyncExitStack
+) -> None:
+    """Start what acts on the store."""
+    behaviour = scenario.world.get("dns", {})
+    dns = DnsServer(store, Behaviour(**behaviour))
+    await dns.start(pods)
+    ends.callback(dns.close)
+    controllers, scheduler = Controllers(store), Scheduler(store)
+    for part in (controllers, scheduler, kubelet):
+        part.start()
+    ends.callback(controllers.close)
+    ends.callback(scheduler.close)
+    ends.push_async_callback(kubelet.close)
+
+
+async def _inside(pods: Network) -> list[socket.socket]:
+    """The API server's address for pods."""
+    return [] if pods.mode == "plain" else [await pods.socket("tcp", (SERVICE_ADDRESS, HTTPS))]
+
+
+def _user(store: Store, scenario: Scenario, url: str) -> str | None:
+    """Give the scenario's user the rights it names and nothing else; returns its kubeconfig."""
+    user: dict[str, Any] | None = scenario.world.get("user")
+    if not user:
+        return None
+    name = user.get("name", "user")
+    subject = [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}]
+    for kind, rules, namespace in (
+        ("Role", user.get("rules", []), NAMESPACE),
+        ("ClusterRole", user.get("cluster_rules", []), None),
+    ):
+        key = f"{kind.lower()}s.rbac.authorization.k8s.io"
+        reference = {"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+        store.create(key, {"metadata": {"name": name}, "rules": rules}, namespace)
+        binding = {"metadata": {"name": name}, "subjects": subject, "roleRef": reference}
+        store.create(f"{kind.lower()}bindings.rbac.authorization.k8s.io", binding, namespace)
+    return kubeconfig(store.authority, url, name, store.authority.static_token(name), NAMESPACE)
+
+
+def _nowhere() -> tuple[str, str, str]:
+    """A kubeconfig for a port where nothing listens, with the credentials of a cluster that once was there."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{free.getsockname()[1]}"
+    authority = Store().authority
+    admin, nobody = (kubeconfig(authority, url, name, authority.static_token(name)) for name in (ADMIN, NOBODY))
+    return url, admin, nobody
