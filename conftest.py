@@ -1,3 +1,3 @@
 """Wire the suite together: options, fixtures and report sinks live in these plugins."""
 
-pytest_plugins = ["checks.plugin", "reports.plugin"]
+pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]

@@ -64,7 +64,7 @@ def run_checks(arguments: Sequence[str]) -> int:
 
     root = suite()
     fixed = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", "-p", "no:cacheprovider"]
-    quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=none"]
+    quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=classic"]
     verbose = any(a.startswith(("-v", "--verbose", "--tb")) for a in arguments)
     return int(pytest.main([*fixed, *(() if verbose else quiet), *_places(root, arguments), *arguments]))
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 
-pytest_plugins = [fixtures.__name__]
-
 SESSION = pytest.StashKey["Opened"]()
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 MARKERS = (

@@ -7,6 +7,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A warning is an error here; on a user's machine it must not become a verdict."""
+    config.addinivalue_line("filterwarnings", "error")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""

@@ -9,7 +9,7 @@ pytest_plugins = ["pytester"]
 CONFTEST = """
 import checks.session
 checks.session.Session.open = lambda self, cwd: None
-pytest_plugins = ["checks.plugin", "reports.plugin"]
+pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]
 """
 HEAD = "import pytest\ncheck = pytest.mark.check\n"
 
