@@ -12,21 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.kube import ApiError, Forbidden, NotFound, path
+from jobs.refusals import read_refusal
 
 from .quota import Shortage, shortages
 
 if TYPE_CHECKING:
     from jobs.kube import Kube
 
-# The texts of the API server, as recorded from Kubernetes 1.36 (pod-security, resource-quota and runtimeclass cases of
-# the API contract) and read in its admission plugins (limitranger, priority).
-REFUSALS: tuple[tuple[str, str], ...] = (
-    (r"violates? PodSecurity", "pod-security.denied"),
-    (r"exceeded quota|failed quota", "quota.exceeded"),
-    (r"(maximum|minimum) \S+ usage per (Container|Pod)|limit to request ratio", "limitrange.denied"),
-    (r"RuntimeClass \"[^\"]*\" not found", "runtimeclass.missing"),
-    (r"no PriorityClass with name", "priorityclass.missing"),
-)
+GATES = ("pod-security.denied", "quota.exceeded", "limitrange.denied", "runtimeclass.missing", "priorityclass.missing")
 NO_RIGHT = re.compile(r"User \".*\" cannot create resource")
 NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
@@ -38,6 +31,7 @@ class Admission:
     ok: bool | None
     observed: str
     fault: str = ""
+    subject: str = ""  # the quota, webhook, policy or class that refused, where the server names it
     notes: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
 
@@ -115,14 +109,10 @@ def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
 
 
 def refusal(error: ApiError) -> Admission:
-    """Say which of the gates refused: the API server's texts are told apart, anything else is a webhook or policy."""
-    if isinstance(error, NotFound):
-        return Admission(ok=None, observed=error.message)
-    if NO_DRY_RUN.search(error.message) or error.status not in (400, 403, 422):
+    """Say which of the gates refused. What is no gate's word (a webhook without dry run, a lost server) is not told."""
+    found = read_refusal(error.message)
+    known = found.fault in GATES or "webhook" in error.message
+    if NO_DRY_RUN.search(error.message) or isinstance(error, NotFound) or not (known or isinstance(error, Forbidden)):
         return Admission(ok=None, observed=error.message or error.reason)
-    for pattern, fault in REFUSALS:
-        if re.search(pattern, error.message):
-            return Admission(ok=False, observed=error.message, fault=fault)
-    if isinstance(error, Forbidden) or "admission webhook" in error.message or "denied" in error.message:
-        return Admission(ok=False, observed=error.message, fault="admission.denied")
-    return Admission(ok=None, observed=error.message)
+    fault = found.fault if found.fault in GATES or found.fault == "namespace.terminating" else "admission.denied"
+    return Admission(ok=False, observed=error.message, fault=fault, subject=found.subject, notes=(found.suggestion,))

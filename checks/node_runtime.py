@@ -1,4 +1,4 @@
-"""Does the node's GPU runtime work inside a scheduled pod, and are its GPUs healthy? Judged from the probe's evidence."""
+"""Does the GPU runtime work inside a scheduled pod, and are its GPUs healthy? Judged from the probe's evidence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""
 CAP_IPC_LOCK = 14  # linux/capability.h: may lock memory beyond RLIMIT_MEMLOCK
-GPU_HEALTH = ("ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "throttle", "fabric_state")
+GPU_HEALTH = (
+    "ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "throttle", "fabric_state"
+)  # fmt: skip
 
 
 def skip_if_managed(profile: Profile, env: Mapping[str, str], evidence: Evidence) -> None:
@@ -126,11 +128,11 @@ def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Ite
 
 def _shm(subject: str, found: int | None, asked: int) -> Finding:
     if found is None:
-        return Finding(subject=subject, ok=None, observed="/dev/shm could not be read", expected=format_size(asked))
+        return Finding(subject=subject, ok=None, observed="the size of /dev/shm was not read", expected=format_size(asked))
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
     ok = found >= asked * 0.99
     return Finding(
-        subject=subject, ok=ok, observed=f"/dev/shm {found / 2**30:.2f} GiB", expected=f"{asked / 2**30:.2f} GiB",
+        subject=subject, ok=ok, observed=f"{found / 2**30:.2f} GiB of /dev/shm", expected=f"{asked / 2**30:.2f} GiB",
         fault="" if ok else "runtime.shm-small",
     )  # fmt: skip
 

@@ -240,7 +240,7 @@ def _locate(ref: str, folder: Path) -> Path:
             raise ProfileError(f"profile file {ref!r} does not exist")
         return path
     path = SHIPPED / f"{ref}.yaml"
-    if not ref or not path.is_file():
+    if not ref or not path.is_file() or (ref.startswith("_") and folder != SHIPPED):
         raise ProfileError(f"unknown profile {ref!r}{nearest(ref, profile_names())}")
     return path
 

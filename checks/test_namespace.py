@@ -91,8 +91,8 @@ def test_namespace_admits_the_pods(kube: Kube, spec: TrialSpec, evidence: Eviden
     for text in found.notes:
         evidence.note(text)
     for short in found.shortages:
-        evidence.add(f"{kube.namespace} quota {short.quota}", ok=False, observed=f"{short.resource}: {short.left} left",
+        evidence.add(f"resourcequota/{short.quota}", ok=False, observed=f"{short.resource}: {short.left} left",
                      expected=f"{short.needed} for {spec.nodes} pods", fault=found.fault)  # fmt: skip
     if not found.shortages:
-        evidence.add(kube.namespace, ok=found.ok, observed=found.observed, expected="admitted", fault=found.fault)
+        evidence.add(found.subject or kube.namespace, ok=found.ok, observed=found.observed, expected="admitted", fault=found.fault)
     evidence.verdict()

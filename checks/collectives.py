@@ -1,0 +1,126 @@
+"""What did each collective of the trial show? One job document per collective, merged from what the pods sent home.
+
+Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (jobs.nccl).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from jobs import nccl
+from reports.record import Finding
+
+from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
+from .trial_spec import COLLECTIVES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+    from .profile import Profile
+
+NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot start")
+"""How the probe says that the image cannot run the collective at all."""
+
+
+def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, dict[str, Any] | None]:
+    """Return the job document of each collective by name; None where no rank sent an analysis."""
+    names = dict.fromkeys(name for name, _ in COLLECTIVES)
+    for evidence in trial.evidence.values():
+        names.update(dict.fromkeys(s.removeprefix(COLLECTIVE) for s in evidence.stages if s.startswith(COLLECTIVE)))
+    return {name: _conclude(trial, profile, name) for name in names}
+
+
+def _conclude(trial: TrialResult, profile: Profile, name: str) -> dict[str, Any] | None:
+    found = [stage(trial, rank, COLLECTIVE + name) for rank in sorted(trial.evidence)]
+    partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
+    if not partials:
+        return None
+    jobs = nccl.conclude(nccl.merge(partials), expectation(profile))
+    return max(jobs, key=lambda job: job.get("ranks") or 0, default=None)
+
+
+def expectation(profile: Profile) -> dict[str, Any] | None:
+    """Return what the profile says that a log must show, in the analyzer's words; None without a profile."""
+    if not profile.known:
+        return None
+    fabric = profile.fabric
+    ranks = profile.nodes * profile.gpu.per_node if profile.gpu.per_node else None
+    wanted = {
+        "nodes": profile.nodes, "ranks": ranks, "fabric": fabric.kind, "rails": fabric.rails, "gdr": fabric.gdr
+    }  # fmt: skip
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+def seen(jobs: Mapping[str, dict[str, Any] | None]) -> dict[str, dict[str, Any]]:
+    """Return the collectives that left an analysis; what was not attempted is nccl.completed's business."""
+    return {name: job for name, job in jobs.items() if job is not None}
+
+
+def by_node(trial: TrialResult, text: str) -> str:
+    """Replace the pods' host names, which NCCL prints, by the names of their nodes."""
+    for host, node in sorted(hosts(trial).items(), key=lambda pair: -len(pair[0])):
+        text = re.sub(rf"(?<![\w-]){re.escape(host)}(?![\w-])", node.replace("\\", ""), text)
+    return text
+
+
+def completed_findings(
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, dict[str, Any] | None]
+) -> Iterator[Finding]:
+    """Judge whether each collective came to its end on every rank: one finding for each collective."""
+    for chosen in spec.collectives:
+        yield _completed(trial, spec, chosen.name, jobs.get(chosen.name))
+
+
+def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, Any] | None) -> Finding:
+    subject = f"all_reduce {name}"
+    expected = "every rank ends and the table is whole"
+    data = {rank: stage(trial, rank, COLLECTIVE + name) for rank in range(spec.nodes)}
+    ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
+    late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
+    whole = any(t.get("complete") for t in (job or {}).get("tables") or [])
+    fault, ok, observed = "", None, ""
+    if late or (job and job.get("hang")):
+        fault, ok = "nccl.hang", False
+        observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
+    elif job and job.get("crash"):
+        fault, ok, observed = "nccl.crash", False, "NCCL ended with an error"
+    elif skipped := [str(d["skipped"]) for d in data.values() if d and "skipped" in d]:
+        observed, fault = f"not attempted: {skipped[0]}", "nccl.program" if NO_PROGRAM.search(skipped[0]) else ""
+    elif missing := [rank for rank, d in data.items() if d is None]:
+        observed = f"{place(trial, missing[0])}: {missing_stage(trial, missing[0], COLLECTIVE + name)}"
+    elif (bad := _bad_exit(trial, ran)) and not whole:
+        observed, fault = bad, "nccl.program"
+    elif not whole:
+        observed = "it ended with exit code 0, but its output holds no complete table"
+    else:
+        ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
+    if fault in ("nccl.hang", "nccl.crash"):
+        observed += _cause(trial, job, fault)
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _seconds(ran: Mapping[int, dict[str, Any]]) -> str:
+    return f"{max((float(d.get('seconds') or 0) for d in ran.values()), default=0.0):.1f}"
+
+
+def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
+    """Say which rank's program ended badly; a rank that was stopped because of another one is not it."""
+    for rank, d in ran.items():
+        if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):
+            last = next((line for line in reversed(str(d.get("output_tail") or "").splitlines()) if line.strip()), "")
+            return f"{place(trial, rank)}: {why}" + (f"; last line: {last.strip()[:200]}" if last else "")
+    stopped = [rank for rank, d in ran.items() if d.get("stopped")]
+    return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})" if stopped else ""
+
+
+def _cause(trial: TrialResult, job: dict[str, Any] | None, fault: str) -> str:
+    """Add the analyzer's word on who and why."""
+    for entry in (job or {}).get("faults") or []:
+        if entry.get("fault") == fault:
+            said = f"{entry.get('subject') or ''}: {entry.get('cause') or ''}".strip(": ")
+            return f" ({by_node(trial, said)})" if said else ""
+    return ""

@@ -1,0 +1,153 @@
+"""Layers 11 and 12, NCCL: the all_reduce ends, on the fabric that was paid for, with every rail, and its sums are right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks import transport
+from checks.bandwidth import correctness_findings
+from checks.collectives import completed_findings, seen
+from checks.judging import put
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from checks.evidence import Evidence
+    from checks.profile import Profile
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+    Jobs = Mapping[str, dict[str, Any] | None]
+
+NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.completed", "The two-node all_reduce comes to its end", requires=["rendezvous.port"],
+    unless_failed=["runtime.gpus"], faults=["nccl.hang", "nccl.crash", "nccl.program"],
+)  # fmt: skip
+def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
+    """The all_reduce ends on every rank, with NCCL_ALGO=Ring and with NCCL's own choice, and prints its whole table.
+
+    A hang is a link, a GPU or a rank that never came; a crash names its first cause. A program that fails without an
+    NCCL error says nothing about the cluster: that is an error of the image, not a failure.
+    """
+    evidence.expect(f"all_reduce {chosen.name}" for chosen in spec.collectives)
+    put(evidence, completed_findings(trial, spec, nccl_jobs))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.transport", "No data between nodes goes through sockets", requires=["rendezvous.port"],
+    unless_failed=["runtime.gpus"],
+    faults=["nccl.socket-fallback", "nccl.mixed-transport", "nccl.no-evidence", "nccl.log-truncated"],
+)  # fmt: skip
+def test_no_data_goes_through_sockets(
+    trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence
+) -> None:
+    """Every channel of every rank that crosses nodes uses RDMA, in both directions, as the log itself shows.
+
+    NCCL falls back to TCP sockets without failing, at a hundredth of the bandwidth. One rank is enough to slow all of
+    them down. A log that does not show the transport is an error: nothing observed is never a pass.
+    """
+    put(evidence, transport.transport_findings(trial, nccl_jobs, profile.fabric))
+    for name, job in seen(nccl_jobs).items():
+        evidence.note(f"{name}: {job.get('sentence')}")
+    if not evidence.findings:
+        evidence.unknown("no collective left a log to judge")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.ranks", "Every GPU took part", requires=["nccl.completed", "nccl.transport"], faults=["nccl.ranks-missing"]
+)
+def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidence) -> None:
+    """NCCL's communicator had one rank for each GPU of each node of the trial.
+
+    A GPU that took no part was not tested. Fewer ranks usually mean that the image sets its own world size.
+    """
+    put(evidence, transport.rank_findings(nccl_jobs, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.fabric", "The data goes over the fabric that was paid for", requires=["nccl.completed", "nccl.transport"],
+    faults=["nccl.wrong-fabric"],
+)  # fmt: skip
+def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
+    """The transport between nodes is the fabric that the profile names, not just any RDMA.
+
+    RoCE over the storage network is RDMA too, and slower. Usually NCCL_IB_HCA selects nothing or everything.
+    """
+    if profile.fabric.kind is None:
+        evidence.unknown(NO_PROFILE)
+    put(evidence, transport.fabric_findings(nccl_jobs, profile.fabric.kind))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.gdr", "GPUDirect RDMA is used on every channel", requires=["nccl.completed", "nccl.transport"],
+    faults=["nccl.gdr-off", "nccl.gdr-mixed", "nccl.no-evidence"],
+)  # fmt: skip
+def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
+    """The network cards read and write GPU memory directly on every channel between nodes.
+
+    Without GPUDirect all data takes a detour through host memory and reaches a quarter of the rate. Usually nvidia-peermem
+    or DMA-BUF is missing on a node, or ACS is on.
+    """
+    if profile.fabric.gdr is None:
+        evidence.unknown(NO_PROFILE)
+    if not profile.fabric.gdr:
+        evidence.skip(f"profile {profile.name} says that this fabric has no GPUDirect")
+    put(evidence, transport.gdr_findings(trial, nccl_jobs))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.rails", "Every rail of every node carries data", requires=["nccl.completed", "nccl.transport"],
+    faults=["nccl.rail-missing", "nccl.no-evidence"],
+)  # fmt: skip
+def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
+    """Each node uses as many network devices as the profile says, counted from the channels and not from the banner.
+
+    A lost rail costs up to half of the bandwidth, or nothing that a benchmark would notice, depending on the algorithm.
+    Usually a port is down, or its device is not in the pod.
+    """
+    if profile.fabric.rails is None:
+        evidence.unknown(NO_PROFILE)
+    put(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.other", "NCCL's log shows no other fault", requires=["nccl.completed", "nccl.transport"]
+)
+def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evidence: Evidence) -> None:
+    """NCCL's log names no further fatal or degrading fault: versions that differ, NVLink not used, retries, and the like.
+
+    Each has an entry of its own in the catalogue (seatrial faults), with the lines of the log as evidence.
+    """
+    put(evidence, transport.other_findings(trial, nccl_jobs))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.correctness", "The sums are right", requires=["nccl.completed"], faults=["nccl.wrong-results"]
+)
+def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
+    """Every row of both tables was checked and holds no wrong element (#wrong is 0; N/A is not 0).
+
+    Wrong sums are silent data corruption: a GPU, a cable or a network card that changes bits. Nothing trains on that.
+    """
+    put(evidence, correctness_findings(seen(nccl_jobs)))
+    evidence.verdict()

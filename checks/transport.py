@@ -1,0 +1,185 @@
+"""What carried the data between the nodes: transport, fabric, GPUDirect, rails, ranks? Judged from job documents.
+
+Rule: the whole job is judged, channel by channel and in both directions. One rank on sockets hides behind fifteen good
+banners; a log that shows nothing is an error, never a pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from .collectives import by_node, seen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+    from .profile import Fabric
+
+TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
+GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
+JUDGED = frozenset(
+    {*TRANSPORT, *GDR, "nccl.wrong-fabric", "nccl.rail-missing", "nccl.ranks-missing", "nccl.hang", "nccl.crash",
+     "nccl.program", "nccl.wrong-results", "nccl.low-bandwidth", "nccl.impossible-bandwidth", "nccl.no-evidence",
+     "nccl.log-truncated"}
+)  # fmt: skip
+"""Faults that a check of their own judges; whatever else the analyzer names is judged by nccl.other."""
+
+
+def transport_findings(
+    trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], fabric: Fabric
+) -> Iterator[Finding]:
+    """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding."""
+    told: set[tuple[str, str]] = set()
+    for name, job in seen(jobs).items():
+        bad = [] if fabric.kind == "socket" else list(_transport_faults(trial, job))
+        for finding in bad:
+            if (finding.fault, finding.subject) not in told:
+                told.add((finding.fault, finding.subject))
+                yield finding
+        if not bad:
+            yield from _pairs(trial, name, job)
+
+
+def _transport_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
+    named = [f for f in job.get("faults") or [] if f.get("fault") in TRANSPORT]
+    if not named and (job.get("socket_fallback") or job.get("inter_node_transport") == "socket"):
+        named = [{"fault": "nccl.socket-fallback", "subject": "job", "cause": job.get("sentence")}]
+    for entry in named:
+        why = str(entry.get("why") or entry.get("cause") or "")
+        yield Finding(
+            subject=by_node(trial, str(entry.get("subject") or "job")),
+            ok=False,
+            observed=by_node(trial, f"{_carried(job)}; {why}" if why else _carried(job)),
+            expected="no socket between nodes",
+            fault=str(entry["fault"]),
+        )
+
+
+def _carried(job: dict[str, Any]) -> str:
+    counts: dict[str, int] = {}
+    for pair in job.get("pairs") or []:
+        for transport, channels in (pair.get("transports") or {}).items():
+            counts[transport] = counts.get(transport, 0) + channels
+    if not counts:
+        return str(job.get("inter_node_transport"))
+    return ", ".join(f"{transport} on {channels} channels" for transport, channels in sorted(counts.items()))
+
+
+def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Finding]:
+    """Say what each pair used, or why that is not known."""
+    kind = job.get("inter_node_transport")
+    if kind in (None, "unknown", "none"):
+        ended = job.get("hang") or job.get("crash")  # then nccl.completed names the cause, and this follows from it
+        fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
+        observed = "nothing crossed nodes" if kind == "none" else "the log does not show the transport"
+        advice = job.get("advice")
+        yield Finding(subject=f"all_reduce {name}", ok=None, observed=f"{observed}; {advice}" if advice else observed,
+                      expected="a transport between nodes", fault=fault)  # fmt: skip
+        return
+    pairs = job.get("pairs") or []
+    for pair in pairs:
+        subject = by_node(trial, f"{pair.get('src')} -> {pair.get('dst')}")
+        counts = ", ".join(f"{t} x {n}" for t, n in sorted((pair.get("transports") or {}).items()))
+        yield Finding(subject=f"{subject} ({name})", ok=True, observed=counts, expected="no socket between nodes")
+    if not pairs:  # an old or short log: the banner is all there is, and the analyzer took it for enough
+        yield Finding(subject=f"all_reduce {name}", ok=True, observed=str(kind), expected="no socket between nodes")
+
+
+def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Iterator[Finding]:
+    """Compare the transport with the fabric that was paid for."""
+    for name, job in seen(jobs).items():
+        found = str(job.get("inter_node_transport"))
+        ok = found == kind
+        yield Finding(subject=f"all_reduce {name}", ok=ok, observed=found, expected=kind,
+                      fault="" if ok else "nccl.wrong-fabric")  # fmt: skip
+
+
+def gdr_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
+    """Judge GPUDirect RDMA of every host pair; not shown is not told."""
+    told: set[tuple[str, str]] = set()
+    for name, job in seen(jobs).items():
+        bad = list(_gdr_faults(trial, job))
+        for finding in bad:
+            if (finding.fault, finding.subject) not in told:
+                told.add((finding.fault, finding.subject))
+                yield finding
+        if bad:
+            continue
+        gdr = job.get("gdr")
+        observed = "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect"
+        yield Finding(subject=f"all_reduce {name}", ok=True if gdr else None, observed=observed,
+                      expected="GPUDirect RDMA", fault="" if gdr else "nccl.no-evidence")  # fmt: skip
+
+
+def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
+    named = [f for f in job.get("faults") or [] if f.get("fault") in GDR]
+    if not named:
+        off = [p for p in job.get("pairs") or [] if p.get("gdr") is False]
+        named = [{"fault": "nccl.gdr-off", "subject": f"{p.get('src')} -> {p.get('dst')}"} for p in off]
+        named += [
+            {"fault": "nccl.gdr-mixed", "subject": f"{p.get('src')} -> {p.get('dst')}"}
+            for p in job.get("pairs") or []
+            if p.get("gdr") == "mixed"
+        ]
+    if not named and job.get("gdr") is False:
+        named = [{"fault": "nccl.gdr-off", "subject": "job"}]
+    for entry in named:
+        state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
+        why = str(entry.get("cause") or "")
+        yield Finding(subject=by_node(trial, str(entry.get("subject") or "job")), ok=False,
+                      observed=by_node(trial, f"GPUDirect RDMA {state}" + (f"; {why}" if why else "")),
+                      expected="GPUDirect RDMA on every channel", fault=str(entry["fault"]))  # fmt: skip
+
+
+def rail_findings(
+    trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], expected: int
+) -> Iterator[Finding]:
+    """Count the rails that each host used in any collective, from channel lines; the banner is what was found, not used."""
+    used: dict[str, set[str]] = {}
+    for job in seen(jobs).values():
+        for host in job.get("hosts") or []:
+            devices = used.setdefault(str(host.get("name")), set())
+            for names in (host.get("rails") or {}).values():
+                devices.update(map(str, names))
+    if not used:
+        yield Finding(subject="job", ok=None, observed="the log shows no devices", fault="nccl.no-evidence")
+    for host, devices in sorted(used.items()):
+        ok = len(devices) >= expected if devices else None
+        yield Finding(
+            subject=by_node(trial, host), ok=ok,
+            observed=f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device",
+            expected=f"{expected} rails",
+            fault="" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing",
+        )  # fmt: skip
+
+
+def rank_findings(jobs: Mapping[str, dict[str, Any] | None], spec: TrialSpec) -> Iterator[Finding]:
+    """Compare NCCL's ranks and nodes with what the trial started."""
+    ranks = spec.nodes * spec.gpus_per_node
+    for name, job in seen(jobs).items():
+        found = (job.get("ranks"), job.get("nodes"))
+        ok = None if None in found else found == (ranks, spec.nodes)
+        yield Finding(subject=f"all_reduce {name}", ok=ok, observed=f"{found[0]} ranks on {found[1]} nodes",
+                      expected=f"{ranks} ranks on {spec.nodes} nodes",
+                      fault="nccl.ranks-missing" if ok is False else "")  # fmt: skip
+
+
+def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
+    """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
+    for name, job in seen(jobs).items():
+        bad = [f for f in job.get("faults") or [] if f.get("severity") != "info" and f.get("fault") not in JUDGED]
+        yield from _others(trial, bad)
+        if not bad:
+            yield Finding(subject=f"all_reduce {name}", ok=True, observed="no other fault in the log")
+
+
+def _others(trial: TrialResult, faults: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+    for entry in faults:
+        yield Finding(subject=by_node(trial, str(entry.get("subject") or "job")), ok=False,
+                      observed=by_node(trial, str(entry.get("cause") or entry["fault"])), expected="none",
+                      fault=str(entry["fault"]))  # fmt: skip

@@ -1,0 +1,135 @@
+"""Synthetic worlds for the judgements: a trial, an inventory, a job document, each healthy until a test breaks it."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+
+from checks.evidence import Evidence
+from checks.options import Options
+from checks.profile import load_profile
+from checks.trial_spec import build_spec
+from jobs.evidence import RankEvidence
+from jobs.inventory import Inventory, Node, PodUse, Taint
+from jobs.state import JobState, Replica
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def h100():
+    """The profile of the simulated platform."""
+    return load_profile("h100-ib")
+
+
+@pytest.fixture
+def spec(h100):
+    """Two nodes of eight GPUs."""
+    return build_spec(h100, Options(), run_id="abc", namespace="team")
+
+
+@pytest.fixture
+def evidence():
+    """A check's evidence, empty."""
+    return Evidence()
+
+
+@pytest.fixture
+def node():
+    """Make a node: `node("a", allocatable=7)`."""
+
+    def make(name, capacity=8, allocatable=8, *, ready=True, labels=None, taints=(), unschedulable=False, pressures=()):
+        have = {} if capacity is None else {GPU: capacity}
+        offer = {} if allocatable is None else {GPU: allocatable}
+        return Node(name=name, labels=labels or {}, ready=ready, ready_reason="KubeletNotReady: no cni",
+                    unschedulable=unschedulable, taints=tuple(Taint(*t) for t in taints), pressures=pressures,
+                    capacity=have, allocatable=offer, kernel="6.8", runtime="containerd://2", kubelet="v1.36.2")  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def inventory():
+    """Make an inventory: `inventory([nodes], [(namespace, pod, node, gpus, owner)])`."""
+
+    def make(nodes, pods=(), not_seen=None):
+        uses = tuple(PodUse(namespace=ns, name=pod, node=at, requests={GPU: n}, owner=owner, phase="Running")
+                     for ns, pod, at, n, owner in pods)  # fmt: skip
+        return Inventory(nodes=tuple(nodes), pods=uses, not_seen=not_seen or {})
+
+    return make
+
+
+def gpu(index):
+    return {"index": index, "uuid": f"GPU-{index}", "name": "NVIDIA H100 80GB HBM3", "ecc_uncorrected_volatile": 0,
+            "ecc_uncorrected_aggregate": 0, "retired_pending": None, "remap_pending": False, "remap_failure": False,
+            "throttle": [], "fabric_state": "Completed", "fabric_status": "Success"}  # fmt: skip
+
+
+def stages(rank, nodes=2):
+    ip = f"10.0.{rank}.5"
+    other = [r for r in range(nodes) if r != rank]
+    bench = {"name": "ring", "exit": 0, "timed_out": False, "stopped": None, "seconds": 3.2, "error": None,
+             "output_tail": "# Avg bus bandwidth : 1", "nccl": {}}  # fmt: skip
+    return {
+        "start": {"hostname": f"seatrial-abc-{rank}", "pod_ip": ip, "shm_bytes": 16 * 2**30, "memlock_bytes": 65536,
+                  "cap_eff": "00000000a80425fb"},
+        "runtime": {"nvidia_smi": {"found": True, "exit": 0, "error": ""}, "driver": "580.95.05", "requested": 8,
+                    "gpus": [gpu(i) for i in range(8)]},
+        "dns": {"peers": [{"index": p, "addresses": [f"10.0.{p}.5"], "seconds_to_first_answer": 0.2, "attempts": 1,
+                           "first_error": None, "error": None, "pod_ip_matches": True} for p in range(nodes)]},
+        "port": {"port": 29500, "listening": True, "error": None,
+                 "peers": [{"index": p, "address": f"10.0.{p}.5", "outbound": True, "outbound_seconds": 0.001,
+                            "outbound_error": None, "inbound": True, "clock_skew_s": 0.01} for p in other]},
+        "collective.ring": dict(bench),
+        "collective.default": dict(bench, name="default"),
+        "end": {"seconds": 9.0},
+    }  # fmt: skip
+
+
+@pytest.fixture
+def trial():
+    """Two ranks on gpu-node-0 and gpu-node-1 that saw nothing wrong."""
+    replicas = tuple(Replica(index=i, pod=f"seatrial-abc-{i}-x", node=f"gpu-node-{i}", phase="Succeeded", exit_code=0)
+                     for i in range(2))  # fmt: skip
+    ranks = {i: RankEvidence(rank=i, stages=stages(i), complete=True, lines=12) for i in range(2)}
+    return SimpleNamespace(job="seatrial-abc", state=JobState.COMPLETE, replicas=replicas, analysis=None,
+                           evidence=ranks, logs={}, seconds=12.0)  # fmt: skip
+
+
+def table(ring):
+    top = 386.0 if ring else 467.0
+    rows = []
+    for power in range(20, 34):
+        busbw = top * (1 - 0.5 ** (power - 19))
+        side = {"time_us": 1.0, "algbw_gbps": busbw / 1.875, "busbw_gbps": busbw, "wrong": 0}
+        rows.append({"size_bytes": 2**power, "out_of_place": dict(side), "in_place": dict(side)})
+    return {"collective": "all_reduce", "rows": rows, "complete": True, "out_of_bounds": 0, "avg_busbw": 250.0}
+
+
+def document(ring):
+    hosts = ("seatrial-abc-0", "seatrial-abc-1")
+    devices = [f"mlx5_{i}" for i in range(8)]
+    return {
+        "inter_node_transport": "ib", "gdr": True, "socket_fallback": False, "mixed": False, "ranks": 16, "nodes": 2,
+        "hang": False, "crash": False, "truncated": False, "evidence_shown": True, "sharp": None, "faults": [],
+        "sentence": "16 ranks on 2 nodes over InfiniBand with GPUDirect RDMA.", "advice": "",
+        "tables": [table(ring)], "avg_busbw": 250.0,
+        "pairs": [{"src": a, "dst": b, "direction": "both", "transports": {"ib": 16}, "devices": devices, "gdr": True}
+                  for a, b in (hosts, hosts[::-1])],
+        "hosts": [{"name": h, "rails": {str(i): [d] for i, d in enumerate(devices)}} for h in hosts],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def jobs():
+    """The job documents of a healthy trial, by collective."""
+    return copy.deepcopy({"ring": document(ring=True), "default": document(ring=False)})
+
+
+@pytest.fixture
+def bad():
+    """Reduce findings to what is wrong: [(subject, fault)], of those that are not ok."""
+    return lambda findings: [(f.subject, f.fault) for f in findings if f.ok is not True]

@@ -1,0 +1,159 @@
+"""The checks themselves: how they are declared, and what they say where only a profile or more rights could tell."""
+
+import ast
+import re
+from dataclasses import replace
+
+import pytest
+
+from checks import test_bandwidth as bandwidth
+from checks import test_nccl as nccl
+from checks import test_nodes as nodes
+from checks.evidence import CannotTell, CheckFailed
+from checks.profile import Fabric, Profile
+
+MOST_LINES = 25
+
+
+def functions(root):
+    """Every check as (file, function node)."""
+    for path in sorted((root / "checks").glob("test_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield path, node
+
+
+def test_checks_are_declarations(root):
+    """A check is short, explains itself to an operator, and neither catches, sleeps nor talks to kubernetes."""
+    found = list(functions(root))
+    assert len(found) >= 20
+    for path, node in found:
+        body = ast.unparse(node)
+        assert not any(isinstance(n, ast.Try | ast.While) for n in ast.walk(node)), (path, node.name)
+        assert "sleep" not in body
+        lines = node.end_lineno - node.body[0].end_lineno
+        assert lines <= MOST_LINES, (path, node.name, lines)
+        doc = ast.get_docstring(node)
+        assert doc, node.name
+        assert len(doc.splitlines()) >= 3, node.name
+    for path in {p for p, _ in found}:
+        assert not re.search(r"^\s*(import|from) kubernetes\b", path.read_text(), re.MULTILINE)
+
+
+def test_every_check_declares_its_stage_and_ends_with_a_verdict(root):
+    """One stage marker, a check marker with a stable id, and a verdict or a delegate that gives one."""
+    ids = []
+    for path, node in functions(root):
+        marks = [ast.unparse(d) for d in node.decorator_list]
+        stages = [m for m in marks if m in ("pytest.mark.preflight", "pytest.mark.acceptance")]
+        assert len(stages) == 1, node.name
+        (check,) = [m for m in marks if m.startswith("pytest.mark.check(")]
+        ids.append(re.match(r"pytest\.mark\.check\('([a-z0-9.-]+)'", check)[1])
+        last = ast.unparse(node.body[-1])
+        assert last == "evidence.verdict()" or last.startswith("judge("), (path, node.name)
+    assert len(ids) == len(set(ids))
+
+
+def test_prerequisites_are_checks_that_exist(root):
+    """A misspelt prerequisite would block for ever, or never."""
+    markers = [d for _, n in functions(root) for d in n.decorator_list if "mark.check" in ast.unparse(d)]
+    ids = {m.args[0].value for m in markers}
+    needs = {e.value for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed") for e in k.value.elts}
+    assert needs <= ids
+    assert set(Profile().required) <= ids
+
+
+def test_a_tenant_without_nodes_gets_no_guess(inventory, h100, evidence):
+    """What is not seen is said, and neither passes nor fails."""
+    hidden = inventory([], not_seen={"nodes": "nodes cannot be listed: forbidden"})
+    with pytest.raises(CannotTell, match="not seen: nodes cannot be listed"):
+        nodes.test_gpu_nodes_are_ready(hidden, h100, evidence)
+    assert not evidence.findings
+
+
+def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
+    """Allocatable is seen, requests are not: free would be a guess."""
+    hidden = inventory([node("a"), node("b")], not_seen={"pods": "forbidden"})
+    with pytest.raises(CannotTell, match="who holds the GPUs is not seen"):
+        nodes.test_enough_gpus_are_free(hidden, spec, evidence)
+
+
+def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(inventory, node, evidence):
+    """A node that agrees with itself is not judged; one that has lost a GPU since is at fault all the same."""
+    with pytest.raises(CannotTell, match=r"no profile: the expected number of GPUs .* \(pass --profile NAME\)"):
+        nodes.test_every_gpu_node_offers_all_its_gpus(inventory([node("a"), node("b")]), Profile(), evidence)
+    evidence.findings.clear()
+    with pytest.raises(CheckFailed, match="b: 7 allocatable of 8"):
+        nodes.test_every_gpu_node_offers_all_its_gpus(inventory([node("a"), node("b", 8, 7)]), Profile(), evidence)
+
+
+def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):
+    """Two free nodes of four are enough; who holds the others is shown, not judged."""
+    pods = [("x", "p", name, 8, "Job/other") for name in ("c", "d")]
+    nodes.test_enough_gpus_are_free(inventory([node(n) for n in "abcd"], pods), spec, evidence)
+    assert [f.ok for f in evidence.findings] == [True] * 4
+    assert "held by Job/other" in evidence.findings[2].observed
+
+
+def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
+    """Only the node that is in the way is at fault."""
+    with pytest.raises(CheckFailed):
+        nodes.test_enough_gpus_are_free(inventory([node("a"), node("b")], [("x", "p", "b", 1, "")]), spec, evidence)
+    assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "gpu.taken")]
+
+
+def test_no_gpu_node_at_all_is_not_enough(inventory, spec, evidence):
+    """Nothing observed is never a pass."""
+    with pytest.raises(CannotTell):
+        nodes.test_enough_gpus_are_free(inventory([]), spec, evidence)
+
+
+@pytest.mark.parametrize("name", ["test_data_goes_over_the_right_fabric"])
+def test_without_a_profile_the_fabric_is_not_judged(jobs, evidence, name):
+    """Any RDMA may be the wrong one."""
+    with pytest.raises(CannotTell, match="no profile"):
+        getattr(nccl, name)(jobs, Profile(), evidence)
+
+
+def test_without_a_profile_rails_and_gdr_are_not_judged(trial, jobs, evidence):
+    """How many rails there should be only the profile knows."""
+    for check in (nccl.test_every_rail_carries_data, nccl.test_gpudirect_rdma_is_used):
+        with pytest.raises(CannotTell, match="no profile"):
+            check(trial, jobs, Profile(), evidence)
+
+
+def test_a_fabric_without_gpudirect_skips_it(trial, jobs, evidence, h100):
+    """A stated skip: it does not apply there."""
+    profile = replace(h100, fabric=Fabric(kind="fastsocket", gdr=False))
+    with pytest.raises(pytest.skip.Exception, match="has no GPUDirect"):
+        nccl.test_gpudirect_rdma_is_used(trial, jobs, profile, evidence)
+
+
+def test_without_a_floor_bandwidth_is_an_error(jobs, spec, h100, evidence):
+    """An unknown platform, or one measured on another number of nodes, is never silently passed."""
+    for profile, said in ((Profile(), "no profile"), (replace(h100, floors=()), "profile h100-ib has no floor")):
+        with pytest.raises(CannotTell, match=said):
+            bandwidth.test_the_network_reaches_its_floor(jobs, spec, profile, evidence)
+    with pytest.raises(CannotTell, match="3 nodes"):
+        bandwidth.test_the_network_reaches_its_floor(jobs, replace(spec, nodes=3), h100, evidence)
+
+
+def test_bandwidth_shows_its_floor_and_source(jobs, spec, h100, evidence):
+    """A number nobody can explain is not judged by: every floor brings topology and source."""
+    bandwidth.test_the_network_reaches_its_floor(jobs, spec, h100, evidence)
+    assert any("coreweave/nccl-tests" in note and "350" in note for note in evidence.notes)
+    evidence.findings.clear()
+    bandwidth.test_users_get_the_bandwidth(jobs, spec, h100, evidence)
+
+
+def test_no_table_is_an_error(jobs, spec, h100, evidence):
+    """Nothing measured is never a pass."""
+    jobs["ring"]["tables"] = []
+    with pytest.raises(CannotTell, match="no table"):
+        bandwidth.test_the_network_reaches_its_floor(jobs, spec, h100, evidence)
+
+
+def test_no_collective_at_all_is_an_error(trial, h100, evidence):
+    """No log to judge is said so."""
+    with pytest.raises(CannotTell, match="no collective left a log"):
+        nccl.test_no_data_goes_through_sockets(trial, {"ring": None}, h100, evidence)

@@ -1,0 +1,92 @@
+"""The catalogue: every fault that can be raised has an entry that an operator can act on."""
+
+import ast
+import re
+
+import pytest
+
+from checks.faults import catalogue, explain, fill, right_arguments
+from jobs import nccl
+
+TESTS = ("test_judge_nodes.py", "test_judge_trial.py", "test_judge_cluster.py", "test_judge_nccl.py")
+
+
+def declared(root):
+    """Fault ids named by the checks' markers."""
+    found = set()
+    for path in (root / "checks").glob("test_*.py"):
+        tree = ast.parse(path.read_text())
+        constants = {n.targets[0].id: n.value for n in tree.body
+                     if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}  # fmt: skip
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "faults":
+                value = constants[node.value.id] if isinstance(node.value, ast.Name) else node.value
+                found |= set(ast.literal_eval(value))
+    return found
+
+
+def test_every_fault_of_a_check_is_in_the_catalogue(root):
+    """A check can name no fault that the report could not explain."""
+    assert declared(root)
+    assert not declared(root) - set(catalogue())
+
+
+def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
+    """Fault ids in the judgements are those of the markers, and those of the launcher have entries."""
+    areas = "|".join(sorted({i.partition(".")[0] for i in catalogue()}))
+    word = re.compile(rf"[\"']((?:{areas})\.[a-z0-9-]+)[\"']")
+    checks = {p.name: set(word.findall(p.read_text())) for p in (root / "checks").glob("*.py")}
+    ids = {m for p in (root / "checks").glob("test_*.py") for m in re.findall(r'mark\.check\(\s*"([a-z0-9.-]+)"', p.read_text())}
+    named = set().union(*checks.values()) - ids - {"nccl.conf", "gpu.resource", "gpu.per_node"}
+    assert not named - set(catalogue())
+    launcher = {m for p in (root / "jobs").glob("*.py") for m in word.findall(p.read_text())}
+    faults = {m for m in launcher if m.partition(".")[0] in ("job", "image", "container", "quota", "volume", "limitrange")}
+    assert faults
+    assert not faults - set(catalogue())
+
+
+def test_every_declared_fault_has_a_failing_case(root):
+    """Each fault that a check declares is raised in a test of the judgements."""
+    texts = "".join((root / "tests" / "checks" / name).read_text() for name in TESTS)
+    assert not {f for f in declared(root) if f'"{f}"' not in texts}
+
+
+@pytest.mark.parametrize("fault", catalogue().values(), ids=lambda f: f.id)
+def test_every_entry_can_be_acted_on(fault):
+    """An id that dashboards can key on, a command to confirm with, a remedy, and where it was learnt."""
+    assert re.fullmatch(r"[a-z]+(-[a-z]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+", fault.id)
+    for text in (fault.title, fault.meaning, fault.confirm, fault.remedy, fault.source, fault.layer):
+        assert text.strip()
+    assert not fault.title.endswith(".")
+    assert not re.search(r"\bTODO\b|\?\?", fault.meaning + fault.remedy)
+    assert len(fault.meaning) > 40
+
+
+def test_the_cluster_faults_end_their_sentences():
+    """The texts are prose for a person at night: whole sentences, and a command that can be pasted."""
+    for fault in catalogue().values():
+        if fault.id not in nccl.FAULTS:
+            assert fault.meaning.rstrip().endswith((".", ")")), fault.id
+            assert fault.remedy.rstrip().endswith((".", ")")), fault.id
+            assert fault.confirm.split()[0] in ("kubectl", "seatrial", "grep"), fault.id
+
+
+def test_commands_are_filled_in():
+    """A finding's subject and the namespace make the command one that can be pasted."""
+    assert explain("nodes.cordoned", "gpu-node-1")["confirm"] == "kubectl get node gpu-node-1"
+    assert explain("gpu.ecc", "gpu-node-1 GPU 3")["confirm"].startswith("kubectl debug node/gpu-node-1 ")
+    assert explain("quota.exceeded", "q", "team")["confirm"] == "kubectl -n team describe resourcequota"
+    assert explain("rights.missing", "get pods/log in team")["confirm"] == "kubectl auth can-i get pods --subresource=log -n team"
+    assert explain("rights.missing", "list nodes")["confirm"] == "kubectl auth can-i list nodes"
+    assert explain("gpu.missing")["confirm"].startswith("kubectl get node NODE ")
+
+
+def test_jsonpath_braces_survive():
+    """Only the known placeholders are filled: a jsonpath's braces stay."""
+    assert fill("get {node} -o jsonpath='{.spec.taints}'", "n") == "get n -o jsonpath='{.spec.taints}'"
+    assert right_arguments("gpu-node-1") == ""
+
+
+def test_an_unknown_fault_is_explained_as_unknown():
+    """A report never dies of a fault id."""
+    assert "no entry" in explain("no.such-fault")["meaning"]

@@ -1,0 +1,318 @@
+"""What nccl.* says of job documents and of what the probe saw of the collectives."""
+
+import pytest
+
+from checks import transport
+from checks.bandwidth import (
+    correctness_findings,
+    floor_findings,
+    impossible_findings,
+    notes,
+    table_of,
+)
+from checks.collectives import by_node, completed_findings, expectation, seen
+from checks.physics import limit_gbps, tree_limit_gbps
+from checks.profile import Fabric, Profile
+
+RING = "collective.ring"
+SOCKET = {"fault": "nccl.socket-fallback", "severity": "fatal", "subject": "all ranks", "cause": "no InfiniBand device"}
+
+
+def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
+    """Every judgement is quiet about a healthy pair of collectives."""
+    for found in (
+        completed_findings(trial, spec, jobs), transport.transport_findings(trial, jobs, h100.fabric),
+        transport.fabric_findings(jobs, "ib"), transport.gdr_findings(trial, jobs),
+        transport.rail_findings(trial, jobs, 8), transport.rank_findings(jobs, spec),
+        transport.other_findings(trial, jobs), correctness_findings(seen(jobs)),
+        floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)),
+        floor_findings(table_of(jobs["default"]), h100.floor("all_reduce", "default", 2)),
+        impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec),
+        impossible_findings("default", jobs["default"], table_of(jobs["default"]), h100, spec),
+    ):  # fmt: skip
+        found = list(found)
+        assert not bad(found), found
+
+
+# ------------------------------------------------------------------------------------------------- nccl.completed
+
+
+def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
+    """The collective that ran into its deadline hangs; the next one, not attempted for that reason, raises nothing."""
+    for rank in trial.evidence.values():
+        rank.stages[RING].update(timed_out=True, exit=None, seconds=240.0)
+        rank.stages["collective.default"] = {"skipped": "the collective before (ring) did not end within 240 s"}
+    jobs["ring"].update(hang=True, tables=[])
+    jobs["default"] = None
+    found = list(completed_findings(trial, spec, jobs))
+    assert [(f.ok, f.fault) for f in found] == [(False, "nccl.hang"), (None, "")]
+    assert "gpu-node-0, gpu-node-1" in found[0].observed
+
+
+def test_a_crash_names_its_cause(trial, spec, jobs):
+    """The analyzer's first cause is quoted, with the node instead of the pod's host name."""
+    jobs["ring"].update(crash=True, tables=[], faults=[
+        {"fault": "nccl.crash", "subject": "rank 9 on seatrial-abc-1", "cause": "unhandled system error"}])  # fmt: skip
+    trial.evidence[1].stages[RING].update(exit=1)
+    found = next(completed_findings(trial, spec, jobs))
+    assert (found.ok, found.fault) == (False, "nccl.crash")
+    assert "rank 9 on gpu-node-1: unhandled system error" in found.observed
+
+
+def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
+    """An exit code without an NCCL error is an error of the check, with the program's last line."""
+    trial.evidence[1].stages[RING].update(exit=1, output_tail="x\nModuleNotFoundError: No module named 'numpy'\n")
+    trial.evidence[0].stages[RING].update(exit=None, stopped="rank 1: its command ended with exit code 1")
+    jobs["ring"]["tables"] = []
+    found = next(completed_findings(trial, spec, jobs))
+    assert (found.ok, found.fault) == (None, "nccl.program")
+    assert "gpu-node-1: exit code 1; last line: ModuleNotFoundError" in found.observed
+
+
+def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
+    """The probe's own words for it are recognised."""
+    for rank in trial.evidence.values():
+        for name in ("ring", "default"):
+            rank.stages[f"collective.{name}"] = {"skipped": "rank 0: neither torchrun nor a Python with torch is in this image"}
+            jobs[name] = None
+    assert {(f.ok, f.fault) for f in completed_findings(trial, spec, jobs)} == {(None, "nccl.program")}
+
+
+def test_wrong_sums_end_badly_but_they_end(trial, spec, jobs, bad):
+    """The bench exits with 1 when sums are wrong: the table is whole, and correctness is another check's."""
+    for rank in trial.evidence.values():
+        rank.stages[RING].update(exit=1)
+    assert not bad(completed_findings(trial, spec, jobs))
+
+
+@pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table"])
+def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
+    """A lost line, an output without a table or a cut one: could not tell."""
+    if broken == "missing stage":
+        del trial.evidence[1].stages[RING]
+    elif broken == "no table":
+        jobs["ring"]["tables"] = []
+    else:
+        jobs["ring"]["tables"][0]["complete"] = False
+    found = next(completed_findings(trial, spec, jobs))
+    assert (found.ok, found.fault) == (None, "")
+
+
+# ------------------------------------------------------------------------------------------------- nccl.transport
+
+
+def test_a_socket_fallback_is_told_once(trial, jobs, h100):
+    """Both collectives show the same cause: one finding, on the analyzer's subject, with its why."""
+    for job in jobs.values():
+        job.update(socket_fallback=True, inter_node_transport="socket", gdr=False, faults=[dict(SOCKET)])
+    found = list(transport.transport_findings(trial, jobs, h100.fabric))
+    assert [(f.subject, f.fault) for f in found] == [("all ranks", "nccl.socket-fallback")]
+    assert "no InfiniBand device" in found[0].observed
+
+
+def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
+    """A mixed job is one fault on that rank; its node is named instead of the pod."""
+    for job in jobs.values():
+        job.update(mixed=True, socket_fallback=True, faults=[
+            {"fault": "nccl.mixed-transport", "subject": "rank 11 on seatrial-abc-1", "cause": "Failed to open mlx5_3"}])  # fmt: skip
+        job["pairs"][0]["transports"] = {"ib": 14, "socket": 2}
+    found = list(transport.transport_findings(trial, jobs, h100.fabric))
+    assert bad(found) == [("rank 11 on gpu-node-1", "nccl.mixed-transport")]
+    assert "ib on 30 channels, socket on 2 channels" in found[0].observed
+
+
+def test_sockets_without_a_named_fault_are_a_fallback_all_the_same(trial, jobs, h100, bad):
+    """The judgement does not depend on the analyzer having a cause for it."""
+    for job in jobs.values():
+        job.update(socket_fallback=True, inter_node_transport="socket")
+    assert bad(transport.transport_findings(trial, jobs, h100.fabric)) == [("job", "nccl.socket-fallback")]
+
+
+def test_sockets_are_right_where_they_were_bought(trial, jobs):
+    """A profile whose fabric is plain TCP says so, and nothing has fallen back."""
+    for job in jobs.values():
+        job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
+    assert all(f.ok for f in transport.transport_findings(trial, jobs, Fabric(kind="socket")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [({}, "nccl.no-evidence"), ({"truncated": True}, "nccl.log-truncated"), ({"hang": True}, ""), ({"crash": True}, "")],
+    ids=["silent", "truncated", "hung", "crashed"],
+)
+def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault):
+    """No transport shown is never a pass; where the collective died first, that is the cause and not this."""
+    for job in jobs.values():
+        job.update(inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes)
+    found = list(transport.transport_findings(trial, jobs, h100.fabric))
+    assert {(f.ok, f.fault) for f in found} == {(None, fault)}
+    assert all("NCCL_DEBUG" in f.observed for f in found)
+
+
+def test_one_host_proves_nothing(trial, jobs, h100):
+    """A log of one node crosses nothing."""
+    jobs["ring"].update(inter_node_transport="none", pairs=[], nodes=1)
+    assert next(transport.transport_findings(trial, jobs, h100.fabric)).ok is None
+
+
+def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
+    """Only nccl.completed speaks of a collective that never ran."""
+    jobs["default"] = None
+    assert not bad(transport.transport_findings(trial, jobs, h100.fabric))
+    assert list(transport.transport_findings(trial, {"ring": None}, h100.fabric)) == []
+
+
+# ---------------------------------------------------------------------------------- fabric, GPUDirect, rails, ranks
+
+
+def test_another_fabric_is_told(jobs, bad):
+    """RDMA over the wrong network is RDMA and still wrong."""
+    assert {f for _, f in bad(transport.fabric_findings(jobs, "roce"))} == {"nccl.wrong-fabric"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "pair", "faults"),
+    [({"gdr": False}, False, ["nccl.gdr-off"]), ({"gdr": None}, "mixed", ["nccl.gdr-mixed"])],
+)
+def test_gpudirect_is_judged_by_pair(trial, jobs, changes, pair, faults):
+    """Off and mixed are different faults, on the pair that shows them, told once for both collectives."""
+    for job in jobs.values():
+        job.update(changes)
+        job["pairs"][1]["gdr"] = pair
+    found = list(transport.gdr_findings(trial, jobs))
+    assert [(f.ok, f.fault) for f in found] == [(False, f) for f in faults]
+    assert found[0].subject == "gpu-node-1 -> gpu-node-0"
+
+
+def test_gpudirect_that_is_not_shown_is_not_told(trial, jobs):
+    """A log without the word is an error with nccl.no-evidence."""
+    for job in jobs.values():
+        job["gdr"] = None
+        for pair in job["pairs"]:
+            pair["gdr"] = None
+    assert {(f.ok, f.fault) for f in transport.gdr_findings(trial, jobs)} == {(None, "nccl.no-evidence")}
+
+
+def test_rails_are_counted_from_channels_over_both_collectives(trial, jobs, bad):
+    """A rail that one algorithm leaves out is no loss if the other uses it; one that neither uses is."""
+    for host in jobs["ring"]["hosts"]:
+        host["rails"].pop("7")
+    assert not bad(transport.rail_findings(trial, jobs, 8))
+    jobs["default"]["hosts"][1]["rails"].pop("7")
+    assert bad(transport.rail_findings(trial, jobs, 8)) == [("gpu-node-1", "nccl.rail-missing")]
+
+
+def test_more_rails_than_expected_and_no_rails_shown(trial, jobs):
+    """More is fine; nothing shown is an error."""
+    assert all(f.ok for f in transport.rail_findings(trial, jobs, 4))
+    for job in jobs.values():
+        for host in job["hosts"]:
+            host["rails"] = {}
+    assert {(f.ok, f.fault) for f in transport.rail_findings(trial, jobs, 8)} == {(None, "nccl.no-evidence")}
+    assert [f.ok for f in transport.rail_findings(trial, {}, 8)] == [None]
+
+
+def test_every_gpu_must_have_taken_part(jobs, spec, bad):
+    """Eight ranks where sixteen were started is a fault; a log that does not say is an error."""
+    jobs["ring"].update(ranks=8)
+    assert bad(transport.rank_findings(jobs, spec)) == [("all_reduce ring", "nccl.ranks-missing")]
+    jobs["ring"].update(ranks=None)
+    assert [f.ok for f in transport.rank_findings(jobs, spec)] == [None, True]
+
+
+def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
+    """Degrading faults without a check of their own fail nccl.other; information and judged faults do not."""
+    jobs["ring"]["faults"] = [
+        {"fault": "nccl.version-mismatch", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "2.27 and 2.28"},
+        {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"}, dict(SOCKET),
+    ]  # fmt: skip
+    assert bad(transport.other_findings(trial, jobs)) == [("gpu-node-1", "nccl.version-mismatch")]
+
+
+def test_hosts_are_replaced_whole(trial):
+    """A host name that another one begins with, or that is part of a word, is not touched."""
+    assert by_node(trial, "seatrial-abc-1: seatrial-abc-10 xseatrial-abc-1") == "gpu-node-1: seatrial-abc-10 xseatrial-abc-1"
+
+
+def test_the_analyzer_is_told_what_the_profile_expects(h100):
+    """Without a profile nothing is expected."""
+    assert expectation(h100) == {"nodes": 2, "ranks": 16, "fabric": "ib", "rails": 8, "gdr": True}
+    assert expectation(Profile()) is None
+
+
+# ------------------------------------------------------------------------------------- nccl.correctness, bandwidth
+
+
+def row(jobs, name, size):
+    return next(r for r in jobs[name]["tables"][0]["rows"] if r["size_bytes"] == size)
+
+
+def test_wrong_elements_are_told_with_their_size(jobs):
+    """One wrong side of one row fails the collective, and the finding says where."""
+    row(jobs, "ring", 2**26)["in_place"]["wrong"] = 17
+    found = list(correctness_findings(jobs))
+    assert [(f.ok, f.fault) for f in found] == [(False, "nccl.wrong-results"), (True, "")]
+    assert found[0].observed == "wrong in 1 of 28 measurements, 17 at 64M"
+
+
+def test_not_checked_is_not_right(jobs):
+    """N/A is not 0, and neither is a missing table."""
+    row(jobs, "ring", 2**26)["in_place"]["wrong"] = None
+    jobs["default"]["tables"] = []
+    assert [f.ok for f in correctness_findings(jobs)] == [None, None]
+    row(jobs, "ring", 2**26)["out_of_place"]["wrong"] = 1
+    assert next(correctness_findings(jobs)).ok is False
+
+
+def test_out_of_bounds_alone_is_wrong(jobs):
+    """The summary line counts where the rows were cut."""
+    jobs["ring"]["tables"][0]["out_of_bounds"] = 5
+    assert next(correctness_findings(jobs)).fault == "nccl.wrong-results"
+
+
+def test_the_named_row_is_judged_on_both_sides(jobs, h100):
+    """In place below the floor fails although out of place is fine; rows that no floor names do not matter."""
+    row(jobs, "ring", 2**33)["in_place"]["busbw_gbps"] = 349.9
+    row(jobs, "ring", 2**25)["in_place"]["busbw_gbps"] = 1.0
+    found = list(floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)))
+    assert [(f.subject, f.fault) for f in found if not f.ok] == [("all_reduce 8G in place", "nccl.low-bandwidth")]
+    assert [f.unit for f in found] == ["GB/s"] * 4
+
+
+def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
+    """A sweep that stops early, a side that was not run, nan."""
+    rows = jobs["ring"]["tables"][0]["rows"]
+    row(jobs, "ring", 2**30).update(in_place=None)
+    rows.remove(row(jobs, "ring", 2**33))
+    floors = h100.floor("all_reduce", "ring", 2)
+    assert [f.ok for f in floor_findings(table_of(jobs["ring"]), floors)] == [True, None]
+    row(jobs, "ring", 2**30)["out_of_place"]["busbw_gbps"] = float("nan")
+    assert [f.ok for f in floor_findings(table_of(jobs["ring"]), floors)] == [None, None]
+    assert table_of({"tables": [{"rows": []}]}) is None
+
+
+def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
+    """480 GB/s under Ring over 8 x 50 cannot be; the same number is fine for NCCL's own choice, 800 is not."""
+    row(jobs, "ring", 2**33)["out_of_place"]["busbw_gbps"] = 480.0
+    (found,) = impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec)
+    assert (found.ok, found.fault, found.subject) == (False, "nccl.impossible-bandwidth", "all_reduce 8G")
+    table = table_of(jobs["default"])
+    assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
+    row(jobs, "default", 2**33)["in_place"]["busbw_gbps"] = 800.0
+    assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
+    jobs["default"]["sharp"] = True
+    assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
+
+
+def test_the_limits_are_those_of_the_reference():
+    """8 x 400 Gb/s: 400 GB/s under Ring, 750 for anything without SHARP on two nodes of eight."""
+    assert limit_gbps("ring", 400, nodes=2, gpus_per_node=8) == 400
+    assert tree_limit_gbps(400, nodes=2, gpus_per_node=8) == 750
+
+
+def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h100):
+    """Both are context: what they depend on stands beside them."""
+    said = list(notes("ring", jobs["ring"], table_of(jobs["ring"]), h100))
+    assert said[0].startswith("average bus bandwidth 250 GB/s over 14 sizes from 1M to 8G")
+    assert "not judged" in said[0]
+    assert "48.2 of 50 GB/s on each of 8 rails" in said[1]

@@ -1,0 +1,96 @@
+"""What nodes.gpu, gpu.allocatable and gpu.free say of an inventory."""
+
+import pytest
+
+from checks.capacity import rooms, tolerated
+from checks.nodes import node_findings, offer
+from checks.profile import Profile
+from jobs.inventory import Taint
+
+
+def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
+    """A healthy pair passes all three judgements, and every node has a finding."""
+    cluster = inventory([node("a"), node("b")])
+    assert [f.subject for f in node_findings(cluster, h100)] == ["a", "b"]
+    assert not bad(node_findings(cluster, h100))
+    assert not bad(offer(n, h100) for n in cluster.nodes)
+    assert [r.fault for r in rooms(cluster, cluster.nodes, spec)] == ["", ""]
+
+
+def test_an_empty_cluster_is_never_green(inventory, h100, bad):
+    """No node is a fault of its own, not an empty pass."""
+    assert bad(node_findings(inventory([]), h100)) == [("cluster", "nodes.none")]
+
+
+def test_cpu_nodes_alone_are_no_gpu_cluster(inventory, node, h100, bad):
+    """Nodes without any sign of a GPU are one fault about the cluster."""
+    cluster = inventory([node("a", None, None), node("b", None, None)])
+    assert bad(node_findings(cluster, h100)) == [("cluster", "nodes.no-gpu")]
+
+
+def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
+    """A trial over two nodes cannot be run on one."""
+    cluster = inventory([node("a"), node("cpu", None, None)])
+    assert bad(node_findings(cluster, h100)) == [("cluster", "nodes.too-few")]
+
+
+@pytest.mark.parametrize("broken", [{"ready": False}, {"pressures": ("DiskPressure",)}], ids=["not-ready", "pressure"])
+def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken):
+    """NotReady and pressure are the node's fault."""
+    cluster = inventory([node("a"), node("b", **broken)])
+    assert bad(node_findings(cluster, h100)) == [("b", "nodes.not-ready")]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "fault"),
+    [(8, 8, ""), (8, 7, "gpu.missing"), (7, 7, "gpu.missing"), (8, 0, "gpu.none-allocatable"),
+     (None, None, "gpu.none-allocatable"), (0, 0, "gpu.none-allocatable"), (32, 32, "gpu.oversubscribed")],
+)  # fmt: skip
+def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, fault):
+    """What a node offers is compared with the profile; a node that agrees with itself may still have lost a GPU."""
+    found = offer(node("a", capacity, allocatable), h100)
+    assert (found.fault, found.ok) == (fault, not fault)
+
+
+def test_without_a_profile_capacity_is_the_yardstick(node):
+    """Then only allocatable below capacity can be told; the check itself ends as an error."""
+    assert offer(node("a", 8, 7), Profile()).fault == "gpu.missing"
+    assert offer(node("a", 4, 4), Profile()).ok is True
+
+
+def test_taken_gpus_name_their_holder(inventory, node, spec):
+    """The one who holds the GPUs is in the finding, by owner and namespace."""
+    pods = [("slurm", "w-0", "a", 8, "NodeSet/slurm-worker"), ("slurm", "w-1", "b", 8, "NodeSet/slurm-worker")]
+    found = rooms(cluster := inventory([node("a"), node("b")], pods), cluster.nodes, spec)
+    assert [r.fault for r in found] == ["gpu.taken", "gpu.taken"]
+    assert found[0].observed == "0 of 8 free; held by NodeSet/slurm-worker in slurm (8)"
+
+
+def test_a_cordon_is_one_cause_not_two(inventory, node, spec):
+    """A cordoned node also carries a taint of the control plane, and may have its GPUs taken: the cordon is told."""
+    taint = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    cluster = inventory([node("a", unschedulable=True, taints=[taint])], [("x", "p", "a", 8, "")])
+    assert [r.fault for r in rooms(cluster, cluster.nodes, spec)] == ["nodes.cordoned"]
+
+
+def test_a_foreign_taint_is_named(inventory, node, spec):
+    """A taint that the pod does not tolerate keeps it away; the GPU taint of managed clusters is tolerated."""
+    cluster = inventory([
+        node("a", taints=[("team", "vision", "NoSchedule")]),
+        node("b", taints=[(spec.gpu_resource, "present", "NoSchedule")]),
+        node("c", taints=[("soft", "", "PreferNoSchedule")]),
+    ])  # fmt: skip
+    found = rooms(cluster, cluster.nodes, spec)
+    assert [r.fault for r in found] == ["nodes.tainted", "", ""]
+    assert "team=vision:NoSchedule" in found[0].observed
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [({"operator": "Exists"}, True), ({"key": "k", "operator": "Exists"}, True), ({"key": "k", "value": "v"}, True),
+     ({"key": "k", "value": "w"}, False), ({"key": "k"}, False), ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
+     ({"key": "other", "operator": "Exists"}, False)],
+)  # fmt: skip
+def test_tolerations_match_as_kubernetes_does(toleration, expected):
+    """Key, operator, value and effect, with Kubernetes' defaults."""
+    assert tolerated(Taint("k", "v", "NoSchedule"), [toleration]) is expected

@@ -1,0 +1,193 @@
+"""The profile loader: strict, one line, with the path and the nearest right word; and what the shipped ones hold."""
+
+import pytest
+import yaml
+
+from checks.options import Options
+from checks.physics import limit_gbps
+from checks.profile import Profile, load_profile, profile_names
+from checks.strict import ProfileError, format_size, parse_size
+from checks.trial_spec import build_spec, equalities, mirrored
+from jobs.trial import SpecError
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a profile file and return its path as the user would type it."""
+
+    def make(text, name="mine.yaml"):
+        (tmp_path / name).write_text(text)
+        return str(tmp_path / name)
+
+    return make
+
+
+def test_the_shipped_profiles_are_readable_and_named_after_their_files():
+    """Every shipped profile loads, and the simulated platform's is among them."""
+    assert {"h100-ib", "h200-ib", "h200-roce", "a100-ib", "p5-efa"} <= set(profile_names())
+    assert [load_profile(name).name for name in profile_names()] == list(profile_names())
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_floors_are_below_physics_and_not_blind(name):
+    """A floor that no cluster reaches, or one that half of the rails reach, judges nothing."""
+    profile = load_profile(name)
+    node = profile.fabric.node_gbps
+    assert profile.known
+    assert profile.floor("all_reduce", "ring", profile.nodes)
+    assert profile.floor("all_reduce", "default", profile.nodes)
+    for floor in profile.floors:
+        limit = limit_gbps(floor.algorithm, node, nodes=floor.nodes, gpus_per_node=profile.gpu.per_node)
+        assert floor.busbw_gbps < limit, floor
+        assert floor.busbw_gbps > 0.7 * node, floor
+        assert floor.size <= profile.bench.max, floor
+        assert floor.size >= 2**30, floor
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_floors_stay_below_what_was_published_for_them(shared, name):
+    """No floor is above the number in the reference that its source names."""
+    reference = yaml.safe_load((shared / "reference-busbw.yaml").read_text())
+    for floor in load_profile(name).floors:
+        quoted = [v for e in reference for v in e["busbw_gbps"].values() if str(v) in floor.source]
+        assert quoted, floor
+        assert floor.busbw_gbps < max(quoted), floor
+
+
+def test_no_profile_knows_nothing():
+    """Without a profile, what only a profile knows is empty; the trial still has a pod to run."""
+    nothing = Profile()
+    assert not nothing.known
+    assert (nothing.name, nothing.gpu.per_node, nothing.fabric.kind, nothing.floors) == (None, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpus: {per_node: 8}", "unknown key 'gpus'; did you mean gpu?"),
+        ("gpu: {pernode: 8}", "unknown key 'gpu.pernode'; did you mean per_node?"),
+        ("gpu: {per_node: eight}", "gpu.per_node: a whole number is expected, not the text 'eight'"),
+        ("gpu: {per_node: true}", "gpu.per_node: a whole number is expected, not the truth value True"),
+        ("gpu: {per_node: 8.5}", "gpu.per_node: a whole number is expected"),
+        ("gpu: {per_node: 0}", "gpu.per_node must be at least 1"),
+        ("gpu: [8]", "gpu: a mapping (key: value) is expected, not a list"),
+        ("fabric: {kind: infiniband}", "fabric.kind unknown fabric 'infiniband'"),
+        ("fabric: {rail_gbit_s: .nan}", "fabric.rail_gbit_s: a finite number is expected"),
+        ("pod: {env: {A: 1}}", "pod.env.A: a text is expected, not the number 1 (put it in quotes)"),
+        ("pod: {env: {1: a}}", "pod.env: the key 1 must be a text"),
+        ("pod: {shm: 8Q}", "pod.shm: a size like 8G or 16Gi is expected"),
+        ("pod: {image: 'a b'}", "is not an image reference"),
+        ("pod: {tolerations: [{key: a, opperator: Exists}]}", "unknown field 'opperator'"),
+        ("nodes: 1", "nodes must be at least 2"),
+        ("runtime: {driver_min: r580}", "runtime.driver_min must look like 580"),
+        ("runtime: {driver_min: 580}", "a text is expected, not the number 580 (put it in quotes)"),
+        ("floors: [{collective: all_reduce}]", "floors[0]: 'algorithm' is missing"),
+        ("floors: {}", "floors: a list is expected"),
+        ("bench: {min: 8G, max: 1G}", "bench.min must be above 0 and at most max"),
+        ("name: a\nname: b", "line 2"),
+        ("a: [1, 2", "line 1"),
+        ("a: b: c", "line 1, column 5: broken YAML"),
+        ("- a", "a mapping (key: value) is expected, not a list"),
+        ("", "the file is empty"),
+        ("extends: h100-ip", "extends: unknown profile 'h100-ip'; did you mean h100-ib?"),
+        ("extends: [a]", "extends must be the name of a profile"),
+        ("pod: {env: &a {A: *a}}", "pod.env.A: a text is expected, not a mapping"),
+        ("when: 2024-13-45", "broken YAML"),
+        ("[" * 3000, "nested too deeply"),
+    ],
+)
+def test_bad_profiles_are_refused_in_one_line(write, text, said):
+    """Each refusal names the file, the path and what would be right, without a traceback's many lines."""
+    with pytest.raises(ProfileError) as refused:
+        load_profile(write(text))
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert str(refused.value).startswith("mine.yaml:")
+
+
+def test_a_ring_floor_above_the_wires_is_refused(write):
+    """Such a floor fails every cluster; most likely the unit or the link count is wrong."""
+    text = """
+fabric: {kind: ib, rails: 8, rail_gbit_s: 400}
+floors: [{collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbps: 480, topology: t, source: s}]
+"""
+    with pytest.raises(ProfileError, match=r"floors\[0\].busbw_gbps is above what the wires of a node carry \(400 GB/s\)"):
+        load_profile(write(text))
+
+
+def test_unknown_names_and_paths_are_one_line(tmp_path):
+    """A typo in the name gets the nearest name; a path that is not a file says so."""
+    with pytest.raises(ProfileError, match="unknown profile 'h100ib'; did you mean h100-ib"):
+        load_profile("h100ib")
+    with pytest.raises(ProfileError, match="is a directory"):
+        load_profile(str(tmp_path) + "/")
+    with pytest.raises(ProfileError, match="does not exist"):
+        load_profile("./no-such.yaml")
+    with pytest.raises(ProfileError, match="unknown profile '_base'"):
+        load_profile("_base")
+
+
+def test_extends_merges_mappings_and_replaces_lists(write):
+    """A site's own profile says only what differs; a circle is refused."""
+    mine = load_profile(write("extends: h100-ib\npod: {env: {NCCL_IB_HCA: mlx5}}\nfloors: []\n"))
+    assert (mine.name, mine.gpu.per_node, mine.pod.env, mine.floors) == ("mine", 8, {"NCCL_IB_HCA": "mlx5"}, ())
+    assert mine.pod.resources == {"rdma/hca_shared_devices_a": 1}
+    write("extends: ./b.yaml\n", "a.yaml")
+    with pytest.raises(ProfileError, match="profiles extend each other"):
+        load_profile(write("extends: ./a.yaml\n", "b.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8G", 2**33), ("16Gi", 2**34), ("1M", 2**20), ("64K", 65536), (4096, 4096), ("1T", 2**40), ("unlimited", -1)]
+)
+def test_sizes_are_read_as_nccl_tests_does(text, size):
+    """Powers of 1024, with or without an i."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["8.5G", "-2", -1, True, None, "G", "8 GB/s", [8]])
+def test_what_is_no_size_is_refused(text):
+    """A size that cannot be read is never zero."""
+    with pytest.raises(ProfileError):
+        parse_size(text)
+
+
+def test_sizes_are_written_as_nccl_tests_takes_them():
+    """The label of a row is what the user types."""
+    assert [format_size(n) for n in (2**33, 2**29, 2**16, 1000, 0, -1)] == ["8G", "512M", "64K", "1000", "0", "unlimited"]
+
+
+def test_the_trial_asks_for_what_training_would(h100):
+    """Whole nodes with their RDMA resource, both collectives, shared memory, and the options on top."""
+    spec = build_spec(h100, Options(image="my/img:1", registry="mirror:5000", nodes="pool=a"), run_id="r", namespace="n")
+    assert (spec.nodes, spec.gpus_per_node, spec.shm_bytes) == (2, 8, 2**34)
+    assert spec.image == "mirror:5000/my/img:1"
+    assert spec.node_selector == {"pool": "a"}
+    assert spec.resources == {"rdma/hca_shared_devices_a": 1}
+    assert {c.name: dict(c.env) for c in spec.collectives} == {"ring": {"NCCL_ALGO": "Ring"}, "default": {}}
+
+
+def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
+    """The smallest capacity that every GPU node has; without sight of nodes a single GPU."""
+    cluster = inventory([node("a", 8), node("b", 4), node("c", 0)])
+    assert build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster).gpus_per_node == 4
+    assert build_spec(Profile(), Options(), run_id="r", namespace="n").gpus_per_node == 1
+
+
+@pytest.mark.parametrize(
+    ("image", "mirror"),
+    [("nvcr.io/nvidia/pytorch:1", "m/nvidia/pytorch:1"), ("pytorch/pytorch:2", "m/pytorch/pytorch:2"),
+     ("ubuntu", "m/ubuntu"), ("localhost/x@sha256:" + "a" * 64, "m/x@sha256:" + "a" * 64)],
+)  # fmt: skip
+def test_a_mirror_keeps_the_path(image, mirror):
+    """The registry's host is replaced, the rest stays."""
+    assert mirrored(image, "m/") == mirror
+    assert mirrored(image, "") == image
+
+
+def test_a_selector_that_no_pod_can_select_by_is_refused():
+    """nodeSelector knows equality only; anything else would let the trial run on other nodes than those judged."""
+    assert equalities("a=b, c.d/e==f") == {"a": "b", "c.d/e": "f"}
+    for text in ("a in (b,c)", "!a", "a!=b", "a"):
+        with pytest.raises(SpecError, match="--nodes"):
+            equalities(text)
