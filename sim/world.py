@@ -11,6 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from .scenario import ScenarioError, merge
+from .schema.kinds import Kind
 from .schema.values import rfc3339
 
 if TYPE_CHECKING:
@@ -144,6 +145,17 @@ class World:
                 self.store.load(kind.key, obj, namespace)
             else:
                 self.store.create(kind.key, obj, namespace)
+            if kind.kind == "CustomResourceDefinition":
+                self._serve(obj["spec"])
+
+    def _serve(self, spec: Mapping[str, Any]) -> None:
+        """Let the server know a custom kind at once: objects of it may follow in this very world."""
+        for version in spec["versions"]:
+            names, schema = spec["names"], version.get("schema", {}).get("openAPIV3Schema")
+            kind = Kind(spec["group"], version["name"], names["kind"], names["plural"], spec["scope"] == "Namespaced",
+                        short_names=tuple(names.get("shortNames", ())), schema=schema, custom=True)  # fmt: skip
+            if (kind.group, kind.version, kind.plural) not in self.store.kinds.by_path:
+                self.store.kinds.add(kind)
 
     def _workload(self, name: str, workload: Mapping[str, Any]) -> None:
         kind, namespace = workload.get("kind", "DaemonSet"), workload.get("namespace", "default")
@@ -160,7 +172,7 @@ class World:
         owner = self._owner(name, kind, namespace, workload, template, wanted, len(places) - len(bad))
         for number, node in enumerate(places):
             suffix = str(number) if workload.get("ordinal") else self.identity(name, node, str(number))[:5]
-            self._pod(f"{name}-{suffix}", namespace, node, owner, template, broken.get(node, broken.get("*", "")))
+            self._pod(f"{owner['name']}-{suffix}", namespace, node, owner, template, broken.get(node, broken.get("*", "")))
 
     def _pod_spec(self, name: str, workload: Mapping[str, Any]) -> Object:
         resources: Object = {}
