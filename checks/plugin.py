@@ -27,6 +27,10 @@ MARKERS = (
     "acceptance: judges the evidence of a trial job",
 )
 OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+ENDED_EARLY = {
+    int(pytest.ExitCode.INTERRUPTED): "interrupted",
+    int(pytest.ExitCode.INTERNAL_ERROR): "an internal error of this suite; the terminal shows where",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -211,8 +215,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         opened.close()
     run = session.config.stash.get(RUN, None)
     if run is not None:
-        if exitstatus == pytest.ExitCode.INTERRUPTED and not run.interrupted:
-            run.interrupted = "interrupted"
+        if exitstatus in ENDED_EARLY and not run.interrupted:
+            run.interrupted = ENDED_EARLY[exitstatus]
         if exitstatus not in (*OK, run.exit_code):
             run.pytest_exit = int(exitstatus)
         session.exitstatus = run.exit_code
