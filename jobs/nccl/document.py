@@ -1,0 +1,313 @@
+"""What is said about a job? Builds the job document: the one form that checks, reports and the command line read."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from .faults import DIAGNOSES, FAULTS
+from .jobs import group
+from .judge import Judgement
+from .partial import Partial
+from .reasons import busbw, judge_ending, judge_network, judge_node, judge_results, rails
+from .state import Proc
+from .transports import RDMA, TCP
+from .view import View, compact_devices
+
+_RULES = (judge_ending, judge_network, judge_node, judge_results)
+ADVICE = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of every rank"
+
+
+def conclude(partial: Partial, expect: "Optional[Dict[str, Any]]" = None, one_job: bool = False) -> List[Dict[str, Any]]:
+    """Return the job documents of what was read, in the order of the streams.
+
+    ``expect`` may hold what a profile knows: nodes, ranks, fabric, rails (per host), gdr. ``one_job`` takes all streams as one
+    job, as a launcher knows that they are.
+    """
+    return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
+
+
+def _document(judgement: Judgement) -> Dict[str, Any]:
+    for rule in _RULES:
+        rule(judgement)
+    judgement.sort()
+    view, job = judgement.view, judgement.job
+    version, versions = _version(judgement)
+    verdict = judgement.verdict()
+    diagnosis = _diagnosis(judgement, verdict)
+    averages = {}  # type: Dict[str, float]
+    for table in judgement.tables:
+        if table["avg_busbw"] is not None:
+            averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
+    document = {
+        "files": [source.name for source in job.sources.values()],
+        "verdict": verdict,
+        "diagnosis": diagnosis,
+        "sentence": "",
+        "inter_node_transport": view.transport,
+        "gdr": view.gdr,
+        "socket_fallback": view.fallback,
+        "mixed": view.mixed_crossings() or view.mixed_selection() or view.gdr_mixed or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
+        "ranks": view.ranks,
+        "nodes": view.nodes,
+        "nccl_version": version,
+        "nccl_versions": versions,
+        "avg_busbw": next((table["avg_busbw"] for table in judgement.tables if table["avg_busbw"] is not None), None),
+        "avg_busbw_all": averages,
+        "hang": judgement.hang,
+        "crash": judgement.crash,
+        "faults": judgement.faults,
+        "tables": [_table(table, judgement) for table in judgement.tables],
+        "pairs": _pairs(judgement),
+        "hosts": _hosts(judgement),
+        "rails": {"per_host": {node: {"used": len(entry["used"]), "offered": entry["offered"]} for node, entry in sorted(rails(judgement).items())}},
+        "intra_node": _intra(judgement),
+        "sharp": True if view.collnet or job.flag("collnet") else None,
+        "bootstrap": _bootstrap(judgement),
+        "init": _init(judgement),
+        "truncated": judgement.has("nccl.log-truncated"),
+        "evidence_shown": bool(view.crossings) or view.transport == "none",
+        "advice": None if view.crossings or view.transport == "none" else ADVICE,
+        "env": _environment(judgement),
+        "compacted": False,
+    }  # type: Dict[str, Any]
+    document["sentence"] = _sentence(document, judgement)
+    return document
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------------------
+def _version(judgement: Judgement) -> "Tuple[Optional[str], List[str]]":
+    """Return NCCL's version as printed (the one of most processes), and every version that is named."""
+    counts = {}  # type: Dict[str, int]
+    for proc in judgement.job.procs:
+        for text in proc.facts.get("version", ()):
+            counts[text] = counts.get(text, 0) + 1
+    for source in judgement.job.sources.values():
+        for name in source.events:
+            if name.startswith("version "):
+                counts[name[8:]] = counts.get(name[8:], 0) + 1
+    for table in judgement.tables:
+        if table["version"] and not any(text.partition("+")[0].endswith(table["version"]) for text in counts):
+            counts[table["version"]] = counts.get(table["version"], 0) + 1
+    full = {text.partition("+")[0] for text in counts if "+" in text}
+    counts = {text: count for text, count in counts.items() if "+" in text or text not in full}
+    if not counts:
+        return None, []
+    best = sorted(counts, key=lambda text: (-counts[text], text))
+    return best[0], sorted(counts)
+
+
+def _table(table: Dict[str, Any], judgement: Judgement) -> Dict[str, Any]:
+    points = busbw(table)
+    sizes = [size for size, _ in points]
+    algorithms = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
+    return {
+        "collective": table["collective"],
+        "algorithm": algorithms.pop() if len(algorithms) == 1 else None,
+        "rows": table["rows"],
+        "out_of_bounds": table["out_of_bounds"],
+        "avg_busbw": table["avg_busbw"],
+        "complete": table["complete"],
+        "peak_busbw_gbps": max((value for _, value in points), default=None),
+        "largest_busbw_gbps": max(points)[1] if points else None,
+        "sweep": {"min_bytes": min(sizes), "max_bytes": max(sizes), "rows": len(table["rows"])} if sizes else None,
+        "unreadable_rows": table["unreadable"],
+        "library_version": table["version"],
+        "checked": any(row[side] and row[side]["wrong"] is not None for row in table["rows"] for side in ("out_of_place", "in_place")),
+    }
+
+
+def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
+    """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
+    cells = {}  # type: Dict[Tuple[str, str], Dict[str, Any]]
+    for item in judgement.view.crossings:
+        comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
+        ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
+        cell = cells.setdefault(ends, {"sides": set(), "channels": {}, "devices": set(), "gdr": set(), "pxn": False})
+        cell["sides"].add({"s": "send", "r": "receive"}.get(direction, "receive"))
+        key = (item.transport, comm, src, dst, conn)
+        mask = item.proc.edges[item.key]
+        cell["channels"][key] = cell["channels"].get(key, 0) | mask
+        cell["devices"].add(item.device)
+        if item.key[5] == "net" and item.transport not in TCP:
+            cell["gdr"].add(bool(gdr))
+        cell["pxn"] = cell["pxn"] or proxy >= 0
+    pairs = []
+    for (src_node, dst_node), cell in sorted(cells.items()):
+        counts = {}  # type: Dict[str, int]
+        for key, mask in cell["channels"].items():
+            counts[key[0]] = counts.get(key[0], 0) + bin(mask).count("1")
+        found = cell["gdr"]  # type: Set[bool]
+        pairs.append(
+            {
+                "src": src_node,
+                "dst": dst_node,
+                "direction": "both" if len(cell["sides"]) > 1 else next(iter(cell["sides"])),
+                "transports": dict(sorted(counts.items())),
+                "devices": compact_devices(cell["devices"]),
+                "gdr": None if not found else ("mixed" if len(found) > 1 else next(iter(found))) if not set(counts) <= TCP else False,
+                "pxn": cell["pxn"],
+            }
+        )
+    return pairs
+
+
+def _unseen(rank: int) -> str:
+    return "(host of rank %d)" % rank
+
+
+def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
+    job, view = judgement.job, judgement.view
+    nodes = {}  # type: Dict[str, List[Proc]]
+    for proc in job.procs:
+        nodes.setdefault(job.node_of[proc], []).append(proc)
+    used = {}  # type: Dict[str, Dict[str, Set[str]]]
+    gdr = {}  # type: Dict[str, Set[bool]]
+    for item in view.crossings:
+        node = job.node_of[item.proc]
+        own = item.key[2] if item.key[3] == "r" else item.key[1]
+        if item.key[5] == "net" and item.transport not in TCP:
+            used.setdefault(node, {}).setdefault(str(own), set()).add(item.device)
+            gdr.setdefault(node, set()).add(bool(item.key[8]))
+    hosts = []
+    for node, procs in sorted(nodes.items()):
+        ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in job.world})
+        versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
+        nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
+        states = gdr.get(node, set())
+        hosts.append(
+            {
+                "name": node or None,
+                "ranks": ranks,
+                "version": versions[0] if len(versions) == 1 else versions or None,
+                "network": nets[0] if len(nets) == 1 else nets or None,
+                "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
+                "rails": {rank: compact_devices(names) for rank, names in sorted(used.get(node, {}).items(), key=lambda pair: int(pair[0]))},
+                "rails_offered": max([len(proc.hcas) for proc in procs] or [0]) or None,
+            }
+        )
+    if not hosts and job.rank_lines:
+        for name in sorted({str(line[0]) for line in job.rank_lines.values()}):
+            mine = sorted(rank for rank, line in job.rank_lines.items() if str(line[0]) == name)
+            hosts.append({"name": name, "ranks": mine, "version": None, "network": None, "gdr": None, "rails": {}, "rails_offered": None})
+    return hosts
+
+
+def _intra(judgement: Judgement) -> Dict[str, Any]:
+    view, job = judgement.view, judgement.job
+    nvls = True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None
+    return {"p2p": view.local["p2p"], "shm": view.local["shm"], "mnnvl": view.local["mnnvl"], "net": sum(item.channels for item in view.local_net), "nvls": nvls}
+
+
+def _bootstrap(judgement: Judgement) -> Dict[str, Any]:
+    interfaces = {}  # type: Dict[str, List[str]]
+    for proc in judgement.job.procs:
+        for text in sorted(proc.facts.get("boot", ())):
+            interface, _, address = text.partition(" ")
+            known = interfaces.setdefault(interface, [])
+            if address and address not in known and len(known) < 16:
+                known.append(address)
+    return {"interfaces": {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}}
+
+
+def _init(judgement: Judgement) -> Dict[str, Any]:
+    job = judgement.job
+    started = {rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.started}
+    completed = {rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.completed}
+    return {"nranks": judgement.view.ranks, "started": len(started), "completed": len(completed), "communicators": len(job.comms)}
+
+
+def _environment(judgement: Judgement) -> Dict[str, Any]:
+    """Return the NCCL settings as printed; one value, or the values where processes differ."""
+    seen = {}  # type: Dict[str, Set[str]]
+    for proc in judgement.job.procs:
+        for name, value in proc.env.items():
+            seen.setdefault(name, set()).add(value)
+    return {name: next(iter(values)) if len(values) == 1 else sorted(values)[:8] for name, values in sorted(seen.items())}
+
+
+# -- words ---------------------------------------------------------------------------------------------------------------------
+_DIAGNOSIS_OF = (
+    ("nccl.wrong-results", "wrong-results"), ("nccl.version-mismatch", "version-mismatch"), ("nccl.launch-failed", "launch-failed"),
+    ("nccl.mixed-transport", "mixed-transport"), ("nccl.hang", "hang"),
+)  # fmt: skip
+_NETWORK_OF = (
+    ("nccl.socket-fallback", "socket"), ("nccl.gdr-off", "rdma-without-gpudirect"), ("nccl.gdr-mixed", "gpudirect-mixed"),
+    ("nccl.rail-missing", "rail-missing"), ("nccl.wrong-fabric", "wrong-fabric"),
+)  # fmt: skip
+
+
+def _diagnosis(judgement: Judgement, verdict: str) -> str:
+    view = judgement.view
+    for fault, diagnosis in _DIAGNOSIS_OF:
+        if judgement.has(fault):
+            return diagnosis
+    if any(fault["severity"] == "fatal" for fault in judgement.faults) or judgement.crash:
+        return "crash"
+    for fault, diagnosis in _NETWORK_OF:
+        if judgement.has(fault):
+            return diagnosis
+    if judgement.has("nccl.low-bandwidth", "nccl.bandwidth-falls"):
+        return "rdma-but-slow" if view.crossings and view.transport in RDMA else "slow"
+    if verdict == "no-go":
+        return "degraded"
+    if judgement.has("nccl.log-truncated"):
+        return "truncated"
+    if view.ranks == 1:
+        return "single-rank"
+    if verdict == "go":
+        return "healthy-single-node" if view.transport == "none" else "healthy-nvlink-fabric" if view.transport == "mnnvl" else "healthy-rdma"
+    if view.transport in TCP:
+        return "tcp-plugin"
+    if view.transport != "none" and view.transport != "unknown":
+        return "selected-only"
+    return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
+
+
+def _size_text(document: Dict[str, Any]) -> str:
+    ranks, nodes = document["ranks"], document["nodes"]
+    if ranks is None and nodes is None:
+        return "This job (size not shown)"
+    if ranks is None:
+        return "This job on %d host%s" % (nodes, "" if nodes == 1 else "s")
+    text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
+    return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
+
+
+_NAMES = {
+    "ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "cxi": "Slingshot (cxi)", "gib": "gIB (RoCE)", "ucx": "UCX", "tcpx": "GPUDirect-TCPX",
+    "fastrak": "GPUDirect-TCPXO (FasTrak)", "fastsocket": "FastSocket (TCP)", "socket": "plain TCP sockets", "mnnvl": "multi-node NVLink",
+    "verbs-ofi": "verbs through libfabric", "other": "a plugin this tool does not know",
+}  # fmt: skip
+
+
+def _sentence(document: Dict[str, Any], judgement: Judgement) -> str:
+    """Say the whole result in one sentence."""
+    size = _size_text(document)
+    worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
+    network = _NAMES.get(document["inter_node_transport"], "")
+    if worst is not None:
+        title = worst["title"][0].lower() + worst["title"][1:] if not worst["title"].startswith(("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand")) else worst["title"]
+        where = "" if worst["subject"] == "the job" else " (%s)" % worst["subject"]
+        cause = (worst["cause"] or "").rstrip(".")
+        return "%s: %s%s; %s." % (size, title, where, cause)
+    if document["verdict"] == "go" and document["inter_node_transport"] == "none":
+        return "%s: the ranks of this host are connected and nothing speaks against it." % size
+    if document["verdict"] == "go":
+        gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")
+        return "%s: data crosses hosts over %s%s, and nothing in the log speaks against it." % (size, network, gdr)
+    if document["diagnosis"] == "single-rank":
+        return "One rank: nothing was sent, so this log proves nothing about the network."
+    if document["truncated"]:
+        return "%s: the log ends too early to judge (%s)." % (size, judgement.faults[0]["cause"])
+    if document["diagnosis"] == "selected-only":
+        return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)
+    if document["diagnosis"] == "tcp-plugin":
+        return "%s: data crosses hosts over %s; RDMA is not in use." % (size, network)
+    if document["diagnosis"] == "table-only":
+        return "%s: there are numbers, but the log does not show what carried the data." % size
+    if document["inter_node_transport"] == "none":
+        return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
+    return "%s: the log does not show which transport was used, so it cannot be judged." % size
+
+
+assert {name for _, name in _DIAGNOSIS_OF + _NETWORK_OF} <= set(DIAGNOSES) and set(FAULTS) >= {name for name, _ in _DIAGNOSIS_OF + _NETWORK_OF}

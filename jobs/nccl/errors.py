@@ -1,0 +1,8 @@
+"""What can go wrong before a log is judged?
+
+NcclLogError        what was given is no log: missing, empty, binary, a directory without logs; one line, for the user
+"""
+
+
+class NcclLogError(ValueError):
+    """The input cannot be read as a log; the message is one line that says which input, why, and what to give instead."""

@@ -1,0 +1,393 @@
+"""What does one NCCL line say about its process? Turns messages into facts, communicators, edges and notes.
+
+Forms differ by version (catalogue 1.1 to 1.8); each pattern says which it covers. What no pattern knows is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Dict, Optional, Tuple
+
+from .clean import name, printable, redact
+from .state import MAX_ENV, Comm, Proc
+from .symptoms import BENIGN, classify
+from .transports import Edge
+
+_RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
+_COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
+_COMM_ID = re.compile(rb"\bcommId (0x[0-9a-fA-F]+)")
+_ENDING = re.compile(rb" - (?:(Init|Destroy|Abort|Revoke) )?(START|COMPLETE)\b")
+_NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
+_VERSION = re.compile(rb"^R?NCCL version (\d+\.\d+[^\s,]*)")
+_ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
+_INTERFACE = re.compile(rb"(?:\[\d+\])?([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
+_HCA = re.compile(rb"\[(\d{1,3})\]\s?(?:=?\{)?([A-Za-z0-9_.+-]{1,64}:\d+(?::[\w.]+){0,2}(?:/[A-Za-z]+)?(?:/SHARP)?)")
+_HCA_MERGED = re.compile(rb"\[(\d{1,3})\]=\{([^{}]{1,400})\}")
+_OOB = re.compile(rb"OOB ([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
+_TRACE = re.compile(rb"^\S{1,160}:\d+ (?:\([^()]{1,120}\) )?-> (\d{1,2})\b")
+_RINGS = re.compile(rb"^Connected all rings, use ring PXN (\d) GDR (\d)")
+_PROVIDER = re.compile(rb"Selected [Pp]rovider is ([A-Za-z0-9_;.-]{1,40})")
+_LOADED = re.compile(rb"Loaded net plugin (.+?)(?: \(v\d+\))?$")
+_ASSIGNED = re.compile(rb"Assigned NET plugin (.+?) to comm")
+_LISTED = re.compile(rb"^NET/([A-Za-z0-9_ -]{1,40}?) ?: Using \[\d+\]")
+_NVLS = re.compile(rb"(\d+) nvls channels")
+_MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
+_LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
+_RING_ORDER = re.compile(rb"^Channel (\d+)/(\d+) :((?:\s+\d+)+)\s*$")
+_GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
+
+
+class Tracker:
+    """Follows one process through one stream."""
+
+    def __init__(self, proc: Proc, source: int) -> None:
+        self.proc = proc
+        self.source = source
+        self._current = None  # type: Optional[Tuple[str, int]]
+        self._pointers = {}  # type: Dict[bytes, Tuple[str, int]]
+        self._ordinals = {}  # type: Dict[Tuple[int, int], int]
+        self._env_seen = False
+
+    # -- channels ----------------------------------------------------------------------------------------------------------
+    def channel(self, edge: Edge) -> bool:
+        """Add a channel line to the communicator it belongs to; False where the bound on edges was reached."""
+        own = edge.dst if edge.direction == "r" else edge.src
+        comm = self._current
+        if comm is not None and (comm[0], own) not in self.proc.comms:
+            match = [key for key in self.proc.comms if key[1] == own]
+            comm = match[-1] if match else comm
+        return self.proc.edge(comm[0] if comm else "", edge)
+
+    def ring_order(self, text: bytes) -> None:
+        """Take the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
+        match = _RING_ORDER.match(text)
+        if match and len(text) < 1000:  # NCCL cuts the line at its buffer's end
+            ranks = {int(item) for item in match.group(3).split()}
+            if len(ranks) > len(self.proc.ranks) and ranks == set(range(len(ranks))):
+                self.proc.ranks = ranks
+
+    def changes_communicator(self, text: bytes) -> bool:
+        """Say whether the message begins or ends a communicator's set-up, so that channels before it are settled first."""
+        if not (text.endswith(b"START") or b" START" in text):
+            return False
+        return _RANK.search(text) is not None
+
+    # -- INFO --------------------------------------------------------------------------------------------------------------
+    def info(self, text: bytes, line: int, raw: bytes) -> None:
+        """Read one INFO message."""
+        handler = _HANDLERS.get(text[:4])
+        if handler is not None and handler(self, text, line, raw):
+            return
+        if b" nranks " in text or b" nRanks " in text:
+            self._communicator(text)
+            return
+        if b" nvls channels" in text and self._channels(text, line, raw):
+            return
+        trace = _TRACE.match(text)
+        if trace:
+            code = int(trace.group(1))
+            if 1 <= code <= 6:  # 7 is "in progress"
+                self.proc.note("trace", self.source, line, printable(raw))
+                if self.proc.last_error is None:
+                    self.proc.last_error = [self.source, line, code]
+            return
+        self.symptom(text, line, raw, warn=False)
+
+    def symptom(self, text: bytes, line: int, raw: bytes, warn: bool) -> None:
+        """Keep the line if it is a symptom; a warning that is none is kept as unknown."""
+        found = classify(text)
+        if found is None:
+            if warn:
+                self.proc.note("warn", self.source, line, printable(raw))
+            return
+        if found.role != BENIGN:
+            if warn or found.role != "cause":
+                self.proc.note(found.fault, self.source, line, printable(raw))
+            else:
+                self.proc.note("info:" + found.fault, self.source, line, printable(raw))
+
+    def warn(self, place: bytes, text: bytes, line: int, raw: bytes) -> None:
+        """Read one WARN message; ``place`` is where in the code, or what a plugin puts there."""
+        text = text.rstrip()
+        if b"NET/IB" in text and _GLOBAL.search(text):
+            self.proc.add("link", "RoCE")
+        if b"net_ib" in place or b"NET/IB" in text or b"ib_plugin" in place:
+            self.proc.add("flag", "verbs-used")
+        full = place + b" NCCL WARN " + text if place else text
+        self.symptom(full if classify(text) is None else text, line, raw, warn=True)
+
+    # -- communicators -----------------------------------------------------------------------------------------------------
+    def _communicator(self, text: bytes) -> None:
+        rank_match = _RANK.search(text)
+        if rank_match is None:
+            return
+        rank, nranks = int(rank_match.group(1)), int(rank_match.group(2))
+        if not 0 <= rank < nranks:
+            return
+        ending = _ENDING.search(text)
+        what = (ending.group(1) or b"Init") if ending else b""
+        done = bool(ending) and ending is not None and ending.group(2) == b"COMPLETE"
+        pointer = _COMM.search(text)
+        key = self._key(text, pointer.group(1) if pointer else b"", rank, nranks, what == b"Init" and done)
+        comm = self.proc.comms.get(key)
+        if what in (b"Destroy", b"Abort") and done:
+            self.proc.add("flag", "destroyed")
+        if comm is None:
+            if what in (b"Destroy", b"Abort", b"Revoke") or len(self.proc.comms) >= 1024:
+                return
+            comm = self.proc.comms[key] = Comm(rank, nranks)
+        if what == b"Init":
+            comm.started = True
+            comm.completed = comm.completed or done
+            self._current = key
+            if done:
+                self.proc.last_error = None
+        nodes = _NODES.search(text)
+        if nodes:
+            comm.nnodes = max(comm.nnodes, int(nodes.group(1)))
+            comm.local = max(comm.local, int(nodes.group(2)))
+            comm.mnnvl = max(comm.mnnvl, int(nodes.group(3) or 0))
+
+    def _key(self, text: bytes, pointer: bytes, rank: int, nranks: int, completes: bool) -> "Tuple[str, int]":
+        """Name a communicator: by its id, which all ranks share (2.16.2+), else by its size and its turn in this process."""
+        ident = _COMM_ID.search(text)
+        if ident:
+            key = (ident.group(1).decode("ascii").lower(), rank)
+            if pointer:
+                self._pointers[pointer] = key
+            return key
+        if pointer in self._pointers and not completes:
+            known = self._pointers[pointer]
+            if known[1] == rank:
+                return known
+        turn = self._ordinals.get((nranks, rank), 0)
+        if completes and pointer:
+            known_key = self._pointers.get(pointer)
+            if known_key is not None and known_key in self.proc.comms and not self.proc.comms[known_key].completed:
+                return known_key
+        key = ("n%d.%d" % (nranks, turn), rank)
+        if completes:
+            self._ordinals[(nranks, rank)] = turn + 1
+        if pointer:
+            self._pointers[pointer] = key
+        return key
+
+    # -- by the first four bytes -------------------------------------------------------------------------------------------
+    def _using(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"Using network ") or text.startswith(b"Using internal Network "):
+            net = name(text.split(b"etwork ", 1)[1], 40)
+            if net:
+                self.proc.add("net", net)
+                self.proc.last_error = None
+            return True
+        return text.startswith(b"Using non-device") or text.startswith(b"Using tuner")
+
+    def _assigned(self, text: bytes, line: int, raw: bytes) -> bool:
+        match = _ASSIGNED.match(text)
+        if match:
+            net = name(match.group(1), 40)
+            if net:
+                self.proc.add("net", net)
+                self.proc.last_error = None
+        return True
+
+    def _env(self, text: bytes, line: int, raw: bytes) -> bool:
+        version = _VERSION.match(text)
+        if version:
+            label = ("RCCL " if text[:1] == b"R" else "") + (name(version.group(1), 40) or "")
+            self.proc.add("version", label)
+            return True
+        match = _ENV.match(text)
+        if match is None:
+            return False
+        variable = match.group(1).decode("ascii")
+        value = match.group(2).rstrip()
+        if value.endswith(b".") and not value.endswith(b".."):
+            value = value[:-1]  # ncclLoadParam ends its sentence (catalogue 1.1)
+        shown = printable(redact(variable + "=" + value.decode("utf-8", "replace")), 240).partition("=")[2]
+        if len(self.proc.env) < MAX_ENV:
+            self.proc.env.setdefault(variable, shown)
+        if variable == "NCCL_HOSTID":
+            self.proc.add("hostid", shown)
+        return True
+
+    def _bootstrap(self, text: bytes, line: int, raw: bytes) -> bool:
+        if b"Using" not in text:
+            return False
+        for interface, address in _INTERFACE.findall(text)[:16]:
+            self.proc.add("boot", "%s %s" % (name(interface), name(address)))
+        return True
+
+    def _net(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"NET/IB"):
+            return self._ib(text, line, raw)
+        if text.startswith(b"NET/OFI"):
+            return self._ofi(text, line, raw)
+        loaded = _LOADED.search(text) if b"Loaded net plugin" in text else None
+        if loaded:
+            self.proc.add("loaded", name(loaded.group(1), 40) or "")
+            return True
+        listed = _LISTED.match(text)
+        if listed:
+            self.proc.add("listed", name(listed.group(1).strip(), 40) or "")
+            if listed.group(1).strip() == b"Socket":
+                for interface, address in _INTERFACE.findall(text)[:16]:
+                    self.proc.add("socket", "%s %s" % (name(interface), name(address)))
+            return True
+        if text.startswith(b"NET/Socket") and b"GPU Direct" in text:
+            return True
+        if b"GPU Direct RDMA Enabled" in text or b"GPU Direct RDMA enabled" in text:
+            self.proc.add("flag", "gdr-hca")
+            return True
+        return False
+
+    def _ib(self, text: bytes, line: int, raw: bytes) -> bool:
+        if b" : Using interface " in text:  # 2.2 and 2.3: the side band, says nothing of verbs in use
+            return True
+        if b": Using " in text or b":Using " in text:
+            devices = _hcas(text)
+            for index, device in devices.items():
+                self.proc.hcas.setdefault(index, device)
+            self.proc.ibs.setdefault("list" if devices else "empty", line)
+            oob = _OOB.search(text)
+            if oob:
+                self.proc.add("oob", "%s %s" % (name(oob.group(1)), name(oob.group(2))))
+            if not devices:
+                self.proc.note("nccl.ib-no-device", self.source, line, printable(raw))
+            return True
+        if b"No device found" in text:
+            self.proc.ibs.setdefault("none", line)
+            self.proc.note("nccl.ib-no-device", self.source, line, printable(raw))
+            return True
+        if b"GPU Direct RDMA" in text and b"nabled" in text:
+            self.proc.add("flag", "gdr-hca")
+            return True
+        if b"GPU Direct RDMA Disabled" in text:
+            self.proc.note("nccl.gdr-no-module", self.source, line, printable(raw))
+            self.proc.add("flag", "gdr-hca-off")
+            return True
+        link = _LINK.match(text)
+        if link:
+            self.proc.add("link", "RoCE" if link.group(1) == b"GID" else "IB")
+            return True
+        return False
+
+    def _ofi(self, text: bytes, line: int, raw: bytes) -> bool:
+        provider = _PROVIDER.search(text)
+        if provider:
+            self.proc.add("provider", provider.group(1).decode("ascii").lower())
+            return True
+        if b"AWS-specific" in text or b"platform: AWS" in text or b"Running on p" in text or b"-aws" in text:
+            self.proc.add("flag", "aws")
+        return False
+
+    def _connected(self, text: bytes, line: int, raw: bytes) -> bool:
+        rings = _RINGS.match(text)
+        if rings:
+            self.proc.add("ring", "pxn%d gdr%d" % (int(rings.group(1)), int(rings.group(2))))
+        if text.startswith(b"Connected NVLS"):
+            self.proc.add("flag", "nvls")
+        if text.startswith(b"Connected Coll"):
+            self.proc.add("flag", "collnet")
+        self.proc.add("flag", "connected")
+        return True
+
+    def _gpu(self, text: bytes, line: int, raw: bytes) -> bool:
+        if b"GPU Direct RDMA Enabled" in text:
+            self.proc.add("flag", "gdr-pair")
+            return True
+        if b"GPU Direct RDMA Disabled" in text:
+            self.proc.note("nccl.gdr-distance", self.source, line, printable(raw))
+            return True
+        return b"/" in text[:5]
+
+    def _driver(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"cudaDriverVersion "):
+            self.proc.add("driver", name(text[18:], 12) or "")
+            return True
+        return False
+
+    def _nvls(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"NVLS comm ") or text.startswith(b"NVLS Head"):
+            self.proc.add("flag", "nvls")
+            return True
+        return text.startswith(b"NVLS multicast support")
+
+    def _mnnvl(self, text: bytes, line: int, raw: bytes) -> bool:
+        match = _MNNVL.search(text)
+        if match and match.group(1) == b"1":
+            self.proc.add("flag", "mnnvl")
+            return True
+        if match and match.group(2):
+            self.proc.add("flag", "no-fabric" if match.group(2) in (b"0.0", b"0x0.0x0") else "fabric")
+            return True
+        return False
+
+    def _p2p(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"P2P plugin "):
+            plugin = text[11:].split(b" ")
+            self.proc.add("loaded", name(plugin[-1], 40) or "")
+            return True
+        return text.startswith(b"P2P Chunksize")
+
+    def _channels(self, text: bytes, line: int, raw: bytes) -> bool:
+        match = _NVLS.search(text)
+        if match:
+            self.proc.add("flag", "nvls-channels" if int(match.group(1)) else "no-nvls-channels")
+            return True
+        return False
+
+    def _collnet(self, text: bytes, line: int, raw: bytes) -> bool:
+        if b"via COLLNET/" in text:
+            self.proc.add("flag", "collnet")
+            return True
+        return False
+
+    def _initialized(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"Init timings"):
+            return True
+        match = re.match(rb"Initialized NET plugin (.+)$|Initializing network (\w+)", text)
+        if match:
+            self.proc.add("loaded", name(match.group(1) or match.group(2), 40) or "")
+            return True
+        return False
+
+    def _failed(self, text: bytes, line: int, raw: bytes) -> bool:
+        if text.startswith(b"Failed to initialize NET plugin "):
+            self.proc.add("failed-net", name(text[32:], 40) or "")
+        return False
+
+
+def _hcas(text: bytes) -> Dict[int, str]:
+    """Read the device list: index -> ``mlx5_0:1/IB``; merged ports (2.20 to 2.23) become ``mlx5_0:1+mlx5_1:1/RoCE``."""
+    listed = text.split(b"; OOB", 1)[0]
+    merged = {}  # type: Dict[int, str]
+    for index, inner in _HCA_MERGED.findall(listed):
+        ports = [port for _, port in _HCA.findall(inner)]
+        if ports:
+            link = ports[-1].rpartition(b"/")[2]
+            merged[int(index)] = name(b"+".join(port.rpartition(b"/")[0] for port in ports) + b"/" + link) or ""
+    if merged:
+        return merged
+    return {int(index): name(device) or "" for index, device in _HCA.findall(listed)}
+
+
+_HANDLERS = {
+    b"Usin": Tracker._using,
+    b"Assi": Tracker._assigned,
+    b"NCCL": Tracker._env,
+    b"RCCL": Tracker._env,
+    b"FI_P": Tracker._env,
+    b"UCX_": Tracker._env,
+    b"Boot": Tracker._bootstrap,
+    b"NET/": Tracker._net,
+    b"Conn": Tracker._connected,
+    b"GPU ": Tracker._gpu,
+    b"cuda": Tracker._driver,
+    b"NVLS": Tracker._nvls,
+    b"MNNV": Tracker._mnnvl,
+    b"P2P ": Tracker._p2p,
+    b"Coll": Tracker._collnet,
+    b"Init": Tracker._initialized,
+    b"Fail": Tracker._failed,
+}  # type: Dict[bytes, Callable[[Tracker, bytes, int, bytes], bool]]

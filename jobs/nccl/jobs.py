@@ -1,0 +1,249 @@
+"""Which streams are one job, which processes are one node? Groups what was read before anything is judged.
+
+Streams of one job share a communicator id, hold complementary ranks of equally large communicators, or name each other's
+processes in a table's header. Everything else is a job of its own. Two nodes can carry one host name (NCCL_HOSTID, or
+addresses of one interface that differ); containers can make one node look like two, and NCCL's own count then decides.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, Iterable, List, Optional, Set, Tuple
+
+from .partial import Partial
+from .state import Comm, Proc, Source
+
+
+class Job:
+    """One job: its streams, its processes (merged over streams), and on which node each of them runs."""
+
+    def __init__(self, sources: "Dict[int, Source]", procs: List[Proc]) -> None:
+        self.sources = sources
+        self.procs = procs
+        self.node_of = _nodes(procs)  # type: Dict[Proc, str]
+        self.members = {}  # type: Dict[str, Dict[int, Proc]]  # communicator -> rank -> process
+        self.comms = {}  # type: Dict[str, List[Comm]]
+        for proc in procs:
+            for (key, rank), comm in proc.comms.items():
+                self.members.setdefault(key, {}).setdefault(rank, proc)
+                self.comms.setdefault(key, []).append(comm)
+        self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
+        self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
+        self.rank_lines = _rank_lines(sources.values())
+
+    def member(self, comm: str, rank: int) -> Optional[Proc]:
+        """Return the process that is a rank of a communicator; None where the log does not show it."""
+        members = self.members.get(comm)
+        if members is None and not comm:
+            for key in self.world:
+                if rank in self.members[key]:
+                    return self.members[key][rank]
+            return None
+        return members.get(rank) if members else None
+
+    def rank_host(self, rank: int) -> Optional[str]:
+        """Return the host that the table's header names for a rank of the world."""
+        line = self.rank_lines.get(rank)
+        return str(line[0]) if line and line[0] else None
+
+    def flag(self, name: str) -> bool:
+        return any(proc.has("flag", name) for proc in self.procs)
+
+
+def _rank_lines(sources: "Iterable[Source]") -> "Dict[int, List[object]]":
+    lines = {}  # type: Dict[int, List[object]]
+    for source in sources:
+        for rank, line in source.ranks.items():
+            lines.setdefault(rank, line)
+    return lines
+
+
+# -- streams to jobs -----------------------------------------------------------------------------------------------------------
+def group(partial: Partial, one_job: bool = False) -> List[Job]:
+    """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one."""
+    parent = list(range(len(partial.sources)))
+
+    def find(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    def join(left: int, right: int) -> None:
+        left, right = find(left), find(right)
+        if left != right:
+            parent[max(left, right)] = min(left, right)
+
+    if one_job:
+        for index in range(1, len(parent)):
+            join(0, index)
+    _join_by_comm_id(partial, join)
+    _join_by_pid(partial, join)
+    _join_complementary(partial, find, join)
+    _join_by_stem(partial, find, join)
+    roots = {}  # type: Dict[int, List[int]]
+    for index in range(len(parent)):
+        roots.setdefault(find(index), []).append(index)
+    jobs = []
+    for members in roots.values():
+        inside = set(members)
+        procs = _merged([(key, proc) for key, proc in sorted(partial.procs.items()) if key[0] in inside])
+        jobs.append(Job({index: partial.sources[index] for index in members}, procs))
+    return jobs
+
+
+def _join_by_comm_id(partial: Partial, join: object) -> None:
+    first = {}  # type: Dict[str, int]
+    for (index, _, _), proc in partial.procs.items():
+        for key, _rank in proc.comms:
+            if key.startswith("0x"):
+                join(first.setdefault(key, index), index)  # type: ignore[operator]
+
+
+def _join_by_pid(partial: Partial, join: object) -> None:
+    """Join a table whose header names (host, pid) with the debug files of those processes."""
+    where = {}  # type: Dict[Tuple[str, int], Set[int]]
+    for (index, host, pid) in partial.procs:
+        where.setdefault((host, pid), set()).add(index)
+    for index, source in enumerate(partial.sources):
+        own = {index for line in source.ranks.values() for index in where.get((str(line[0]), int(line[1])), ())}
+        if source.ranks and index not in own and len(own) >= 1:
+            named = [line for line in source.ranks.values() if (str(line[0]), int(line[1])) in where]
+            if len(named) * 2 > len(source.ranks):
+                for other in own:
+                    join(index, other)  # type: ignore[operator]
+
+
+def _join_complementary(partial: Partial, find: object, join: object) -> None:
+    """Join streams of old versions (no communicator id): equal size and version, and no rank twice."""
+    parts = {}  # type: Dict[Tuple[int, str], List[Tuple[int, Set[int]]]]
+    shapes = {}  # type: Dict[int, Tuple[int, Set[int], Set[str], bool]]
+    for (index, _, _), proc in sorted(partial.procs.items()):
+        root = find(index)  # type: ignore[operator]
+        size, ranks, versions, named = shapes.get(root, (0, set(), set(), False))
+        for (key, rank), comm in proc.comms.items():
+            named = named or key.startswith("0x")
+            if comm.nranks > size:
+                size, ranks = comm.nranks, set()
+            if comm.nranks == size:
+                ranks = ranks | {rank}
+        shapes[root] = (size, ranks, versions | proc.facts.get("version", set()), named)
+    for root, (size, ranks, versions, named) in sorted(shapes.items()):
+        if named or size < 2 or len(ranks) >= size:
+            continue
+        bucket = parts.setdefault((size, ""), [])
+        for position, (other, taken) in enumerate(bucket):
+            theirs = shapes[other][2]
+            if not taken & ranks and (not versions or not theirs or versions & theirs):
+                join(other, root)  # type: ignore[operator]
+                bucket[position] = (other, taken | ranks)
+                break
+        else:
+            bucket.append((root, set(ranks)))
+
+
+def _join_by_stem(partial: Partial, find: object, join: object) -> None:
+    """Join a stream that names no process with the only job whose files carry its name (``ring.out``, ``ring.HOST.PID.log``)."""
+    named = {index for (index, host, _) in partial.procs if not host.startswith("?")}
+    stems = {}  # type: Dict[Tuple[str, str], Set[int]]
+    for index in named:
+        stems.setdefault(_stem(partial.sources[index].name), set()).add(find(index))  # type: ignore[operator]
+    for index, source in enumerate(partial.sources):
+        roots = stems.get(_stem(source.name), set())
+        if index not in named and len(roots) == 1:
+            join(index, next(iter(roots)))  # type: ignore[operator]
+
+
+def _stem(path: str) -> Tuple[str, str]:
+    folder, base = os.path.split(path)
+    return folder, base.split(".", 1)[0]
+
+
+# -- processes -----------------------------------------------------------------------------------------------------------------
+def _merged(items: "List[Tuple[Tuple[int, str, int], Proc]]") -> List[Proc]:
+    """Merge the same process over streams, and heads whose host was torn (``rexnode1`` beside ``node1``, same pid)."""
+    merged = {}  # type: Dict[Tuple[object, ...], Proc]
+    for (index, host, pid), proc in items:
+        key = (host, pid) if proc.pid is not None else (index, host, pid)  # type: Tuple[object, ...]
+        if key in merged:
+            merged[key].merge(_copy(proc))
+        else:
+            merged[key] = _copy(proc)
+    used = {}  # type: Dict[Optional[str], int]
+    by_pid = {}  # type: Dict[Optional[int], List[Tuple[object, ...]]]
+    for key, proc in merged.items():
+        used[proc.host] = used.get(proc.host, 0) + 1
+        if proc.pid is not None:
+            by_pid.setdefault(proc.pid, []).append(key)
+    for keys in by_pid.values():
+        for torn, whole in [(one, other) for one in keys for other in keys if one != other]:
+            if torn in merged and whole in merged and _is_torn(merged[torn].host, merged[whole].host, used):
+                merged[whole].merge(merged.pop(torn))
+    return list(merged.values())
+
+
+def _is_torn(torn: Optional[str], whole: Optional[str], used: "Dict[Optional[str], int]") -> bool:
+    """Say whether one host name is the other with something in front, or without its beginning, and nobody else has it."""
+    if not torn or not whole or used.get(torn, 0) > 1:
+        return False
+    return torn.endswith(whole) if used.get(whole, 0) <= 1 else torn.endswith(whole) or whole.endswith(torn)
+
+
+def _copy(proc: Proc) -> Proc:
+    fresh = Proc(proc.host, proc.pid)
+    fresh.merge(proc)
+    return fresh
+
+
+# -- processes to nodes --------------------------------------------------------------------------------------------------------
+def _nodes(procs: List[Proc]) -> "Dict[Proc, str]":
+    """Name the node of each process: its host, told apart where two nodes carry one name."""
+    by_host = {}  # type: Dict[str, List[Proc]]
+    for proc in procs:
+        by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)
+    names = {}  # type: Dict[Proc, str]
+    for host, members in by_host.items():
+        marks = [_host_id(proc) for proc in members]
+        if len({mark for mark in marks if mark}) > 1:
+            for proc, mark in zip(members, marks):
+                names[proc] = "%s (%s)" % (host, mark) if mark else host
+            continue
+        clusters = _by_address(members)
+        for address, cluster in clusters:
+            for proc in cluster:
+                names[proc] = host if len(clusters) == 1 else "%s (%s)" % (host, address)
+    return names
+
+
+def _host_id(proc: Proc) -> str:
+    values = proc.facts.get("hostid")
+    return sorted(values)[0] if values else ""
+
+
+def _by_address(members: List[Proc]) -> "List[Tuple[str, List[Proc]]]":
+    """Split processes of one host name where one interface has several addresses."""
+    clusters = []  # type: List[Tuple[Dict[str, str], List[Proc]]]
+    silent = []  # type: List[Proc]
+    for proc in sorted(members, key=lambda item: (item.pid or 0)):
+        addresses = {}  # type: Dict[str, str]
+        for fact in ("oob", "boot", "socket"):
+            for text in sorted(proc.facts.get(fact, ())):
+                interface, _, address = text.partition(" ")
+                if interface != "lo" and address and "x" not in address.lower().replace("0x", ""):
+                    addresses.setdefault(interface, address)
+        if not addresses:
+            silent.append(proc)
+            continue
+        for known, cluster in clusters:
+            if all(known.get(interface, address) == address for interface, address in addresses.items()):
+                known.update(addresses)
+                cluster.append(proc)
+                break
+        else:
+            clusters.append((addresses, [proc]))
+    if not clusters:
+        return [("", members)]
+    for proc in silent:
+        nearest = min(clusters, key=lambda item: min(abs((other.pid or 0) - (proc.pid or 0)) for other in item[1]))
+        nearest[1].append(proc)
+    return [(sorted(known.values())[0], cluster) for known, cluster in clusters]

@@ -1,0 +1,125 @@
+"""Is this job healthy, and if not, why? Turns the facts of a job into faults, a verdict, and one sentence.
+
+Verdict: ``no-go`` with any fatal or degrading fault. ``go`` only with evidence: several nodes, RDMA (or an NVLink fabric) in
+channel lines of ranks, and nothing against it; or one node whose ranks connected or whose table is complete. Everything else
+is ``inconclusive``: a log that shows nothing proves nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from .faults import FAULTS
+from .state import Note, Proc
+from .transports import RDMA
+from .view import View
+
+Evidence = List[Dict[str, Any]]
+
+
+class Judgement:
+    """The faults of one job and what follows from them."""
+
+    def __init__(self, view: View, expect: "Optional[Dict[str, Any]]") -> None:
+        self.view = view
+        self.job = view.job
+        self.expect = expect or {}
+        self.tables = [table for source in self.job.sources.values() for table in source.tables]
+        self.faults = []  # type: List[Dict[str, Any]]
+        self.hang, self.crash = self._ending()
+
+    # -- endings -----------------------------------------------------------------------------------------------------------
+    def event(self, name: str) -> Optional[Note]:
+        """Return the first sighting of an event over the job's streams."""
+        for source in self.job.sources.values():
+            if name in source.events:
+                return source.events[name]
+        return None
+
+    def _ending(self) -> Tuple[bool, bool]:
+        """Tell a hang from a crash by how the log ends.
+
+        A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made it die; a
+        job that still waited when a watchdog or a time limit spoke is a hang.
+        """
+        waited = any(self.event(name) for name in ("watchdog", "time-limit", "test-timeout"))
+        died = any(self.event(name) for name in ("signal", "launch-failed", "test-failure", "oom-kill"))
+        failed_test = any(table["avg_ok"] is False or table["out_of_bounds_ok"] is False for table in self.tables)
+        ended = any(proc.last_error for proc in self.job.procs) or bool(self.event("nccl-error"))
+        ended = ended or (bool(self.event("test-stack") or self.event("terminated")) and not failed_test)
+        ended = ended or any(name in DEADLY for proc in self.job.procs for name in proc.notes)
+        if died:
+            return False, True
+        return waited, ended and not waited
+
+    # -- faults ------------------------------------------------------------------------------------------------------------
+    def add(self, fault: str, subject: str, evidence: Evidence, why: Optional[str] = None, cause: Optional[str] = None) -> None:
+        """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
+        entry = FAULTS[fault]
+        reason = FAULTS[why] if why else entry
+        self.faults.append(
+            {
+                "fault": fault,
+                "severity": entry["severity"],
+                "title": entry["title"],
+                "subject": subject,
+                "why": why,
+                "evidence": evidence[:6],
+                "cause": cause or reason["cause"],
+                "confirm": reason["confirm"],
+                "remedy": reason["remedy"],
+            }
+        )
+
+    def line(self, note: "Optional[Note]") -> Evidence:
+        """Return a note as evidence: file, line, text."""
+        if note is None:
+            return []
+        source = self.job.sources.get(note.source)
+        return [{"file": source.name if source else None, "line": note.line, "text": note.text}]
+
+    def earliest(self, name: str) -> "Tuple[Optional[Note], List[Proc]]":
+        """Return the first sighting of a symptom, and which processes show it."""
+        procs = [proc for proc in self.job.procs if name in proc.notes]
+        notes = sorted([proc.notes[name] for proc in procs], key=lambda note: (note.source, note.line))
+        return (notes[0] if notes else None), procs
+
+    def sort(self) -> None:
+        """Put the worst first; among equals the order in which the rules ran."""
+        order = {"fatal": 0, "degraded": 1, "info": 2}
+        self.faults.sort(key=lambda fault: order[fault["severity"]])
+
+    # -- verdict -----------------------------------------------------------------------------------------------------------
+    def has(self, *names: str) -> bool:
+        return any(fault["fault"] in names for fault in self.faults)
+
+    def verdict(self) -> str:
+        if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
+            return "no-go"
+        return "go" if self.proven() and not self.has("nccl.log-truncated") else "inconclusive"
+
+    def proven(self) -> bool:
+        """Say whether the log holds positive evidence of a healthy job."""
+        view = self.view
+        if view.crossings:
+            return all(item.transport in RDMA for item in view.crossings) and not self._unfinished()
+        if view.nodes == 1 and view.ranks is not None and view.ranks > 1:
+            ran = any(table["complete"] and table["rows"] for table in self.tables)
+            connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
+            completed = any(comm.completed for proc in self.job.procs for comm in proc.comms.values())
+            return (ran or (connected and completed)) and not self._unfinished()
+        return False
+
+    def _unfinished(self) -> bool:
+        return self.hang or self.crash
+
+
+# Symptoms after which a process cannot go on, even where the log shows nothing behind them.
+DEADLY = frozenset(
+    (
+        "nccl.nvls-failed", "nccl.shm-full", "nccl.shm-attach", "nccl.duplicate-gpu", "nccl.net-forced", "nccl.mnnvl-failed",
+        "nccl.bootstrap-interface", "nccl.version-mismatch", "nccl.ib-memlock", "nccl.gdr-register", "nccl.mr-register",
+        "nccl.cuda-memory", "nccl.cuda-arch", "nccl.cuda-failure", "nccl.nic-count", "nccl.rank-count", "nccl.ucx-error",
+        "nccl.ib-unreachable", "nccl.ib-mixed-fabric", "nccl.no-route", "nccl.gin-failed",
+    )
+)  # fmt: skip

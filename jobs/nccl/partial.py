@@ -1,0 +1,125 @@
+"""What has been seen so far? The state of an analysis over some streams, JSON-able and bounded.
+
+``merge(parts)`` holds the same as one reading of everything: a part is a list of streams and what was seen of each process in them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, Iterable, List, Tuple
+
+from .state import EdgeKey, Proc, Source
+from .wire import decode, encode
+
+POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
+
+
+class Partial:
+    """The state of an analysis over some sources."""
+
+    __slots__ = ("compacted", "limited", "procs", "sources")
+
+    def __init__(self) -> None:
+        self.sources = []  # type: List[Source]
+        self.procs = {}  # type: Dict[Tuple[int, str, int], Proc]
+        self.limited = False  # a bound was reached: what is missing may be in what was not read or kept
+        self.compacted = False
+
+    def to_dict(self, budget: int = 0) -> Dict[str, Any]:
+        """Return JSON-able data; with a budget in bytes, details go (peers of point-to-point edges first) until it fits."""
+        data = encode(self.sources, self.procs, self.limited, self.compacted)
+        return data if not budget or _size(data) <= budget else _compact(self, budget)
+
+    @classmethod
+    def from_dict(cls, data: Dict[str, Any]) -> "Partial":
+        """Read back what to_dict wrote; raises NcclLogError for anything else."""
+        partial = cls()
+        partial.sources, partial.procs, partial.limited, partial.compacted = decode(data)
+        return partial
+
+    def absorb(self, other: "Partial") -> None:
+        """Append another part: its sources keep their order behind mine."""
+        shift = len(self.sources)
+        self.sources.extend(other.sources)
+        for source in other.sources:
+            for note in source.events.values():
+                note.source += shift
+        for (index, host, pid), proc in other.procs.items():
+            for note in proc.notes.values():
+                note.source += shift
+            if proc.last_error:
+                proc.last_error = [proc.last_error[0] + shift] + proc.last_error[1:]
+            proc.sources = {item + shift for item in proc.sources}
+            self.procs[(index + shift, host, pid)] = proc
+        self.limited = self.limited or other.limited
+        self.compacted = self.compacted or other.compacted
+
+
+def merge(partials: "Iterable[Partial]") -> Partial:
+    """Join partials, as if everything had been read at once; the parts are copied, not changed."""
+    whole = Partial()
+    for part in partials:
+        whole.absorb(Partial.from_dict(part.to_dict()))
+    return whole
+
+
+def _size(data: Any) -> int:
+    return len(json.dumps(data, separators=(",", ":")))
+
+
+def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
+    """Drop details, the least telling first, until the JSON form fits the budget."""
+    small = Partial.from_dict(partial.to_dict())
+    small.compacted = True
+    steps = (_merge_p2p_peers, _merge_local_edges, _shorten_texts, _drop_environment, _drop_rank_lists, _drop_edges)  # type: Tuple[Callable[[Partial], None], ...]
+    for step in steps:
+        step(small)
+        data = small.to_dict()
+        if _size(data) <= budget:
+            return data
+    return data
+
+
+def _fold(partial: Partial, fold: Callable[[EdgeKey], EdgeKey]) -> None:
+    for proc in partial.procs.values():
+        folded = {}  # type: Dict[Any, int]
+        for edge, mask in proc.edges.items():
+            key = fold(edge)
+            folded[key] = folded.get(key, 0) | mask
+        proc.edges = folded
+
+
+def _merge_p2p_peers(partial: Partial) -> None:
+    """Forget between which local ranks point-to-point channels inside a node run."""
+    _fold(partial, lambda key: (key[0], -1, -1, "") + key[4:] if key[4] == 1 and key[5] in ("p2p", "shm") else key)
+
+
+def _merge_local_edges(partial: Partial) -> None:
+    _fold(partial, lambda key: (key[0], -1, -1, "") + key[4:] if key[5] in ("p2p", "shm") else key)
+
+
+def _shorten_texts(partial: Partial) -> None:
+    for proc in partial.procs.values():
+        for note in proc.notes.values():
+            note.text = note.text[:120]
+    for source in partial.sources:
+        for table in source.tables:
+            table["rows"] = table["rows"][-64:]
+
+
+def _drop_environment(partial: Partial) -> None:
+    for proc in partial.procs.values():
+        proc.env = {name: value[:60] for name, value in sorted(proc.env.items())[:24]}
+
+
+def _drop_rank_lists(partial: Partial) -> None:
+    for source in partial.sources:
+        if len(source.ranks) > 512:
+            source.ranks = dict(sorted(source.ranks.items())[:512])
+
+
+def _drop_edges(partial: Partial) -> None:
+    """Last resort: per process only the most frequent kinds of edges stay."""
+    for proc in partial.procs.values():
+        best = sorted(proc.edges.items(), key=lambda item: (item[0][5] != "net", -bin(item[1]).count("1"), item[0]))
+        proc.edges = dict(best[:128])

@@ -1,0 +1,71 @@
+"""Who wrote this line? Takes off what launchers, log shippers and NCCL itself put in front of the message.
+
+NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and no
+rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines stand in front
+of it in every order (catalogue 1.0).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional, Tuple
+
+from .clean import ANSI_BYTES
+
+# A host is free of ":" and blanks; reporters put <names> or {names} in its place; what is glued in front ends in > ] ) or |.
+_HEAD = re.compile(rb"(<[^<>\s:]{1,80}>|\{[^{}\s:]{1,80}\}|[^\s:>\]\"|)\x1b]{0,255}):(\d{1,10}):(\d{1,20}) \[(\d{1,4})\] ")
+_DEV_ONLY = re.compile(rb"(?:^|[\s:>\])])\[(\d{1,4})\] (?:\S.*)?$")
+_MPI_TAG = re.compile(rb"\[(\d+),(\d+)\]<std(?:out|err|diag)>:")  # mpirun --tag-output; Open MPI 5 adds a blank
+_SRUN_TAG = re.compile(rb"^\s{0,6}(\d{1,6}): ")  # srun -l, right aligned
+_TORCH_TAG = re.compile(rb"\[(?:default|rank)(\d+)\]:")  # torchrun --tee
+_RAY_TAG = re.compile(rb"\(\w[^()]{0,80}?pid=(\d+)[^()]{0,80}\)")
+_POD_TAG = re.compile(rb"\[pod/([^\]\s]{1,253})\]")  # kubectl logs --prefix
+
+
+class Head(NamedTuple):
+    """What stands in front of a message; None is what it does not say."""
+
+    host: Optional[str]
+    pid: Optional[int]
+    dev: Optional[int]
+    tag: str  # launcher's name of the process: "mpi:5", "srun:3", "torch:0"; empty without one
+
+
+def parse_head(left: bytes) -> Head:
+    """Read the head out of everything that stands left of ``NCCL INFO``."""
+    if len(left) > 1024:
+        left = left[-1024:]
+    if b"\x1b" in left or b"[0m" in left or b"[3" in left:
+        left = ANSI_BYTES.sub(b"", left)
+    last = None
+    for match in _HEAD.finditer(left):
+        last = match
+    if last is not None:
+        host = last.group(1).decode("utf-8", "replace")
+        return Head(host, int(last.group(2)), int(last.group(4)), launcher_tag(left[: last.start()] or left))
+    only = _DEV_ONLY.search(left)
+    return Head(None, None, int(only.group(1)) if only else None, launcher_tag(left))
+
+
+def launcher_tag(left: bytes) -> str:
+    """Name the process as its launcher did, or return an empty text."""
+    for kind, pattern in (("mpi", _MPI_TAG), ("torch", _TORCH_TAG), ("srun", _SRUN_TAG), ("ray", _RAY_TAG), ("pod", _POD_TAG)):
+        match = pattern.search(left)
+        if match:
+            return kind + ":" + match.group(match.lastindex or 1).decode("utf-8", "replace")
+    return ""
+
+
+def torn_at(text: bytes) -> Optional[Tuple[int, int]]:
+    """Find a second head inside a message: where it starts, and where its own message begins.
+
+    Two processes that write at once leave one physical line (catalogue 1.0, "torn lines").
+    """
+    mark = text.find(b" NCCL ")
+    if mark < 0:
+        return None
+    for match in _HEAD.finditer(text):
+        level = text.find(b"NCCL ", match.end())
+        if level >= 0 and text[level + 5 : level + 10] in (b"INFO ", b"WARN "):
+            return match.start(), level
+    return None

@@ -1,0 +1,353 @@
+"""How are bytes turned into state? One pass over a stream, line by line, in constant memory.
+
+Most lines of a real log say nothing new (channels of the same edge, operations, progress). The loop recognises those by four
+bytes behind ``NCCL INFO`` and by sets of what was seen; only the rest is parsed (platform.md, 4: a regex per line is 5 times
+slower).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
+
+from . import events, signals
+from .clean import printable
+from .partial import Partial
+from .prefix import Head, parse_head, torn_at
+from .state import Proc, Source
+from .table import TYPE, TableReader
+from .transports import parse_channel
+from .unwrap import unwrapper
+
+MAX_LINE = 64 * 1024  # NCCL's own buffer is 1 KiB (2 KiB for device lists); longer lines are cut, never kept
+MAX_PROCS = 65_536
+PENDING = 512  # channel lines of a process that wait for their communicator
+_TOKENS = 65_536
+
+# First four bytes of a message that says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
+_SKIP = frozenset(
+    (b"Tree", b"Sett", b"thre", b"Allo", b"CC O", b"RAS ", b"=== ", b"====", b"Patt", b"work", b"Mem ", b"[Pro", b"Max ", b"ID  ", b"NIC/", b"PCI/")
+)
+# Operations (NCCL_DEBUG_SUBSYS=COLL): millions of lines that only say that the process exists.
+_OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
+_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])(R?NCCL version (?:\d+\.\d+[^\s,;)]*))")
+
+
+class Reader:
+    """Reads one stream into a partial."""
+
+    def __init__(self, partial: Partial, name: str) -> None:
+        self.partial = partial
+        self.index = len(partial.sources)
+        self.source = Source(printable(name, 300))
+        partial.sources.append(self.source)
+        self.tables = TableReader(self.source)
+        self.signals = signals.SignalReader(self.source, self.index)
+        self.line = 0
+        self._tokens = {}  # type: Dict[bytes, Proc]
+        self._pending = {}  # type: Dict[Proc, Set[bytes]]
+        self._states = {}  # type: Dict[Proc, events.Tracker]
+        self._tail = b""
+        self._skipping = False  # inside a line longer than MAX_LINE
+
+    # -- bytes to lines ----------------------------------------------------------------------------------------------------
+    def feed(self, chunk: bytes) -> None:
+        """Read the next bytes of the stream."""
+        self.source.bytes += len(chunk)
+        if self._skipping:
+            cut = chunk.find(b"\n")
+            if cut < 0:
+                return
+            chunk = chunk[cut:]
+            self._skipping = False
+        data = self._tail + chunk if self._tail else chunk
+        cut = data.rfind(b"\n")
+        if cut < 0:
+            if len(data) > MAX_LINE:
+                data, self._skipping = data[:MAX_LINE], True
+            self._tail = data
+            return
+        self._tail = data[cut + 1 :]
+        if len(self._tail) > MAX_LINE:
+            self._tail, self._skipping = self._tail[:MAX_LINE], True
+        self._lines(data[:cut].split(b"\n"))
+
+    def finish(self) -> None:
+        """Read what stands behind the last line end, and settle what waits for more."""
+        if self._tail:
+            tail, self._tail = self._tail, b""
+            # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn lines").
+            self.source.cut = True
+            self._lines([tail])
+        for proc in list(self._pending):
+            self._flush(proc)
+        self.signals.finish()
+        self.tables.finish()
+        self.source.lines = self.line
+
+    def _lines(self, lines: "List[bytes]") -> None:
+        """The hot loop."""
+        number = self.line
+        tokens = self._tokens
+        pending = self._pending
+        nccl = 0
+        for raw in lines:
+            number += 1
+            at = raw.find(b"NCCL INFO ")
+            if at < 0:
+                if raw and raw != b"\r":
+                    self._other(raw, number)
+                continue
+            nccl += 1
+            start = at + 10
+            key = raw[start : start + 4]
+            if key in _SKIP and raw.find(b" NCCL ", start) < 0:
+                continue
+            # The token in front of "NCCL INFO" names the process: "host:pid:tid [dev] ", with whatever is glued to it.
+            blank = raw.rfind(b" ", 0, raw.rfind(b" [", 0, at)) if at > 3 else -1
+            proc = tokens.get(raw[blank + 1 : at])
+            if proc is None or raw.find(b" NCCL ", start) >= 0 or b"\r" in raw:
+                self._slow(raw, number)
+                continue
+            if key in _OPERATIONS:
+                continue
+            if key == b"Chan" or key == b"Ring":
+                waiting = pending.get(proc)
+                if waiting is None:
+                    waiting = pending[proc] = set()
+                waiting.add(raw[start:])
+                if len(waiting) >= PENDING:
+                    self._flush(proc)
+                continue
+            self._message(proc, raw[start:], number, raw)
+        self.source.nccl_lines += nccl
+        self.line = number
+
+    # -- NCCL's lines ------------------------------------------------------------------------------------------------------
+    def _slow(self, raw: bytes, number: int) -> None:
+        """Read a line whose head is new, or which holds several lines."""
+        for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
+            if piece:
+                self._piece(piece, number)
+
+    def _piece(self, piece: bytes, number: int) -> None:
+        at = piece.find(b"NCCL INFO ")
+        warn = piece.find(b"NCCL WARN ")
+        if at < 0 and warn < 0:
+            self._plain(piece, number)
+            return
+        if at < 0 or 0 <= warn < at:
+            self._warn(piece, warn, number)
+            return
+        text = piece[at + 10 :]
+        second = torn_at(text)
+        left = piece[:at]
+        proc, front = self._proc(left)
+        if second is not None:
+            head_at, level_at = second
+            rest = text[head_at:]
+            text = text[:head_at]
+            self._torn(proc, text, number, piece)
+            if front:
+                self.tables.torn_left(front, number)
+            del level_at
+            self._piece(rest, number)
+            return
+        if front:
+            self.tables.torn_left(front, number)
+        if text[:4] in _OPERATIONS:
+            return
+        if text[:4] in (b"Chan", b"Ring"):
+            waiting = self._pending.setdefault(proc, set())
+            waiting.add(text)
+            if len(waiting) >= PENDING:
+                self._flush(proc)
+            return
+        self._message(proc, text, number, piece)
+
+    def _torn(self, proc: Proc, text: bytes, number: int, raw: bytes) -> None:
+        """Read the first of two lines that were written into one; its end may be lost, so no channel is taken from it."""
+        text = text.rstrip().rstrip(b"|").rstrip()
+        if text[:4] not in (b"Chan", b"Ring", b"Coll"):
+            self._message(proc, text, number, raw)
+
+    def _warn(self, piece: bytes, at: int, number: int) -> None:
+        self.source.nccl_lines += 1
+        left = piece[:at]
+        proc, _ = self._proc(left)
+        place = left[left.rfind(b"] ") + 2 :] if b"] " in left else b""
+        text = piece[at + 10 :]
+        second = torn_at(text)
+        rest = None
+        if second is not None:
+            rest = text[second[0] :]
+            text = text[: second[0]]
+        self._tracker(proc).warn(place.strip()[-160:], text, number, piece)
+        if rest:
+            self._piece(rest, number)
+
+    def _message(self, proc: Proc, text: bytes, number: int, raw: bytes) -> None:
+        if b"[" in text and text.endswith(b"across cluster]"):  # Ray's de-duplication mark
+            text = text[: text.rfind(b"[repeated ")].rstrip(b" \x1b[0m")
+        tracker = self._tracker(proc)
+        if tracker.changes_communicator(text):
+            self._flush(proc)
+        tracker.info(text.rstrip(), number, raw)
+
+    def _tracker(self, proc: Proc) -> "events.Tracker":
+        tracker = self._states.get(proc)
+        if tracker is None:
+            tracker = self._states[proc] = events.Tracker(proc, self.index)
+        return tracker
+
+    def _flush(self, proc: Proc) -> None:
+        """Parse the channel lines that wait for a process, now that their communicator is known."""
+        waiting = self._pending.pop(proc, None)
+        if not waiting:
+            return
+        tracker = self._tracker(proc)
+        for text in waiting:
+            edge = parse_channel(text)
+            if edge is None:
+                tracker.ring_order(text)
+            elif not tracker.channel(edge):
+                self.partial.limited = True
+
+    def _proc(self, left: bytes) -> "Tuple[Proc, bytes]":
+        """Return the process that a line's head names, and what stands in front of that head."""
+        blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
+        token = left[blank + 1 :]
+        head = parse_head(left)
+        proc = self._identify(head)
+        if head.dev is not None:
+            proc.devs.add(head.dev)
+        if head.tag:
+            proc.tags.add(head.tag)
+        front = b""
+        if head.host is not None:
+            mark = left.rfind(head.host.encode("utf-8", "replace") + b":")
+            front = left[:mark] if mark > 8 else b""
+        if b"NCCL" not in token and len(token) < 300:
+            if len(self._tokens) >= _TOKENS:
+                self._tokens.clear()
+            # A token that does not hold the whole head (no blank in front) says the same of every line that has it.
+            if head.host is not None or blank < 0 or head.tag:
+                self._tokens[token] = proc
+        return proc, front
+
+    def _identify(self, head: Head) -> Proc:
+        if head.host is not None and head.pid is not None:
+            key = (self.index, head.host, head.pid)
+        else:
+            mark = head.tag or ("" if head.dev is None else "dev:%d" % head.dev)
+            key = (self.index, "?" + mark, -1)
+        proc = self.partial.procs.get(key)
+        if proc is None:
+            if len(self.partial.procs) >= MAX_PROCS:
+                self.partial.limited = True
+                return next(iter(self.partial.procs.values()))
+            proc = self.partial.procs[key] = Proc(head.host, head.pid)
+            proc.sources.add(self.index)
+        return proc
+
+    # -- everything else ---------------------------------------------------------------------------------------------------
+    def _other(self, raw: bytes, number: int) -> None:
+        if b"\r" in raw[:-1]:
+            for piece in raw.split(b"\r"):
+                if piece:
+                    self._plain(piece, number)
+        else:
+            self._plain(raw, number)
+
+    def _plain(self, raw: bytes, number: int) -> None:
+        """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
+        if len(raw) > MAX_LINE:
+            raw = raw[:MAX_LINE]
+        if b"NCCL" in raw:
+            warn = raw.find(b"NCCL WARN ")
+            if warn >= 0:
+                self._warn(raw, warn, number)
+                return
+            version = _BARE_VERSION.search(raw)
+            if version:
+                self.signals.version(version.group(1), number, raw)
+        if b"#" in raw and self.tables.header(raw, number):
+            return
+        if b"Avg bus" in raw and self.tables.footer(raw, number):
+            return
+        if TYPE.search(raw) and self.tables.row(raw, number):
+            return
+        if self.tables.open_left is not None and self.tables.fragment(raw, number):
+            return
+        if b"_perf" in raw:
+            self.tables.command(raw)
+        if b"] INFO " in raw or b" WARN " in raw:
+            self._old(raw, number)
+        self.signals.line(raw, number)
+
+    def _old(self, raw: bytes, number: int) -> None:
+        """Read NCCL 2.2's head, which has no "NCCL" in it (catalogue 1.0)."""
+        for level in (b"] INFO ", b" WARN "):
+            at = raw.find(level)
+            if at < 0:
+                continue
+            head = parse_head(raw[: at + 2])
+            if head.host is None:
+                continue
+            proc = self._identify(head)
+            text = raw[at + len(level) :]
+            if level == b"] INFO ":
+                self._message(proc, text.rstrip(), number, raw)
+            else:
+                self._tracker(proc).warn(b"", text, number, raw)
+            return
+
+
+def read(sources: "Iterable[Tuple[str, Union[Iterable[bytes], object]]]", limit: Optional[int] = None) -> Partial:
+    """Read streams and return what was seen in them.
+
+    ``sources`` yields (name, stream); a stream is a binary file or an iterable of byte chunks. ``limit`` bounds the bytes that
+    are taken of each stream; a longer one is marked, and what was not read is never guessed. Memory does not grow with length.
+    """
+    partial = Partial()
+    for name, stream in sources:
+        read_one(partial, name, stream, limit)
+    return partial
+
+
+def read_one(partial: Partial, name: str, stream: object, limit: Optional[int] = None) -> None:
+    """Read one stream into a partial."""
+    reader = Reader(partial, name)
+    taken = 0
+    feed = None  # type: Optional[Callable[[bytes], None]]
+    close = None  # type: Optional[Callable[[], None]]
+    for chunk in chunks(stream):
+        if limit is not None and taken + len(chunk) > limit:
+            chunk = chunk[: limit - taken]
+            partial.limited = True
+        taken += len(chunk)
+        if feed is None:
+            feed, close = unwrapper(chunk, reader)
+        if chunk:
+            feed(chunk)
+        if limit is not None and taken >= limit:
+            break
+    if close is not None:
+        close()
+    reader.finish()
+
+
+def chunks(stream: object) -> "Iterator[bytes]":
+    """Yield the bytes of a binary file or of an iterable of chunks."""
+    read_some = getattr(stream, "read", None)
+    if read_some is not None:
+        chunk = read_some(1 << 20)
+        while chunk:
+            yield chunk if isinstance(chunk, bytes) else chunk.encode("utf-8", "replace")
+            chunk = read_some(1 << 20)
+        return
+    for chunk in stream:  # type: ignore[attr-defined]
+        if chunk:
+            yield bytes(chunk) if not isinstance(chunk, str) else chunk.encode("utf-8", "replace")
+
+

@@ -1,0 +1,128 @@
+"""What do the others say? Evidence that is not NCCL's own: PyTorch's watchdog, launchers, Slurm, signals, nccl-tests' errors.
+
+A job that stopped making progress (watchdog, time limit) hangs; a job whose process ended with an error crashed. Lines of a
+launcher that only repeat it ("primary job terminated") are consequences.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional, Tuple
+
+from .clean import printable
+from .prefix import launcher_tag
+from .state import Source
+from .symptoms import BENIGN, CONSEQUENCE, classify
+
+_WATCHDOG = re.compile(rb"\[(?:PG[^\]]{0,120} )?Rank (\d+)\]\s+Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)")
+_WATCHDOG_ANY = re.compile(rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog|Timeout at NCCL work")
+_APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
+_SIGNALS = (
+    ("time-limit", re.compile(rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit", re.IGNORECASE)),
+    ("test-timeout", re.compile(rb"Test timeout \(\d+s\)")),
+    ("dead-peer", re.compile(rb"RAS declaring peer .* as DEAD")),
+    ("test-failure", re.compile(rb"Test (?:NCCL|CUDA) failure")),
+    ("test-stack", re.compile(rb"\.\. \S+ pid \d+: Test failure")),
+    ("nccl-error", re.compile(rb"DistBackendError: NCCL error|NCCL error in:|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error |: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error")),
+    ("signal", re.compile(rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation|Aborted|Bus)|exited on signal (?:6|7|8|11)\b|Fatal Python error")),
+    ("oom-kill", re.compile(rb"oom[-_ ]kill|Out of memory: Kill|OOMKilled", re.IGNORECASE)),
+    ("launch-failed", re.compile(rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)|prte was unable|Invalid number of GPUs|invalid sizes for|could not find executable", re.IGNORECASE)),
+    ("terminated", re.compile(rb"mpirun noticed that process rank|exited with non-zero status|returned\s*a non-zero exit code|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned|MPI_ABORT was invoked")),
+)  # type: Tuple[Tuple[str, re.Pattern[bytes]], ...]
+_GATE = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for _, pattern in _SIGNALS) + rb"|Watchdog|watchdog|Timeout at NCCL|Last error", re.IGNORECASE)
+_LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
+_MAX_WATCH = 65_536
+
+
+class SignalReader:
+    """Collects what the surroundings of NCCL say in one stream."""
+
+    def __init__(self, source: Source, index: int) -> None:
+        self.source = source
+        self.index = index
+        self._last_error = 0  # lines that still belong to "Last error:"
+
+    def version(self, text: bytes, line: int, raw: bytes) -> None:
+        """Take a version that is printed without a head: ``NCCL version 2.20.3+cuda12.2``."""
+        label = text.decode("ascii", "replace").replace("NCCL version ", "", 1)
+        label = label.replace("RRCCL", "RCCL") if label.startswith("R") and not label.startswith("RCCL") else label
+        if text.startswith(b"RCCL version "):
+            label = "RCCL " + text[13:].decode("ascii", "replace")
+        self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, printable(raw))
+
+    def line(self, raw: bytes, line: int) -> None:
+        """Read one line that is neither NCCL's nor a table's."""
+        if self._last_error:
+            self._after_last_error(raw, line)
+        if b"orld" in raw or b"WORLD" in raw:
+            world = _APP_WORLD.search(raw)
+            if world and 1 <= int(world.group(1)) <= 200_000:
+                self.source.note("world %d" % int(world.group(1)), self.index, line, printable(raw))
+        if _GATE.search(raw) is None:
+            if b" UCX  ERROR" in raw or b"NCCL failure" in raw or b"NET/OFI" in raw:
+                self._symptom(raw, line)
+            self._tag(raw)
+            return
+        self._tag(raw)
+        watchdog = _WATCHDOG.search(raw)
+        if watchdog or _WATCHDOG_ANY.search(raw):
+            self.source.note("watchdog", self.index, line, printable(raw))
+            if watchdog:
+                self._watch(watchdog.group(1).decode("ascii"), int(watchdog.group(2)))
+            return
+        last = _LAST_ERROR.search(raw)
+        if last:
+            self._last_error = 4
+            if last.group(1):
+                self._after_last_error(last.group(1), line)
+        for what, pattern in _SIGNALS:
+            if pattern.search(raw):
+                self.source.note(what, self.index, line, printable(raw))
+                break
+        if b"NCCL" in raw or b"CUDA" in raw:
+            self._symptom(raw, line)
+
+    def _watch(self, rank: str, number: int) -> None:
+        seen = self.source.watch.get(rank)
+        if seen is not None:
+            if number not in seen and len(seen) < 16:
+                seen.append(number)
+        elif len(self.source.watch) < _MAX_WATCH:
+            self.source.watch[rank] = [number]
+
+    def _after_last_error(self, raw: bytes, line: int) -> None:
+        """PyTorch puts NCCL's last error on the line behind "Last error:" (catalogue 1.10)."""
+        self._last_error -= 1
+        if self._symptom(raw, line):
+            self._last_error = 0
+
+    def _symptom(self, raw: bytes, line: int) -> bool:
+        found = classify(raw)
+        if found is None or found.role == BENIGN:
+            return False
+        if found.role != CONSEQUENCE:
+            self.source.note("symptom " + found.fault, self.index, line, printable(raw))
+        return True
+
+    def _tag(self, raw: bytes) -> None:
+        """Remember which launcher processes printed something."""
+        if len(self.source.tags) < 4096 and (b": " in raw[:9] or b"]<std" in raw[:40]):
+            tag = launcher_tag(raw[:200])
+            if tag:
+                self.source.tags.add(tag)
+
+    def finish(self) -> None:
+        """End the stream."""
+        self._last_error = 0
+
+
+def watch_summary(watch: "dict[str, list[int]]") -> Optional[str]:
+    """Describe which ranks gave up on which operation."""
+    if not watch:
+        return None
+    numbers = sorted({number for seen in watch.values() for number in seen})
+    ranks = sorted(watch, key=int)
+    shown = ", ".join(ranks[:12]) + (", ..." if len(ranks) > 12 else "")
+    if len(numbers) == 1:
+        return "ranks %s waited in operation %d" % (shown, numbers[0])
+    return "ranks %s waited in different operations (%s)" % (shown, ", ".join(str(item) for item in numbers[:8]))

@@ -1,0 +1,217 @@
+"""Where do log bytes come from? Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
+
+What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one line.
+Inside a directory whatever is no NCCL log is passed over.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+import zlib
+from typing import BinaryIO, Iterator, List, Optional, Tuple
+
+from .clean import printable
+from .errors import NcclLogError
+
+CHUNK = 1 << 20
+SNIFF = 256 * 1024
+MAX_FILES = 20_000
+# A log compresses 20 to 100 times; deflate's own limit is about 1030. Beyond this the input is a bomb, not a log.
+MAX_INFLATE_RATIO = 400
+INFLATE_GRACE = 256 * 1024 * 1024
+MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
+_ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw")
+_TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
+
+Source = Tuple[str, Iterator[bytes]]
+
+
+def open_sources(paths: "List[str]") -> "Iterator[Source]":
+    """Open every path and yield (name, chunks); ``-`` is standard input.
+
+    Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
+    Raises NcclLogError.
+    """
+    if not paths:
+        raise NcclLogError("no log was given: name files, directories, or - for standard input")
+    plan = []  # type: List[Tuple[str, Optional[str]]]
+    for path in paths:
+        plan.extend([("-", None)] if path == "-" else _plan(path))
+    return _stream(plan)
+
+
+def _stream(plan: "List[Tuple[str, Optional[str]]]") -> "Iterator[Source]":
+    for name, path in plan:
+        if path is None:
+            yield "(standard input)", _chunks(sys.stdin.buffer, "standard input", sized=False)
+        else:
+            yield name, _file(path, name)
+
+
+def _plan(path: str) -> "List[Tuple[str, Optional[str]]]":
+    """List the logs that one argument names."""
+    shown = printable(path, 200)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise NcclLogError("%s: %s" % (shown, _why(error))) from error
+    if stat.S_ISDIR(status.st_mode):
+        found = _walk(path)
+        if not found:
+            raise NcclLogError("%s: a directory without NCCL logs; name the log files, or the directory that holds them" % shown)
+        return [(printable(item, 200), item) for item in found]
+    if stat.S_ISREG(status.st_mode):
+        head = _head(path)
+        if not head.strip():
+            raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % shown)
+        if is_binary(head):
+            raise NcclLogError("%s: not a log: this looks like binary data" % shown)
+    elif stat.S_ISBLK(status.st_mode) or stat.S_ISSOCK(status.st_mode):
+        raise NcclLogError("%s: neither a file nor a stream" % shown)
+    return [(shown, path)]
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or str(error)
+    return {"No such file or directory": "no such file"}.get(reason, printable(reason.lower(), 120))
+
+
+def _walk(folder: str) -> "List[str]":
+    """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
+    found = []  # type: List[str]
+    for parent, names, files in os.walk(folder):
+        names[:] = sorted(item for item in names if not item.startswith("."))
+        for item in sorted(files):
+            path = os.path.join(parent, item)
+            if item.startswith(".") or not os.path.isfile(path):
+                continue
+            try:
+                head = _head(path)
+            except NcclLogError:
+                continue  # what cannot be read is passed over in a directory, not when it is named
+            if head and not is_binary(head) and any(anchor in head for anchor in _ANCHORS) and not _other_json(head):
+                found.append(path)
+            if len(found) >= MAX_FILES:
+                return found
+    return found
+
+
+def _other_json(head: bytes) -> bool:
+    """Say whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
+    start = head.lstrip()[:1]
+    return start in (b"{", b"[") and b'"log":' not in head and b'"bus_bw"' not in head and b'"busBw"' not in head and b"NCCL INFO" not in head
+
+
+def _head(path: str) -> bytes:
+    """Return the first bytes of a file, unpacked where it is compressed."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(SNIFF)
+    except OSError as error:
+        raise NcclLogError("%s: %s" % (printable(path, 200), _why(error))) from error
+    if head[:2] == b"\x1f\x8b":
+        try:
+            return zlib.decompressobj(31).decompress(head, SNIFF)
+        except zlib.error as error:
+            raise NcclLogError("%s: damaged gzip data" % printable(path, 200)) from error
+    return head
+
+
+def is_binary(head: bytes) -> bool:
+    """Say whether these bytes are no text: many control bytes, or NULs that no UTF-16 mark explains."""
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return False
+    sample = head[:65536]
+    strange = sum(count for byte, count in _histogram(sample) if byte < 32 and byte not in _TEXT_CONTROLS)
+    if not sample:
+        return False
+    try:
+        sample[:-4].decode("utf-8")
+    except UnicodeDecodeError:
+        high = sum(count for byte, count in _histogram(sample) if byte > 127)
+        return strange * 50 > len(sample) or high * 4 > len(sample)
+    return strange * 20 > len(sample)
+
+
+def _histogram(sample: bytes) -> "List[Tuple[int, int]]":
+    counts = [0] * 256
+    for byte in sample:
+        counts[byte] += 1
+    return list(enumerate(counts))
+
+
+def _file(path: str, name: str) -> "Iterator[bytes]":
+    try:
+        with open(path, "rb") as file:
+            sized = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            for chunk in _chunks(file, name, sized=sized):
+                yield chunk
+    except OSError as error:
+        raise NcclLogError("%s: %s" % (name, _why(error))) from error
+
+
+def _chunks(file: BinaryIO, name: str, sized: bool) -> "Iterator[bytes]":
+    """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream."""
+    read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+    first = read(CHUNK)
+    while first and len(first) < 4 and not sized:
+        more = read(CHUNK)
+        if not more:
+            break
+        first += more
+    if first[:2] == b"\x1f\x8b":
+        pieces = _inflate(first, read, name)
+    else:
+        pieces = _rest(first, read, sized)
+    taken = 0
+    decoder = None
+    for chunk in pieces:
+        if not taken:
+            if is_binary(chunk):
+                raise NcclLogError("%s: not a log: this looks like binary data" % name)
+            if chunk[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what PowerShell writes with ">"
+                decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        taken += len(chunk)
+        yield decoder.decode(chunk).encode("utf-8", "replace") if decoder else chunk
+    if not taken:
+        raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % name)
+
+
+def _rest(first: bytes, read: "object", sized: bool) -> "Iterator[bytes]":
+    taken = 0
+    chunk = first
+    while chunk:
+        yield chunk
+        taken += len(chunk)
+        if not sized and taken >= MAX_ENDLESS:
+            return
+        chunk = read(CHUNK)  # type: ignore[operator]
+
+
+def _inflate(first: bytes, read: "object", name: str) -> "Iterator[bytes]":
+    """Unpack gzip, also several members one after the other, and refuse a bomb."""
+    packed = produced = 0
+    chunk = first
+    unpacker = zlib.decompressobj(31)
+    while chunk:
+        packed += len(chunk)
+        while chunk:
+            try:
+                out = unpacker.decompress(chunk, CHUNK)
+            except zlib.error:
+                if produced:
+                    return  # a damaged or padded end: what came before is still a log
+                raise NcclLogError("%s: damaged gzip data" % name) from None
+            produced += len(out)
+            if produced > INFLATE_GRACE and produced > packed * MAX_INFLATE_RATIO:
+                raise NcclLogError("%s: unpacks to more than %d times its size; unpack it yourself if it is a log" % (name, MAX_INFLATE_RATIO))
+            if out:
+                yield out
+            chunk = unpacker.unconsumed_tail
+            if unpacker.eof:
+                chunk = unpacker.unused_data.lstrip(b"\x00")
+                unpacker = zlib.decompressobj(31)
+        chunk = read(CHUNK)  # type: ignore[operator]

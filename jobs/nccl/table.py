@@ -1,0 +1,421 @@
+"""What did the benchmark measure? Reads the tables of nccl-tests, rccl-tests and of benches that print the same form.
+
+Columns are found by the header line, counted from the right: the left side can have empty fields (catalogue 3.2). Tags stand
+inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with other ranks'
+lines in between. Nothing unreadable ever becomes a zero.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Dict, List, Optional, Tuple
+
+from .clean import ANSI_BYTES, name, printable
+from .state import Source
+
+MAX_ROWS = 4096
+MAX_TABLES = 512
+MAX_RANK_LINES = 65_536
+
+TYPE = re.compile(
+    rb"\s(?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])|f(?:p)?8_?e[45]m[23]\w*|fp8_\w+|bf16|fp16|fp32|fp64)"
+    rb"(?:\s|$)"
+)
+_ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
+_LEFT_TAG = re.compile(
+    rb"^(?:\s{0,6}\d{1,6}: |\[(?:default|rank)\d+\]:|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
+    rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
+)
+_RIGHT_ONLY = re.compile(rb"^[\s0-9.eE+naifNA/-]+$")
+_RANK = re.compile(
+    rb"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([0-9a-fA-Fx:.]+)\]\s*(.*)"
+)
+_LIBRARY = re.compile(rb"#\s+nccl-tests version\s+(\S+)(?:.*nccl-library=(\d+))?")
+_TEST = re.compile(rb"#\s+Collective test starting:\s+(\S+)")
+_CONFIG = re.compile(rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?")
+_BOUNDS = re.compile(rb"Out of bounds values\s*:\s*(\S+)\s*(OK|FAILED)?")
+_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*(\S+)\s*(OK|FAILED)?")
+_COLLECTIVE = re.compile(
+    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|all_to_all|sendrecv|hypercube|gather|scatter|reduce)(?:_bias)?(?:_perf)?(?:_mpi)?\b"
+)
+_BENCH_NCCL = re.compile(rb"#.*\bbench\b.*\bnccl (\d+\.\d+(?:\.\d+)?\S*)")
+PERF = re.compile(
+    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter|reduce)(?:_bias)?_perf(?:_mpi)?\b"
+)
+_DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
+_SIDES = frozenset(("time", "cputime"))
+
+
+def number(text: bytes) -> Optional[float]:
+    """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def library_version(code: int) -> str:
+    """Spell NCCL's version code: 22807 is 2.28.7, 2708 is 2.7.8 (nccl.h, NCCL_VERSION)."""
+    if code < 10000:
+        return "%d.%d.%d" % (code // 1000, code % 1000 // 100, code % 100)
+    return "%d.%d.%d" % (code // 10000, code % 10000 // 100, code % 100)
+
+
+def new_table(line: int) -> Dict[str, Any]:
+    """Return an empty table; its keys are those of a job document's tables, and some that only this package reads."""
+    return {
+        "collective": None,
+        "rows": [],
+        "out_of_bounds": None,
+        "out_of_bounds_ok": None,
+        "avg_busbw": None,
+        "avg_ok": None,
+        "complete": False,
+        "config": {},
+        "version": None,
+        "line": line,
+        "columns": [],
+        "unreadable": 0,
+        "odd": [],
+        "wrong_line": None,
+    }
+
+
+class TableReader:
+    """Collects the tables of one stream; lines arrive in order, NCCL's own lines already taken out."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.table = None  # type: Optional[Dict[str, Any]]
+        self.open_left = None  # type: Optional[Tuple[int, bytes]]  # the left half of a torn row
+        self.open_right = []  # type: List[bytes]
+        self.version = None  # type: Optional[str]
+        self.collective = None  # type: Optional[str]
+
+    # -- lines that begin with '#' -----------------------------------------------------------------------------------------
+    def header(self, raw: bytes, line: int) -> bool:
+        """Read a line with a '#'; say whether it was one of the benchmark's."""
+        raw = ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
+        if b"algbw" in raw and b"busbw" in raw:
+            return self._columns(raw, line)
+        rank = _RANK.search(raw)
+        if rank:
+            return self._rank(rank, line)
+        library = _LIBRARY.search(raw)
+        if library:
+            self._close()
+            self.version = library_version(int(library.group(2))) if library.group(2) else None
+            return True
+        test = _TEST.search(raw)
+        if test:
+            self._close()
+            self.collective = _collective(test.group(1))
+            return True
+        if b"nThread" in raw and b"minBytes" in raw or b"Bytes" in raw and b"iters:" in raw:
+            self._start(line)["config"] = _config(raw)
+            return True
+        bench = _BENCH_NCCL.search(raw)
+        if bench:
+            self._close()
+            self.version = name(bench.group(1))
+            self.collective = _collective(raw)
+            return True
+        return self.footer(raw, line)
+
+    def footer(self, raw: bytes, line: int) -> bool:
+        """Read the lines behind a table."""
+        bounds = _BOUNDS.search(raw)
+        if bounds:
+            table = self._current(line)
+            count = number(bounds.group(1))
+            table["out_of_bounds"] = None if count is None or not math.isfinite(count) else int(count)
+            table["out_of_bounds_ok"] = None if bounds.group(2) is None else bounds.group(2) == b"OK"
+            if count or bounds.group(2) == b"FAILED":
+                table["wrong_line"] = table["wrong_line"] or [line, printable(raw)]
+            return True
+        average = _AVERAGE.search(raw)
+        if average:
+            table = self._current(line)
+            value = number(average.group(1))
+            table["avg_busbw"] = value if value is not None and math.isfinite(value) else None
+            if value is not None and not math.isfinite(value):
+                _odd(table, "the average bus bandwidth is %s" % average.group(1).decode("ascii", "replace"))
+            table["avg_ok"] = None if average.group(2) is None else average.group(2) == b"OK"
+            table["complete"] = True
+            table["avg_line"] = line
+            return True
+        if b"Collective test concluded" in raw:
+            if self.table is not None and self.table["avg_busbw"] is not None:
+                self.table["complete"] = True
+            self._close()
+            return True
+        return False
+
+    def command(self, raw: bytes) -> None:
+        """Note which test a command line starts, for tables that do not say."""
+        found = PERF.search(raw)
+        if found and (self.table is None or not self.table["rows"]):
+            self.collective = found.group(1).decode("ascii")
+            if self.table is not None:
+                self.table["collective"] = self.collective
+
+    def _columns(self, raw: bytes, line: int) -> bool:
+        table = self.table
+        if table is None or table["rows"] or table["complete"]:
+            table = self._start(line)
+        words = ANSI_BYTES.sub(b"", raw).split()
+        texts = [word.decode("ascii", "replace") for word in words]
+        first = next((index for index, word in enumerate(texts) if word in _SIDES), None)
+        if first is None:
+            return False
+        table["columns"] = texts[first:]
+        table["left"] = [word for word in texts[:first] if word in ("size", "count", "type", "redop", "root")]
+        table["line"] = line
+        return True
+
+    def _rank(self, match: "re.Match[bytes]", line: int) -> bool:
+        if self.table is not None and (self.table["rows"] or self.table["complete"]):
+            self._close()
+        if len(self.source.ranks) < MAX_RANK_LINES:
+            rank, _, pid, host, device, bus, gpu = match.groups()
+            self.source.ranks.setdefault(
+                int(rank), [name(host), int(pid), int(device), name(bus), printable(gpu, 60), line]
+            )
+        return True
+
+    # -- rows --------------------------------------------------------------------------------------------------------------
+    def row(self, raw: bytes, line: int) -> bool:
+        """Read a line that holds a data type's name; say whether it was a row, or the left half of one."""
+        text = strip_tags(raw)
+        tokens = text.split()
+        at = _type_at(tokens)
+        if at is None:
+            return False
+        columns = self._right_columns()
+        right = tokens[at + 1 :]
+        left_words = self.table.get("left") if self.table else None
+        spare = 2 if left_words is None else max(0, len(left_words) - 3)
+        size, count, kind = tokens[at - 2], tokens[at - 1], tokens[at]
+        extra = [] # type: List[bytes]
+        while right and len(right) > 0 and len(extra) < spare and _is_label(right[0], len(right), len(columns)):
+            extra.append(right.pop(0))
+        if not right:
+            self._abandon()
+            self.open_left, self.open_right = (line, text), []
+            return True
+        if self.table is None and not (len(right) in (4, 8) and all(_numeric(item) for item in right)):
+            return False
+        if len(right) > len(columns):
+            right = right[: len(columns)] if not all(_numeric(item) for item in right) else right[-len(columns) :]
+        if not all(_numeric(item) for item in right[: _value_count(columns)]):
+            self._current(line)["unreadable"] += 1
+            return True
+        in_place_only = len(columns) >= 8 and len(right) == _side_width(columns) and _gap_before(text, right[0]) >= 30
+        if len(right) not in (len(columns), _value_count(columns)) and not in_place_only:
+            if len(right) < len(columns):
+                self._abandon()
+                self.open_left, self.open_right = (line, text), []  # the rest may follow
+                return True
+        self._append(line, size, count, kind, extra, right, columns, in_place_only)
+        return True
+
+    def fragment(self, raw: bytes, line: int) -> bool:
+        """Read numbers that may be the rest of a torn row."""
+        if self.open_left is None:
+            return False
+        text = strip_tags(raw)
+        if not _RIGHT_ONLY.match(text):
+            return False
+        start, left = self.open_left
+        joined = left.rstrip() + b" " + text
+        self.open_left = None
+        if self.row(joined, start):
+            return True
+        self.open_left = (start, left)
+        return False
+
+    def torn_left(self, text: bytes, line: int) -> None:
+        """Take the left half of a row that another process's line was glued to."""
+        if TYPE.search(text):
+            self.row(text, line)
+
+    def _abandon(self) -> None:
+        """Count a left half whose right half never came."""
+        if self.open_left is not None and self.table is not None:
+            self.table["unreadable"] += 1
+        self.open_left = None
+
+    def _append(
+        self, line: int, size: bytes, count: bytes, kind: bytes, extra: "List[bytes]", right: "List[bytes]",
+        columns: "List[str]", in_place_only: bool,
+    ) -> None:
+        table = self._current(line)
+        self._abandon()
+        if len(table["rows"]) >= MAX_ROWS:
+            table["unreadable"] += 1
+            return
+        redop, root = _labels(extra, table.get("left"))
+        row = {
+            "size_bytes": int(size),
+            "count": int(count),
+            "type": kind.decode("ascii", "replace"),
+            "redop": redop,
+            "root": root,
+            "out_of_place": None,
+            "in_place": None,
+        }  # type: Dict[str, Any]
+        sides = _sides(columns)
+        if in_place_only:
+            row["in_place"] = _side(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
+        else:
+            for side, fields in zip(("out_of_place", "in_place"), sides):
+                row[side] = _side(right, fields, table, row)
+        for side in ("out_of_place", "in_place"):
+            if row[side] and row[side]["wrong"]:
+                table["wrong_line"] = table["wrong_line"] or [line, printable(b" ".join([size, count, kind] + extra + right))]
+        table["rows"].append(row)
+
+    # -- which table -------------------------------------------------------------------------------------------------------
+    def _right_columns(self) -> "List[str]":
+        columns = self.table["columns"] if self.table else []
+        return list(columns) or list(_DEFAULT)
+
+    def _current(self, line: int) -> Dict[str, Any]:
+        return self.table if self.table is not None else self._start(line)
+
+    def _start(self, line: int) -> Dict[str, Any]:
+        collective, version = self.collective, self.version
+        config = self.table["config"] if self.table is not None and not self.table["rows"] and not self.table["complete"] else {}
+        self._close()
+        self.collective, self.version = collective, version
+        table = new_table(line)
+        table["collective"], table["version"], table["config"] = collective, version, config
+        if len(self.source.tables) < MAX_TABLES:
+            self.source.tables.append(table)
+        self.table = table
+        return table
+
+    def _close(self) -> None:
+        self._abandon()
+        if self.table is not None and not self.table["rows"] and self.table["avg_busbw"] is None and not self.table["columns"]:
+            if self.source.tables and self.source.tables[-1] is self.table:
+                self.source.tables.pop()
+        self.table = None
+        self.collective = None
+
+    def finish(self) -> None:
+        """Close the last table at the end of the stream."""
+        self._close()
+
+
+def strip_tags(raw: bytes) -> bytes:
+    """Take launcher tags out of a row, wherever they stand."""
+    if b"\x1b" in raw:
+        raw = ANSI_BYTES.sub(b" ", raw)
+    return _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
+
+
+def _type_at(tokens: "List[bytes]") -> Optional[int]:
+    """Find the data type: the first known name with a size and a count in front of it."""
+    for index in range(2, min(len(tokens), 14)):
+        if tokens[index - 1].isdigit() and tokens[index - 2].isdigit() and TYPE.match(b" " + tokens[index]):
+            return index
+    return None
+
+
+def _is_label(token: bytes, remaining: int, columns: int) -> bool:
+    """Say whether the token right of the type is a redop or a root and no measurement."""
+    if token.isalpha() and token not in (b"nan", b"inf", b"NaN"):
+        return True
+    if remaining <= 1 and token.lstrip(b"-").isdigit():
+        return True
+    return remaining > columns and token.lstrip(b"-").isdigit() or token == b"-1"
+
+
+def _numeric(token: bytes) -> bool:
+    return token == b"N/A" or number(token) is not None
+
+
+def _value_count(columns: "List[str]") -> int:
+    return len([word for word in columns if word != "timestamp"])
+
+
+def _sides(columns: "List[str]") -> "List[Dict[str, int]]":
+    """Return, per side, which column is where."""
+    sides = []  # type: List[Dict[str, int]]
+    for index, word in enumerate(columns):
+        if word in _SIDES:
+            sides.append({})
+        if sides:
+            sides[-1].setdefault("time" if word in _SIDES else word, index)
+    return sides
+
+
+def _side_width(columns: "List[str]") -> int:
+    starts = [index for index, word in enumerate(columns) if word in _SIDES]
+    return starts[1] - starts[0] if len(starts) > 1 else len(columns)
+
+
+def _gap_before(text: bytes, token: bytes) -> int:
+    """Count the blanks in front of the first measurement: an empty out-of-place side is 32 of them."""
+    longest = 0
+    for match in re.finditer(rb"\s+", text.strip()):
+        longest = max(longest, match.end() - match.start())
+    return longest if token else 0
+
+
+def _labels(extra: "List[bytes]", left: "Optional[List[str]]") -> "Tuple[Optional[str], Optional[int]]":
+    redop = root = None
+    for token in extra:
+        if token.lstrip(b"-").isdigit():
+            root = int(token)
+        else:
+            redop = token.decode("ascii", "replace")
+    if left is not None and "root" not in left:
+        root = None
+    return redop, root
+
+
+def _side(tokens: "List[bytes]", fields: Dict[str, int], table: Dict[str, Any], row: Dict[str, Any]) -> "Optional[Dict[str, Any]]":
+    values = {}  # type: Dict[str, Optional[float]]
+    for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
+        value = number(tokens[fields[word]]) if word in fields and fields[word] < len(tokens) else None
+        if value is not None and not math.isfinite(value):
+            _odd(table, "%s at %d bytes is %s" % (word, row["size_bytes"], tokens[fields[word]].decode("ascii", "replace")))
+            value = None
+        values[key] = value
+    wrong = None
+    if "#wrong" in fields and fields["#wrong"] < len(tokens):
+        count = number(tokens[fields["#wrong"]])
+        wrong = int(count) if count is not None and math.isfinite(count) else None
+    elif "error" in fields and fields["error"] < len(tokens):
+        # Before 2.13 the column is the largest relative error, not a count: only zero says that nothing is wrong.
+        wrong = 0 if number(tokens[fields["error"]]) == 0 else None
+    if all(value is None for value in values.values()) and wrong is None:
+        return None
+    side = dict(values)  # type: Dict[str, Any]
+    side["wrong"] = wrong
+    return side
+
+
+def _odd(table: Dict[str, Any], text: str) -> None:
+    if len(table["odd"]) < 8:
+        table["odd"].append(printable(text, 120))
+
+
+def _collective(text: bytes) -> Optional[str]:
+    found = _COLLECTIVE.search(text.replace(b"_perf", b" ").replace(b"_mpi", b" "))
+    return found.group(1).decode("ascii") if found else None
+
+
+def _config(raw: bytes) -> Dict[str, Any]:
+    config = {}  # type: Dict[str, Any]
+    for match in _CONFIG.finditer(raw):
+        value = number(match.group(2))
+        key = match.group(1).decode("ascii").replace(" ", "_")
+        if value is not None and math.isfinite(value):
+            config[key] = int(value)
+        if match.group(3):
+            config["step_kind"] = match.group(3).decode("ascii", "replace")
+    return config

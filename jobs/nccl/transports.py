@@ -1,0 +1,106 @@
+"""What carried the data? Reads the transport of a channel line and names the family of a network.
+
+Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's name may
+hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix that is not
+known is a torn line and is dropped: half a token must not turn "with GPUDirect" into "without".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, NamedTuple, Optional
+
+_CHANNEL = re.compile(
+    rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? "
+    rb"(?:-> (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? )?(?:\[(send|receive)\] )?via (\S.*)"
+)
+_NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_-]+)*)$")
+_COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)$")
+_P2P = re.compile(
+    rb"P2P/(IPC|CUMEM|MNNVL|direct pointer|common device|indirect/\d+(?:\[[0-9a-fA-F]+\])?)(?:/read)?(?:/CE)?$"
+)
+_SHM = re.compile(rb"SHM(?:/(?:direct|CE)){0,2}$|direct shared memory$")
+_TAIL = re.compile(rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$")
+_SUFFIXES = frozenset((b"GDRDMA", b"GDRDMA(PCI)", b"Shared"))
+
+
+class Edge(NamedTuple):
+    """One channel line: ranks are those of its communicator."""
+
+    channel: int
+    conn: int  # 0 ring or tree, 1 point to point
+    src: int
+    dst: int  # -1 on a collective-network line
+    direction: str  # "s", "r", or "" where the line does not say
+    kind: str  # "net", "p2p", "mnnvl", "shm", "collnet"
+    net: str  # the network's name as printed, or what kind of P2P
+    device: int  # the network device's index, -1 without one
+    gdr: bool
+    proxy: int  # the rank whose NIC is used (PXN), -1 without
+
+
+def parse_channel(text: bytes) -> Optional[Edge]:
+    """Read one channel line; None where it is none, or torn."""
+    match = _CHANNEL.match(text)
+    if match is None:
+        return None
+    word, channel, conn, src, _, dst, _, direction, via = match.groups()
+    via = _TAIL.sub(b"", via)
+    side = {b"send": "s", b"receive": "r"}.get(direction, "")
+    common = (int(channel), int(conn or 0), int(src), -1 if dst is None else int(dst), side)
+    if via[:4] == b"NET/" and dst is not None:
+        net = _NET.match(via)
+        if net is None:
+            return None
+        suffixes = [item for item in net.group(4).split(b"/") if item]
+        if any(item not in _SUFFIXES for item in suffixes):
+            return None
+        gdr = any(item.startswith(b"GDRDMA") for item in suffixes)
+        return Edge(*common, "net", net.group(1).decode("ascii").strip(), int(net.group(2)), gdr, int(net.group(3) or -1))
+    if via[:8] == b"COLLNET/" or word in (b"Coll", b"CollNet"):
+        tree = _COLLNET.match(via)
+        if tree is None:
+            return None
+        return Edge(*common, "collnet", tree.group(1).decode("ascii"), int(tree.group(2)), b"GDRDMA" in tree.group(3), -1)
+    if dst is None:
+        return None
+    peer = _P2P.match(via)
+    if peer is not None:
+        form = peer.group(1).decode("ascii").split("/")[0]
+        return Edge(*common, "mnnvl" if form == "MNNVL" else "p2p", form, -1, False, -1)
+    return Edge(*common, "shm", "SHM", -1, False, -1) if _SHM.match(via) else None
+
+
+# Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in view.py.
+_FAMILIES = {
+    "ib": "verbs",
+    "socket": "socket",
+    "aws libfabric": "ofi",
+    "libfabric": "ofi",
+    "ofi": "ofi",
+    "fastsocket": "fastsocket",
+    "fastrak": "fastrak",
+    "gib": "gib",
+    "ucx": "ucx",
+    "nccl rdma plugin": "verbs",
+    "sharp": "collnet",
+}  # type: Dict[str, str]
+RDMA = frozenset(("ib", "roce", "efa", "cxi", "gib", "ucx", "tcpx", "fastrak", "mnnvl"))  # GPU memory without plain TCP
+TCP = frozenset(("socket", "fastsocket"))
+
+
+def family(net: str) -> str:
+    """Return the family of a network's printed name: verbs, ofi, socket, ucx, gib, ...; ``other`` for an unknown plugin."""
+    low = net.strip().lower()
+    if low in _FAMILIES:
+        return _FAMILIES[low]
+    if low.startswith("ibext") or low.startswith("nccl rdma plugin") or low.startswith("ib_"):
+        return "verbs"
+    if low.startswith("gpudirecttcpx"):
+        return "fastrak" if "tcpxo" in low or "fastrak" in low else "tcpx"
+    for start in ("ucx", "gib", "fastsocket", "fastrak"):
+        if low.startswith(start):
+            return start
+    if "libfabric" in low or "ofi" in low.split("_") or low.startswith("ofi"):
+        return "ofi"
+    return "other"

@@ -1,0 +1,370 @@
+"""What did this job really use? Transports between nodes, GPUDirect, rails, sizes: facts of one job, nothing judged yet.
+
+Evidence order (catalogue 1.5): channel lines, then the network that was selected, then device lists. What none of them shows
+stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is called
+"between nodes".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from .jobs import Job
+from .state import EdgeKey, Proc
+from .transports import RDMA, TCP, family
+
+
+class Crossing(NamedTuple):
+    """One network edge as one process printed it."""
+
+    proc: Proc
+    key: EdgeKey
+    channels: int
+    src_node: Optional[str]
+    dst_node: Optional[str]
+    transport: str
+    device: str
+
+
+class View:
+    """The facts of one job."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.crossings = []  # type: List[Crossing]
+        self.local_net = []  # type: List[Crossing]
+        self.local = {"p2p": 0, "shm": 0, "mnnvl": 0}  # type: Dict[str, int]
+        self.collnet = 0
+        self.single = _known_single(job)
+        self._edges()
+        self.ranks = _ranks(job)
+        self.selected = {proc: selected(proc, self) for proc in job.procs}  # type: Dict[Proc, Optional[str]]
+        self.nodes = self._nodes()
+        self.transport = self._transport()
+        self.fallback = self._fallback()
+        self.gdr, self.gdr_mixed = self._gdr()
+
+    # -- edges -------------------------------------------------------------------------------------------------------------
+    def _edges(self) -> None:
+        for proc in self.job.procs:
+            for key, mask in proc.edges.items():
+                comm, src, dst, direction, conn, kind, net, dev, gdr, proxy = key
+                channels = bin(mask).count("1")
+                if kind in ("p2p", "shm"):
+                    self.local[kind] += channels
+                    continue
+                if kind == "collnet":
+                    self.collnet += channels
+                    continue
+                ends = [self._node(proc, comm, rank, direction, own) for rank, own in ((src, "s"), (dst, "r"))]
+                transport = "mnnvl" if kind == "mnnvl" else self.net_family(proc, net, dev)
+                crossing = Crossing(proc, key, channels, ends[0], ends[1], transport, device_name(proc, net, dev, self.job))
+                same = ends[0] is not None and ends[0] == ends[1]
+                if kind == "mnnvl":
+                    self.local["mnnvl"] += channels
+                    if not same:
+                        self.crossings.append(crossing)
+                elif same or self.single:
+                    self.local_net.append(crossing)
+                else:
+                    self.crossings.append(crossing)
+
+    def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> Optional[str]:
+        """Return the node of one end of an edge; the end that printed the line is the process itself."""
+        if direction == own:
+            return self.job.node_of[proc]
+        member = self.job.member(comm, rank)
+        if member is not None:
+            return self.job.node_of[member]
+        host = self.job.rank_host(rank) if not comm or comm in self.job.world else None
+        hosts = {node for node in self.job.node_of.values() if node == host}
+        return host if hosts or host is None else host
+
+    def net_family(self, proc: Proc, net: str, dev: int) -> str:
+        """Return the transport behind a network's name, deciding link layer and provider from the process's other lines."""
+        kind = family(net)
+        if kind == "verbs":
+            return self.link(proc, dev)
+        if kind == "ofi":
+            return self.provider(proc)
+        return kind
+
+    def link(self, proc: Proc, dev: int) -> str:
+        """Return ``ib`` or ``roce`` for a verbs device; ``ib`` where no line shows the link layer."""
+        for other in [proc] + [item for item in self.job.procs if item is not proc and item.hcas]:
+            device = other.hcas.get(dev)
+            if device is not None:
+                return "roce" if "/roce" in device.lower() else "ib"
+            if other.hcas and dev < 0:
+                layers = ["roce" if "/roce" in device.lower() else "ib" for device in other.hcas.values()]
+                return "roce" if layers.count("roce") > layers.count("ib") else "ib"
+        links = {value for item in self.job.procs for value in item.facts.get("link", ())}
+        return "roce" if links == {"RoCE"} else "ib"
+
+    def provider(self, proc: Proc) -> str:
+        """Return the fabric behind the libfabric plugin: its provider decides, AWS's name alone does not (Slingshot uses it too)."""
+        for other in [proc] + [item for item in self.job.procs if item is not proc]:
+            for value in sorted(other.facts.get("provider", ())):
+                if value.startswith("efa"):
+                    return "efa"
+                if value.startswith("cxi"):
+                    return "cxi"
+                if value.startswith(("tcp", "sockets", "udp")):
+                    return "socket"
+                if value.startswith("verbs"):
+                    return "verbs-ofi"
+        interfaces = {text.split(" ")[0] for item in self.job.procs for fact in ("boot", "oob", "socket") for text in item.facts.get(fact, ())}
+        if any(name.startswith("hsn") for name in interfaces):  # Slingshot's interfaces
+            return "cxi"
+        names = {name.partition("_")[2][:0] or name for item in self.job.procs for name in item.env}
+        if any(name.startswith("FI_CXI") for name in names):
+            return "cxi"
+        return "efa"
+
+    # -- nodes -------------------------------------------------------------------------------------------------------------
+    def _nodes(self) -> Optional[int]:
+        job = self.job
+        printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
+        mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
+        seen = set(job.node_of[proc] for proc in job.procs if proc.host is not None)
+        if printed:
+            return max(printed, len(seen)) if mnnvl else printed
+        table = _table_nodes(job)
+        if table is not None and len(seen) <= table:
+            return table
+        complete = bool(self.ranks) and self._ranks_with_nodes() >= (self.ranks or 0)
+        if len(seen) > 1:
+            return None if _tasks_without_node(job) and not complete else len(seen)
+        if self.ranks == 1:
+            return 1
+        if self.crossings:
+            return 2 if self.ranks == 2 else None
+        if complete and seen:
+            return 1
+        if job.rank_lines:
+            return None
+        if any(value in RDMA or value == "fastsocket" for value in self.selected.values()):
+            return None
+        if seen and not _remote_trouble(job):
+            return 1
+        return 1 if self.local_evidence() else None
+
+    def _ranks_with_nodes(self) -> int:
+        return len({rank for key in self.job.world for rank in self.job.members[key]})
+
+    def local_evidence(self) -> bool:
+        """Say whether something that happens inside one node only is all that the log shows."""
+        job = self.job
+        local = ("nccl.shm-full", "nccl.shm-attach", "nccl.nvls-failed", "nccl.duplicate-gpu", "nccl.p2p-off")
+        marked = any(name in proc.notes for proc in job.procs for name in local)
+        marked = marked or any("symptom " + name in source.events for source in job.sources.values() for name in local)
+        return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self.crossings
+
+    # -- conclusions -------------------------------------------------------------------------------------------------------
+    def counts(self) -> Dict[str, int]:
+        """Return channels per transport over the edges that cross nodes."""
+        counts = {}  # type: Dict[str, int]
+        for crossing in self.crossings:
+            counts[crossing.transport] = counts.get(crossing.transport, 0) + crossing.channels
+        return counts
+
+    def _transport(self) -> str:
+        counts = self.counts()
+        if counts:
+            best = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if name not in TCP]
+            return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
+        if self.ranks == 1 or self.nodes == 1:
+            return "none"
+        chosen = {value for value in self.selected.values() if value is not None}
+        if self.nodes is None and not chosen:
+            if self.verbs_used():
+                return self.link(self.job.procs[0], -1)
+            return "unknown"
+        return chosen.pop() if len(chosen) == 1 else "unknown"
+
+    def verbs_used(self) -> bool:
+        """Say whether NET/IB was at work: it reported a transfer."""
+        names = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
+        return any(name in proc.notes for proc in self.job.procs for name in names)
+
+    def mixed_selection(self) -> bool:
+        chosen = {value for value in self.selected.values() if value is not None}
+        return len(chosen) > 1 and bool(chosen & (TCP | {"socket"})) and bool(chosen - TCP)
+
+    def mixed_crossings(self) -> bool:
+        kinds = set(self.counts())
+        return bool(kinds & TCP) and bool(kinds - TCP)
+
+    def _fallback(self) -> Optional[bool]:
+        counts = self.counts()
+        if counts:
+            return "socket" in counts
+        chosen = {value for value in self.selected.values() if value is not None}
+        if self.ranks == 1:
+            return False
+        if self.nodes == 1:
+            return "socket" in chosen and self.excerpt() and bool(self.reasons())
+        if "socket" in chosen:
+            return True
+        return False if chosen or self.transport not in ("unknown",) else None
+
+    def reasons(self) -> bool:
+        names = ("nccl.libibverbs-missing", "nccl.ib-no-device", "nccl.ib-open", "nccl.plugin-broken", "nccl.ofi-no-provider")
+        return any(name in proc.notes for proc in self.job.procs for name in names)
+
+    def excerpt(self) -> bool:
+        """Say whether processes of the node are visibly missing: their devices leave a gap from 0."""
+        if self.ranks is not None:
+            return False
+        devs = {dev for proc in self.job.procs for dev in proc.devs}
+        return bool(devs) and devs != set(range(len(devs)))
+
+    def _gdr(self) -> Tuple[Optional[bool], bool]:
+        net = [item for item in self.crossings if item.key[5] == "net"]
+        if net:
+            rdma = [item for item in net if item.transport not in TCP]
+            if not rdma:
+                return False, False
+            return self._gdr_of(rdma)
+        if self.transport in TCP:
+            return False, False
+        if self.nodes is not None and self.nodes > 1 and self.transport in RDMA:
+            rings = {value[-1] for proc in self.job.procs for value in proc.facts.get("ring", ())}
+            if rings:
+                return "1" in rings, len(rings) > 1
+        return None, False
+
+    def _gdr_of(self, crossings: "List[Crossing]") -> Tuple[bool, bool]:
+        """Return whether GPUDirect is used, and whether hosts differ in it; a whole direction without it is one setting."""
+        per_side = {}  # type: Dict[Tuple[str, str], Set[bool]]
+        for item in crossings:
+            per_side.setdefault((self.job.node_of[item.proc], item.key[3]), set()).add(bool(item.key[8]))
+        values = {value for found in per_side.values() for value in found}
+        if len(values) == 1:
+            return values.pop(), False
+        directions = {}  # type: Dict[str, Set[bool]]
+        for (_, direction), found in per_side.items():
+            directions.setdefault(direction, set()).update(found)
+        return all(True in found for found in directions.values()) or any(found == {True} for found in directions.values()), True
+
+    def direction_only(self) -> bool:
+        """Say whether GPUDirect is on in one direction and off in the other, on every host alike (GDR read, row 20)."""
+        directions = {}  # type: Dict[str, Set[bool]]
+        for item in self.crossings:
+            if item.key[5] == "net" and item.transport not in TCP:
+                directions.setdefault(item.key[3], set()).add(bool(item.key[8]))
+        return len(directions) > 1 and all(len(found) == 1 for found in directions.values()) and len({tuple(found) for found in directions.values()}) > 1
+
+
+def selected(proc: Proc, view: View) -> Optional[str]:
+    """Return the transport that a process chose, by its own lines; None where they do not say."""
+    nets = sorted(proc.facts.get("net", ()))
+    if nets:
+        kinds = [view.net_family(proc, net, -1) for net in nets]
+        rdma = [kind for kind in kinds if kind not in TCP]
+        return rdma[0] if rdma else kinds[0]
+    if proc.hcas:
+        return view.link(proc, -1)
+    listed = proc.facts.get("listed", set())
+    for name in sorted(listed):
+        kind = family(name)
+        if kind not in ("socket", "verbs", "other"):
+            return view.net_family(proc, name, -1)
+    if "Socket" in listed and (proc.ibs or _verbs_ruled_out(proc)):
+        return "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)
+    return None
+
+
+def _verbs_ruled_out(proc: Proc) -> bool:
+    return proc.env.get("NCCL_IB_DISABLE") not in (None, "0") or "nccl.libibverbs-missing" in proc.notes
+
+
+def device_name(proc: Proc, net: str, dev: int, job: Job) -> str:
+    """Return the name of a network device, or its index where the log lists none."""
+    if family(net) == "verbs":
+        for other in [proc] + [item for item in job.procs if item is not proc]:
+            if dev in other.hcas:
+                return other.hcas[dev].rpartition("/")[0].replace("/IB", "") or other.hcas[dev]
+    return "%s/%d" % (net, dev) if dev >= 0 else net
+
+
+def _known_single(job: Job) -> bool:
+    """Say whether NCCL itself counted one node (and no NVLink domain that spans hosts)."""
+    printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
+    return bool(printed) and all(comm.nnodes == 1 and not comm.mnnvl for comm in printed)
+
+
+def _table_nodes(job: Job) -> Optional[int]:
+    """Count hosts by the table's header; one GPU named twice on one host means two hosts of one name (or one GPU shared)."""
+    if not job.rank_lines:
+        return None
+    hosts = set()
+    gpus = set()
+    for line in job.rank_lines.values():
+        host, pid, device, bus = str(line[0]), line[1], line[2], str(line[3])
+        hosts.add(host)
+        if bus.replace("0x", "").strip("0:.") == "":
+            continue  # a placeholder, no bus id
+        if (host, device, bus) in gpus:
+            return None
+        gpus.add((host, device, bus))
+        del pid
+    return len(hosts)
+
+
+def _tasks_without_node(job: Job) -> bool:
+    """Say whether a launcher's task printed something, but no line of it names a host."""
+    tasks = {tag for source in job.sources.values() for tag in source.tags}
+    known = {tag for proc in job.procs for tag in proc.tags}
+    return bool({tag for tag in tasks - known if tag.startswith(("srun:", "mpi:"))}) and bool(known)
+
+
+def _remote_trouble(job: Job) -> bool:
+    """Say whether a line speaks of another host: connecting to it failed, or a transfer with it."""
+    names = (
+        "nccl.no-route", "nccl.connect-refused", "nccl.connect-timeout", "nccl.ib-retry", "nccl.ib-error", "nccl.ib-unreachable",
+        "nccl.wrong-peer", "nccl.ib-protection", "nccl.ib-flushed", "nccl.gin-failed", "nccl.mnnvl-failed",
+    )  # fmt: skip
+    mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
+    silent = all(not proc.facts.keys() - {"version", "driver", "git"} and not proc.edges and not proc.notes for proc in job.procs)
+    return mnnvl or silent or any(name in proc.notes for proc in job.procs for name in names)
+
+
+def _ranks(job: Job) -> Optional[int]:
+    """Return the size of the job: the largest communicator, the table's header, a ring, or what the program itself said."""
+    listed = max(job.rank_lines) + 1 if job.rank_lines else 0
+    if job.nranks or listed:
+        return max(job.nranks, listed)
+    rings = max([len(proc.ranks) for proc in job.procs] or [0])
+    if rings:
+        return rings
+    closed = _closed_ring(job)
+    if closed:
+        return closed
+    worlds = {int(name.split(" ")[1]) for source in job.sources.values() for name in source.events if name.startswith("world ")}
+    if len(worlds) == 1:
+        return worlds.pop()
+    hosts = {job.node_of[proc] for proc in job.procs}
+    devs = [dev for proc in job.procs for dev in proc.devs]
+    chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
+    if len(hosts) == 1 and len(devs) > 1 and sorted(devs) == list(range(len(devs))) and not chosen and not any(proc.hcas for proc in job.procs):
+        return len(devs)  # one host, one process per device from 0 on: as far as the log shows, that is the job
+    return None
+
+
+def _closed_ring(job: Job) -> int:
+    """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
+    following = {}  # type: Dict[int, Set[int]]
+    for proc in job.procs:
+        for key in proc.edges:
+            if key[1] >= 0 and key[2] >= 0:
+                following.setdefault(key[1], set()).add(key[2])
+    size = len(following)
+    if size < 2 or set(following) != set(range(size)) or any(dst >= size for dsts in following.values() for dst in dsts):
+        return 0
+    return size
+
+
+def compact_devices(names: "Set[str]") -> List[Any]:
+    """Return device names in a stable order, numbers by value."""
+    return sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name))

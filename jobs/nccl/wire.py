@@ -1,0 +1,157 @@
+"""How does a partial travel? Its JSON form, small enough for a pod's standard output.
+
+Environments, device lists and facts that many ranks share are written once and referred to by number; edges are short texts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Tuple
+
+from .clean import printable
+from .errors import NcclLogError
+from .state import Comm, Note, Proc, Source
+
+SCHEMA = 1
+
+
+class _Pool:
+    """Values that repeat, each written once."""
+
+    def __init__(self) -> None:
+        self.items = []  # type: List[Any]
+        self._index = {}  # type: Dict[str, int]
+
+    def put(self, value: Any) -> int:
+        key = json.dumps(value, sort_keys=True)
+        if key not in self._index:
+            self._index[key] = len(self.items)
+            self.items.append(value)
+        return self._index[key]
+
+
+def encode(sources: List[Source], procs: Dict[Tuple[int, str, int], Proc], limited: bool, compacted: bool) -> Dict[str, Any]:
+    """Return the JSON form of a partial."""
+    pool = _Pool()
+    written = [_proc(key, proc, pool) for key, proc in sorted(procs.items())]
+    return {
+        "schema": SCHEMA,
+        "limited": limited,
+        "compacted": compacted,
+        "sources": [_source(source) for source in sources],
+        "procs": written,
+        "pool": pool.items,
+    }
+
+
+def _source(source: Source) -> Dict[str, Any]:
+    return {
+        "name": source.name,
+        "lines": source.lines,
+        "bytes": source.bytes,
+        "nccl_lines": source.nccl_lines,
+        "cut": source.cut,
+        "events": {name: note.to_list() for name, note in source.events.items()},
+        "watch": source.watch,
+        "ranks": [[rank] + item for rank, item in sorted(source.ranks.items())],
+        "tables": source.tables,
+        "tags": sorted(source.tags),
+    }
+
+
+def _proc(key: Tuple[int, str, int], proc: Proc, pool: _Pool) -> List[Any]:
+    edges = {}  # type: Dict[str, List[str]]
+    for edge, mask in sorted(proc.edges.items()):
+        comm, src, dst, direction, conn, kind, net, dev, gdr, proxy = edge
+        what = pool.put([comm, kind, net, conn])
+        edges.setdefault(str(what), []).append("%d %d %s %d %d %d %x" % (src, dst, direction or "-", dev, gdr, proxy, mask))
+    return [
+        list(key),
+        [proc.host, proc.pid],
+        sorted(proc.tags),
+        sorted(proc.devs),
+        sorted(proc.sources),
+        pool.put({name: sorted(values) for name, values in sorted(proc.facts.items())}),
+        pool.put(proc.env),
+        pool.put({str(index): device for index, device in sorted(proc.hcas.items())}),
+        proc.ibs,
+        [[name, comm.to_list()] for (name, _), comm in sorted(proc.comms.items())],
+        edges,
+        {name: note.to_list() for name, note in proc.notes.items()},
+        _ranges(proc.ranks),
+        proc.last_error,
+    ]
+
+
+def _ranges(numbers: "set[int]") -> str:
+    """Write a set of numbers as ``0-7,9``."""
+    out = []  # type: List[List[int]]
+    for number in sorted(numbers):
+        if out and out[-1][1] == number - 1:
+            out[-1][1] = number
+        else:
+            out.append([number, number])
+    return ",".join("%d-%d" % (low, high) if low != high else str(low) for low, high in out)
+
+
+def _unranges(text: str) -> "set[int]":
+    numbers = set()
+    for part in text.split(",") if text else ():
+        low, _, high = part.partition("-")
+        if int(high or low) - int(low) > 1_000_000:
+            raise ValueError("a range of ranks is too long")
+        numbers.update(range(int(low), int(high or low) + 1))
+    return numbers
+
+
+def decode(data: Dict[str, Any]) -> "Tuple[List[Source], Dict[Tuple[int, str, int], Proc], bool, bool]":
+    """Read the JSON form; what does not fit the schema is one error, whatever is wrong with it."""
+    try:
+        schema = data["schema"]
+        sources = [_read_source(item) for item in data["sources"]]
+        procs = {}
+        for item in data["procs"]:
+            index, host, pid = item[0]
+            procs[(int(index), str(host), int(pid))] = _read_proc(item, data["pool"])
+        limited, compacted = bool(data["limited"]), bool(data["compacted"])
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise NcclLogError("NCCL evidence is damaged: %s" % printable(repr(error), 120)) from error
+    if schema != SCHEMA:
+        raise NcclLogError("NCCL evidence of schema %s; this seatrial reads %d" % (printable(str(schema), 20), SCHEMA))
+    return sources, procs, limited, compacted
+
+
+def _read_source(data: Dict[str, Any]) -> Source:
+    source = Source(printable(str(data["name"]), 300))
+    source.lines, source.bytes, source.nccl_lines = int(data["lines"]), int(data["bytes"]), int(data["nccl_lines"])
+    source.cut = bool(data["cut"])
+    source.events = {str(name): Note.from_list(note) for name, note in data["events"].items()}
+    source.watch = {str(rank): [int(number) for number in numbers] for rank, numbers in data["watch"].items()}
+    source.ranks = {int(item[0]): list(item[1:]) for item in data["ranks"]}
+    source.tables = [dict(table) for table in data["tables"]]
+    source.tags = {str(tag) for tag in data["tags"]}
+    return source
+
+
+def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
+    host, pid = item[1]
+    proc = Proc(None if host is None else str(host), None if pid is None else int(pid))
+    proc.tags, proc.devs, proc.sources = set(item[2]), {int(dev) for dev in item[3]}, {int(index) for index in item[4]}
+    proc.facts = {str(name): {str(value) for value in values} for name, values in pool[item[5]].items()}
+    proc.env = {str(name): str(value) for name, value in pool[item[6]].items()}
+    proc.hcas = {int(index): str(device) for index, device in pool[item[7]].items()}
+    proc.ibs = {str(what): int(line) for what, line in item[8].items()}
+    for name, fields in item[9]:
+        comm = Comm.from_list(fields)
+        proc.comms[(str(name), comm.rank)] = comm
+    for what, texts in item[10].items():
+        comm_name, kind, net, conn = pool[int(what)]
+        for text in texts:
+            src, dst, direction, dev, gdr, proxy, mask = text.split(" ")
+            side = "" if direction == "-" else str(direction)
+            key = (str(comm_name), int(src), int(dst), side, int(conn), str(kind), str(net), int(dev), int(gdr), int(proxy))
+            proc.edges[key] = int(mask, 16)
+    proc.notes = {str(name): Note.from_list(note) for name, note in item[11].items()}
+    proc.ranks = _unranges(item[12])
+    proc.last_error = None if item[13] is None else [int(number) for number in item[13]]
+    return proc
