@@ -229,14 +229,17 @@ def free_memory() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as stream:
             free = next(int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:"))
-        with (
-            open("/sys/fs/cgroup/memory.max", encoding="ascii") as limit,
-            open("/sys/fs/cgroup/memory.current", encoding="ascii") as used,
-        ):
-            free = min(free, max(0, int(limit.read()) - int(used.read())))
+        limit, used = (number("/sys/fs/cgroup/memory." + name) for name in ("max", "current"))
+        free = min(free, max(0, limit - used))
     except (OSError, ValueError, StopIteration):  # no such file, or "max": there is no limit
         pass
     return free
+
+
+def number(path: str) -> int:
+    """Return the whole number that a small file holds."""
+    with open(path, encoding="ascii") as stream:
+        return int(stream.read())
 
 
 def bus_id(device: int) -> str:

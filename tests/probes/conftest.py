@@ -222,7 +222,9 @@ def pods(tmp_path: Path, trial: dict):
     made.tool("torchrun", FAKE_TORCHRUN)
     xml = (DATA / "h200-q-x.xml").read_text(encoding="utf-8")
     second = xml[xml.index("\t<gpu ") : xml.rindex("</nvidia_smi_log>")]
-    doubled = xml.replace("</nvidia_smi_log>", second + "</nvidia_smi_log>").replace("<attached_gpus>1", "<attached_gpus>2")
+    doubled = xml.replace("</nvidia_smi_log>", second + "</nvidia_smi_log>").replace(
+        "<attached_gpus>1", "<attached_gpus>2"
+    )
     (tmp_path / "smi.xml").write_text(doubled, encoding="utf-8")
     made.tool("nvidia-smi", f"import sys\nif '-x' in sys.argv: print(open({str(tmp_path / 'smi.xml')!r}).read())\n")
     yield made

@@ -18,7 +18,16 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
     found = pods.run()
     for rank in (0, 1):
         stages = found[rank]
-        assert list(stages) == ["start", "runtime", "rdma", "dns", "port", "collective.ring", "collective.default", "end"]
+        assert list(stages) == [
+            "start",
+            "runtime",
+            "rdma",
+            "dns",
+            "port",
+            "collective.ring",
+            "collective.default",
+            "end",
+        ]
         assert stages["start"]["node"] == f"gpu-node-{rank}"
         assert stages["start"]["env"]["WORLD_SIZE"] == "2"
         assert [gpu["name"] for gpu in stages["runtime"]["gpus"]] == ["NVIDIA H200"] * 2
@@ -36,7 +45,9 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
         assert message["stages"]["port"] == "ok"
         assert message["lines"] >= 8
     assert "algorithm Ring" in found[0]["collective.ring"]["output_tail"]
-    assert [path.name for path in pods.scratch.iterdir() if path.is_dir()] == [], "nothing is left in the scratch folder"
+    assert [path.name for path in pods.scratch.iterdir() if path.is_dir()] == [], (
+        "nothing is left in the scratch folder"
+    )
 
 
 def test_the_analyzer_travels_with_the_probe(pods) -> None:
@@ -204,7 +215,14 @@ def test_strangers_on_the_port_change_nothing(pods) -> None:
     pods.trial.update(collectives=[])
     stop = threading.Event()
     other = {"seatrial": 1, "kind": "hello", "run": "another", "rank": 1, "to": 0, "pod_ip": "127.0.0.9", "clock": 0}
-    noises = [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 9000, b"[]\n", b'{"seatrial":1}\n', json.dumps(other).encode() + b"\n"]
+    noises = [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 9000,
+        b"[]\n",
+        b'{"seatrial":1}\n',
+        json.dumps(other).encode() + b"\n",
+    ]
 
     def knock() -> None:
         while not stop.is_set():
@@ -294,6 +312,8 @@ def test_an_old_python_is_named(pods) -> None:
     old = next((Path.home() / ".pyenv" / "versions").glob("3.[67].*/bin/python"), None)
     if old is None:
         pytest.skip("no Python older than 3.8 below ~/.pyenv/versions")
-    done = subprocess.run([old, pods.here / "probe.py"], capture_output=True, timeout=10, env={"SEATRIAL_RUN": "r-test"}, check=False)
+    done = subprocess.run(
+        [old, pods.here / "probe.py"], capture_output=True, timeout=10, env={"SEATRIAL_RUN": "r-test"}, check=False
+    )
     assert done.returncode == 65
     assert "too old" in json.loads(done.stdout)["data"]["error"]

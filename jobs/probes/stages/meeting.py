@@ -130,8 +130,8 @@ class Meeting:
     def close_port(self) -> None:
         """Stop listening; returns when the port is free."""
         self._closing.set()
-        self._wake[1].send(b"!")
-        if self._acceptor is not None:
+        if self._acceptor is not None and self._acceptor.is_alive():
+            self._wake[1].send(b"!")
             self._acceptor.join(timeout=5)
 
     # -- dialling --------------------------------------------------------------------------------------------------
@@ -257,7 +257,9 @@ class Meeting:
 
     def leave(self) -> None:
         """Close everything."""
-        self._closing.set()
+        self.close_port()
+        for end in self._wake:
+            end.close()
         for channel in list(self.outgoing.values()) + list(self.incoming.values()):
             channel.close()
 

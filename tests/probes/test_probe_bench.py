@@ -1,0 +1,152 @@
+"""The bundled all_reduce bench: its table, its correctness check, and the real thing where torch is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.probes import allreduce
+
+BENCH = Path(allreduce.__file__)
+
+
+def python_with_torch() -> str | None:
+    """Find a Python that has torch: this one, or the one named by SEATRIAL_TORCH_PYTHON."""
+    if importlib.util.find_spec("torch"):
+        return sys.executable
+    named = os.environ.get("SEATRIAL_TORCH_PYTHON")
+    return named if named and shutil.which(named) else None
+
+
+@pytest.fixture(scope="module")
+def torch_python() -> str:
+    found = python_with_torch()
+    if found is None:
+        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.004, "0.00"),
+        (12.345, "12.35"),
+        (12345.678, "12345.7"),
+        (1234567.8, "1234568"),
+        (12345678.9, "1.2e+07"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_numbers_fit_their_columns(value: float, text: str) -> None:
+    """As many decimals as fit into seven characters, then the exponent, as nccl-tests prints them."""
+    assert allreduce.fit(value, 7) == text
+
+
+def test_the_command_line_is_checked(capsys) -> None:
+    """A factor that would never end is a usage error; sizes are whole elements."""
+    with pytest.raises(SystemExit):
+        allreduce.parse(["--factor", "1"])
+    assert "factor >= 2" in capsys.readouterr().err
+    options = allreduce.parse(["--min-bytes", "1026", "--max-bytes", "16"])
+    assert (options.min_bytes, options.max_bytes) == (1024, 1024)
+
+
+def test_without_torch_the_reason_is_printed(tmp_path: Path) -> None:
+    """No torch in the image: one line with the reason, and a failure."""
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    done = subprocess.run(
+        [sys.executable, BENCH, "--iters=1"],
+        env={"PYTHONPATH": str(tmp_path), "RANK": "3"},
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert b"# seatrial bench: rank 3 failed: ImportError: no torch here" in done.stdout
+
+
+def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path) -> None:
+    """`nccl` and `stages` beside the bench must not be what torch gets when it imports a package of that name."""
+    here = tmp_path / "seatrial"
+    (here / "nccl").mkdir(parents=True)
+    (here / "nccl" / "__init__.py").write_text("raise ImportError('the wrong nccl')")
+    shutil.copy(BENCH, here / "allreduce.py")
+    installed = tmp_path / "installed"
+    (installed / "nccl").mkdir(parents=True)
+    (installed / "nccl" / "__init__.py").write_text("")
+    (installed / "torch.py").write_text("import nccl; raise ImportError('reached')")
+    env = {"PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, here / "allreduce.py"], env=env, capture_output=True, timeout=20, check=False
+    )
+    assert b"ImportError: reached" in done.stdout
+
+
+def table(output: str) -> list[list[str]]:
+    return [line.split() for line in output.splitlines() if line.strip() and line.strip()[0].isdigit()]
+
+
+@pytest.mark.slow
+def test_real_torchrun_measures_and_checks(pods, torch_python: str) -> None:
+    """Two pods of two ranks with real torchrun over gloo: every size, nothing wrong, both collectives one after the other."""
+    (pods.bin / "torchrun").unlink()
+    (pods.bin / "nvidia-smi").unlink()
+    launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
+    pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
+    pods.trial.update(gpu_kind="cpu", collective_timeout_s=90, deadline_s=240)
+    found = pods.run(timeout=240)
+    for name in ("collective.ring", "collective.default"):
+        assert [found[rank][name]["exit"] for rank in (0, 1)] == [0, 0], found[0][name]["output_tail"]
+        output = found[0][name]["output_tail"]
+        rows = table(output)
+        assert [int(row[0]) for row in rows] == [1024, 4096, 16384, 65536, 262144, 1048576]
+        assert all(row[2:5] == ["float", "sum", "-1"] and row[5:9] == ["N/A"] * 4 and row[12] == "0" for row in rows)
+        assert "# Out of bounds values : 0 OK" in output
+        assert "#  Rank  3 Group  0 Pid" in output
+
+
+@pytest.mark.slow
+def test_a_gpu_that_torch_cannot_use_is_a_failure(torch_python: str) -> None:
+    """On a GPU machine the bench never measures the CPU instead."""
+    code = "import sys, torch; sys.exit(torch.cuda.is_available())"
+    if subprocess.run([torch_python, "-c", code], check=False).returncode:
+        pytest.skip("torch finds a GPU here")
+    done = subprocess.run([torch_python, BENCH], capture_output=True, timeout=120, check=False, env={"RANK": "0"})
+    assert done.returncode == 1
+    assert b"finds no usable GPU" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_single_wrong_value_is_counted(torch_python: str) -> None:
+    """The check sees one wrong value among many, at any place, and a NaN; the pattern differs by rank and by position."""
+    code = f"""
+import importlib.util, types
+spec = importlib.util.spec_from_file_location("bench", {str(BENCH)!r})
+bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
+import torch
+holder = types.SimpleNamespace(torch=torch, ranks=16, device=torch.device("cpu"))
+patterns = [bench.Bench.pattern(holder, rank) for rank in range(16)]
+assert len({{tuple(p[:50].tolist()) for p in patterns}}) == 16 and len(set(patterns[0].tolist())) > 8000
+expected = sum(patterns)
+assert float(expected.max()) < bench.EXACT
+assert torch.equal(expected.double(), sum(p.double() for p in patterns))
+for count in (1, 100, bench.PERIOD, bench.PERIOD * 3 + 5):
+    part = torch.empty(count); bench.fill(part, expected)
+    assert bench.mismatches(part, expected) == 0
+    for place in (0, count // 2, count - 1):
+        kept = part[place].item()
+        for wrong in (kept + 1, float("nan")):
+            part[place] = wrong
+            assert bench.mismatches(part, expected) == 1, (count, place)
+        part[place] = kept
+    if count > 5000:
+        assert bench.mismatches(torch.roll(part, 4096), expected) > count // 2
+"""
+    done = subprocess.run([torch_python, "-c", code], capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]

@@ -1,0 +1,224 @@
+"""Name resolution: what the C library would ask, and how a failure is told apart."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.probes.stages import dns, dnsquery
+from jobs.probes.stages.watch import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KUBERNETES = "nameserver {server}\nsearch team.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"
+
+
+class Server:
+    """A DNS server that answers each question with what the test says."""
+
+    def __init__(self, answer) -> None:
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.bind(("127.0.0.1", 0))
+        self.port = self.sock.getsockname()[1]
+        self.asked: list[tuple[str, int]] = []
+        self.answer = answer
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                packet, peer = self.sock.recvfrom(4096)
+            except OSError:
+                return
+            position, labels = 12, []
+            while packet[position]:
+                labels.append(packet[position + 1 : position + 1 + packet[position]].decode())
+                position += packet[position] + 1
+            kind = struct.unpack(">H", packet[position + 1 : position + 3])[0]
+            self.asked.append((".".join(labels), kind))
+            result = self.answer(".".join(labels), kind)
+            if result is None:
+                continue
+            code, answers = result
+            header = packet[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, answers, 0, 0)
+            self.sock.sendto(b"\x00\x00" + header[2:] + packet[12:], peer)  # another question's: must be ignored
+            self.sock.sendto(header + packet[12:], peer)
+
+
+@pytest.fixture
+def serve():
+    servers: list[Server] = []
+
+    def make(answer) -> Server:
+        servers.append(Server(answer))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.sock.close()
+
+
+def resolver(*servers: str) -> dnsquery.Resolver:
+    made = dnsquery.Resolver()
+    made.nameservers, made.search, made.ndots = list(servers) or ["127.0.0.1"], ["team.svc.cluster.local"], 5
+    return made
+
+
+def test_resolv_conf_is_read_as_the_c_library_does(tmp_path: Path) -> None:
+    """Three servers at most, the last search list, ndots; comments and unknown options are passed over."""
+    path = tmp_path / "resolv.conf"
+    path.write_text(
+        "# comment\nnameserver 10.96.0.10\nnameserver fd00::a ; x\nnameserver 1.1.1.1\nnameserver 2.2.2.2\n"
+        "search a b\nsearch team.svc.cluster.local svc.cluster.local\noptions timeout:1 ndots:5 rotate\nnonsense\n"
+    )
+    assert dnsquery.read_resolver(str(path)).to_dict() == {
+        "nameservers": ["10.96.0.10", "fd00::a", "1.1.1.1"],
+        "search": ["team.svc.cluster.local", "svc.cluster.local"],
+        "ndots": 5,
+    }
+    assert dnsquery.read_resolver(str(tmp_path / "absent")).nameservers == ["127.0.0.1"]
+
+
+def test_the_search_list_is_honoured() -> None:
+    """Fewer dots than ndots: the search list first; an absolute name: nothing else."""
+    made = resolver()
+    assert dnsquery.candidates("job-0.svc", made) == ["job-0.svc.team.svc.cluster.local.", "job-0.svc."]
+    assert dnsquery.candidates("job-0.svc.", made) == ["job-0.svc."]
+    made.ndots = 1
+    assert dnsquery.candidates("job-0.svc", made) == ["job-0.svc.", "job-0.svc.team.svc.cluster.local."]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda name, kind: (3, 0), "NXDOMAIN"),
+        (lambda name, kind: (2, 0), "SERVFAIL"),
+        (lambda name, kind: (5, 0), "REFUSED"),
+        (lambda name, kind: (0, 0), "NODATA"),
+        (lambda name, kind: (0, 1), "answered"),
+        (lambda name, kind: (0, 1) if kind == 28 else (0, 0), "answered"),
+        (lambda name, kind: (0, 1) if name.endswith("cluster.local") else (3, 0), "answered"),
+        (lambda name, kind: (2, 0) if name.endswith("cluster.local") else (3, 0), "SERVFAIL"),
+        (lambda name, kind: None, "timeout"),
+    ],
+    ids=[
+        "nxdomain",
+        "servfail",
+        "refused",
+        "nodata",
+        "answered",
+        "ipv6-only",
+        "by-search",
+        "search-servfail",
+        "silent",
+    ],
+)
+def test_failures_are_told_apart(serve, answer, reason: str) -> None:
+    """NXDOMAIN, SERVFAIL, REFUSED, an empty answer and silence are different faults."""
+    server = serve(answer)
+    limit = time.monotonic() + 5
+    assert dnsquery.explain("job-0.svc", resolver(), limit, timeout_s=0.2, port=server.port) == reason
+
+
+def test_a_dead_server_is_told() -> None:
+    """Nobody listens: unreachable or silent, and no longer than allowed."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    began = time.monotonic()
+    assert dnsquery.explain("a.b", resolver(), began + 1, timeout_s=0.2, port=port) in ("unreachable", "timeout")
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("name", ["a" * 64, ".".join(["abc"] * 90), "a..b", ""])
+def test_impossible_names_are_no_crash(name: str) -> None:
+    """A name that cannot be asked for is an answer too."""
+    assert dnsquery.explain(name, resolver(), time.monotonic() + 1, timeout_s=0.05, port=9) in (
+        "FORMERR",
+        "unreachable",
+        "timeout",
+    )
+
+
+def resolve(peers: list[str], lookup, timeout_s: float = 3, tmp: Path | None = None) -> tuple[dict, list]:
+    data: dict = {}
+    heard: list = []
+    dns.resolve_all(
+        data,
+        peers,
+        timeout_s=timeout_s,
+        watch=Watch(60, 1),
+        found=lambda index, addresses: heard.append((index, addresses)),
+        resolv_conf=str(tmp or "/nonexistent"),
+        lookup=lookup,
+    )
+    return data, heard
+
+
+def test_the_nxdomain_window_is_waited_out(monkeypatch) -> None:
+    """A name that appears later is resolved; the first error and the time to the first answer are evidence."""
+    monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
+    begins = time.monotonic() + 0.4
+
+    def lookup(name: str) -> list[str]:
+        if name == "late" and time.monotonic() < begins:
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        return ["10.0.0.1"]
+
+    data, heard = resolve(["early", "late"], lookup)
+    early, late = data["peers"]
+    assert (early["attempts"], early["first_error"], early["error"]) == (1, None, None)
+    assert (late["first_error"], late["error"], late["addresses"]) == ("NXDOMAIN", None, ["10.0.0.1"])
+    assert late["attempts"] > 1
+    assert 0.35 < late["seconds_to_first_answer"] < 2.5
+    assert heard == [(0, ["10.0.0.1"]), (1, ["10.0.0.1"])]
+
+
+def test_a_name_that_never_comes_ends_in_time(monkeypatch) -> None:
+    """The stage's time bounds the wait, and the reason stands in the record."""
+    monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "SERVFAIL")
+
+    def lookup(name: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "try again")
+
+    began = time.monotonic()
+    data, heard = resolve(["never"], lookup, timeout_s=0.5)
+    assert time.monotonic() - began < 1.5
+    (peer,) = data["peers"]
+    assert (peer["error"], peer["first_error"], peer["seconds_to_first_answer"]) == ("SERVFAIL", "SERVFAIL", None)
+    assert heard == []
+
+
+def test_a_resolver_that_hangs_does_not_hold_up_the_others() -> None:
+    """One name that blocks in the C library costs only its own answer."""
+    release = threading.Event()
+
+    def lookup(name: str) -> list[str]:
+        if name == "stuck":
+            release.wait(10)
+        return ["10.0.0.2"]
+
+    began = time.monotonic()
+    data, _ = resolve(["stuck", "fine"], lookup, timeout_s=0.4)
+    release.set()
+    assert time.monotonic() - began < 2
+    stuck, fine = data["peers"]
+    assert (stuck["error"], stuck["first_error"]) == ("timeout", "timeout")
+    assert fine["addresses"] == ["10.0.0.2"]
+
+
+def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -> None:
+    """nsswitch without dns, or a race: the evidence names the disagreement."""
+    monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: dnsquery.ANSWERED)
+
+    def lookup(name: str) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "not known")
+
+    data, _ = resolve(["odd"], lookup, timeout_s=0.3)
+    assert data["peers"][0]["error"] == "EAI_NONAME (but the DNS server answers)"
