@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from .schema.quantity import value as parse
 from .schema import selectors
+from .schema.quantity import value as parse
 
 Object = dict[str, Any]
 ENDED = ("Succeeded", "Failed")

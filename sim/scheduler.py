@@ -219,7 +219,8 @@ class Scheduler:
             mark_disrupted(self._store, victim, "PreemptionByScheduler", PREEMPTED)
             with contextlib.suppress(ApiError):
                 self._store.delete("pods", held["namespace"], held["name"], uid=held["uid"])
-            self._event(victim, "Normal", "Preempted", f"Preempted by pod {meta['uid']} on node {view.name}", "Preempting")
+            why = f"Preempted by pod {meta['uid']} on node {view.name}"
+            self._event(victim, "Normal", "Preempted", why, "Preempting")
 
     def _bind(self, pod: Object, view: NodeView) -> None:
         meta, now = pod["metadata"], self._store.now()

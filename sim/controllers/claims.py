@@ -90,15 +90,17 @@ class ClaimController:
     def _provide(self, claim: Object, class_: Object) -> None:
         meta, spec = claim["metadata"], claim["spec"]
         name, size = f"pvc-{meta['uid']}", spec["resources"]["requests"]["storage"]
+        driver = class_.get("provisioner", "sim")
         body = {
-            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": class_.get("provisioner", "")}},
+            "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
             "spec": {
-                "accessModes": spec["accessModes"], "capacity": {"storage": size}, "storageClassName": spec["storageClassName"],
+                "accessModes": spec["accessModes"], "capacity": {"storage": size},
+                "storageClassName": spec["storageClassName"],
                 "persistentVolumeReclaimPolicy": class_.get("reclaimPolicy", "Delete"),
                 "volumeMode": spec.get("volumeMode", "Filesystem"),
                 "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": meta["name"],
                              "namespace": meta["namespace"], "uid": meta["uid"]},
-                "csi": {"driver": class_.get("provisioner", "sim"), "volumeHandle": name},
+                "csi": {"driver": driver, "volumeHandle": name},
             },
             "status": {"phase": "Bound"},
         }

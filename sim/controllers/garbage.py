@@ -187,7 +187,7 @@ class GarbageCollector:
                     self._store.delete(other, meta.get("namespace", ""), meta["name"], propagation=policy,
                                        uid=meta["uid"])
                 found = self._get(dependent)
-            reference = next((r for r in meta.get("ownerReferences") or [] if r["uid"] == uid), {})
+            reference: Object = next((r for r in meta.get("ownerReferences") or [] if r["uid"] == uid), {})
             blocking = blocking or (found is not None and bool(reference.get("blockOwnerDeletion")))
         if not blocking:
             self._release(key, owner, FOREGROUND)

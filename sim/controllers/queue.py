@@ -7,7 +7,10 @@ atomic, and is called from the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Key = tuple[str, str]
 """(namespace, name)."""

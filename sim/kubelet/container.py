@@ -151,14 +151,14 @@ class Container:
         delay = BACKOFF_S
         while True:
             local = policy != "Always" and self.worker.has_image(image)
-            if local or self._pulled and policy != "Always":
+            if local or (self._pulled and policy != "Always"):
                 self.event("Normal", "Pulled", f'Container image "{image}" already present on machine and can be '
                            "accessed by the pod")
                 return
             began = time.monotonic()
             if policy == "Never":
-                await self._not_pulled("ErrImageNeverPull", f'Container image "{image}" is not present with pull policy '
-                                       "of Never", delay)
+                why = f'Container image "{image}" is not present with pull policy of Never'
+                await self._not_pulled("ErrImageNeverPull", why, delay)
                 continue
             self.worker.check_pull_secrets()
             self.event("Normal", "Pulling", f'Pulling image "{image}"')
@@ -166,7 +166,7 @@ class Container:
                 result = self.worker.kubelet.images.pull(image)
                 if inspect.isawaitable(result):
                     await result
-            except Exception as error:  # noqa: BLE001 - the seam's error is recognised by its name
+            except Exception as error:
                 if type(error).__name__ != "ImageMissing":
                     raise
                 await self._pull_failed(image, str(error), delay)
@@ -338,10 +338,10 @@ class Container:
             with path.open("rb") as file:
                 text = file.read(MESSAGE_BYTES)
             if text:
-                return text.decode(errors="replace")
+                return str(text, errors="replace")
         if code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError" and self.log is not None:
             lines = re.sub(rb"(?m)^\S+ \S+ [FP] ", b"", Path(self.log.path).read_bytes()).splitlines()
-            return b"\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:].decode(errors="replace")
+            return str(b"\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:], errors="replace")
         return ""
 
     async def hook(self, hook: Object) -> None:

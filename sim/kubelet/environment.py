@@ -124,9 +124,9 @@ class Environment:
             for key, value in self._from(source).items():
                 self.env[source.get("prefix", "") + key] = value
         for variable in self._container.get("env") or []:
-            value = self._value(variable)
-            if value is not None:
-                self.env[variable["name"]] = value
+            resolved = self._value(variable)
+            if resolved is not None:
+                self.env[variable["name"]] = resolved
         return self.env
 
     def _from(self, source: Object) -> dict[str, str]:

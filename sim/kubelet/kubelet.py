@@ -13,8 +13,9 @@ import itertools
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from ..network.policy import PolicyController
 from ..schema.errors import ApiError
-from . import logs
+from . import logs as reading
 from .pod import ENDED, PodWorker, background
 from .seams import Hardware, Images, NoHardware, NoImages
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..network import Network, Sandbox
     from ..store import Store
+    from .logs import Log
 
 Object = dict[str, Any]
 DNS = "10.96.0.10"
@@ -35,7 +37,7 @@ class Kubelet:
     """Runs pods of all nodes as processes; the API server asks it for logs."""
 
     def __init__(self, store: Store, network: Network, images: Images | None = None,
-                 hardware: Hardware | None = None, *, log_max_bytes: int = logs.MAX_BYTES) -> None:
+                 hardware: Hardware | None = None, *, log_max_bytes: int = reading.MAX_BYTES) -> None:
         self.store, self.network = store, network
         self.images: Images = images or NoImages()
         self.hardware: Hardware = hardware or NoHardware()
@@ -49,11 +51,13 @@ class Kubelet:
         self._nodes: dict[str, int] = {}
         self._pulled: set[tuple[str, str]] = set()
         self._hosts: dict[str, Sandbox] = {}
+        self._policies = PolicyController(store, network)
 
     # -- start and end
 
     def start(self) -> None:
-        """Watch the pods."""
+        """Watch the pods, and the policies of their network."""
+        self._policies.start()
         self._ends = [self.store.subscribe("pods", self._pod_changed)]
         self._ends += [self.store.subscribe(key, self._config_changed) for key in ("configmaps", "secrets")]
         for pod in self.store.list("pods"):
@@ -62,6 +66,7 @@ class Kubelet:
 
     async def close(self) -> None:
         """Forget all pods; their processes end with the network."""
+        self._policies.close()
         for end in self._ends:
             end()
         for task in list(self._tasks):
@@ -150,7 +155,8 @@ class Kubelet:
         """Why the node cannot make a sandbox of that class; empty where it can."""
         if not runtime_class:
             return ""
-        handler = (self.store.get("runtimeclasses.node.k8s.io", None, runtime_class) or {}).get("handler", runtime_class)
+        found = self.store.get("runtimeclasses.node.k8s.io", None, runtime_class) or {}
+        handler = found.get("handler", runtime_class)
         status = (self.store.get("nodes", None, node) or {}).get("status") or {}
         known = {h.get("name", "") for h in status.get("runtimeHandlers") or []} or HANDLERS
         return "" if handler in known | HANDLERS else f'no runtime for "{handler}" is configured'
@@ -187,11 +193,11 @@ class Kubelet:
         self._reachable(found, ns, pod, container)
         worker = self.workers.get(found["metadata"]["uid"])
         log = self._log(worker, pod, container, previous)
-        since = logs.epoch(since_time) if since_time else None
+        since = reading.epoch(since_time) if since_time else None
         if since_seconds is not None:
             since = self.store.clock() - since_seconds
-        options = logs.Options(follow, tail_lines, since, timestamps, limit_bytes)
-        return logs.read(log, options) if log is not None else _nothing()
+        options = reading.Options(follow, tail_lines, since, timestamps, limit_bytes)
+        return reading.read(log, options) if log is not None else _nothing()
 
     def _reachable(self, pod: Object, ns: str, name: str, container: str) -> None:
         node = pod["spec"].get("nodeName", "")
@@ -200,7 +206,7 @@ class Kubelet:
             raise ApiError(500, "", f'Get "https://{address}/containerLogs/{ns}/{name}/{container}": '
                            f"dial tcp {address}: connect: no route to host")
 
-    def _log(self, worker: PodWorker | None, pod: str, name: str, previous: bool) -> logs.Log | None:
+    def _log(self, worker: PodWorker | None, pod: str, name: str, previous: bool) -> Log | None:
         container = worker.containers.get(name) if worker else None
         if container is None:
             return None

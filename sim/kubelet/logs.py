@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 MAX_BYTES = 10 * 1024 * 1024
 """containerLogMaxSize's default (https://kubernetes.io/docs/concepts/cluster-administration/logging/)."""
@@ -120,7 +122,7 @@ def _render(line: bytes, options: Options, *, continued: bool) -> tuple[bytes, b
     moment, _, rest = line.partition(b" ")
     _, _, rest = rest.partition(b" ")
     tag, _, text = rest.partition(b" ")
-    if options.since is not None and datetime.fromisoformat(moment[:26].decode() + "+00:00").timestamp() < options.since:
+    if options.since is not None and epoch(moment[:26].decode() + "+00:00") < options.since:
         return b"", False
     head = moment + b" " if options.timestamps and not continued else b""
     return head + text + (b"" if tag == b"P" else b"\n"), tag == b"P"
@@ -164,7 +166,7 @@ async def read(log: Log, options: Options) -> AsyncIterator[bytes]:
                 if left == 0:
                     return
             elif generation != log.generation:
-                generation, file = log.generation, log.path.open("rb")  # noqa: SIM115 - closed with the iterator
+                generation, file = log.generation, log.path.open("rb")
             elif not options.follow or log.ended:
                 return
             else:
@@ -173,4 +175,4 @@ async def read(log: Log, options: Options) -> AsyncIterator[bytes]:
 
 def epoch(text: str) -> float:
     """Seconds of the epoch of an RFC 3339 time; ValueError for anything else."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()

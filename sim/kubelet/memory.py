@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ..schema.quantity import value as parse
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from .container import Container
@@ -46,17 +46,16 @@ def machine_bytes() -> int:
 def jobs(container: Container) -> list[Coroutine[Any, Any, None]]:
     """The watcher, where there is a limit that this machine could exceed."""
     limit = ((container.spec.get("resources") or {}).get("limits") or {}).get("memory")
-    measure = getattr(container.worker.kubelet.network, "memory", None)
-    if limit is None or measure is None or parse(limit) >= machine_bytes():
+    if limit is None or parse(limit) >= machine_bytes():
         return []
-    return [_watch(container, int(parse(limit)), measure)]
+    return [_watch(container, int(parse(limit)))]
 
 
-async def _watch(container: Container, limit: int, measure: Any) -> None:
-    process = container.process
+async def _watch(container: Container, limit: int) -> None:
+    process, network = container.process, container.worker.kubelet.network
     while process is not None and not process.exited.done():
         await asyncio.sleep(INTERVAL_S)
-        if await measure(process) > limit and not process.exited.done():
+        if await network.memory(process) > limit and not process.exited.done():
             container.killed_by = "OOMKilled"
             process.signal(signal.SIGKILL)
             return

@@ -173,7 +173,7 @@ class PodWorker:
                 return
             pod["status"] = clone(pod_status(
                 pod, states, self.now(), sandbox=self.sandbox is not None, host_ip=self.kubelet.host_ip(self.node),
-                pod_ip=self.pod_ip, override=self.override))
+                pod_ip=self.pod_ip, override=self.override, ending=self.stopping and self.finishing))
         if self.node in self.kubelet.offline:
             return
         stored = self.kubelet.store.mutate("pods", meta["namespace"], meta["name"], change, "status")
@@ -315,7 +315,8 @@ class PodWorker:
         """Remove a deleted pod from the API, now that nothing of it runs."""
         meta = self.pod["metadata"]
         current = self.kubelet.store.get("pods", meta["namespace"], meta["name"])
-        if current is None or current["metadata"]["uid"] != self.uid or not current["metadata"].get("deletionTimestamp"):
+        found = (current or {"metadata": {}})["metadata"]
+        if found.get("uid") != self.uid or not found.get("deletionTimestamp"):
             return
         with contextlib.suppress(ApiError):
             self.kubelet.store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=self.uid)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Coroutine
+
     from .container import Container
 
 Object = dict[str, Any]

@@ -90,20 +90,27 @@ def condition(kind: str, holds: bool, now: str, old: Object, *, reason: str = ""
     }
 
 
-def phase(pod: Object, states: dict[str, ContainerState]) -> str:
-    """The phase that the containers amount to (getPhase of the kubelet)."""
-    spec = pod["spec"]
-    policy = spec.get("restartPolicy", "Always")
-    for container in spec.get("initContainers") or []:
+def _init_phase(pod: Object, states: dict[str, ContainerState]) -> str:
+    """Pending or Failed while init containers hold the pod; empty once they are through."""
+    for container in pod["spec"].get("initContainers") or []:
         state = states[container["name"]]
         ended = state.terminated
         if is_sidecar(container):
             if not state.started and ended is None:
                 return "Pending"
-        elif ended is None:
-            return "Pending"
-        elif ended["exitCode"] != 0:
-            return "Failed" if policy == "Never" else "Pending"
+        elif ended is None or ended["exitCode"] != 0:
+            return "Failed" if ended and pod["spec"].get("restartPolicy") == "Never" else "Pending"
+    return ""
+
+
+def phase(pod: Object, states: dict[str, ContainerState], *, ending: bool = False) -> str:
+    """The phase that the containers amount to (getPhase of the kubelet); `ending`: nothing is restarted any more."""
+    spec = pod["spec"]
+    policy = "Never" if ending else spec.get("restartPolicy", "Always")
+    mains_end = all(states[c["name"]].terminated for c in spec["containers"])
+    held = "" if ending and mains_end else _init_phase(pod, states)
+    if held:
+        return held
     mains = [states[c["name"]] for c in spec["containers"]]
     if any(s.running is None and s.terminated is None and not s.last for s in mains):
         return "Pending"
@@ -143,12 +150,12 @@ def _initialised(pod: Object, states: dict[str, ContainerState], found: str) -> 
 
 
 def pod_status(pod: Object, states: dict[str, ContainerState], now: str, *, sandbox: bool, host_ip: str,
-               pod_ip: str = "", override: Object | None = None) -> Object:
+               pod_ip: str = "", override: Object | None = None, ending: bool = False) -> Object:
     """The whole status; `override` carries phase, reason and message that the kubelet itself imposes."""
     old = pod.get("status") or {}
     spec = pod["spec"]
     generation = pod["metadata"].get("generation", 1)
-    found = (override or {}).get("phase") or phase(pod, states)
+    found = (override or {}).get("phase") or phase(pod, states, ending=ending)
     ready, why, what = _readiness(pod, states, found)
     initialised, init_why, init_what = _initialised(pod, states, found)
     gates = [g["conditionType"] for g in spec.get("readinessGates") or []]

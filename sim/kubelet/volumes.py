@@ -7,12 +7,11 @@ a `MountError` with the kubelet's text, and the pod waits in ContainerCreating.
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from .environment import config_data, expand, field, resource
 from ..schema.quantity import value as parse
+from .environment import config_data, expand, field, resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +62,7 @@ class Volumes:
 
     def _one(self, volume: Object) -> Path:
         name = volume["name"]
-        place = self.folder / "volumes" / name
+        place: Path = self.folder / "volumes" / name
         if "persistentVolumeClaim" in volume:
             place = self._claims / self._pod["metadata"]["namespace"] / volume["persistentVolumeClaim"]["claimName"]
         place.mkdir(parents=True, exist_ok=True)
@@ -166,7 +165,7 @@ def pod_files(folder: Path, *, hostname: str, fqdn: str, ip: str, nameserver: st
     }
     mounts = []
     for target, text in texts.items():
-        source = folder / os.path.basename(target)
+        source = folder / Path(target).name
         source.write_text(text)
         mounts.append({"source": str(source), "target": target})
     return mounts

@@ -5,6 +5,8 @@ SOCK_SEQPACKET socket, descriptors travel beside them.  Its parent, the launcher
 everything as soon as the process that asked for the cluster is gone.
 """
 
+# ruff: noqa: PTH115, PTH123, PTH208
+# (importing pathlib would double the time in which the agent starts)
 from __future__ import annotations
 
 import contextlib
@@ -15,8 +17,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .filesystem import private_root
 from .netlink import PASS, Netlink
@@ -39,6 +40,9 @@ from .syscalls import (
     prctl,
     receive,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GATEWAY, SERVICES, PODS = "169.254.1.1", ("10.96.0.0", 12), ("10.244.0.0", 16)
 FIRST_CABLE = 10
@@ -114,6 +118,16 @@ class Agent:
         if message["container"] in self.containers:
             os.kill(self.containers[message["container"]][0], message["signal"])
         self.send(id=message["id"])
+
+    def do_memory(self, message: dict[str, Any], _: list[int]) -> None:
+        """Add up the resident memory of a container's processes."""
+        pid = self.containers.get(message["container"], (0, 0))[0]
+        total = sum(resident(member) for member in self.members(pid)) if pid else 0
+        self.send(id=message["id"], bytes=total)
+
+    def members(self, pid: int) -> list[int]:
+        """The processes of the container whose first process this is."""
+        return [other for other, _, session in processes() if session == pid]
 
     def supervise(self, number: int, pid: int, status: int) -> None:
         """Report the start and the end of a child: exec closes the status pipe, the pidfd tells the end."""
@@ -210,6 +224,15 @@ class NamespaceAgent(Agent):
                 call("umount2", self.here(folder), 2)
         self.send(id=message["id"])
 
+    def members(self, pid: int) -> list[int]:
+        """Those in the same pid namespace."""
+        def namespace(process: int) -> str:
+            with contextlib.suppress(OSError):
+                return os.readlink(f"/proc/{process}/ns/pid")
+            return ""
+        wanted = namespace(pid)
+        return [other for other, _, _ in processes() if wanted and namespace(other) == wanted]
+
     def do_start(self, spec: dict[str, Any], stdio: list[int]) -> None:
         """Start a container in its sandbox."""
         namespaces = self.sandboxes.get(spec["sandbox"])
@@ -289,6 +312,13 @@ def processes() -> list[tuple[int, int, int]]:
             fields = file.read().rpartition(")")[2].split()
             found.append((int(entry), int(fields[1]), int(fields[3])))
     return found
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of a process; 0 once it is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def kill_descendants() -> None:

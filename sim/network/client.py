@@ -24,6 +24,8 @@ from .interface import KEPT_CAPABILITIES, TCP, StartError, Unavailable
 from .interface import Process as AnyProcess
 from .syscalls import MAX_MESSAGE, receive
 
+Reply = dict[str, Any]
+FOLDER = Path(__file__).resolve().parent
 START_S = 10
 """The agent needs 25 ms (measured); a machine that swaps may need seconds."""
 CODE = "import sys; sys.path.append({path!r}); from {package}.agent import main; main({fd}, {pid}, {mode!r}, {keep!r})"
@@ -88,16 +90,16 @@ class ProcessNetwork:
         self._control, self._launcher = control, launcher
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
-        self._replies: dict[int, asyncio.Future[list[int]]] = {}
+        self._replies: dict[int, asyncio.Future[Reply]] = {}
         self._running: dict[int, Process] = {}
         self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
         control.setblocking(False)
         self._loop.add_reader(control.fileno(), self._read)
 
-    def order(self, op: str, fds: list[int] | None = None, **arguments: Any) -> asyncio.Future[list[int]]:
-        """Send an order; the future brings descriptors, or StartError."""
+    def order(self, op: str, fds: list[int] | None = None, **arguments: Any) -> asyncio.Future[Reply]:
+        """Send an order; the future brings the answer with its descriptors, or StartError."""
         number = next(self._numbers)
-        future: asyncio.Future[list[int]] = self._loop.create_future()
+        future: asyncio.Future[Reply] = self._loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody must look at it
         self._replies[number] = future
         data = json.dumps({**arguments, "op": op, "id": number}).encode()
@@ -146,7 +148,7 @@ class ProcessNetwork:
             self._running[message["id"]].pid = message["pid"]
         future = self._replies.pop(message["id"], None)
         if future and not future.done():
-            future.set_result(fds)
+            future.set_result({**message, "fds": fds})
 
     def _fail(self, number: int, reply: dict[str, Any]) -> None:
         self._running.pop(number, None)
@@ -186,9 +188,14 @@ class ProcessNetwork:
 
     async def socket(self, kind: str = "tcp", bind: tuple[str, int] | None = None) -> socket.socket:
         """A socket of the inside network for use out here."""
-        made = socket.socket(fileno=(await self.order("socket", kind=kind, bind=bind))[0])
+        made = socket.socket(fileno=(await self.order("socket", kind=kind, bind=bind))["fds"][0])
         made.setblocking(False)
         return made
+
+    async def memory(self, process: AnyProcess) -> int:
+        """Resident bytes of a container."""
+        number = process.number if isinstance(process, Process) else 0
+        return int((await self.order("memory", container=number))["bytes"])
 
     async def rule(self, add: bool, priority: int, action: int, *, src: str | None = None, dst: str | None = None,
                    ports: tuple[int, int] | None = None, protocol: int = TCP) -> None:
@@ -227,18 +234,17 @@ def why_refused(step: str, number: int | None, error: str) -> str:
 
 def visible_folders() -> list[str]:
     """Folders that containers must see wherever they lie: this Python and this program."""
-    here = Path(__file__).resolve().parents[2]
-    return sorted({str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(here)} - {"/", "/usr"})
+    found = {str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(FOLDER.parents[1])}
+    return sorted(found - {"/", "/usr"})
 
 
 async def start(mode: str) -> ProcessNetwork:
     """Start launcher and agent; `mode` is namespaces or plain.  Unavailable says why the kernel refused."""
-    root = tempfile.mkdtemp(prefix="seatrial-sim-")
+    root = os.path.realpath(tempfile.mkdtemp(prefix="seatrial-sim-"))  # noqa: ASYNC240 - no blocking worth a thread
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
-    folder = Path(__file__).resolve().parent
-    code = CODE.format(path=str(folder.parent), package=folder.name, fd=theirs.fileno(), pid=os.getpid(), mode=mode,
-                       keep=[str(Path(root).resolve()), *visible_folders()])
+    code = CODE.format(path=str(FOLDER.parent), package=FOLDER.name, fd=theirs.fileno(), pid=os.getpid(), mode=mode,
+                       keep=[root, *visible_folders()])
     with theirs:
         launcher = subprocess.Popen(  # noqa: ASYNC220 - it only forks
             [sys.executable, "-I", "-S", "-c", code],
@@ -257,4 +263,4 @@ async def start(mode: str) -> ProcessNetwork:
         shutil.rmtree(root, ignore_errors=True)
         raise Unavailable(why_refused(ready["step"], ready["errno"], ready["error"]))
     found = mode if mode == "plain" or ready["own_network"] else "shared"
-    return ProcessNetwork(found, ours, launcher, str(Path(root).resolve()))
+    return ProcessNetwork(found, ours, launcher, root)

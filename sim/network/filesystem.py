@@ -5,6 +5,8 @@ one overlay over every directory of the root (what a container writes there goes
 adds its own /dev, /proc, /sys, /tmp, /run and volumes.
 """
 
+# ruff: noqa: PTH101, PTH102, PTH103, PTH112, PTH114, PTH115, PTH116, PTH120, PTH123, PTH207, PTH211
+# (importing pathlib would double the time in which the agent starts)
 from __future__ import annotations
 
 import contextlib

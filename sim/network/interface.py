@@ -26,8 +26,8 @@ class NetworkError(RuntimeError):
     """Root of this package's errors."""
 
 
-class Unavailable(NetworkError):
-    """This machine does not let this user build the network; str() says why."""
+class Unavailable(NetworkError):  # noqa: N818 - the state that it reports
+    """The network cannot be built by this user on this machine; str() says why."""
 
 
 class StartError(NetworkError):
@@ -85,6 +85,9 @@ class Network(Protocol):
 
     async def socket(self, kind: str = "tcp", bind: tuple[str, int] | None = None) -> sockets.socket:
         """A socket of the inside network for use out here: tcp with `bind` listens, without it can connect."""
+
+    async def memory(self, process: Process) -> int:
+        """Resident bytes of a container."""
 
     async def rule(self, add: bool, priority: int, action: int, *, src: str | None = None, dst: str | None = None,
                    ports: tuple[int, int] | None = None, protocol: int = TCP) -> None:

@@ -1,0 +1,148 @@
+"""Which packets do NetworkPolicies hold back, in routing rules?
+
+Rules are stateless and look at a packet's source, destination and destination port, so a denied pod loses what comes
+to its ports below the ephemeral ones; the answers to connections that it opened itself arrive above them.  That is
+ingress only: egress policies are kept as objects and not enforced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from .interface import TCP
+from .netlink import DROP, PASS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .interface import Network
+
+Object = dict[str, Any]
+ALLOW_AT, DENY_AT = 10, 20
+"""Priorities of the rules: what a policy allows is looked at before what it denies."""
+LAST_FIXED_PORT = 32767
+"""Linux' ephemeral ports begin at 32768 (net.ipv4.ip_local_port_range)."""
+UDP = 17
+POLICIES = "networkpolicies.networking.k8s.io"
+
+
+class Objects(Protocol):
+    """What this module reads of the store."""
+
+    def list(self, key: str, ns: str | None = None, selector: Any = "") -> list[Object]:
+        """Return objects."""
+
+    def subscribe(self, key: str, callback: Callable[[str, Object, Object | None], object]) -> Callable[[], None]:
+        """Call back after changes."""
+
+
+class Rule(NamedTuple):
+    """One routing rule."""
+
+    priority: int
+    action: int
+    src: str | None
+    dst: str
+    ports: tuple[int, int]
+    protocol: int
+
+
+def _peers(store: Objects, policy: Object, source: Object) -> list[Object]:
+    """The pods that an ingress peer means; address blocks are not pods and match nothing here."""
+    if "podSelector" not in source and "namespaceSelector" not in source:
+        return []
+    spaces = [policy["metadata"]["namespace"]]
+    if "namespaceSelector" in source:
+        spaces = [n["metadata"]["name"] for n in store.list("namespaces", None, source["namespaceSelector"] or {})]
+    return [p for ns in spaces for p in store.list("pods", ns, source.get("podSelector") or {})]
+
+
+def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
+    """((first, last), protocol) of an ingress rule's ports; no ports means all."""
+    if not rule.get("ports"):
+        return [((1, LAST_FIXED_PORT), TCP), ((1, LAST_FIXED_PORT), UDP)]
+    found = []
+    named = {p.get("name"): p["containerPort"] for c in pod["spec"]["containers"] for p in c.get("ports") or []}
+    for port in rule["ports"]:
+        protocol = UDP if port.get("protocol") == "UDP" else TCP
+        first = port.get("port", 1)
+        first = named.get(first) if isinstance(first, str) else first
+        if first:
+            last = port.get("endPort") or (first if "port" in port else LAST_FIXED_PORT)
+            found.append(((first, last), protocol))
+    return found
+
+
+def rules(store: Objects) -> set[Rule]:
+    """The rules that all policies amount to now."""
+    found: set[Rule] = set()
+    for policy in store.list(POLICIES):
+        spec = policy["spec"]
+        if "Ingress" not in (spec.get("policyTypes") or ["Ingress"]):
+            continue
+        for pod in store.list("pods", policy["metadata"]["namespace"], spec.get("podSelector") or {}):
+            address = pod["status"].get("podIP")
+            if not address or pod["spec"].get("hostNetwork"):
+                continue
+            found |= {Rule(DENY_AT, DROP, None, address, (1, LAST_FIXED_PORT), p) for p in (TCP, UDP)}
+            for rule in spec.get("ingress") or []:
+                found |= _allowed(store, policy, rule, pod, address)
+    return found
+
+
+def _allowed(store: Objects, policy: Object, rule: Object, pod: Object, address: str) -> set[Rule]:
+    sources: set[str | None] = {None}
+    if rule.get("from"):
+        sources = {p["status"]["podIP"] for source in rule["from"] for p in _peers(store, policy, source)
+                   if p["status"].get("podIP")}
+    return {Rule(ALLOW_AT, PASS, source, address, ports, protocol)
+            for source in sources for ports, protocol in _ranges(rule, pod)}
+
+
+class PolicyController:
+    """Keeps the network's rules as the policies want them."""
+
+    def __init__(self, store: Objects, network: Network) -> None:
+        self._store, self._network = store, network
+        self._active: set[Rule] = set()
+        self._ends: list[Callable[[], None]] = []
+        self._due = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Watch policies and what they select."""
+        self._ends = [self._store.subscribe(key, self._changed) for key in (POLICIES, "pods", "namespaces")]
+        self._changed("", {}, None)
+
+    def close(self) -> None:
+        """Stop; the rules go with the network."""
+        for end in self._ends:
+            end()
+
+    def _changed(self, _: str, new: Object, old: Object | None) -> None:
+        if self._due or (old is not None and _matters(old) == _matters(new)):
+            return
+        self._due = True
+        asyncio.get_running_loop().call_soon(self._apply)
+
+    def _apply(self) -> None:
+        self._due = False
+        wanted = rules(self._store)
+        changes = [(True, rule) for rule in sorted(wanted - self._active, key=str)]
+        changes += [(False, rule) for rule in sorted(self._active - wanted, key=str)]
+        self._active = wanted
+        if changes:
+            task = asyncio.get_running_loop().create_task(self._send(changes))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, changes: list[tuple[bool, Rule]]) -> None:
+        for add, rule in changes:
+            await self._network.rule(add, rule.priority, rule.action, src=rule.src, dst=rule.dst, ports=rule.ports,
+                                     protocol=rule.protocol)
+
+
+def _matters(obj: Object) -> tuple[Any, ...]:
+    """What of a pod, a namespace or a policy decides about rules."""
+    return (obj["metadata"].get("labels"), (obj.get("status") or {}).get("podIP"), obj.get("spec"))
