@@ -1,0 +1,298 @@
+"""How is the judgement of an NCCL log shown? Job documents in; text for a terminal, Markdown or one JSON document out.
+
+One sentence first, then who talked to whom, then what is wrong and what to do, then the numbers. The average bus bandwidth is
+only ever shown together with the sweep that it is an average of. Text fits 80 columns; colour is used only when asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+WIDTH = 80
+SCHEMA = 1
+MAX_PAIRS = 16
+MAX_ROWS = 40
+Job = dict[str, Any]
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_COLOURS = {
+    "go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1",
+}  # fmt: skip
+_EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
+
+
+def document(jobs: Sequence[Job]) -> dict[str, Any]:
+    """Return the JSON document: ``{"schema": 1, "jobs": [...]}``."""
+    return {"schema": SCHEMA, "jobs": list(jobs)}
+
+
+def to_json(jobs: Sequence[Job]) -> str:
+    """Return the JSON document as text; it never holds NaN."""
+    return json.dumps(document(jobs), indent=2, allow_nan=False) + "\n"
+
+
+def verdict(jobs: Iterable[Job]) -> str:
+    """Return the worst verdict of several jobs; nothing at all is inconclusive."""
+    found = {job["verdict"] for job in jobs}
+    if "no-go" in found:
+        return "no-go"
+    return "go" if found == {"go"} else "inconclusive"
+
+
+def exit_code(jobs: Iterable[Job]) -> int:
+    """Return the exit code of ``explain``: 0 go, 1 no-go, 10 inconclusive."""
+    return _EXIT[verdict(jobs)]
+
+
+def plain(value: object, limit: int = 400) -> str:
+    """Return a value as one line that no terminal acts upon."""
+    text = _CONTROL.sub("", str(value).replace("\t", " ").replace("\n", " "))
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+# -- text ----------------------------------------------------------------------------------------------------------------------
+def to_text(jobs: Sequence[Job], *, colour: bool = False, width: int = WIDTH) -> str:
+    """Return what a person reads in a terminal."""
+    paint = _Paint(colour)
+    blocks = [_job_text(job, paint, width) for job in jobs]
+    if len(jobs) > 1:
+        counts = {name: sum(job["verdict"] == name for job in jobs) for name in ("go", "no-go", "inconclusive")}
+        said = ", ".join(f"{count} {paint(name, name)}" for name, count in counts.items() if count)
+        blocks.append(f"{len(jobs)} jobs: {said}")
+    return ("\n" + "─" * width + "\n\n").join(blocks) + "\n"
+
+
+class _Paint:
+    """Colours words where that was asked for."""
+
+    def __init__(self, colour: bool) -> None:
+        self._colour = colour
+
+    def __call__(self, text: str, kind: str) -> str:
+        return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m" if self._colour else text
+
+
+def _job_text(job: Job, paint: _Paint, width: int) -> str:
+    lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {_names(job, width - len(job['verdict']) - 2)}"]
+    lines += _wrap(job["sentence"], width, "")
+    lines += ["", *_wrap(" · ".join(_facts(job)), width, "")]
+    lines += _pairs_text(job, paint, width)
+    lines += _faults_text(job, paint, width)
+    for table in job["tables"]:
+        lines += _table_text(table, paint, width)
+    if job.get("advice"):
+        lines += ["", *_wrap("Next time: " + job["advice"] + ".", width, "")]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _names(job: Job, room: int) -> str:
+    files = job.get("files") or []
+    if not files:
+        return ""
+    text = plain(files[0], 300) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    return text if len(text) <= room else "…" + text[-(room - 1) :]
+
+
+def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
+    """Wrap text; long names are broken rather than let run over the edge."""
+    start = indent if first is None else first
+    return textwrap.wrap(plain(text, 1200), width, initial_indent=start, subsequent_indent=indent) or [start.rstrip()]
+
+
+def _facts(job: Job) -> list[str]:
+    facts = [f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"]
+    facts.append(_count(job["ranks"], "rank"))
+    facts.append(_count(job["nodes"], "host"))
+    facts.append(f"between hosts: {job['inter_node_transport']}")
+    facts.append("GPUDirect: " + _yes(job["gdr"]))
+    local = job["intra_node"]
+    inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local.get(name)]
+    if local.get("nvls"):
+        inside.append("NVLS")
+    if inside:
+        facts.append("inside: " + ", ".join(inside))
+    if job.get("sharp"):
+        facts.append("SHARP in use")
+    interfaces = job["bootstrap"].get("interfaces") or {}
+    if interfaces:
+        facts.append("bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4]))
+    return facts
+
+
+def _count(number: int | None, word: str) -> str:
+    if number is None:
+        return f"{word}s not shown"
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _yes(value: object) -> str:
+    return {True: "yes", False: "no", None: "not shown"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]
+
+
+def _pair_cells(pair: dict[str, Any]) -> tuple[str, str, str]:
+    carried = ", ".join(f"{name} ×{count}" for name, count in pair["transports"].items())
+    gdr = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}[pair["gdr"]]
+    devices = [plain(name, 40) for name in pair["devices"]]
+    shown = " ".join(devices[:8]) + (f" +{len(devices) - 8}" if len(devices) > 8 else "")
+    return carried, gdr + (", PXN" if pair["pxn"] else ""), shown
+
+
+def _pairs_in_order(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Put pairs that differ from the rest first."""
+    kinds: dict[tuple[object, ...], int] = {}
+    for pair in pairs:
+        kinds[_kind(pair)] = kinds.get(_kind(pair), 0) + 1
+    return sorted(pairs, key=lambda pair: (kinds[_kind(pair)], pair["src"], pair["dst"]))
+
+
+def _kind(pair: dict[str, Any]) -> tuple[object, ...]:
+    return tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]
+
+
+def _pairs_text(job: Job, paint: _Paint, width: int) -> list[str]:
+    pairs = _pairs_in_order(job["pairs"])
+    if not pairs:
+        return []
+    lines = ["", paint("Between hosts (channels by transport)", "head")]
+    for pair in pairs[:MAX_PAIRS]:
+        carried, gdr, devices = _pair_cells(pair)
+        seen = {"send": ", seen by the sender only", "receive": ", seen by the receiver only"}.get(pair["direction"], "")
+        lines += _wrap(f"{plain(pair['src'], 60)} → {plain(pair['dst'], 60)}{seen}", width, "    ", "  ")
+        lines += _wrap("  ".join(part for part in (carried, gdr, devices) if part), width, "      ", "    ")
+    if len(pairs) > MAX_PAIRS:
+        lines.append(f"  and {len(pairs) - MAX_PAIRS} more pairs, the last kind repeated or listed in the JSON form")
+    return lines
+
+
+def _faults_text(job: Job, paint: _Paint, width: int) -> list[str]:
+    lines: list[str] = []
+    for fault in job["faults"]:
+        head = f"{paint(fault['severity'].upper(), fault['severity'])}  {plain(fault['fault'], 60)}"
+        why = f"  (why: {plain(fault['why'], 60)})" if fault.get("why") else ""
+        lines += ["", head + why]
+        lines += _wrap(f"{fault.get('title', '')}: {fault['subject']}", width, "  ", "  ")
+        for item in fault["evidence"]:
+            where = f"{plain(item['file'], 200).rpartition('/')[2]}:{item['line']}" if item["file"] else f"line {item['line']}"
+            lines += _wrap(f"{where}  {item['text']}", width, "    ", "  | ")
+        for word in ("cause", "confirm", "remedy"):
+            lines += _wrap(fault[word], width, " " * 11, f"  {word:<8} ")
+    return lines
+
+
+def _size(number: float) -> str:
+    """Return a size as people write it: 8 B, 64 KiB, 16 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            return f"{number:g} {unit}" if number == int(number) else f"{number:.1f} {unit}"
+        number /= 1024
+    return str(number)
+
+
+def _value(side: dict[str, Any] | None, key: str) -> str:
+    if side is None:
+        return "-"
+    value = side[key]
+    if value is None:
+        return "N/A" if key == "wrong" else "?"
+    return f"{value:g}" if key == "wrong" else f"{value:.2f}"
+
+
+def _table_text(table: dict[str, Any], paint: _Paint, width: int) -> list[str]:
+    title = f"Benchmark: {plain(table['collective'] or 'collective not named', 40)}"
+    if table.get("algorithm"):
+        title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
+    lines = ["", paint(title, "head")]
+    rows = table["rows"]
+    if rows:
+        lines.append(f"  {'size':>10}  {'type':>9}  {'out-of-place GB/s':>17}  {'wrong':>5}  {'in-place GB/s':>13}  {'wrong':>5}")
+    shown = rows if len(rows) <= MAX_ROWS else rows[-MAX_ROWS:]
+    if len(shown) < len(rows):
+        lines.append(f"  … {len(rows) - len(shown)} smaller rows are in the JSON form")
+    for row in shown:
+        out, place = row["out_of_place"], row["in_place"]
+        lines.append(
+            f"  {_size(row['size_bytes']):>10}  {plain(row['type'], 9):>9}  {_value(out, 'busbw_gbps'):>17}"
+            f"  {_value(out, 'wrong'):>5}  {_value(place, 'busbw_gbps'):>13}  {_value(place, 'wrong'):>5}"
+        )
+    for text in _table_notes(table):
+        lines += _wrap(text, width, "  ", "  ")
+    return lines
+
+
+def _table_notes(table: dict[str, Any]) -> list[str]:
+    notes = []
+    if table.get("peak_busbw_gbps") is not None:
+        notes.append(f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s, at the largest size {table['largest_busbw_gbps']:g} GB/s.")
+    sweep = table.get("sweep")
+    if table["avg_busbw"] is not None:
+        over = f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({sweep['rows']} rows)" if sweep else "over rows that are not in the log"
+        notes.append(f"Avg bus bandwidth {table['avg_busbw']:g} GB/s {over}: it depends on that sweep and is not judged.")
+    if not table["complete"]:
+        notes.append("The table has no end in this log.")
+    if table["rows"] and not table.get("checked"):
+        notes.append("The results were not checked (#wrong is N/A).")
+    if table.get("unreadable_rows"):
+        notes.append(f"{table['unreadable_rows']} rows could not be read (torn lines).")
+    return notes
+
+
+# -- Markdown ------------------------------------------------------------------------------------------------------------------
+def to_markdown(jobs: Sequence[Job]) -> str:
+    """Return the judgement for an issue or a chat: Markdown in which nothing of the log is markup."""
+    return "\n\n---\n\n".join(_job_markdown(job) for job in jobs) + "\n"
+
+
+def _md(value: object, limit: int = 400) -> str:
+    """Escape what Markdown or HTML would act upon."""
+    text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", text)
+
+
+def _code(value: object, limit: int = 400) -> str:
+    """Return an inline code span that its content cannot leave."""
+    text = plain(value, limit)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _job_markdown(job: Job) -> str:
+    lines = [f"**{job['verdict'].upper()}** {_code(_names(job, 200))}" if job.get("files") else f"**{job['verdict'].upper()}**"]
+    lines += ["", _md(job["sentence"], 1200), "", " · ".join(_md(fact) for fact in _facts(job))]
+    pairs = _pairs_in_order(job["pairs"])
+    if pairs:
+        lines += ["", "| from | to | channels | GPUDirect | devices |", "|---|---|---|---|---|"]
+        for pair in pairs[:MAX_PAIRS]:
+            carried, gdr, devices = _pair_cells(pair)
+            lines.append(f"| {_md(pair['src'], 60)} | {_md(pair['dst'], 60)} | {_md(carried)} | {_md(gdr)} | {_md(devices)} |")
+        if len(pairs) > MAX_PAIRS:
+            lines += ["", f"… and {len(pairs) - MAX_PAIRS} more pairs"]
+    for fault in job["faults"]:
+        lines += ["", f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
+        lines.append(f"- fault {_code(fault['fault'])}" + (f", because of {_code(fault['why'])}" if fault.get("why") else "") + f": {_md(fault['subject'])}")
+        lines += [f"- evidence {_code(str(item['file'] or 'line') + ':' + str(item['line']), 200)} {_code(item['text'])}" for item in fault["evidence"]]
+        lines += [f"- cause: {_md(fault['cause'])}", f"- confirm: {_code(fault['confirm'])}", f"- remedy: {_md(fault['remedy'])}"]
+    for table in job["tables"]:
+        lines += ["", *_table_markdown(table)]
+    if job.get("advice"):
+        lines += ["", f"Next time: {_md(job['advice'])}."]
+    return "\n".join(lines)
+
+
+def _table_markdown(table: dict[str, Any]) -> list[str]:
+    lines = [f"Benchmark {_code(table['collective'] or 'not named')}", ""]
+    if table["rows"]:
+        lines += ["| size | type | out-of-place GB/s | wrong | in-place GB/s | wrong |", "|---:|---|---:|---:|---:|---:|"]
+    for row in table["rows"][-MAX_ROWS:]:
+        out, place = row["out_of_place"], row["in_place"]
+        cells = [_size(row["size_bytes"]), _md(row["type"], 16)]
+        cells += [_value(out, "busbw_gbps"), _value(out, "wrong"), _value(place, "busbw_gbps"), _value(place, "wrong")]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, "", *[_md(note) for note in _table_notes(table)]]
