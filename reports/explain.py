@@ -12,7 +12,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 WIDTH = 80
 SCHEMA = 1
@@ -37,6 +37,18 @@ def to_json(jobs: Sequence[Job]) -> str:
     return json.dumps(document(jobs), indent=2, allow_nan=False) + "\n"
 
 
+def _text(jobs: Sequence[Job], *, color: bool = False) -> str:
+    return to_text(jobs, color=color)
+
+
+def _json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
+    return to_json(jobs)
+
+
+def _markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
+    return to_markdown(jobs)
+
+
 def verdict(jobs: Iterable[Job]) -> str:
     """Return the worst verdict of several jobs; nothing at all is inconclusive."""
     found = {job["verdict"] for job in jobs}
@@ -57,9 +69,9 @@ def plain(value: object, limit: int = 400) -> str:
 
 
 # -- text ----------------------------------------------------------------------------------------------------------------------
-def to_text(jobs: Sequence[Job], *, colour: bool = False, width: int = WIDTH) -> str:
+def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> str:
     """Return what a person reads in a terminal."""
-    paint = _Paint(colour)
+    paint = _Paint(color)
     blocks = [_job_text(job, paint, width) for job in jobs]
     if len(jobs) > 1:
         counts = {name: sum(job["verdict"] == name for job in jobs) for name in ("go", "no-go", "inconclusive")}
@@ -71,11 +83,11 @@ def to_text(jobs: Sequence[Job], *, colour: bool = False, width: int = WIDTH) ->
 class _Paint:
     """Colours words where that was asked for."""
 
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
+    def __init__(self, color: bool) -> None:
+        self._color = color
 
     def __call__(self, text: str, kind: str) -> str:
-        return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m" if self._colour else text
+        return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m" if self._color else text
 
 
 def _job_text(job: Job, paint: _Paint, width: int) -> str:
@@ -296,3 +308,7 @@ def _table_markdown(table: dict[str, Any]) -> list[str]:
         cells += [_value(out, "busbw_gbps"), _value(out, "wrong"), _value(place, "busbw_gbps"), _value(place, "wrong")]
         lines.append("| " + " | ".join(cells) + " |")
     return [*lines, "", *[_md(note) for note in _table_notes(table)]]
+
+
+RENDERERS: dict[str, Callable[..., str]] = {"text": _text, "json": _json, "markdown": _markdown}
+"""Format name -> renderer(jobs, color=False)."""
