@@ -25,7 +25,7 @@ from .world import World
 
 if TYPE_CHECKING:
     from .network import Network
-    from .scenario import Scenario
+from .scenario import Scenario
 
 NAMESPACE = "default"
 HTTPS = 443
