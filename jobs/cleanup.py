@@ -1,8 +1,8 @@
 """What have we created, and is it really gone again?
 
-Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing, and
-is deleted in reverse order with its own uid, so that nothing foreign of the same name is ever touched. What cannot be
-deleted is named with the reason. A sweep finds what crashed runs left, by label *and* name.
+Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
+and is deleted in reverse order with its own uid, so that nothing foreign of the same name is ever touched. What cannot
+be deleted is named with the reason. A sweep finds what crashed runs left, by label *and* name.
 """
 
 from __future__ import annotations
@@ -179,12 +179,12 @@ def interruptible() -> Iterator[None]:
     def stop(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(f"received {signal.Signals(number).name}")
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {ending: signal.signal(ending, stop) for ending in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for ending, handler in before.items():
+            signal.signal(ending, handler)
 
 
 @contextlib.contextmanager
@@ -201,5 +201,5 @@ def shielded() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in pending[:1]:
-            signal.raise_signal(number)
+        if pending:
+            signal.raise_signal(pending[0])

@@ -1,8 +1,8 @@
 """Where does a trial job stand, rank by rank, and what is the one cause if it cannot go on?
 
-Pure: raw objects in, conclusions out, no request and no clock, so that it is tested on recordings of a real cluster. One
-cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job deletes its
-remaining pods itself.
+Pure: raw objects in, conclusions out, no request and no clock, so that it is tested on recordings of a real cluster.
+One cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job deletes
+its remaining pods itself.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .events import Event, about, latest, read_events, warnings
-from .patient import Surroundings, as_list, as_map, by_type, examine, from_events, unready
+from .case import FAILED, MOST_REPLICAS, Case, index_of
+from .events import Event, about, latest, warnings
+from .patient import Surroundings, as_list, as_map, examine, from_events, unready
 from .redact import safe
 from .refusals import read_refusal
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
@@ -20,15 +21,12 @@ from .symptoms import EXITED, REFUSED, Symptom, disruption, overdue
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-INDEX = "batch.kubernetes.io/job-completion-index"
-_MOST_REPLICAS = 5000
-# Job conditions' and events' reasons (kubernetes pkg/controller/job, api/batch/v1).
-_FAILED = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded")
 # What happens to nodes that fails jobs (kubelet, node lifecycle controller, Node Problem Detector).
 _NODE_EVENTS = frozenset(
     {
         "SystemOOM", "OOMKilling", "NodeNotReady", "Rebooted", "NodeHasDiskPressure", "EvictionThresholdMet",
-        "NodeHasInsufficientMemory", "KernelOops", "TaskHung", "XidError", "GpuError", "FreeDiskSpaceFailed", "Shutdown",
+        "NodeHasInsufficientMemory", "KernelOops", "TaskHung", "XidError", "GpuError", "FreeDiskSpaceFailed",
+        "Shutdown",
     }
 )  # fmt: skip
 
@@ -42,78 +40,14 @@ def diagnose(
     name: str = "",
 ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
     """Conclude from a Job (None: it is gone), all pods and events of its namespace, and what nodes are visible."""
-    case = _Case(job, pods, events, nodes, name)
+    case = _Judgement(job, pods, events, nodes, name)
     found = case.symptoms()
     state = case.state()
     return state, case.replicas(found), case.analysis(state, found)
 
 
-class _Case:
-    """One job's objects, sorted out."""
-
-    def __init__(
-        self,
-        job: Mapping[str, Any] | None,
-        pods: Iterable[Any],
-        events: Iterable[Any],
-        nodes: Iterable[Any],
-        name: str,
-    ) -> None:
-        self.job = as_map(job)
-        self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
-        self.all_events = read_events(events)
-        self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events)
-        self.uid = str(self.meta.get("uid") or "")
-        self.events = about(self.all_events, "Job", self.name, self.uid)
-        self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
-        self.pods = sorted(
-            (pod for pod in pods if isinstance(pod, dict) and self._mine(pod)),
-            key=lambda pod: (_index(pod), str(pod["metadata"].get("creationTimestamp") or "")),
-        )
-        self.nodes = {str(as_map(node.get("metadata")).get("name")): node for node in nodes if isinstance(node, dict)}
-        self.removed = {word for e in self.events if e.reason == "SuccessfulDelete" for word in _pod_names(e)}
-        self.created = [word for e in self.events if e.reason == "SuccessfulCreate" for word in _pod_names(e)]
-        failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
-        told = latest(self.events, *_FAILED)
-        self.failing_since = str(failing.get("lastTransitionTime") or (told.when if told and not self.job else ""))
-
-    def _mine(self, pod: Mapping[str, Any]) -> bool:
-        meta = as_map(pod.get("metadata"))
-        owners = as_list(meta.get("ownerReferences"))
-        if self.uid and owners:
-            return any(owner.get("uid") == self.uid for owner in owners)
-        labels = as_map(meta.get("labels"))
-        return bool(self.name) and self.name in {labels.get("batch.kubernetes.io/job-name"), labels.get("job-name")}
-
-    # -- state -----------------------------------------------------------------------------------------------------
-
-    def state(self) -> JobState:  # noqa: PLR0911  (one line per state is the clearest form)
-        """Name the state in the user's words."""
-        if not self.job:
-            return self._state_of_gone()
-        if "Complete" in self.conditions:
-            return JobState.COMPLETE
-        if "Failed" in self.conditions:
-            return JobState.ERROR
-        if self.meta.get("deletionTimestamp"):
-            return JobState.CANCELED
-        if "FailureTarget" in self.conditions:
-            return JobState.ERROR
-        if "Suspended" in self.conditions:
-            return JobState.PENDING
-        phases = [as_map(pod.get("status")).get("phase") for pod in self.pods]
-        limit = self.spec.get("backoffLimit")
-        if phases.count("Failed") > (limit if isinstance(limit, int) else 6):
-            return JobState.ERROR
-        if "Running" in phases or "Succeeded" in phases or self.status.get("ready") or self.status.get("succeeded"):
-            return JobState.RUNNING
-        return JobState.PENDING
-
-    def _state_of_gone(self) -> JobState:
-        last = latest(self.events, "Completed", *_FAILED)
-        if last is not None:
-            return JobState.COMPLETE if last.reason == "Completed" else JobState.ERROR
-        return JobState.CANCELED if self.events or self.pods else JobState.UNKNOWN
+class _Judgement(Case):
+    """The conclusions from one job's objects."""
 
     # -- symptoms --------------------------------------------------------------------------------------------------
 
@@ -173,10 +107,10 @@ class _Case:
     def refusal(self) -> tuple[Symptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
         refused = latest(self.events, "FailedCreate")
-        if refused is None or (self.job and len(self._living()) >= self._wanted() and not self._finished()):
+        if refused is None or (self.job and len(self.living()) >= self.wanted() and not self.finished()):
             return None
         made = latest(self.events, "SuccessfulCreate")
-        if self._finished() and made is not None and len(self.created) >= self._wanted():
+        if self.finished() and made is not None and len(self.created) >= self.wanted():
             return None
         message = refused.message.removeprefix("Error creating: ")
         read = read_refusal(message)
@@ -188,7 +122,7 @@ class _Case:
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
-            expected=f"{self._wanted()} pods are created",
+            expected=f"{self.wanted()} pods are created",
             rank=REFUSED,
             when=refused.when,
             # The controller tries again after 1, 2, 4 s ...: something that is just being set up gets that chance.
@@ -202,14 +136,14 @@ class _Case:
         """One entry per rank, also for ranks whose pod could not be created."""
         chosen: dict[int, Mapping[str, Any]] = {}
         for position, pod in enumerate(self.pods):
-            index = _index(pod)
-            index = index if index < _MOST_REPLICAS else position
+            index = index_of(pod)
+            index = index if index < MOST_REPLICAS else position
             before = chosen.get(index)
             if before is None or as_map(before.get("status")).get("phase") == "Failed":
                 chosen[index] = pod
         made = [self._replica(index, pod, found) for index, pod in sorted(chosen.items())]
-        if self.job and not self._finished() and not self.meta.get("deletionTimestamp"):
-            made += [self._missing(index) for index in range(self._wanted()) if index not in chosen]
+        if self.job and not self.finished() and not self.meta.get("deletionTimestamp"):
+            made += [self._missing(index) for index in range(self.wanted()) if index not in chosen]
         return tuple(sorted(made, key=lambda replica: replica.index))
 
     def _replica(self, index: int, pod: Mapping[str, Any], found: Mapping[str, Symptom]) -> Replica:
@@ -260,27 +194,27 @@ class _Case:
         """What only the Job itself says."""
         if "Suspended" in self.conditions and (self.created or self.removed):
             words = safe(self.conditions["Suspended"].get("message") or "")
-            return disruption(Issue("Suspended", f"the job was suspended while it ran: {words}")).at(
-                pod=f"job/{self.name}", node=""
-            )
+            return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {words}")))
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")
-        gone = latest(self.events, *_FAILED) if not self.job else None
-        if failed is None and gone is None:
+        gone = latest(self.events, *FAILED) if not self.job else None
+        if failed is not None:
+            issue = Issue(safe(failed.get("reason") or "Failed", 100), safe(failed.get("message") or ""))
+        elif gone is not None:
+            issue = Issue(gone.reason, gone.message)
+        else:
             return None
-        reason = safe(failed.get("reason") or "Failed", 100) if failed else gone.reason if gone else ""
-        message = safe(failed.get("message") or "") if failed else gone.message if gone else ""
-        issue = Issue(reason, message)
-        if reason == "DeadlineExceeded":
-            return overdue(issue).at(pod=f"job/{self.name}", node="")
-        if reason == "PodFailurePolicy" and "condition DisruptionTarget" in message:
-            return disruption(issue).at(pod=f"job/{self.name}", node="") if not candidates else None
-        if candidates:
-            return None
-        if (vanished := self._vanished()) and reason == "BackoffLimitExceeded":
+        if issue.reason == "DeadlineExceeded":
+            return self._whole(overdue(issue))
+        if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
+            return self._whole(disruption(issue))
+        return None if candidates else self._unexplained(issue)
+
+    def _unexplained(self, issue: Issue) -> Symptom:
+        vanished = self.vanished()
+        if vanished and issue.reason == "BackoffLimitExceeded":
             # A failed pod stays until its Job is deleted; what failed this Job was taken away by somebody.
-            return disruption(Issue(reason, f"pod {vanished[0]} is gone: deleted by others")).at(
-                pod=vanished[0], node=""
-            )
+            gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted by others")
+            return disruption(gone).at(pod=vanished[0], node="")
         return Symptom(
             fault="job.failed",
             issue=issue,
@@ -291,9 +225,8 @@ class _Case:
             rank=EXITED,
         )
 
-    def _vanished(self) -> list[str]:
-        here = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods}
-        return [name for name in self.created if self.job and name not in here and name not in self.removed]
+    def _whole(self, symptom: Symptom) -> Symptom:
+        return symptom.at(pod=f"job/{self.name}", node="")
 
     def _told(self, cause: Symptom, candidates: Sequence[Symptom]) -> FailureAnalysis:
         same = sorted(
@@ -309,20 +242,12 @@ class _Case:
             expected=cause.expected,
             suggestion=cause.suggestion,
             err_class=cause.err_class,
-            events=warnings(self._related(), 10),
+            events=warnings(self.related(), 10),
             job_failure_by_node_event=self._node_events(cause, candidates),
             disrupted=cause.disrupted,
             hopeless=cause.hopeless,
             grace_s=cause.grace_s,
         )
-
-    def _related(self) -> list[Event]:
-        pods = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods} | set(self.created)
-        return [
-            e
-            for e in self.all_events
-            if (e.kind == "Job" and e.name == self.name) or (e.kind == "Pod" and e.name in pods)
-        ]
 
     def _node_events(self, cause: Symptom, candidates: Sequence[Symptom]) -> tuple[dict[str, str], ...]:
         if cause.err_class != ERR_INFRA:
@@ -339,29 +264,6 @@ class _Case:
                 told.append({"node_event_name": event.reason, "message": event.message, "node": event.name, "pod": ""})
         return tuple(told[:50])
 
-    # -- numbers ---------------------------------------------------------------------------------------------------
-
-    def _finished(self) -> bool:
-        return bool({"Complete", "Failed", "FailureTarget"} & self.conditions.keys())
-
-    def _living(self) -> list[Mapping[str, Any]]:
-        return [pod for pod in self.pods if not as_map(pod.get("metadata")).get("deletionTimestamp")]
-
-    def _wanted(self) -> int:
-        indexed = self.spec.get("completionMode") == "Indexed"
-        counts = [self.spec.get("parallelism"), self.spec.get("completions") if indexed else None]
-        wanted = max((n for n in counts if isinstance(n, int) and not isinstance(n, bool)), default=1)
-        return min(max(wanted, 0), _MOST_REPLICAS)
-
-
-def _index(pod: Mapping[str, Any]) -> int:
-    meta = as_map(pod.get("metadata"))
-    for place in ("annotations", "labels"):
-        text = str(as_map(meta.get(place)).get(INDEX) or "")
-        if text.isdigit() and len(text) < 7:
-            return int(text)
-    return _MOST_REPLICAS
-
 
 def _exit_code(status: Mapping[str, Any]) -> int | None:
     """The exit status of the main container, or of the init container that failed."""
@@ -374,15 +276,3 @@ def _exit_code(status: Mapping[str, Any]) -> int | None:
             if isinstance(code, int) and (key == "containerStatuses" or code):
                 codes.append(code)
     return next((code for code in codes if code), codes[0] if codes else None)
-
-
-def _only_job(events: Sequence[Event]) -> str:
-    """The name of the Job when only its events are left and they are about one."""
-    names = {event.name for event in events if event.kind == "Job"}
-    return names.pop() if len(names) == 1 else ""
-
-
-def _pod_names(event: Event) -> list[str]:
-    """Pods named in a SuccessfulCreate or SuccessfulDelete event of the Job controller."""
-    found = re.search(r"(?:Created|Deleted) pod: (\S+)", event.message)
-    return [found[1]] if found else []

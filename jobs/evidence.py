@@ -48,7 +48,7 @@ def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
 
 
 class Reader:
-    """Collects evidence line by line, as a log is followed."""
+    """Collects evidence line by line, as a log is followed; `latest` is the stage that the last line completed."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -62,6 +62,7 @@ class Reader:
         self._announced = 0
         self._summary: dict[str, str] = {}
         self._problem = ""
+        self.latest = ""
 
     @property
     def ended(self) -> bool:
@@ -70,6 +71,7 @@ class Reader:
 
     def feed(self, line: bytes | str) -> bool:
         """Take one line; True if it was evidence of this run."""
+        self.latest = ""
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         text = text.strip()
         if not text.startswith(MARK):
@@ -100,7 +102,7 @@ class Reader:
         if "part" in message:
             self._take_part(stage, message)
         elif isinstance(message.get("data"), dict):
-            self._stages[stage] = redact_value(message["data"])
+            self._keep(stage, message["data"])
         return True
 
     def summarize(self, termination_message: str) -> None:
@@ -158,7 +160,11 @@ class Reader:
         if data is None:
             self._problem = f"stage {stage}: its parts do not join to JSON"
         else:
-            self._stages[stage] = redact_value(data)
+            self._keep(stage, data)
+
+    def _keep(self, stage: str, data: dict[str, Any]) -> None:
+        self._stages[stage] = redact_value(data)
+        self.latest = stage
 
 
 def _object(text: str) -> dict[str, Any] | None:

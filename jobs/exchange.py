@@ -1,8 +1,8 @@
 """How is one request sent and its answer read: with which credentials, how often, and until when?
 
 A request has a timeout for connecting and for silence and an outer deadline for the whole answer. Only what may be
-repeated safely is: reads and deletions on any temporary failure, everything else only on 429, which a server sends before it
-looks at the request.
+repeated safely is: reads and deletions on any temporary failure, everything else only on 429, which a server sends
+before it looks at the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import ConfigError, Unreachable, api_error
 from .redact import safe
-from .wire import pause, query, read_all, transport, warning
+from .wire import Cutoff, pause, query, read_all, transport, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -139,6 +139,7 @@ class Exchange:
         content_type: str = "application/json",
         silence_s: float = SILENCE_S,
         accept: str = "application/json",
+        cutoff: Cutoff | None = None,
     ) -> Iterator[Any]:
         """Open one exchange and always give the connection back; transport trouble becomes Unreachable."""
         import urllib3  # noqa: PLC0415  (comes with kubernetes)
@@ -163,6 +164,8 @@ class Exchange:
                 retries=False,
                 timeout=urllib3.Timeout(connect=min(CONNECT_S, remaining), read=min(silence_s, remaining)),
             )
+            if cutoff is not None:
+                cutoff.attach(raw)
             yield raw
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise Unreachable(f"{self.where(verb, url_path)}: {transport(error)}") from error

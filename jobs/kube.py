@@ -33,10 +33,10 @@ from .errors import (
 from .exchange import DEADLINE_S, SILENCE_S, Exchange, Response, gc_paused
 from .kubeconfig import Source, locate
 from .redact import safe
-from .wire import chunks, is_loopback, lines, read_all
+from .wire import Cutoff, chunks, is_loopback, lines, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 __all__ = [
     "Allowed",
@@ -177,12 +177,13 @@ class Kube(Exchange):
         *,
         resource_version: str,
         timeout_s: float = 60.0,
-        stop: Callable[[], bool] = lambda: False,
+        cutoff: Cutoff | None = None,
         **params: Any,
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield (type, object) from one watch connection until the server ends it; Gone when it is too old.
 
         Bookmarks are yielded too: their resourceVersion is where to go on. Blank and torn lines are skipped.
+        Another thread may end it through `cutoff`.
         """
         asked = params | {
             "watch": "true",
@@ -192,14 +193,12 @@ class Kube(Exchange):
         }
         end = time.monotonic() + timeout_s + SILENCE_S
         label = self.where("WATCH", url_path)
-        with self.open("GET", url_path, asked, end=end, silence_s=timeout_s + 5) as raw:
+        with self.open("GET", url_path, asked, end=end, silence_s=timeout_s + 5, cutoff=cutoff) as raw:
             if raw.status >= 300:
                 raise api_error(
                     label, raw.status, self.decode("WATCH", url_path, raw.status, read_all(raw, end, label))
                 )
             for line in lines(raw, end, label):
-                if stop():
-                    return
                 try:
                     event = json.loads(line)
                 except ValueError:
@@ -213,13 +212,20 @@ class Kube(Exchange):
 
     @contextlib.contextmanager
     def log_stream(
-        self, namespace: str, pod: str, *, deadline_s: float, silence_s: float = 60.0, **params: Any
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        deadline_s: float,
+        silence_s: float = 60.0,
+        cutoff: Cutoff | None = None,
+        **params: Any,
     ) -> Iterator[Iterator[bytes]]:
         """Open a pod's log as an iterator of byte chunks as they come."""
         url_path = path("pods", pod, namespace=namespace, sub="log")
         label = self.where("GET", url_path)
         end = time.monotonic() + deadline_s
-        with self.open("GET", url_path, params, end=end, silence_s=silence_s, accept="*/*") as raw:
+        with self.open("GET", url_path, params, end=end, silence_s=silence_s, accept="*/*", cutoff=cutoff) as raw:
             if raw.status >= 300:
                 raise api_error(label, raw.status, self.decode("GET", url_path, raw.status, read_all(raw, end, label)))
             yield chunks(raw, end, label)

@@ -1,8 +1,8 @@
 """Which objects does a trial become?
 
-Plain dicts, never text templates. One Indexed Job with one pod per node, a headless Service that publishes the pods' names
-before they are ready, and a ConfigMap with the probe; the Job owns the other two, so that its TTL takes everything along.
-The pod is shaped like training's own: the probe only replaces the training program.
+Plain dicts, never text templates. One Indexed Job with one pod per node, a headless Service that publishes the pods'
+names before they are ready, and a ConfigMap with the probe; the Job owns the other two, so that its TTL takes all of
+them. The pod is shaped like training's own: the probe only replaces the training program.
 """
 
 from __future__ import annotations

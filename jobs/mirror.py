@@ -1,16 +1,17 @@
 """What do some objects look like now? A local copy, kept up to date by list and watch, for as long as somebody waits.
 
-The rule that the client's own Watch breaks: after any end of a connection go on from the last resourceVersion seen (also of
-bookmarks), after 410 list again, never spin, and keep going through an outage until the caller's own deadline says stop.
+The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
+of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from .errors import ApiError, ClusterError, Forbidden, Gone
+from .errors import ClusterError, Forbidden, Gone
+from .wire import Cutoff
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,12 +32,13 @@ class Mirror:
         self._changed = changed
         self._objects: dict[str, dict[str, Any]] = {}
         self._stop = threading.Event()
+        self._cutoff = Cutoff()
         self._thread = threading.Thread(target=self._run, name=f"mirror {url_path}", daemon=True)
         self.synced = False
         self.error: ClusterError | None = None
-        self.since_ok = time.monotonic()
+        self._failing_since: float | None = None
 
-    def __enter__(self) -> Mirror:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -44,11 +46,16 @@ class Mirror:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
+        self._cutoff.cut()
 
     def objects(self) -> list[dict[str, Any]]:
         """The objects as last seen; not to be changed."""
         with self._changed:
             return list(self._objects.values())
+
+    def silent_s(self) -> float:
+        """For how long every attempt has failed."""
+        return time.monotonic() - self._failing_since if self._failing_since is not None else 0.0
 
     def _run(self) -> None:
         pause = 0.2
@@ -66,13 +73,9 @@ class Mirror:
                 version = ""
                 self._failed(error, if_unsynced=True)
                 self._stop.wait(_POLL_S)
-            except ApiError as error:
-                version = ""
-                self._failed(error)
-                self._stop.wait(pause)
-                pause = min(pause * 2, 5.0)
             except ClusterError as error:
-                # The connection broke: go on from the version seen last.
+                # Begin with a list again: it is small, and its answer proves at once that the server is back.
+                version = ""
                 self._failed(error)
                 self._stop.wait(pause)
                 pause = min(pause * 2, 5.0)
@@ -88,7 +91,7 @@ class Mirror:
     def _watch(self, version: str) -> str:
         began = time.monotonic()
         for kind, item in self._kube.watch(
-            self._path, resource_version=version, timeout_s=_WATCH_S, stop=self._stop.is_set, **self._selectors
+            self._path, resource_version=version, timeout_s=_WATCH_S, cutoff=self._cutoff, **self._selectors
         ):
             version = str((item.get("metadata") or {}).get("resourceVersion") or version)
             with self._changed:
@@ -108,13 +111,14 @@ class Mirror:
     def _seen(self) -> None:
         self.synced = True
         self.error = None
-        self.since_ok = time.monotonic()
+        self._failing_since = None
         self._changed.notify_all()
 
     def _failed(self, error: ClusterError, *, if_unsynced: bool = False) -> None:
         with self._changed:
-            if not (if_unsynced and self.synced):
+            if not (if_unsynced and self.synced) and not self._stop.is_set():
                 self.error = error
+                self._failing_since = self._failing_since or time.monotonic()
             self._changed.notify_all()
 
 

@@ -1,7 +1,7 @@
 """What is wrong with one pod, if anything: its own symptom, not its peers'?
 
 A pod tells it in several places (conditions, status.reason, container states, events), of which some may be missing.
-They are asked from the most telling to the least; a pod that ended because its Job was failing has no symptom of its own.
+They are asked from the most telling to the least; a pod that ended because its Job was failing has none of its own.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _own_limit(status: Mapping[str, Any]) -> Symptom:
         fault="job.failed",
         issue=Issue("Evicted", safe(status.get("message") or "")),
         subject="",
-        suggestion="The pod used more local storage or memory-backed volume than its own limit allows: raise that limit.",
+        suggestion="The pod used more local storage or memory volume than its own limit allows: raise that limit.",
         err_class=ERR_PROGRAM,
         expected="the pod stays within its own limits",
     )
@@ -159,7 +159,10 @@ def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) 
     if code != 137 or killing is None or symptom.fault != "job.failed":
         return symptom
     return replace(
-        symptom, fault="container.oom", issue=Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}")
+        symptom,
+        fault="container.oom",
+        rank=KILLED,
+        issue=Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}"),
     )
 
 
@@ -264,7 +267,7 @@ def preparing(events: Sequence[Event]) -> Symptom | None:
             fault="volume.mount",
             issue=issue,
             subject="",
-            suggestion="The message names the volume: check the claim, its StorageClass and the CSI driver on that node.",
+            suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
             expected="the pod's volumes are mounted",
             when=last.when,
             grace_s=60.0 if _PASSING_MOUNT.search(last.message) else 20.0,

@@ -13,6 +13,8 @@ from typing import Any
 MASK = "[REDACTED]"
 LINE_LIMIT = 16_384
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----")
+_KEY_END = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY-----")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 # A name that says that its value is secret; PUBLIC_KEY, *_KEY_FILE, TOKENIZER and the like are not meant.
@@ -81,6 +83,24 @@ def redact(text: str) -> str:
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return _SETTING.sub(rf"\1\2{MASK}", text)
+
+
+class LineRedactor:
+    """Redacts a log line by line; a private key that spans lines is masked as a whole."""
+
+    _MOST_KEY_LINES = 200
+
+    def __init__(self) -> None:
+        self._inside = 0
+
+    def line(self, text: str) -> str:
+        """Make one line of a log fit to be kept."""
+        if self._inside:
+            self._inside = 0 if _KEY_END.search(text) else self._inside - 1
+            return MASK
+        if _KEY_BEGIN.search(text) and not _KEY_END.search(text):
+            self._inside = self._MOST_KEY_LINES
+        return redact(clean(text))
 
 
 def clean(text: str, limit: int = LINE_LIMIT) -> str:

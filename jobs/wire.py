@@ -6,9 +6,11 @@ lets a server that drips a byte now and then hold us for ever), and the pause th
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import random
 import re
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -25,6 +27,32 @@ LARGEST_ANSWER = 256 << 20
 LONGEST_LINE = 16 << 20
 LONGEST_PAUSE_S = 20.0
 _CHUNK = 256 << 10
+
+
+class Cutoff:
+    """Ends an exchange from another thread: a reader that waits for the next byte cannot be told otherwise."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._raw: Any = None
+        self._over = False
+
+    def attach(self, raw: Any) -> None:
+        """Take the answer that is being read; refuses once cut."""
+        with self._lock:
+            self._raw = raw
+            if self._over:
+                raise OSError("ended by ourselves")
+
+    def cut(self) -> None:
+        """End the exchange in progress and all later ones."""
+        with self._lock:
+            self._over = True
+            raw = self._raw
+        # Not open any more, or not yet: then there is nothing to wait for. urllib3 has shutdown() since 2.3.
+        with contextlib.suppress(OSError, ValueError, AttributeError, RuntimeError):
+            if raw is not None:
+                raw.shutdown()
 
 
 def read_all(raw: Any, end: float, where: str) -> bytes:

@@ -1,0 +1,242 @@
+"""What does a pod say, from its first line to its last, each exactly once?
+
+A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are asked for
+with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,
+so that nothing is lost or doubled, and a gap after a rotation is known. All is redacted before it is written.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
+from .evidence import Reader
+from .kube import path
+from .redact import LineRedactor
+from .wire import Cutoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+    from typing import TextIO
+
+    from .kube import Kube
+
+# RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs).
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
+LARGEST_FILE = 64 << 20
+_LONGEST_LINE = 1 << 20
+_MOST_OF_ONE_SECOND = 200_000
+_RECONNECT_S = 600.0
+
+
+class Follower:
+    """A thread that follows one container's log into a file and into the rank's evidence."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        pod: str,
+        *,
+        namespace: str,
+        container: str,
+        run: str,
+        finished: Callable[[], bool],
+        file: Path | None = None,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.pod = pod
+        self.file = file
+        self.reader = Reader(run)
+        self.problem = ""
+        self.gap = False
+        self._kube, self._namespace, self._container = kube, namespace, container
+        self._finished, self._told = finished, told
+        self._resume = Resume()
+        self._redactor = LineRedactor()
+        self._out: TextIO | None = None
+        self._written = 0
+        self._torn = False
+        self._stop = threading.Event()
+        self._cutoff = Cutoff()
+        self._thread = threading.Thread(target=self._run, name=f"log {pod}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the log; False if it has not come."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End now, whatever may still come."""
+        self._stop.set()
+        self._cutoff.cut()
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        try:
+            if self.file is not None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                with self.file.open("w", encoding="utf-8", errors="replace") as self._out:
+                    self._follow()
+            else:
+                self._follow()
+        except OSError as error:  # the disk is full, or the folder is not writable
+            self.problem = f"log of {self.pod} cannot be written: {error.strerror or error}"
+
+    def _follow(self) -> None:
+        pause = 0.2
+        while not self._stop.is_set():
+            # Asked before reading: what a finished container wrote is all there when the reading begins.
+            over = self._finished()
+            try:
+                new = self._read(follow=not over)
+            except (NotFound, Forbidden) as error:
+                self.problem = str(error)
+                if isinstance(error, Forbidden) or over:
+                    return
+            except Invalid as error:
+                # "container is waiting to start": it will, or its pod ends without it.
+                self.problem = str(error)
+                if over:
+                    return
+                pause = 0.2
+            except ClusterError as error:
+                self.problem = str(error)
+                pause = min(pause * 2, 5.0)
+            else:
+                self.problem = ""
+                if over:
+                    return
+                pause = 0.2 if new else min(pause * 1.5, 2.0)
+                if self.reader.ended and not self._torn and self._finished():
+                    return
+            self._stop.wait(pause)
+
+    def _read(self, *, follow: bool) -> bool:
+        """Read one connection to its end; True if anything new came."""
+        params: dict[str, Any] = {"container": self._container, "timestamps": True, "follow": follow}
+        if self._resume.second:
+            params["sinceTime"] = self._resume.second + "Z"
+        self._resume.again()
+        new, rest = False, b""
+        with self._kube.log_stream(
+            self._namespace, self.pod, deadline_s=_RECONNECT_S, cutoff=self._cutoff, **params
+        ) as chunks:
+            for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    new = self._take(line) or new
+                if len(rest) > _LONGEST_LINE:
+                    new = self._take(rest) or new
+                    rest = b""
+                if self._out is not None:
+                    self._out.flush()
+        self._torn = bool(rest)
+        # While the container lives a torn last line comes again, whole; after its end that is all there is of it.
+        if rest and not follow:
+            new = self._take(rest) or new
+        return new
+
+    def _take(self, line: bytes) -> bool:
+        found = _STAMP.match(line)
+        second = found[1].decode() if found else ""
+        if not self._resume.new(second, line):
+            return False
+        self.gap = self.gap or self._resume.gap
+        text = line[found.end() :] if found else line
+        if self.reader.feed(text) and self.reader.latest:
+            self._told(self.reader.latest)
+        self._write(text)
+        return True
+
+    def _write(self, line: bytes) -> None:
+        if self._out is None or self._written > LARGEST_FILE:
+            return
+        text = self._redactor.line(line.decode("utf-8", "replace"))
+        self._written += len(text) + 1
+        self._out.write(text + "\n")
+        if self._written > LARGEST_FILE:
+            self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+
+
+class Resume:
+    """Which lines of a connection that begins at a known second were seen before?
+
+    Sound because a log's order in the file is fixed and `sinceTime` filters line by line: what comes first again are
+    exactly the lines received with a timestamp in or after that second.
+    """
+
+    def __init__(self) -> None:
+        self.second = ""
+        self.gap = False
+        self._seen: deque[int] = deque(maxlen=_MOST_OF_ONE_SECOND)
+        self._expected: deque[int] | None = None
+
+    def again(self) -> None:
+        """A new connection begins."""
+        self._expected = deque(self._seen) if self.second else None
+
+    def new(self, second: str, line: bytes) -> bool:
+        """Tell whether this line was not seen before."""
+        if self._expected is not None:
+            if second and second < self.second:
+                return False  # a server that does not filter
+            key = hash(line)
+            if key in self._expected:
+                while self._expected.popleft() != key:
+                    pass
+                if not self._expected:
+                    self._expected = None
+                return False
+            # Nothing that was expected came first: the file was rotated meanwhile, and lines may be lost.
+            self.gap = self.gap or len(self._expected) == len(self._seen)
+            self._expected = None
+        if second > self.second:
+            self.second = second
+            self._seen.clear()
+        if second >= self.second:
+            self._seen.append(hash(line))
+        return True
+
+
+def open_logs(kube: Kube, kind: str, name: str, stack: ExitStack) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Open the logs of a job's pods or of one pod for reading, each as (pod, chunks); `stack` closes them."""
+    if kind == "pod":
+        pods = [kube.get(path("pods", name, namespace=kube.namespace))]
+    else:
+        pods, _ = kube.list(path("pods", namespace=kube.namespace), labelSelector=f"job-name={name}")
+        if not pods:
+            raise NotFound(
+                f"{kube.server}: job/{name}",
+                status=404,
+                reason="NotFound",
+                message=f"no pod of job {name} in {kube.namespace}",
+            )
+    for pod in sorted(pods, key=lambda item: str((item.get("metadata") or {}).get("name"))):
+        pod_name = str((pod.get("metadata") or {}).get("name"))
+        containers = (pod.get("spec") or {}).get("containers") or [{}]
+        stream = kube.log_stream(
+            kube.namespace, pod_name, deadline_s=_RECONNECT_S, container=str(containers[0].get("name") or "")
+        )
+        yield pod_name, stack.enter_context(stream)
+
+
+def tail(kube: Kube, namespace: str, pod: str, container: str, lines: int) -> list[str]:
+    """The last lines of a container, redacted; empty where it has none yet."""
+    redactor = LineRedactor()
+    try:
+        with kube.log_stream(namespace, pod, deadline_s=30.0, container=container, tailLines=lines) as chunks:
+            text = b"".join(chunks)
+    except ApiError as error:
+        if error.status in {400, 404}:
+            return []
+        raise
+    return [redactor.line(line) for line in text.decode("utf-8", "replace").splitlines()]
