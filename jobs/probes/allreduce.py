@@ -260,7 +260,7 @@ def bus_id(device: int) -> str:
 
 def say(text: str) -> None:
     """Print at once: the probe shows how far the sweep is."""
-    print(text, flush=True)
+    print(text.rstrip(), flush=True)
 
 
 def parse(arguments: List[str]) -> argparse.Namespace:

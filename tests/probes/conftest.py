@@ -63,13 +63,19 @@ for index in range(local):
     name = path.replace("%h", "node%d" % rank).replace("%p", str(1000 + 10 * rank + index))
     with open(name, "w") as stream:
         stream.write("node%d:%d:%d [%d] NCCL INFO NCCL version 2.28.9+cuda13.0\n" % (rank, 1000 + 10 * rank + index, 1, index))
+if os.environ.get("FAKE_LOGS"):
+    with open("%s/nccl-2.28.9-node%d.log" % (os.environ["FAKE_LOGS"], rank)) as recorded, open(name, "w") as stream:
+        stream.write(recorded.read())
+if mode == "hang":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("asked to end"))
 if mode in ("hang", "crash"):
     time.sleep(600)
 for other in others:
     other.sendall(b"done")
     other.recv(4)
 if rank == 0:
-    print("# seatrial all_reduce bench, torch 0, nccl 2.28.9; algorithm", os.environ.get("NCCL_ALGO"))
+    print(open(os.environ["FAKE_TABLE"]).read() if "FAKE_TABLE" in os.environ else "# seatrial all_reduce bench")
+    print("# algorithm", os.environ.get("NCCL_ALGO"))
 '''
 
 

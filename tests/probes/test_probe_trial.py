@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from jobs import nccl
+
+DATA = Path(__file__).parent / "data"
+
 
 def test_a_healthy_trial_tells_every_stage(pods) -> None:
     """All stages of the seam arrive in order on both ranks, and the termination message sums them up."""
@@ -52,11 +56,18 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
 
 def test_the_analyzer_travels_with_the_probe(pods) -> None:
     """Each collective carries the shipped analyzer's partial verdict, from which the suite can conclude."""
-    nccl = pytest.importorskip("jobs.nccl")
-    found = pods.run()
+    pods.trial.update(gpus_per_node=1)
+    found = pods.run(FAKE_LOGS=str(DATA), FAKE_TABLE=str(DATA / "bench-table.txt"))
+    assert [found[rank]["collective.ring"]["error"] for rank in (0, 1)] == [None, None]
     partials = [nccl.Partial.from_dict(found[rank]["collective.ring"]["nccl"]) for rank in (0, 1)]
     (job,) = nccl.conclude(nccl.merge(partials))
-    assert job["nccl_version"].startswith("2.28.9")
+    assert (job["nccl_version"], job["ranks"], job["nodes"]) == ("2.28.9+cuda13.0", 2, 2)
+    assert (job["inter_node_transport"], job["socket_fallback"]) == ("socket", True)
+    rows = job["tables"][0]["rows"]
+    assert [row["size_bytes"] for row in rows] == [1 << 20, 1 << 30]
+    assert [row["out_of_place"] for row in rows] == [None, None]
+    assert rows[1]["in_place"]["busbw_gbps"] == 480.21
+    assert rows[1]["in_place"]["wrong"] == 0
 
 
 def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
@@ -68,6 +79,8 @@ def test_a_hanging_collective_ends_in_time_with_its_evidence(pods) -> None:
         assert ring["timed_out"] is True
         assert ring["exit"] is None
         assert len(ring["logs"]) == 2
+        assert "asked to end" not in ring["output_tail"]
+        assert nccl.conclude(nccl.Partial.from_dict(ring["nccl"]))[0]["hang"] is True
         assert "did not end" in found[rank]["collective.default"]["skipped"]
 
 

@@ -28,6 +28,7 @@ class Capture:
         self._pipe, self._head, self._tail = pipe, head, tail
         self._recent: Deque[bytes] = deque()  # the latest blocks, for progress, for the evidence and for the file's end
         self._recent_bytes = 0
+        self._ignoring = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
@@ -42,6 +43,10 @@ class Capture:
         lines = [line for line in self.last(2000).splitlines() if line.strip()]
         return lines[-1].strip()[:160] if lines else ""
 
+    def ignore_rest(self) -> None:
+        """Drain, but keep nothing more: what a command says when it is being ended is not its own story."""
+        self._ignoring = True
+
     def finish(self, timeout_s: float) -> None:
         """Wait for the end of the output and the completed file."""
         self._thread.join(timeout=timeout_s)
@@ -53,6 +58,8 @@ class Capture:
                 block = os.read(self._pipe.fileno(), 65536)
                 if not block:
                     break
+                if self._ignoring:
+                    continue
                 written += _write(file, block[: max(0, self._head - written)])
                 with self._lock:
                     self.bytes += len(block)

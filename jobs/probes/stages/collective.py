@@ -171,8 +171,12 @@ class Bench:
         try:
             self._attend(data, name, process, capture, limit)
         finally:
+            if process.poll() is None:
+                capture.ignore_rest()
             children.end(process, TERM_GRACE_S)
             capture.finish(5)
+            if data["timed_out"]:  # said in the log too, which is read on its own
+                _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
             data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
@@ -223,6 +227,14 @@ class Bench:
         data["nccl"] = self.analyze([output, *paths])
         for path in [output, *paths]:  # the next collective needs the room
             os.unlink(path)
+
+
+def _append(path: str, line: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n%s\n" % line)
+    except OSError:  # a full disk: the evidence says it too
+        return
 
 
 def _silent(_text: str) -> None:
