@@ -158,10 +158,10 @@ def test_sigterm_prints_what_there_is(pods) -> None:
 
 def test_the_probe_keeps_its_own_deadline(pods) -> None:
     """Before its deadline the probe has printed everything and left, even if a collective would take longer."""
-    pods.trial.update(deadline_s=6, collective_timeout_s=30, peer_wait_s=3)
+    pods.trial.update(deadline_s=5, collective_timeout_s=30, peer_wait_s=3)
     began = time.monotonic()
     found = pods.run(FAKE_MODE="hang")
-    assert time.monotonic() - began < 7
+    assert time.monotonic() - began < 5.5
     assert found[0]["end"]["stopped"] == "the probe's own deadline"
     assert found[0]["collective.ring"]["timed_out"] is True
 

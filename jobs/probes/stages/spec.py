@@ -54,7 +54,7 @@ class Trial:
 
 def reserve(deadline_s: float) -> float:
     """Return how long before the deadline the probe stops its stages, to print what it has."""
-    return min(20.0, deadline_s / 10)
+    return min(20.0, max(deadline_s / 10, min(4.0, deadline_s / 3)))
 
 
 def read(path: str) -> Trial:
