@@ -11,14 +11,14 @@ from typing import Callable, Dict, Optional, Tuple
 from .clean import name, printable, redact
 from .state import MAX_ENV, Comm, Proc
 from .symptoms import BENIGN, classify
-from .transports import Edge
+from .transports import TAIL, Edge
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
 _COMM_ID = re.compile(rb"\bcommId (0x[0-9a-fA-F]+)")
 _ENDING = re.compile(rb" - (?:(Init|Destroy|Abort|Revoke) )?(START|COMPLETE)\b")
 _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
-_VERSION = re.compile(rb"^R?NCCL version (\d+\.\d+[^\s,]*)")
+_VERSION = re.compile(rb"^(?:NCCL|RCCL) version (\d+\.\d+[^\s,]*)")
 _ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
 _INTERFACE = re.compile(rb"(?:\[\d+\])?([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
 _HCA = re.compile(rb"\[(\d{1,3})\]\s?(?:=?\{)?([A-Za-z0-9_.+-]{1,64}:\d+(?::[\w.]+){0,2}(?:/[A-Za-z]+)?(?:/SHARP)?)")
@@ -60,7 +60,7 @@ class Tracker:
 
     def ring_order(self, text: bytes) -> None:
         """Take the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
-        match = _RING_ORDER.match(text)
+        match = _RING_ORDER.match(TAIL.sub(b"", text))
         if match and len(text) < 1000:  # NCCL cuts the line at its buffer's end
             ranks = {int(item) for item in match.group(3).split()}
             if len(ranks) > len(self.proc.ranks) and ranks == set(range(len(ranks))):

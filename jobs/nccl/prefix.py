@@ -16,10 +16,13 @@ from .clean import ANSI_BYTES
 _HEAD = re.compile(rb"(<[^<>\s:]{1,80}>|\{[^{}\s:]{1,80}\}|[^\s:>\]\"|)\x1b]{0,255}):(\d{1,10}):(\d{1,20}) \[(\d{1,4})\] ")
 _DEV_ONLY = re.compile(rb"(?:^|[\s:>\])])\[(\d{1,4})\] (?:\S.*)?$")
 _MPI_TAG = re.compile(rb"\[(\d+),(\d+)\]<std(?:out|err|diag)>:")  # mpirun --tag-output; Open MPI 5 adds a blank
-_SRUN_TAG = re.compile(rb"^\s{0,6}(\d{1,6}): ")  # srun -l, right aligned
+_SRUN_TAG = re.compile(rb"(?:^|[\])Z|\t] ?)\s{0,6}(\d{1,6}): ")  # srun -l, right aligned
 _TORCH_TAG = re.compile(rb"\[(?:default|rank)(\d+)\]:")  # torchrun --tee
 _RAY_TAG = re.compile(rb"\(\w[^()]{0,80}?pid=(\d+)[^()]{0,80}\)")
 _POD_TAG = re.compile(rb"\[pod/([^\]\s]{1,253})\]")  # kubectl logs --prefix
+
+# A time glued to what follows it (CloudWatch), which would otherwise end in the host's name.
+_GLUED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)")
 
 
 class Head(NamedTuple):
@@ -37,6 +40,8 @@ def parse_head(left: bytes) -> Head:
         left = left[-1024:]
     if b"\x1b" in left or b"[0m" in left or b"[3" in left:
         left = ANSI_BYTES.sub(b"", left)
+    if b"T" in left and _GLUED_TIME.search(left):
+        left = _GLUED_TIME.sub(b" ", left)
     last = None
     for match in _HEAD.finditer(left):
         last = match

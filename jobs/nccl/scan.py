@@ -11,7 +11,7 @@ import re
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 from . import events, signals
-from .clean import printable
+from .clean import ESCAPES, printable
 from .partial import Partial
 from .prefix import Head, parse_head, torn_at
 from .state import Proc, Source
@@ -30,7 +30,8 @@ _SKIP = frozenset(
 )
 # Operations (NCCL_DEBUG_SUBSYS=COLL): millions of lines that only say that the process exists.
 _OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
-_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])(R?NCCL version (?:\d+\.\d+[^\s,;)]*))")
+_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version \d+\.\d+[^\s,;)]*)")
+_CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
 
 
 class Reader:
@@ -49,6 +50,7 @@ class Reader:
         self._states = {}  # type: Dict[Proc, events.Tracker]
         self._tail = b""
         self._skipping = False  # inside a line longer than MAX_LINE
+        self._last = b""
 
     # -- bytes to lines ----------------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -70,7 +72,10 @@ class Reader:
         self._tail = data[cut + 1 :]
         if len(self._tail) > MAX_LINE:
             self._tail, self._skipping = self._tail[:MAX_LINE], True
-        self._lines(data[:cut].split(b"\n"))
+        block = data[:cut]
+        if b"\x1b" in block:
+            block = ESCAPES.sub(b"", block)
+        self._lines(block.split(b"\n"))
 
     def finish(self) -> None:
         """Read what stands behind the last line end, and settle what waits for more."""
@@ -78,7 +83,10 @@ class Reader:
             tail, self._tail = self._tail, b""
             # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn lines").
             self.source.cut = True
-            self._lines([tail])
+            self._lines([ESCAPES.sub(b"", tail)])
+        cut = _CUT_HEAD.search(self._last.strip()[-400:])
+        if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
+            self._identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
         for proc in list(self._pending):
             self._flush(proc)
         self.signals.finish()
@@ -122,6 +130,7 @@ class Reader:
             self._message(proc, raw[start:], number, raw)
         self.source.nccl_lines += nccl
         self.line = number
+        self._last = next((raw for raw in reversed(lines[-8:]) if raw.strip()), self._last)
 
     # -- NCCL's lines ------------------------------------------------------------------------------------------------------
     def _slow(self, raw: bytes, number: int) -> None:
@@ -143,14 +152,15 @@ class Reader:
         second = torn_at(text)
         left = piece[:at]
         proc, front = self._proc(left)
+        bar = text.find(b" | ")
+        if bar > 0 and text.endswith(text[:bar]):  # CloudWatch's console writes a line twice
+            text, second = text[:bar], None
         if second is not None:
-            head_at, level_at = second
-            rest = text[head_at:]
-            text = text[:head_at]
+            rest = text[second[0] :]
+            text = text[: second[0]]
             self._torn(proc, text, number, piece)
             if front:
                 self.tables.torn_left(front, number)
-            del level_at
             self._piece(rest, number)
             return
         if front:
@@ -188,7 +198,7 @@ class Reader:
 
     def _message(self, proc: Proc, text: bytes, number: int, raw: bytes) -> None:
         if b"[" in text and text.endswith(b"across cluster]"):  # Ray's de-duplication mark
-            text = text[: text.rfind(b"[repeated ")].rstrip(b" \x1b[0m")
+            text = text[: text.rfind(b"[repeated ")].rstrip()
         tracker = self._tracker(proc)
         if tracker.changes_communicator(text):
             self._flush(proc)
@@ -263,7 +273,7 @@ class Reader:
         """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
         if len(raw) > MAX_LINE:
             raw = raw[:MAX_LINE]
-        if b"NCCL" in raw:
+        if b"CCL" in raw:
             warn = raw.find(b"NCCL WARN ")
             if warn >= 0:
                 self._warn(raw, warn, number)

@@ -44,10 +44,7 @@ class SignalReader:
 
     def version(self, text: bytes, line: int, raw: bytes) -> None:
         """Take a version that is printed without a head: ``NCCL version 2.20.3+cuda12.2``."""
-        label = text.decode("ascii", "replace").replace("NCCL version ", "", 1)
-        label = label.replace("RRCCL", "RCCL") if label.startswith("R") and not label.startswith("RCCL") else label
-        if text.startswith(b"RCCL version "):
-            label = "RCCL " + text[13:].decode("ascii", "replace")
+        label = text.decode("ascii", "replace").replace("NCCL version ", "", 1).replace("RCCL version ", "RCCL ", 1)
         self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, printable(raw))
 
     def line(self, raw: bytes, line: int) -> None:
@@ -106,7 +103,7 @@ class SignalReader:
 
     def _tag(self, raw: bytes) -> None:
         """Remember which launcher processes printed something."""
-        if len(self.source.tags) < 4096 and (b": " in raw[:9] or b"]<std" in raw[:40]):
+        if len(self.source.tags) < 4096 and (b": " in raw[:64] or b"]<std" in raw[:64]):
             tag = launcher_tag(raw[:200])
             if tag:
                 self.source.tags.add(tag)

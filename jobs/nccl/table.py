@@ -24,10 +24,9 @@ TYPE = re.compile(
 )
 _ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
 _LEFT_TAG = re.compile(
-    rb"^(?:\s{0,6}\d{1,6}: |\[(?:default|rank)\d+\]:|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
+    rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\[(?:default|rank)\d+\]:|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
 )
-_RIGHT_ONLY = re.compile(rb"^[\s0-9.eE+naifNA/-]+$")
 _RANK = re.compile(
     rb"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([0-9a-fA-Fx:.]+)\]\s*(.*)"
 )
@@ -89,7 +88,6 @@ class TableReader:
         self.source = source
         self.table = None  # type: Optional[Dict[str, Any]]
         self.open_left = None  # type: Optional[Tuple[int, bytes]]  # the left half of a torn row
-        self.open_right = []  # type: List[bytes]
         self.version = None  # type: Optional[str]
         self.collective = None  # type: Optional[str]
 
@@ -202,7 +200,7 @@ class TableReader:
             extra.append(right.pop(0))
         if not right:
             self._abandon()
-            self.open_left, self.open_right = (line, text), []
+            self.open_left = (line, text)
             return True
         if self.table is None and not (len(right) in (4, 8) and all(_numeric(item) for item in right)):
             return False
@@ -215,22 +213,27 @@ class TableReader:
         if len(right) not in (len(columns), _value_count(columns)) and not in_place_only:
             if len(right) < len(columns):
                 self._abandon()
-                self.open_left, self.open_right = (line, text), []  # the rest may follow
+                self.open_left = (line, text)  # the rest may follow
                 return True
         self._append(line, size, count, kind, extra, right, columns, in_place_only)
         return True
 
     def fragment(self, raw: bytes, line: int) -> bool:
-        """Read numbers that may be the rest of a torn row."""
+        """Read numbers that may be the rest of a torn row: as many as are missing, at the end of a line without other numbers."""
         if self.open_left is None:
             return False
-        text = strip_tags(raw)
-        if not _RIGHT_ONLY.match(text):
-            return False
+        tokens = strip_tags(raw).split()
         start, left = self.open_left
-        joined = left.rstrip() + b" " + text
+        columns = self._right_columns()
+        at = _type_at(strip_tags(left).split()) or 0
+        have = len(strip_tags(left).split()) - at - 1 - len([word for word in (self.table or {}).get("left") or () if word in ("redop", "root")])
+        need = _value_count(columns) - max(0, have)
+        rest = tokens[-need:] if 0 < need <= len(tokens) else tokens
+        front = tokens[: -len(rest)] if len(tokens) > len(rest) else []
+        if not rest or not all(_numeric(item) for item in rest) or (front and _numeric(front[-1])) or len(front) > 8:
+            return False
         self.open_left = None
-        if self.row(joined, start):
+        if self.row(left.rstrip() + b" " + b" ".join(rest), start):
             return True
         self.open_left = (start, left)
         return False

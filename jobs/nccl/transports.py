@@ -20,7 +20,7 @@ _P2P = re.compile(
     rb"P2P/(IPC|CUMEM|MNNVL|direct pointer|common device|indirect/\d+(?:\[[0-9a-fA-F]+\])?)(?:/read)?(?:/CE)?$"
 )
 _SHM = re.compile(rb"SHM(?:/(?:direct|CE)){0,2}$|direct shared memory$")
-_TAIL = re.compile(rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$")
+TAIL = re.compile(rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*(?:\x1b\[\d*m)?\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$")
 _SUFFIXES = frozenset((b"GDRDMA", b"GDRDMA(PCI)", b"Shared"))
 
 
@@ -45,7 +45,7 @@ def parse_channel(text: bytes) -> Optional[Edge]:
     if match is None:
         return None
     word, channel, conn, src, _, dst, _, direction, via = match.groups()
-    via = _TAIL.sub(b"", via)
+    via = TAIL.sub(b"", via)
     side = {b"send": "s", b"receive": "r"}.get(direction, "")
     common = (int(channel), int(conn or 0), int(src), -1 if dst is None else int(dst), side)
     if via[:4] == b"NET/" and dst is not None:

@@ -38,6 +38,8 @@ class View:
         self.single = _known_single(job)
         self._edges()
         self.ranks = _ranks(job)
+        self.ranks_by_device = self.ranks is None and bool(_ranks_by_device(job))
+        self.ranks = self.ranks or _ranks_by_device(job) or None
         self.selected = {proc: selected(proc, self) for proc in job.procs}  # type: Dict[Proc, Optional[str]]
         self.nodes = self._nodes()
         self.transport = self._transport()
@@ -139,13 +141,13 @@ class View:
             return 1
         if self.crossings:
             return 2 if self.ranks == 2 else None
-        if complete and seen:
+        if seen and (complete or self.ranks_by_device):
             return 1
         if job.rank_lines:
             return None
         if any(value in RDMA or value == "fastsocket" for value in self.selected.values()):
             return None
-        if seen and not _remote_trouble(job):
+        if seen and not _remote_trouble(job) and not _silent(job):
             return 1
         return 1 if self.local_evidence() else None
 
@@ -173,19 +175,22 @@ class View:
         if counts:
             best = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if name not in TCP]
             return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
-        if self.ranks == 1 or self.nodes == 1:
+        if self.ranks == 1 or self.nodes == 1 and not _remote_trouble(self.job):
             return "none"
         chosen = {value for value in self.selected.values() if value is not None}
-        if self.nodes is None and not chosen:
-            if self.verbs_used():
-                return self.link(self.job.procs[0], -1)
-            return "unknown"
+        if not chosen:
+            return self.link(self.job.procs[0], -1) if self.verbs_used() and self.link_shown() else "unknown"
         return chosen.pop() if len(chosen) == 1 else "unknown"
 
     def verbs_used(self) -> bool:
         """Say whether NET/IB was at work: it reported a transfer."""
         names = ("nccl.ib-retry", "nccl.ib-error", "nccl.ib-flushed", "nccl.ib-protection")
         return any(name in proc.notes for proc in self.job.procs for name in names)
+
+    def link_shown(self) -> bool:
+        """Say whether a failed transfer tells the link layer: from 2.18 on its line has GIDs on RoCE, and none on InfiniBand."""
+        texts = [note.text for proc in self.job.procs for note in proc.notes.values() if "Got completion" in note.text]
+        return any("status=" in text for text in texts) or any(proc.facts.get("link") for proc in self.job.procs)
 
     def mixed_selection(self) -> bool:
         chosen = {value for value in self.selected.values() if value is not None}
@@ -203,10 +208,12 @@ class View:
         if self.ranks == 1:
             return False
         if self.nodes == 1:
+            if self.transport == "unknown" and not chosen:
+                return None
             return "socket" in chosen and self.excerpt() and bool(self.reasons())
         if "socket" in chosen:
             return True
-        return False if chosen or self.transport not in ("unknown",) else None
+        return False if chosen or self.transport != "unknown" or self.verbs_used() else None
 
     def reasons(self) -> bool:
         names = ("nccl.libibverbs-missing", "nccl.ib-no-device", "nccl.ib-open", "nccl.plugin-broken", "nccl.ofi-no-provider")
@@ -295,7 +302,10 @@ def _known_single(job: Job) -> bool:
 
 
 def _table_nodes(job: Job) -> Optional[int]:
-    """Count hosts by the table's header; one GPU named twice on one host means two hosts of one name (or one GPU shared)."""
+    """Count hosts by the table's header; one GPU named twice on one host means two hosts of one name (or one GPU shared).
+
+    Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per domain.
+    """
     if not job.rank_lines:
         return None
     hosts = set()
@@ -303,8 +313,8 @@ def _table_nodes(job: Job) -> Optional[int]:
     for line in job.rank_lines.values():
         host, pid, device, bus = str(line[0]), line[1], line[2], str(line[3])
         hosts.add(host)
-        if bus.replace("0x", "").strip("0:.") == "":
-            continue  # a placeholder, no bus id
+        if bus.count(":") < 2:
+            continue
         if (host, device, bus) in gpus:
             return None
         gpus.add((host, device, bus))
@@ -323,11 +333,15 @@ def _remote_trouble(job: Job) -> bool:
     """Say whether a line speaks of another host: connecting to it failed, or a transfer with it."""
     names = (
         "nccl.no-route", "nccl.connect-refused", "nccl.connect-timeout", "nccl.ib-retry", "nccl.ib-error", "nccl.ib-unreachable",
-        "nccl.wrong-peer", "nccl.ib-protection", "nccl.ib-flushed", "nccl.gin-failed", "nccl.mnnvl-failed",
+        "nccl.wrong-peer", "nccl.net-forced", "nccl.ib-protection", "nccl.ib-flushed", "nccl.gin-failed", "nccl.mnnvl-failed",
     )  # fmt: skip
     mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
-    silent = all(not proc.facts.keys() - {"version", "driver", "git"} and not proc.edges and not proc.notes for proc in job.procs)
-    return mnnvl or silent or any(name in proc.notes for proc in job.procs for name in names)
+    return mnnvl or any(name in proc.notes for proc in job.procs for name in names)
+
+
+def _silent(job: Job) -> bool:
+    """Say whether processes printed no more than their versions: nothing that speaks of where they run."""
+    return all(not proc.facts.keys() - {"version", "driver", "git"} and not proc.edges and not proc.notes for proc in job.procs)
 
 
 def _ranks(job: Job) -> Optional[int]:
@@ -344,12 +358,17 @@ def _ranks(job: Job) -> Optional[int]:
     worlds = {int(name.split(" ")[1]) for source in job.sources.values() for name in source.events if name.startswith("world ")}
     if len(worlds) == 1:
         return worlds.pop()
+    return None
+
+
+def _ranks_by_device(job: Job) -> int:
+    """Count ranks by devices: one host, each device once and from 0 on. As far as such a log shows, that is the job."""
     hosts = {job.node_of[proc] for proc in job.procs}
     devs = [dev for proc in job.procs for dev in proc.devs]
     chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
-    if len(hosts) == 1 and len(devs) > 1 and sorted(devs) == list(range(len(devs))) and not chosen and not any(proc.hcas for proc in job.procs):
-        return len(devs)  # one host, one process per device from 0 on: as far as the log shows, that is the job
-    return None
+    if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
+        return 0
+    return len(devs) if sorted(devs) == list(range(len(devs))) else 0
 
 
 def _closed_ring(job: Job) -> int:
