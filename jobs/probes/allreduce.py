@@ -43,6 +43,7 @@ class Bench:
     def run(self) -> None:
         """Print the header, measure every size, print the footer."""
         options = self.options
+        self.align()  # the library connects, and takes its own memory, before the free memory is looked at
         largest = self.least(min(options.max_bytes, self.room()))
         if largest < options.min_bytes:
             raise RuntimeError("%d bytes do not fit into the free memory (%d bytes)" % (options.min_bytes, largest))
@@ -312,9 +313,9 @@ def main() -> int:
         torch.distributed.destroy_process_group()
     except Exception as error:  # noqa: BLE001  (whatever it was, it is this rank's answer, and the exit code says so)
         say("# seatrial bench: %s failed: %s: %s" % (who, type(error).__name__, error))
-        return 1
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+        sys.stdout.flush()
+        os._exit(1)  # a normal exit would wait for the collective that failed
+    faulthandler.cancel_dump_traceback_later()
     return 0
 
 
