@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,9 +33,7 @@ class _Collector:
 
 def declared_checks() -> dict[str, Declaration]:
     """Return every check of this installation by id, in the order in which they run."""
-    from checks.__main__ import suite  # noqa: PLC0415 -- the command line imports this module
-
-    root = suite()
+    root = Path(__file__).resolve().parent.parent
     collector = _Collector()
     arguments = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", str(root / "checks"),
                  "--collect-only", "-qqq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-p", "no:terminal"]

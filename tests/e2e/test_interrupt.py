@@ -1,0 +1,113 @@
+"""SIGINT and SIGTERM at any moment: everything created is deleted or named; nothing foreign is touched."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
+OURS = "app.kubernetes.io/managed-by=seatrial"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A simulated cluster in which the collective never ends, so that there is time to interrupt."""
+    kubeconfig = tmp_path_factory.mktemp("served") / "kubeconfig"
+    command = [sys.executable, "-m", "sim", "nccl-hang", "--write-kubeconfig", str(kubeconfig), "--json",
+               "--until-stdin-closes"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline()
+        yield kubeconfig
+        process.stdin.close()
+
+
+@pytest.fixture
+def kube(served):
+    from jobs.kube import Kube
+
+    return Kube.connect(kubeconfig=str(served))
+
+
+def labelled(kube):
+    """Everything of ours in the namespace, by kind and name."""
+    found = []
+    for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods",
+                 "/api/v1/namespaces/default/services", "/api/v1/namespaces/default/configmaps"):
+        items, _ = kube.list(path, labelSelector=OURS)
+        found += [f"{path.rsplit('/', 1)[1]}/{i['metadata']['name']}" for i in items]
+    return found
+
+
+def start(served, out):
+    command = [sys.executable, "-m", "checks", "accept", "--kubeconfig", str(served), "--profile", "h100-ib",
+               "--out", str(out)]
+    return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def gone(kube, deadline_s=15.0):
+    """Foreground deletion takes its time; what is left after it is left."""
+    end = time.monotonic() + deadline_s
+    while (left := labelled(kube)) and time.monotonic() < end:
+        time.sleep(0.2)
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "after_s"), [
+    (signal.SIGINT, 0.7), (signal.SIGTERM, 0.9), (signal.SIGTERM, 1.1), (signal.SIGINT, 1.4), (signal.SIGTERM, 2.5),
+], ids=lambda v: getattr(v, "name", str(v)))
+def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, tmp_path, number, after_s):
+    """Exit code 2, a report that names the signal, and an empty namespace."""
+    process = start(served, tmp_path / "out")
+    time.sleep(after_s)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode in (2, -number), said  # before pytest runs, the signal ends the process itself
+    if process.returncode == 2 and (tmp_path / "out" / "report.json").exists():
+        record = json.loads((tmp_path / "out" / "report.json").read_text())
+        assert record["verdict"] == "inconclusive"
+        assert number.name in record["interrupted"]
+    assert gone(kube) == []
+
+
+@pytest.mark.slow
+def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
+    """An impatient second Ctrl-C must not leave a Job behind."""
+    process = start(served, tmp_path / "out")
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert gone(kube) == []
+
+
+@pytest.mark.slow
+def test_cleanup_finishes_what_a_killed_run_left_and_touches_nothing_foreign(served, kube, tmp_path):
+    """After SIGKILL the sweep deletes by label; an object of somebody else stays, whatever its name."""
+    from jobs.kube import NotFound
+
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-of-somebody", "namespace": "default"}}
+    kube.create("/api/v1/namespaces/default/configmaps", foreign)
+    process = start(served, tmp_path / "out")
+    end = time.monotonic() + 20
+    while not [n for n in labelled(kube) if n.startswith("pods/")] and time.monotonic() < end:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    assert labelled(kube)
+    command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", str(served)]
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert gone(kube) == []
+    path = "/api/v1/namespaces/default/configmaps/seatrial-of-somebody"
+    assert kube.get(path)["metadata"]["name"] == "seatrial-of-somebody"
+    kube.delete(path)
+    with pytest.raises(NotFound):
+        kube.get(path)
