@@ -215,7 +215,6 @@ class Store:
         rules.create(self, kind, new, request)
         if meta["name"] in names:
             raise already_exists(kind.plural, kind.group, meta["name"])
-        rules.created(self, kind, new, request)
         return new if request.dry_run else self._commit(kind, "ADDED", new, None)
 
     def load(self, key: str, obj: Object, ns: str | None = None) -> Object:
@@ -393,7 +392,6 @@ class Store:
         new["metadata"]["resourceVersion"] = held["resourceVersion"]
         if rules.same(old.obj, new):
             return old.obj
-        rules.updated(self, kind, old.obj, new, request)
         if request.dry_run:
             return new
         if new["metadata"].get("deletionTimestamp") and rules.may_vanish(kind, new):

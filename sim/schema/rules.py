@@ -1,16 +1,18 @@
-"""What happens to an object between the request and the shelf? Preparation, defaults, validation, admission, deletion.
+"""What happens to an object between the request and the shelf? Admission, preparation, validation, deletion.
 
-One entry for each kind of write; the order is the API server's: prepare, mutate by admission, default, validate, then
-the admission that only says yes or no (PodSecurity, quota).
+One entry for each kind of write; the order is the API server's: defaults, mutating admission, preparation, validation,
+then the admission that only says yes or no (PodSecurity, quota).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import base
-from .errors import ApiError, conflict, forbidden, not_found
+from . import admission, base, defaults, fieldsets, prepare, validation
+from .admission import lifecycle
+from .errors import conflict, invalid
 from .kinds import WITH_GENERATION
+from .validation import events
 from .values import clone, rfc3339
 
 if TYPE_CHECKING:
@@ -38,10 +40,9 @@ class Objects(Protocol):
 
 
 BASE_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-UNDELETABLE = ("default", "kube-public", "kube-system")  # admission plugin NamespaceLifecycle
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 # Kinds whose dependents stay when nobody names a policy: batch/v1 jobs and replication controllers
-# (rest.GarbageCollectionPolicyOrphan in their strategies).
+# (rest.OrphanDependents as default in their strategies).
 ORPHANS_BY_DEFAULT = frozenset({"jobs.batch", "replicationcontrollers"})
 
 
@@ -49,121 +50,87 @@ def bootstrap(store: Objects) -> None:
     """Create what every cluster has from its first second."""
     for name in BASE_NAMESPACES:
         store.create("namespaces", {"metadata": {"name": name}})
+        store.create("serviceaccounts", {"metadata": {"name": "default"}}, name)
     for key, obj in base.objects():
         store.create(key, obj, obj["metadata"].get("namespace"))
 
 
 def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     """Prepare, default and check an object that is to be created."""
-    _namespace_takes(store, kind, new, request)
+    if not request.trusted:
+        defaults.fill(kind.key, new)
+        admission.mutate(store, kind, new, request)
     if kind.key in WITH_GENERATION or kind.custom:
         new["metadata"]["generation"] = 1
-    if kind.key == "namespaces":
-        new.setdefault("metadata", {}).setdefault("labels", {})["kubernetes.io/metadata.name"] = new["metadata"].get("name", "")
-        new["spec"] = {"finalizers": ["kubernetes"]}
-        new["status"] = {"phase": "Active"}
-    if kind.key == "pods":
-        new.setdefault("status", {}).setdefault("phase", "Pending")
-
-
-def created(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Apply what comes last, once the name is known to be free."""
-
-
-def _namespace_takes(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    if not kind.namespaced or request.trusted:
+    prepare.create(store, kind, new, request)
+    if request.trusted:
+        lifecycle.namespace_takes(store, kind, new, request)
         return
-    meta = new["metadata"]
-    namespace = store.get("namespaces", None, meta["namespace"])
-    if namespace is None:
-        raise not_found("namespaces", "", meta["namespace"])
-    if namespace["metadata"].get("deletionTimestamp"):
-        text = (
-            f"unable to create new content in namespace {meta['namespace']} because it is being terminated"
-        )
-        error = forbidden(kind.plural, kind.group, meta.get("name", ""), text)
-        error.details["causes"] = [
-            {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {meta['namespace']} is being terminated",
-                "field": "metadata.namespace",
-            }
-        ]
-        raise error
+    causes = validation.check(kind, new)
+    if kind.key == "events.events.k8s.io":
+        causes += events.new_event(new)
+    if causes:
+        raise invalid(kind.kind, _error_group(kind), new["metadata"].get("name", ""), causes)
+    admission.judge(store, kind, new, request)
+    fieldsets.track(kind, {}, new, request, store.clock())
+
+
+def _error_group(kind: Kind) -> str:
+    return "" if kind.stored_as == "events" else kind.group
 
 
 def update(store: Objects, kind: Kind, old: Object, new: Object, request: Request) -> Object:
     """Prepare, default and check a new state of an object; returns what is to be stored."""
-    new = {"apiVersion": old["apiVersion"], "kind": old["kind"], **{k: v for k, v in new.items() if k not in ("kind", "apiVersion")}}
-    meta, held = new["metadata"], old["metadata"]
-    for fixed in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"):
-        if fixed in held:
-            meta[fixed] = held[fixed]
-        else:
-            meta.pop(fixed, None)
-    if kind.sub("status") is not None and not request.trusted:
-        _isolate(old, new, request.subresource)
-    if (kind.key in WITH_GENERATION or kind.custom) and _desired(old) != _desired(new):
-        meta["generation"] = held.get("generation", 0) + 1
+    if not request.trusted:
+        defaults.fill(kind.key, new)
+    new = prepare.update(store, kind, old, new, request)
+    if (kind.key in WITH_GENERATION or kind.custom) and prepare.wish(kind, old) != prepare.wish(kind, new):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    if request.trusted:
+        return new
+    causes = validation.check(kind, new)
+    if request.subresource not in ("status", "resize", "ephemeralcontainers"):
+        causes += validation.check_change(kind.key, old, new)
+    if causes:
+        raise invalid(kind.kind, _error_group(kind), old["metadata"]["name"], causes)
+    admission.judge_change(store, kind, old, new, request)
+    fieldsets.track(kind, old, new, request, store.clock())
     return new
 
 
-def updated(store: Objects, kind: Kind, old: Object, new: Object, request: Request) -> None:
-    """Apply what comes last, once it is known that something changed."""
-
-
-def _isolate(old: Object, new: Object, subresource: str) -> None:
-    """Keep the part that the path does not write."""
-    if subresource == "status":
-        for part in [part for part in new if part not in ("metadata", "status", "kind", "apiVersion")]:
-            del new[part]
-        new.update({part: clone(value) for part, value in old.items() if part not in ("metadata", "status")})
-    elif "status" in old:
-        new["status"] = clone(old["status"])
-    else:
-        new.pop("status", None)
-
-
-def _desired(obj: Object) -> Object:
-    return {part: value for part, value in obj.items() if part not in ("metadata", "status")}
-
-
 def same(old: Object, new: Object) -> bool:
-    """Tell whether a write changes nothing (then the resourceVersion stays)."""
-    return old == new
+    """Tell whether a write changes nothing but who wrote it (then the resourceVersion stays)."""
+    return old == new or fieldsets.same_but_times(old, new)
 
 
 def precondition(kind: Kind, old: Object, uid: str | None, resource_version: str | None) -> None:
     """Refuse a deletion that was meant for another object or another state."""
     meta = old["metadata"]
     if uid and uid != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}"
-        raise conflict(kind.plural, kind.group, meta["name"], why)
+        why = (
+            f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']}). "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(kind.kind, kind.group, meta["name"], why)
     if resource_version and resource_version != meta["resourceVersion"]:
         why = (
-            f"Precondition failed: ResourceVersion in precondition: {resource_version}, "
-            f"ResourceVersion in object meta: {meta['resourceVersion']}"
+            f"the ResourceVersion in the precondition ({resource_version}) does not match the ResourceVersion in record "
+            f"({meta['resourceVersion']}). The object might have been modified"
         )
-        raise conflict(kind.plural, kind.group, meta["name"], why)
+        raise conflict(kind.kind, kind.group, meta["name"], why)
 
 
 def deleting(store: Objects, kind: Kind, old: Object, request: Request) -> None:
     """Refuse what may not be deleted."""
-    name = old["metadata"]["name"]
-    if kind.key == "namespaces" and name in UNDELETABLE:
-        raise forbidden("namespaces", "", name, "this namespace may not be deleted")
+    del store, request
+    lifecycle.deletable(kind, old["metadata"]["name"])
 
 
 def mark_deleted(store: Objects, kind: Kind, old: Object, grace: int | None, propagation: str | None) -> Object:
     """Return the object as a deletion leaves it: finalizers of the propagation policy, time, grace period."""
     new: Object = clone(old)
     meta = new["metadata"]
-    finalizers = [f for f in meta.get("finalizers") or [] if f not in (FOREGROUND, ORPHAN)]
-    if propagation is None:
-        held = [f for f in meta.get("finalizers") or [] if f in (FOREGROUND, ORPHAN)]
-        finalizers += held or ([ORPHAN] if kind.key in ORPHANS_BY_DEFAULT else [])
-    elif propagation in ("Foreground", "Orphan"):
-        finalizers.append(FOREGROUND if propagation == "Foreground" else ORPHAN)
+    finalizers = _finalizers(kind, meta, propagation)
     if finalizers:
         meta["finalizers"] = finalizers
     else:
@@ -174,26 +141,37 @@ def mark_deleted(store: Objects, kind: Kind, old: Object, grace: int | None, pro
             meta["deletionGracePeriodSeconds"] = seconds
             meta["deletionTimestamp"] = rfc3339(store.clock() + seconds)
         return new
-    meta["deletionTimestamp"] = rfc3339(store.clock() + seconds)
-    meta["deletionGracePeriodSeconds"] = seconds
+    if finalizers or kind.key in ("pods", "namespaces"):
+        # Only what lingers is marked; the rest leaves as it was.
+        meta["deletionTimestamp"] = rfc3339(store.clock() + seconds)
+        meta["deletionGracePeriodSeconds"] = seconds
+        if "generation" in meta:
+            meta["generation"] += 1  # rest.BeforeDelete: the start of a deletion is a change of the wish
     if kind.key == "namespaces":
         new["status"] = {**new.get("status", {}), "phase": "Terminating"}
-    if "generation" in meta and (finalizers or seconds):
-        meta["generation"] += 1  # registry/rest BeforeDelete: the start of a graceful deletion is a change of the wish
     return new
+
+
+def _finalizers(kind: Kind, meta: Object, propagation: str | None) -> list[str]:
+    held = meta.get("finalizers") or []
+    if propagation is None:
+        chosen = [f for f in held if f in (FOREGROUND, ORPHAN)]
+        if not chosen and kind.key in ORPHANS_BY_DEFAULT and not meta.get("deletionTimestamp"):
+            chosen = [ORPHAN]
+    else:
+        chosen = [{"Foreground": FOREGROUND, "Orphan": ORPHAN}[propagation]] if propagation != "Background" else []
+    return [f for f in held if f not in (FOREGROUND, ORPHAN)] + chosen
 
 
 def _grace(pod: Object, asked: int | None) -> int:
     """Return a pod's grace period in seconds: none before it has a node and after it has ended."""
-    if asked is not None and asked >= 0:
-        seconds = asked
-    else:
-        spec = pod.get("spec", {})
-        seconds = int(spec.get("terminationGracePeriodSeconds", 30))
-        seconds = max(seconds, 1) if asked is not None else seconds
-    if not pod.get("spec", {}).get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+    spec = pod.get("spec", {})
+    if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0
-    return seconds
+    if asked is not None and asked >= 0:
+        return asked
+    own = int(spec.get("terminationGracePeriodSeconds", 30))
+    return own if asked is None and own >= 0 else 1
 
 
 def may_vanish(kind: Kind, obj: Object) -> bool:
@@ -208,4 +186,15 @@ def removed(store: Objects, kind: Kind, last: Object) -> None:
     """Clean up after an object that is gone (custom resources lose their kind)."""
 
 
-__all__ = ["ApiError", "Objects", "bootstrap", "create", "created", "deleting", "mark_deleted", "may_vanish", "precondition", "removed", "same", "update", "updated"]
+__all__ = [
+    "Objects",
+    "bootstrap",
+    "create",
+    "deleting",
+    "mark_deleted",
+    "may_vanish",
+    "precondition",
+    "removed",
+    "same",
+    "update",
+]

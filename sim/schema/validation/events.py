@@ -1,0 +1,40 @@
+"""Is the event well-formed? Events of the core API are lenient, those of events.k8s.io are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import Cause, invalid_value, required
+
+if TYPE_CHECKING:
+    from ..values import Object
+
+
+def event(obj: Object) -> list[Cause]:
+    """Judge an Event in its stored form."""
+    found: list[Cause] = []
+    namespace = obj["metadata"].get("namespace", "")
+    involved = obj.get("involvedObject") or {}
+    space = involved.get("namespace", "")
+    if not space:
+        if namespace not in ("default", "kube-system"):
+            text = "does not match event.namespace"
+            found.append(invalid_value("involvedObject.namespace", space, text))
+    elif space != namespace:
+        found.append(invalid_value("involvedObject.namespace", space, "does not match event.namespace"))
+    return found
+
+
+def new_event(obj: Object) -> list[Cause]:
+    """Judge an Event that was sent to events.k8s.io (stored form)."""
+    found: list[Cause] = []
+    if not obj.get("eventTime"):
+        found.append(required("eventTime"))
+    type_ = obj.get("type", "")
+    if type_ not in ("Normal", "Warning"):
+        found.append(invalid_value("type", type_, f"has invalid value: {type_}"))
+    if obj.get("eventTime"):
+        for field, name in (("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance"), ("reason", "reason")):
+            if not obj.get(field):
+                found.append(required(name))
+    return found

@@ -1,0 +1,244 @@
+"""Are the job and the cron job well-formed, and what of a job may change?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from .. import selectors
+from ..errors import Cause, forbidden_field, invalid_value, required, unsupported
+from ..values import clone
+from . import metadata, pods
+
+if TYPE_CHECKING:
+    from ..values import Object
+
+MODES = ("NonIndexed", "Indexed")
+NOT_NEGATIVE = "must be greater than or equal to 0"
+UID_LABEL = "batch.kubernetes.io/controller-uid"
+ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
+MAX_INDEXED_PARALLELISM = 100_000
+SCHEDULING = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
+
+
+def job(obj: Object) -> list[Cause]:
+    """Judge a Job."""
+    spec = obj.get("spec", {})
+    found = _numbers(spec, "spec")
+    found += _mode(obj, spec)
+    found += _failure_policy(spec)
+    found += _success_policy(spec)
+    found += _template(spec, "spec.template")
+    return found + _selector(obj, spec)
+
+
+def _numbers(spec: Object, field: str) -> list[Cause]:
+    names = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes")
+    return [
+        invalid_value(f"{field}.{name}", spec[name], NOT_NEGATIVE)
+        for name in names
+        if isinstance(spec.get(name), int) and spec[name] < 0
+    ]
+
+
+def _mode(obj: Object, spec: Object) -> list[Cause]:
+    found: list[Cause] = []
+    mode = spec.get("completionMode")
+    if mode not in MODES:
+        found.append(unsupported("spec.completionMode", mode, MODES))
+    if mode == "Indexed":
+        if spec.get("completions") is None:
+            found.append(required("spec.completions", f"when completion mode is {mode}"))
+        elif spec["completions"] > 0:
+            last = f"{obj['metadata'].get('name', '')}-{spec['completions'] - 1}"
+            if metadata.dns_label(last):
+                name = obj["metadata"].get("name", "")
+                text = f"will not able to create pod with invalid DNS label: {last}"
+                found.append(invalid_value("metadata.name", name, text))
+        if (spec.get("parallelism") or 0) > MAX_INDEXED_PARALLELISM:
+            text = f"must be less than or equal to {MAX_INDEXED_PARALLELISM} when completion mode is Indexed"
+            found.append(invalid_value("spec.parallelism", spec["parallelism"], text))
+    else:
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if spec.get(name) is not None:
+                found.append(invalid_value(f"spec.{name}", spec[name], "requires indexed completion mode"))
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        found.append(required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    replacement = spec.get("podReplacementPolicy")
+    if spec.get("podFailurePolicy") is not None and replacement not in (None, "Failed"):
+        found.append(unsupported("spec.podReplacementPolicy", replacement, ["Failed"]))
+    elif replacement not in (None, "Failed", "TerminatingOrFailed"):
+        found.append(unsupported("spec.podReplacementPolicy", replacement, ["Failed", "TerminatingOrFailed"]))
+    return found
+
+
+def _failure_policy(spec: Object) -> list[Cause]:
+    policy = spec.get("podFailurePolicy")
+    if policy is None:
+        return []
+    found: list[Cause] = []
+    restart = spec.get("template", {}).get("spec", {}).get("restartPolicy")
+    if restart != "Never":
+        text = 'only "Never" is supported when podFailurePolicy is specified'
+        found.append(invalid_value("spec.template.spec.restartPolicy", restart, text))
+    for index, rule in enumerate(policy.get("rules") or []):
+        found += _failure_rule(rule, f"spec.podFailurePolicy.rules[{index}]", spec)
+    return found
+
+
+def _failure_rule(rule: Object, at: str, spec: Object) -> list[Cause]:
+    found: list[Cause] = []
+    action = rule.get("action", "")
+    if not action:
+        found.append(required(f"{at}.action", f"valid values: {_listed(ACTIONS)}"))
+    elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+        found.append(invalid_value(f"{at}.action", action, "requires the backoffLimitPerIndex to be set"))
+    elif action not in ACTIONS:
+        found.append(unsupported(f"{at}.action", action, sorted(ACTIONS)))
+    codes = rule.get("onExitCodes")
+    if codes is not None and rule.get("onPodConditions"):
+        found.append(invalid_value(at, "", "specifying both OnExitCodes and OnPodConditions is not supported"))
+    if codes is None and not rule.get("onPodConditions"):
+        found.append(invalid_value(at, "", "specifying one of OnExitCodes and OnPodConditions is required"))
+    if codes is not None:
+        operator, values = codes.get("operator", ""), codes.get("values") or []
+        if operator not in ("In", "NotIn"):
+            found.append(unsupported(f"{at}.onExitCodes.operator", operator, ["In", "NotIn"]))
+        if not values:
+            found.append(invalid_value(f"{at}.onExitCodes.values", values, "at least one value is required"))
+        for index, value in enumerate(values):
+            if operator == "In" and value == 0:
+                text = "must not be 0 for the In operator"
+                found.append(invalid_value(f"{at}.onExitCodes.values[{index}]", value, text))
+        if values != sorted(values):
+            found.append(invalid_value(f"{at}.onExitCodes.values", values, "must be ordered"))
+        names = [c.get("name") for c in spec.get("template", {}).get("spec", {}).get("containers") or []]
+        if codes.get("containerName") and codes["containerName"] not in names:
+            text = "must be one of the container or initContainer names in the pod template"
+            found.append(invalid_value(f"{at}.onExitCodes.containerName", codes["containerName"], text))
+    return found
+
+
+def _success_policy(spec: Object) -> list[Cause]:
+    policy = spec.get("successPolicy")
+    if policy is None:
+        return []
+    if spec.get("completionMode") != "Indexed":
+        return [invalid_value("spec.successPolicy", policy, "requires indexed completion mode")]
+    if not policy.get("rules"):
+        return [required("spec.successPolicy.rules", "at least one rules must be specified when the successPolicy is specified")]
+    return []
+
+
+def _listed(words: Any) -> str:
+    return ", ".join(f'"{word}"' for word in words)
+
+
+def _template(spec: Object, field: str) -> list[Cause]:
+    template = spec.get("template", {})
+    found = pods.template(template, field)
+    policy = template.get("spec", {}).get("restartPolicy", "")
+    if policy in ("", "Always"):
+        found.append(required(f"{field}.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    elif policy not in ("OnFailure", "Never"):
+        found = [cause for cause in found if cause.field != f"{field}.spec.restartPolicy"]
+        found.append(unsupported(f"{field}.spec.restartPolicy", policy, ["OnFailure", "Never"]))
+    return found
+
+
+def _selector(obj: Object, spec: Object) -> list[Cause]:
+    selector = spec.get("selector")
+    if selector is None:
+        return [required("spec.selector")]
+    found = metadata.selector(selector, "spec.selector")
+    labels = spec.get("template", {}).get("metadata", {}).get("labels") or {}
+    if not found and not selectors.labels(selector)(labels):
+        found.append(invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    uid = obj["metadata"].get("uid", "")
+    if not spec.get("manualSelector") and uid and selector != {"matchLabels": {UID_LABEL: uid}}:
+        found.append(invalid_value("spec.selector", selector, "`selector` not auto-generated"))
+    return found
+
+
+def job_change(old: Object, new: Object) -> list[Cause]:
+    """Judge what an update changes in a job."""
+    before, after = old.get("spec", {}), new.get("spec", {})
+    found: list[Cause] = []
+    found += _completions_change(before, after)
+    if before.get("selector") != after.get("selector"):
+        found.append(invalid_value("spec.selector", after.get("selector"), "field is immutable"))
+    found += _template_change(old, before, after)
+    for name in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
+        if before.get(name) != after.get(name):
+            found.append(invalid_value(f"spec.{name}", after.get(name), "field is immutable"))
+    return found
+
+
+def _completions_change(before: Object, after: Object) -> list[Cause]:
+    was, now = before.get("completions"), after.get("completions")
+    if was == now:
+        return []
+    if before.get("completionMode") != "Indexed" or was is None or now is None:
+        return [invalid_value("spec.completions", now, "field is immutable")]
+    if now != after.get("parallelism"):
+        return [invalid_value("spec.completions", now, f"can only be modified in tandem with {'spec.parallelism'}")]
+    return []
+
+
+def _template_change(old: Object, before: Object, after: Object) -> list[Cause]:
+    was, now = clone(before.get("template", {})), clone(after.get("template", {}))
+    status = old.get("status", {})
+    if before.get("suspend") and not status.get("startTime"):
+        # A job that was never started may still be sent to other nodes (mutable scheduling directives).
+        for part in ("labels", "annotations"):
+            now.setdefault("metadata", {}).pop(part, None)
+            was.setdefault("metadata", {}).pop(part, None)
+        for part in SCHEDULING:
+            now["spec"].pop(part, None)
+            was["spec"].pop(part, None)
+    if was.get("spec") != now.get("spec"):
+        return [invalid_value("spec.template.spec", after["template"].get("spec"), "field is immutable")]
+    if was.get("metadata") != now.get("metadata"):
+        return [invalid_value("spec.template", after["template"], "field is immutable")]
+    return []
+
+
+_CRON_FIELD = re.compile(r"^[\d*/,\-?A-Za-z#L]+$")
+MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+
+
+def cron_job(obj: Object) -> list[Cause]:
+    """Judge a CronJob."""
+    spec = obj.get("spec", {})
+    found: list[Cause] = []
+    name = obj["metadata"].get("name", "")
+    if len(name) > 52:  # the job's name adds eleven characters
+        found.append(invalid_value("metadata.name", name, "must be no more than 52 characters"))
+    schedule = spec.get("schedule", "")
+    if not schedule:
+        found.append(required("spec.schedule"))
+    elif wrong := schedule_error(schedule):
+        found.append(invalid_value("spec.schedule", schedule, wrong))
+    if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
+        found.append(unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), ["Allow", "Forbid", "Replace"]))
+    for limit in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
+        if isinstance(spec.get(limit), int) and spec[limit] < 0:
+            found.append(invalid_value(f"spec.{limit}", spec[limit], NOT_NEGATIVE))
+    inner = spec.get("jobTemplate", {}).get("spec", {})
+    found += _numbers(inner, "spec.jobTemplate.spec")
+    if inner.get("selector") is not None and not inner.get("manualSelector"):
+        found.append(forbidden_field("spec.jobTemplate.spec.selector", "`selector` will be auto-generated"))
+    return found + _template(inner, "spec.jobTemplate.spec.template")
+
+
+def schedule_error(schedule: str) -> str:
+    """Return what is wrong with a cron expression, or ""."""
+    if schedule.startswith("@every ") or schedule in MACROS:
+        return ""
+    parts = schedule.split()
+    if len(parts) != 5:
+        return f"expected exactly 5 fields, found {len(parts)}: {parts}".replace("'", "").replace(",", "")
+    for part in parts:
+        if not _CRON_FIELD.match(part):
+            return f'failed to parse int from {part}: strconv.Atoi: parsing "{part}": invalid syntax'
+    return ""

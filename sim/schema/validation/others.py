@@ -1,0 +1,311 @@
+"""Are ConfigMaps, Secrets, nodes, claims, quotas, limits and classes well-formed, and what of them may change?"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING
+
+from .. import quantity
+from ..errors import Cause, forbidden_field, invalid_value, required, too_long, unsupported
+from . import metadata, resources
+
+if TYPE_CHECKING:
+    from ..values import Object
+
+_KEY = re.compile(r"^[-._a-zA-Z0-9]+$")
+KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+MAX_DATA = 1024 * 1024
+FROZEN = "field is immutable when `immutable` is set"
+
+
+def _key(key: str) -> list[str]:
+    found = [metadata.length(253)] if len(key) > 253 else []
+    if not _KEY.match(key):
+        found.append(KEY_TEXT)
+    if key == ".":
+        found.append("must not be '.'")
+    elif key == "..":
+        found.append("must not be '..'")
+    elif key.startswith(".."):
+        found.append("must not start with '..'")
+    return found
+
+
+def _size(value: str) -> int:
+    return len(base64.b64decode(value))
+
+
+def config_map(obj: Object) -> list[Cause]:
+    """Judge a ConfigMap."""
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    found: list[Cause] = []
+    size = 0
+    for key, value in data.items():
+        found += [invalid_value(f"data[{key}]", key, text) for text in _key(key)]
+        if key in binary:
+            found.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
+        size += len(value.encode())
+    for key, value in binary.items():
+        found += [invalid_value(f"binaryData[{key}]", key, text) for text in _key(key)]
+        size += _size(value)
+    if size > MAX_DATA:
+        found.append(too_long("[]", MAX_DATA))
+    return found
+
+
+def _frozen(old: Object, new: Object, parts: tuple[str, ...]) -> list[Cause]:
+    if not old.get("immutable"):
+        return []
+    found = [] if new.get("immutable") else [forbidden_field("immutable", FROZEN)]
+    return found + [forbidden_field(part, FROZEN) for part in parts if (old.get(part) or {}) != (new.get(part) or {})]
+
+
+def config_map_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a ConfigMap."""
+    return _frozen(old, new, ("data", "binaryData"))
+
+
+SECRET_NEEDS: dict[str, tuple[str, ...]] = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+
+
+def secret(obj: Object) -> list[Cause]:
+    """Judge a Secret."""
+    data = obj.get("data") or {}
+    found: list[Cause] = []
+    for key in data:
+        found += [invalid_value(f"data[{key}]", key, text) for text in _key(key)]
+    if sum(_size(value) for value in data.values()) > MAX_DATA:
+        found.append(too_long("data", MAX_DATA))
+    kind = obj.get("type", "")
+    for key in SECRET_NEEDS.get(kind, ()):
+        if key not in data:
+            found.append(required(f"data[{key}]"))
+        elif key.startswith(".docker"):
+            found += _docker(key, data[key])
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & set(data):
+        found += [required("data[username]"), required("data[password]")]
+    if kind == "kubernetes.io/service-account-token":
+        name = "kubernetes.io/service-account.name"
+        if not (obj["metadata"].get("annotations") or {}).get(name):
+            found.append(required(f"metadata.annotations[{name}]"))
+    return found
+
+
+def _docker(key: str, value: str) -> list[Cause]:
+    text = base64.b64decode(value).decode(errors="replace")
+    try:
+        json.loads(text)
+    except ValueError:
+        first = text.strip()[:1]
+        why = f"invalid character '{first}' looking for beginning of value" if first else "unexpected end of JSON input"
+        return [invalid_value(f"data[{key}]", "<secret contents redacted>", why)]
+    return []
+
+
+def secret_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a Secret."""
+    found = []
+    if old.get("type") != new.get("type"):
+        found.append(invalid_value("type", new.get("type"), "field is immutable"))
+    return found + _frozen(old, new, ("data",))
+
+
+def node(obj: Object) -> list[Cause]:
+    """Judge a Node."""
+    found: list[Cause] = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(obj.get("spec", {}).get("taints") or []):
+        at = f"metadata.taints[{index}]"  # the real server says metadata, too
+        key, value, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
+        found += [invalid_value(f"{at}.key", key, text) for text in metadata.qualified_name(key)]
+        found += [invalid_value(f"{at}.value", value, text) for text in metadata.label_value(value)]
+        if not effect:
+            found.append(required(f"{at}.effect"))
+        elif effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+            found.append(unsupported(f"{at}.effect", effect, ["NoSchedule", "PreferNoSchedule", "NoExecute"]))
+        if (key, effect) in seen:
+            text = "taints must be unique by key and effect pair"
+            found.append(Cause(at, "FieldValueDuplicate", f"Duplicate value: {json.dumps(taint)}: {text}"))
+        seen.add((key, effect))
+    return found
+
+
+ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+
+
+def claim(obj: Object) -> list[Cause]:
+    """Judge a PersistentVolumeClaim."""
+    spec = obj.get("spec", {})
+    found: list[Cause] = []
+    if not spec.get("accessModes"):
+        found.append(required("spec.accessModes", "at least 1 access mode is required"))
+    for mode in spec.get("accessModes") or []:
+        if mode not in ACCESS_MODES:
+            found.append(unsupported("spec.accessModes", mode, ACCESS_MODES))
+    found += metadata.selector(spec.get("selector"), "spec.selector")
+    size = (spec.get("resources", {}).get("requests") or {}).get("storage")
+    if size is None:
+        found.append(required("spec.resources[storage]"))
+    elif quantity.value(size) <= 0:
+        found.append(invalid_value("spec.resources[storage]", size, "must be greater than zero"))
+    return found
+
+
+CLAIM_TEXT = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
+
+
+def claim_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a PersistentVolumeClaim."""
+    before, after = dict(old.get("spec", {})), dict(new.get("spec", {}))
+    if old.get("status", {}).get("phase") == "Bound":
+        after["resources"] = before.get("resources")
+    if not before.get("volumeName"):
+        before["volumeName"] = after.get("volumeName")  # the binder's field
+        after["volumeName"] = before["volumeName"]
+    return [] if before == after else [forbidden_field("spec", CLAIM_TEXT)]
+
+
+QUOTA_STANDARD = {
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "services.nodeports",
+    "services.loadbalancers",
+    "storage",
+}
+COUNTED = {"pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps", "services.nodeports", "services.loadbalancers"}
+
+
+def _quota_name(name: str, at: str) -> list[Cause]:
+    wrong = [invalid_value(at, name, text) for text in metadata.qualified_name(name)]
+    if wrong or "/" in name or name in QUOTA_STANDARD or name.startswith(("hugepages-", "requests.hugepages-")):
+        return wrong
+    return [
+        invalid_value(at, name, "must be a standard resource type or fully qualified"),
+        invalid_value(at, name, "must be a standard resource for quota"),
+    ]
+
+
+def quota(obj: Object) -> list[Cause]:
+    """Judge a ResourceQuota."""
+    found: list[Cause] = []
+    for name, amount in (obj.get("spec", {}).get("hard") or {}).items():
+        at = f"spec.hard[{name}]"
+        found += _quota_name(name, at)
+        if quantity.value(amount) < 0:
+            found.append(invalid_value(at, amount, "must be greater than or equal to 0"))
+        elif (name in COUNTED or name.startswith("count/")) and quantity.value(amount).denominator != 1:
+            found.append(invalid_value(at, amount, "must be an integer"))
+    return found
+
+
+def limit_range(obj: Object) -> list[Cause]:
+    """Judge a LimitRange."""
+    found: list[Cause] = []
+    for index, item in enumerate((obj.get("spec") or {}).get("limits") or []):
+        at = f"spec.limits[{index}]"
+        low, high = item.get("min") or {}, item.get("max") or {}
+        for name in {*low, *high}:
+            found += resources.name_causes(name, f"{at}.{'max' if name in high else 'min'}[{name}]") if item.get("type") == "Container" else []
+            if name in low and name in high and quantity.value(low[name]) > quantity.value(high[name]):
+                text = f"min value {low[name]} is greater than max value {high[name]}"
+                found.append(invalid_value(f"{at}.min[{name}]", low[name], text))
+        for name, amount in (item.get("default") or {}).items():
+            if name in high and quantity.value(amount) > quantity.value(high[name]):
+                text = f"default value {amount} is greater than max value {high[name]}"
+                found.append(invalid_value(f"{at}.default[{name}]", high[name], text))
+    return found
+
+
+def runtime_class(obj: Object) -> list[Cause]:
+    """Judge a RuntimeClass."""
+    handler = obj.get("handler", "")
+    if not handler:
+        return [required("handler")]
+    return [invalid_value("handler", handler, text) for text in metadata.dns_label(handler)]
+
+
+def runtime_class_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a RuntimeClass."""
+    if old.get("handler") == new.get("handler"):
+        return []
+    return [invalid_value("handler", new.get("handler"), "field is immutable")]
+
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+
+
+def priority_class(obj: Object) -> list[Cause]:
+    """Judge a PriorityClass."""
+    found: list[Cause] = []
+    name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+    if name.startswith("system-"):
+        if name not in ("system-node-critical", "system-cluster-critical"):
+            text = "priority class names with 'system-' prefix are reserved for system use only. error: " + name
+            found.append(forbidden_field("metadata.name", text))
+    elif value > HIGHEST_USER_PRIORITY:
+        text = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        found.append(forbidden_field("value", text))
+    policy = obj.get("preemptionPolicy")
+    if policy not in (None, "Never", "PreemptLowerPriority"):
+        found.append(unsupported("preemptionPolicy", policy, ["PreemptLowerPriority", "Never"]))
+    return found
+
+
+def priority_class_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a PriorityClass."""
+    found: list[Cause] = []
+    if old.get("value") != new.get("value"):
+        found.append(forbidden_field("value", "may not be changed in an update."))
+    if old.get("preemptionPolicy") != new.get("preemptionPolicy"):
+        found.append(invalid_value("preemptionPolicy", new.get("preemptionPolicy"), "field is immutable"))
+    return found
+
+
+def storage_class(obj: Object) -> list[Cause]:
+    """Judge a StorageClass."""
+    found: list[Cause] = [] if obj.get("provisioner") else [required("provisioner")]
+    if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
+        found.append(unsupported("reclaimPolicy", obj.get("reclaimPolicy"), ["Delete", "Retain"]))
+    if obj.get("volumeBindingMode") not in ("Immediate", "WaitForFirstConsumer"):
+        found.append(unsupported("volumeBindingMode", obj.get("volumeBindingMode"), ["Immediate", "WaitForFirstConsumer"]))
+    return found
+
+
+def storage_class_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a StorageClass."""
+    found: list[Cause] = []
+    if (old.get("parameters") or {}) != (new.get("parameters") or {}):
+        found.append(forbidden_field("parameters", "updates to parameters are forbidden."))
+    for name in ("provisioner", "reclaimPolicy"):
+        if old.get(name) != new.get(name):
+            found.append(forbidden_field(name, f"updates to {name} are forbidden."))
+    return found
+
+

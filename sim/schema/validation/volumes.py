@@ -1,0 +1,120 @@
+"""Are the volumes well-formed? A name, exactly one source, and what each source needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Cause, duplicate, forbidden_field, invalid_value, required, unsupported
+from . import fields, metadata
+
+if TYPE_CHECKING:
+    from ..values import Object
+
+HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+NEEDS = {
+    "hostPath": ("path",),
+    "configMap": ("name",),
+    "secret": ("secretName",),
+    "persistentVolumeClaim": ("claimName",),
+    "nfs": ("server", "path"),
+    "csi": ("driver",),
+}
+
+
+def volumes(given: Any, field: str) -> list[Cause]:
+    """Judge the volumes of a pod spec."""
+    found: list[Cause] = []
+    names: set[str] = set()
+    for index, volume in enumerate(given or []):
+        at = f"{field}[{index}]"
+        name = volume.get("name", "")
+        sources = [key for key in volume if key != "name"]
+        if not sources:
+            found.append(required(at, "must specify a volume type"))
+        for extra in sources[1:]:
+            found.append(forbidden_field(f"{at}.{extra}", "may not specify more than 1 volume type"))
+        if sources:
+            found += _source(sources[0], volume[sources[0]] or {}, f"{at}.{sources[0]}")
+        if not name:
+            found.append(required(f"{at}.name"))
+        elif wrong := metadata.dns_label(name):
+            found += [invalid_value(f"{at}.name", name, text) for text in wrong]
+        elif name in names:
+            found.append(duplicate(f"{at}.name", name))
+        names.add(name)
+    return found
+
+
+def _source(kind: str, source: Object, at: str) -> list[Cause]:
+    found = [required(f"{at}.{name}") for name in NEEDS.get(kind, ()) if not source.get(name)]
+    if kind == "hostPath":
+        path, type_ = source.get("path", ""), source.get("type", "")
+        if ".." in path.split("/"):
+            found.append(invalid_value(f"{at}.path", path, "must not contain '..'"))
+        if type_ not in HOST_PATH_TYPES:
+            found.append(unsupported(f"{at}.type", type_, HOST_PATH_TYPES))
+    mode = source.get("defaultMode")
+    if mode is not None and not 0 <= mode <= 0o777:
+        text = "must be a number between 0 and 0777 (octal), both inclusive"
+        found.append(invalid_value(f"{at}.defaultMode", mode, text))
+    if kind in ("configMap", "secret"):
+        found += _items(source.get("items"), f"{at}.items")
+    if kind == "downwardAPI":
+        found += _downward(source.get("items"), at)
+    if kind == "projected":
+        found += _projected(source, at)
+    return found
+
+
+def _items(given: Any, field: str) -> list[Cause]:
+    found: list[Cause] = []
+    for index, item in enumerate(given or []):
+        at = f"{field}[{index}]"
+        if not item.get("key"):
+            found.append(required(f"{at}.key"))
+        found += _path(item.get("path", ""), f"{at}.path")
+    return found
+
+
+def _path(path: str, at: str) -> list[Cause]:
+    if not path:
+        return [required(at)]
+    if path.startswith("/"):
+        return [invalid_value(at, path, "must be a relative path")]
+    if ".." in path.split("/"):
+        return [invalid_value(at, path, "must not contain '..'")]
+    if path.startswith(".."):
+        return [invalid_value(at, path, "must not start with '..'")]
+    return []
+
+
+def _downward(given: Any, at: str) -> list[Cause]:
+    found: list[Cause] = []
+    for index, item in enumerate(given or []):
+        where = f"{at}[{index}]"
+        if not item.get("path"):
+            found.append(required(f"{at}.path"))
+        if item.get("fieldRef") is not None:
+            found += fields.field_reference(item["fieldRef"], f"{at}.fieldRef", fields.VOLUME)
+        elif item.get("resourceFieldRef") is not None:
+            found += fields.resource_reference(item["resourceFieldRef"], f"{at}.resourceFieldRef", volume=True)
+        else:
+            found.append(required(where, "one of fieldRef and resourceFieldRef is required"))
+    return found
+
+
+def _projected(source: Object, at: str) -> list[Cause]:
+    found: list[Cause] = []
+    for index, part in enumerate(source.get("sources") or []):
+        where = f"{at}.sources[{index}]"
+        token = part.get("serviceAccountToken")
+        if token is not None:
+            if token.get("expirationSeconds", 3600) < 600:
+                text = "may not specify a duration less than 10 minutes"
+                found.append(invalid_value(f"{where}.serviceAccountToken.expirationSeconds", token["expirationSeconds"], text))
+            if not token.get("path"):
+                found.append(required(f"{where}.serviceAccountToken.path"))
+        for kind in ("configMap", "secret"):
+            if part.get(kind) is not None and not part[kind].get("name"):
+                found.append(required(f"{where}.{kind}.name"))
+    return found

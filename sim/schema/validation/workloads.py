@@ -1,0 +1,114 @@
+"""Are deployments and their kin well-formed, and what of them may change?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import selectors
+from ..errors import Cause, forbidden_field, invalid_value, required, unsupported
+from . import metadata, pods
+
+if TYPE_CHECKING:
+    from ..values import Object
+
+NOT_NEGATIVE = "must be greater than or equal to 0"
+
+
+def _common(obj: Object) -> list[Cause]:
+    spec = obj.get("spec", {})
+    found: list[Cause] = []
+    for name in ("replicas", "minReadySeconds", "revisionHistoryLimit"):
+        if isinstance(spec.get(name), int) and spec[name] < 0:
+            found.append(invalid_value(f"spec.{name}", spec[name], NOT_NEGATIVE))
+    selector = spec.get("selector")
+    template = spec.get("template", {})
+    if selector is None:
+        found.append(required("spec.selector"))
+    else:
+        found += metadata.selector(selector, "spec.selector")
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            found.append(invalid_value("spec.selector", selector, "empty selector is invalid for deployment"))
+    labels = template.get("metadata", {}).get("labels") or {}
+    if selector is not None and not any(c.field.startswith("spec.selector") for c in found):
+        if not selectors.labels(selector)(labels):
+            text = "`selector` does not match template `labels`"
+            found.append(invalid_value("spec.template.metadata.labels", labels, text))
+    elif selector is None:
+        text = "`selector` does not match template `labels`"
+        found.append(invalid_value("spec.template.metadata.labels", labels, text))
+    found += pods.template(template, "spec.template")
+    policy = template.get("spec", {}).get("restartPolicy")
+    if policy in ("OnFailure", "Never"):
+        found.append(unsupported("spec.template.spec.restartPolicy", policy, ["Always"]))
+    if template.get("spec", {}).get("activeDeadlineSeconds") is not None:
+        text = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        found.append(forbidden_field("spec.template.spec.activeDeadlineSeconds", text))
+    return found
+
+
+def deployment(obj: Object) -> list[Cause]:
+    """Judge a Deployment."""
+    found = _common(obj)
+    strategy = obj.get("spec", {}).get("strategy", {})
+    if strategy.get("type") not in ("Recreate", "RollingUpdate"):
+        found.append(unsupported("spec.strategy.type", strategy.get("type"), ["Recreate", "RollingUpdate"]))
+    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate"):
+        text = "may not be specified when strategy `type` is 'Recreate'"
+        found.append(forbidden_field("spec.strategy.rollingUpdate", text))
+    return found
+
+
+def replica_set(obj: Object) -> list[Cause]:
+    """Judge a ReplicaSet."""
+    return _common(obj)
+
+
+def daemon_set(obj: Object) -> list[Cause]:
+    """Judge a DaemonSet."""
+    return _common(obj)
+
+
+def stateful_set(obj: Object) -> list[Cause]:
+    """Judge a StatefulSet."""
+    return _common(obj)
+
+
+def selector_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a workload whose selector is fixed."""
+    before, after = old.get("spec", {}).get("selector"), new.get("spec", {}).get("selector")
+    return [] if before == after else [invalid_value("spec.selector", after, "field is immutable")]
+
+
+STATEFUL_FREE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+
+
+def stateful_set_change(old: Object, new: Object) -> list[Cause]:
+    """Judge a change of a StatefulSet."""
+
+    def fixed(obj: Object) -> dict[str, Any]:
+        return {key: value for key, value in obj.get("spec", {}).items() if key not in STATEFUL_FREE}
+
+    if fixed(old) == fixed(new):
+        return []
+    text = (
+        "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+        "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+    )
+    return [forbidden_field("spec", text)]
+
+
+def disruption_budget(obj: Object) -> list[Cause]:
+    """Judge a PodDisruptionBudget."""
+    spec = obj.get("spec", {})
+    found = metadata.selector(spec.get("selector"), "spec.selector")
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        found.append(invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+    return found
