@@ -6,6 +6,7 @@ network's agent, which ends with this process however that ends.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from dataclasses import dataclass, field
@@ -41,7 +42,8 @@ class Cluster:
     nobody_kubeconfig: str
     network: str = "none"
     lost: tuple[str, ...] = ()
-    store: Store | None = None
+    store: Store | None = None  # None where nothing listens
+    kubelet: Kubelet | None = None
     _ends: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack, repr=False)
 
     @classmethod
@@ -60,13 +62,15 @@ class Cluster:
             hardware = Hardware(store, scenario.world, scenario.platform, Path(pods.root) / "hardware")
             kubelet = Kubelet(store, pods, Images(scenario.world.get("registry", {})), hardware)
             _furnish(store, scenario, pods)
+            files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()))
+            ends.push_async_callback(asyncio.wait, [files])
             await _services(store, scenario, pods, kubelet, ends)
             server = await serve(store, kubelet=kubelet, version=scenario.world["version"],
                                  sockets=await _inside(pods))  # fmt: skip
             ends.push_async_callback(server.stop)
             admin = _user(store, scenario, server.url) or server.kubeconfig
             return cls(scenario, server.url, admin, server.nobody_kubeconfig, pods.mode, tuple(pods.lost), store,
-                       ends.pop_all())  # fmt: skip
+                       kubelet, ends.pop_all())  # fmt: skip
         raise AssertionError("unreachable: the stack passes on every error")
 
     async def stop(self) -> None:

@@ -12,18 +12,20 @@ import json
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .scenario import merge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from .store import Store
 
 Object = dict[str, Any]
 MOUNTED = "/run/sim"
+REPLAY = "replay.log"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: program -> (module, function): from the image, from the driver, from the RDMA libraries of the image
 IMAGE_PROGRAMS = {
@@ -88,6 +90,19 @@ class Hardware:
         """`root`: a folder that containers can see and that goes with the cluster."""
         self._store, self._world, self._platform, self._root = store, world, platform, root
         self._held: dict[str, dict[str, list[int]]] = {}
+        self._lock = threading.RLock()
+
+    def prepare(self, nodes: Sequence[str]) -> None:
+        """Write the files that all pods share; meant for a thread, because hundreds of small files take their time."""
+        for node in nodes:
+            self._programs(gpus=True)
+            self._sysfs(node)
+            self._verbs(node)
+
+    def nodes(self) -> list[str]:
+        """Return the nodes that have GPUs."""
+        names = [node["metadata"]["name"] for node in self._store.list("nodes")]
+        return [name for name in names if self._has_gpus(name)]
 
     def env(self, pod: Object, node: str) -> dict[str, str]:
         """More environment: where the stand-ins are, and which GPUs the container toolkit was asked for."""
@@ -100,19 +115,21 @@ class Hardware:
     def mounts(self, pod: Object, node: str) -> list[Object]:
         """More mounts: stand-ins and state, device files, sysfs."""
         gpus, rdma = self._gpus(pod, node), self._rdma(pod, node)
-        folder = self._root / pod["metadata"]["uid"]
-        if not folder.exists():
-            self._programs(folder / "bin", IMAGE_PROGRAMS | (DRIVER_PROGRAMS if gpus else {}))
-            (folder / "node.json").write_text(json.dumps(self._state(node, gpus, rdma)), encoding="utf-8")
-            self._replay(folder)
-        mounts = [{"source": str(folder), "target": MOUNTED, "readonly": True}]
-        if gpus:
-            names = [f"nvidia{gpu['physical']}" for gpu in gpus]
-            mounts += [self._device(f"dev/{name}") for name in (*names, "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")]
+        state = self._root / f"{pod['metadata']['uid']}.json"
+        if not state.exists():
+            self._root.mkdir(parents=True, exist_ok=True)
+            state.write_text(json.dumps(self._state(node, gpus, rdma)), encoding="utf-8")
+        found = [(self._programs(gpus=bool(gpus)), f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
+        if self._world.get("collective", {}).get("replay"):
+            found.append((self._replay(), f"{MOUNTED}/{REPLAY}"))
         if self._has_gpus(node) and self._devices(node):
-            mounts.append({"source": str(self._sysfs(node)), "target": "/sys/class/infiniband", "readonly": True})
-            if rdma:
-                mounts.append({"source": str(self._verbs(node)), "target": "/dev/infiniband"})
+            found.append((self._sysfs(node), "/sys/class/infiniband"))
+        mounts: list[Object] = [{"source": str(source), "target": target, "readonly": True} for source, target in found]
+        names = [f"nvidia{gpu['physical']}" for gpu in gpus]
+        for name in (*names, "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools") if gpus else ():
+            mounts.append({"source": str(self._device()), "target": f"/dev/{name}"})
+        if rdma:
+            mounts.append({"source": str(self._verbs(node)), "target": "/dev/infiniband"})
         return mounts
 
     # -- which pod has what
@@ -187,54 +204,56 @@ class Hardware:
         kind = {key: gpu[key] for key in ("name", "driver", "cuda", "compute", "memory_mib")}
         collective = dict(self._world.get("collective", {}))
         if collective.get("replay"):
-            collective["replay"] = "replay.log"  # beside node.json
+            collective["replay"] = REPLAY  # beside node.json
         return {
             "schema": 1, "node": node, "platform": self._platform, "gpus": gpus, "rdma": rdma, "collective": collective,
             "gpu": {**kind, **self._changes(node).get("gpu", {})},
         }  # fmt: skip
 
-    def _replay(self, folder: Path) -> None:
-        """Put the recorded log beside the pod's state; one copy serves all pods."""
-        source = self._world.get("collective", {}).get("replay")
-        if source:
-            copy = self._root / "replay.log"
-            if not copy.exists():
-                shutil.copyfile(source, copy)
-            os.link(copy, folder / "replay.log")
+    def _replay(self) -> Path:
+        copy = self._root / REPLAY
+        if not copy.exists():
+            shutil.copyfile(self._world["collective"]["replay"], copy)
+        return copy
 
-    def _programs(self, folder: Path, programs: Mapping[str, tuple[str, str]]) -> None:
-        folder.mkdir(parents=True)
-        python = os.path.realpath(sys.executable)
-        for name in ("python3", "python"):
-            (folder / name).symlink_to(python)
-        here = str(Path(__file__).resolve().parent)
-        for name, (module, function) in programs.items():
-            path = folder / name
-            text = PROGRAM.format(python=python, folder=here, module=module, function=function)
-            path.write_text(text, encoding="utf-8")
-            path.chmod(0o755)
+    def _programs(self, *, gpus: bool) -> Path:
+        """The folder of stand-ins: what an image brings, and what the container toolkit adds to pods with GPUs."""
+        folder = self._root / ("bin-gpu" if gpus else "bin")
+        with self._lock:
+            if folder.exists():
+                return folder
+            folder.mkdir(parents=True)
+            python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
+            for name in ("python3", "python"):
+                (folder / name).symlink_to(python)
+            for name, (module, function) in (IMAGE_PROGRAMS | (DRIVER_PROGRAMS if gpus else {})).items():
+                text = PROGRAM.format(python=python, folder=here, module=module, function=function)
+                (folder / name).write_text(text, encoding="utf-8")
+                (folder / name).chmod(0o755)
+        return folder
 
-    def _device(self, name: str) -> Object:
-        path = self._root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def _device(self) -> Path:
+        """An empty file that stands for any device file."""
+        path = self._root / "device"
         path.touch()
-        return {"source": str(path), "target": f"/{name}"}
+        return path
 
     def _verbs(self, node: str) -> Path:
         folder = self._root / "verbs" / node
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            for number in range(len(self._devices(node))):
-                (folder / f"uverbs{number}").touch()
-            (folder / "rdma_cm").touch()
+        with self._lock:
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                for name in (*(f"uverbs{number}" for number in range(len(self._devices(node)))), "rdma_cm"):
+                    (folder / name).touch()
         return folder
 
     def _sysfs(self, node: str) -> Path:
         """/sys/class/infiniband of a node: sysfs shows all devices in every pod, usable or not."""
         folder = self._root / "sysfs" / node
-        if not folder.exists():
-            for device in self._devices(node):
-                _port(folder / device["name"], device)
+        with self._lock:
+            if not folder.exists():
+                for device in self._devices(node):
+                    _port(folder / device["name"], device)
         return folder
 
 
@@ -252,14 +271,12 @@ def _port(folder: Path, device: Object) -> None:
     infiniband = device["link_layer"] == "InfiniBand"
     guid, up = device["guid"], device["state"]
     files = {
-        "node_guid": guid, "node_type": "1: CA", "fw_ver": "28.43.2026", "hca_type": "MT4129",
-        "board_id": "MT_0000000838",
-        "ports/1/state": PORT_STATES[up], "ports/1/phys_state": "5: LinkUp" if up != "DOWN" else "3: Disabled",
+        "node_guid": guid, "ports/1/state": PORT_STATES[up],
+        "ports/1/phys_state": "5: LinkUp" if up != "DOWN" else "3: Disabled",
         "ports/1/rate": RATES.get(device["rate_gbps"], f"{device['rate_gbps']:g} Gb/sec"),
         "ports/1/link_layer": device["link_layer"], "ports/1/lid": hex(device["rail"] + 12) if infiniband else "0x0",
-        "ports/1/sm_lid": "0x1" if infiniband else "0x0", "ports/1/pkeys/0": "0xffff",
-        "ports/1/gids/0": f"fe80:0000:0000:0000:{guid}", "ports/1/counters/port_rcv_errors": "0",
-        "ports/1/counters/symbol_error": "0", "ports/1/counters/link_downed": "0",
+        "ports/1/pkeys/0": "0xffff", "ports/1/gids/0": f"fe80:0000:0000:0000:{guid}",
+        "ports/1/counters/port_rcv_errors": "0", "ports/1/counters/link_downed": "0",
     }  # fmt: skip
     for name, text in files.items():
         path = folder / name
