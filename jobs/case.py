@@ -47,6 +47,12 @@ class Case:
         self.nodes = {str(as_map(node.get("metadata")).get("name")): node for node in nodes if isinstance(node, dict)}
         self.removed = {word for e in self.events if e.reason == "SuccessfulDelete" for word in _pod_names(e)}
         self.created = [word for e in self.events if e.reason == "SuccessfulCreate" for word in _pod_names(e)]
+        # With an anti-affinity to its own kind (or all GPUs of a node) a waiting pod cannot join a peer.
+        self.own_nodes = frozenset(
+            str(as_map(pod.get("spec")).get("nodeName") or "")
+            for pod in self.pods
+            if as_map(pod.get("status")).get("phase") not in {"Succeeded", "Failed"}
+        )
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         told = latest(self.events, *FAILED)
         self.failing_since = str(failing.get("lastTransitionTime") or (told.when if told and not self.job else ""))

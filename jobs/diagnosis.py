@@ -81,6 +81,7 @@ class _Judgement(Case):
             events=own + [e for e in host if not started or e.when >= started],
             node=self.nodes.get(node),
             nodes=tuple(self.nodes.values()),
+            own_nodes=self.own_nodes,
             job_ending=bool(self.meta.get("deletionTimestamp")) or not self.job or "Suspended" in self.conditions,
             failing_since=self.failing_since,
             deleted_by_controller=name in self.removed,

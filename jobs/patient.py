@@ -38,6 +38,7 @@ class Surroundings:
     events: Sequence[Event] = ()
     node: Mapping[str, Any] | None = None
     nodes: Sequence[Mapping[str, Any]] = ()
+    own_nodes: frozenset[str] = frozenset()
     job_ending: bool = False
     failing_since: str = ""
     deleted_by_controller: bool = False
@@ -234,7 +235,7 @@ def _pending(
 
 def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> Symptom:
     """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
-    read = read_unschedulable(issue.message, pod, around.nodes)
+    read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
     scaling = latest(around.events, *SCALING) is not None
     advice = (
         "The claim does not exist or is not bound: create it or take it out of the pod."
@@ -245,7 +246,7 @@ def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) ->
         fault="volume.mount" if read.volume else "job.unschedulable",
         issue=issue,
         subject="",
-        suggestion=f"{advice} {read.hint[:1].upper()}{read.hint[1:]}." if read.hint else advice,
+        suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
         expected="a node takes the pod",
         rank=NOT_STARTED,
         hopeless=read.hopeless and not scaling,

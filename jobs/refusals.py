@@ -94,9 +94,10 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "The policy's message says what it wants; exempt the namespace or change the pod.",
     ),
     (
-        r"cannot (?P<verb>\w+) resource \"(?P<what>[^\"]+)\" in API group \"(?P<group>[^\"]*)\"",
+        r"cannot (?P<verb>\w+) resource \"(?P<what>[^\"]+)\" in API group \"(?P<group>[^\"]*)\""
+        r"(?: in the namespace \"(?P<place>[^\"]+)\")?",
         "rights.missing",
-        "{verb} {what}",
+        "{verb} {what}{place}",
         "Ask for this right in the namespace (kubectl auth can-i).",
     ),
 )
@@ -114,6 +115,7 @@ def read_refusal(message: str) -> Refusal:
         told = {
             "name": names.get("name") or names.get("name2") or "?",
             "verb": names.get("verb") or "",
+            "place": f" in {names['place']}" if names.get("place") else "",
             "what": (names.get("what") or "") + (f".{group}" if group else ""),
         }
         return Refusal(fault, safe(subject.format(**told), 200), advice)

@@ -15,7 +15,7 @@ from .inventory import pod_requests
 from .quantity import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
 _LINE = re.compile(r"(\d+)/(\d+) nodes are available(?:: ?(.*))?", re.DOTALL)
 _TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)
@@ -49,8 +49,14 @@ class Unschedulable:
         return f"0/{self.nodes} nodes are available" + (f": {told}" if told else "")
 
 
-def read_unschedulable(message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = ()) -> Unschedulable:
-    """Read the scheduler's message; with `nodes`, an amount that no node offers at all is known to be permanent."""
+def read_unschedulable(
+    message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = (), own: Container[str] = ()
+) -> Unschedulable:
+    """Read the scheduler's message for `pod`.
+
+    `nodes` that are visible tell what the message does not: whether an amount is offered at all, and whether what is
+    missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
+    """
     found = _LINE.search(message)
     if not found:
         # "no nodes available to schedule pods": an empty cluster (or shard of the scheduler).
@@ -59,29 +65,53 @@ def read_unschedulable(message: str, pod: Mapping[str, Any], nodes: Sequence[Map
     total = int(found[2])
     rest = _TAIL.sub("", found[3] or "").strip().rstrip(".")
     reasons = tuple(_reason(part) for part in re.split(r", (?=\d+ )", rest) if part.strip())
-    offered = _largest(nodes)
-    asked = pod_requests(pod.get("spec") or {})
-    stuck = 0
-    for count, reason in reasons:
-        if _permanent(reason) or _never(reason, asked, offered):
-            stuck += count or total
+    stuck = sum(count or total for count, reason in reasons if _permanent(reason))
     volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
+    asked = pod_requests(pod.get("spec") or {})
     hint = "; ".join(filter(None, (_hint(reason, asked, nodes) for _, reason in reasons)))
-    return Unschedulable(total, reasons, total == 0 or stuck >= total, volume, hint)
+    nowhere = bool(nodes) and bool(pod) and not any(_possible(node, pod, asked, own) for node in nodes)
+    return Unschedulable(total, reasons, total == 0 or stuck >= total or nowhere, volume, hint)
+
+
+def _possible(node: Mapping[str, Any], pod: Mapping[str, Any], asked: Mapping[str, int], own: Container[str]) -> bool:
+    """Tell whether the node could take the pod once others have left it."""
+    offers = (node.get("status") or {}).get("allocatable") or {}
+    if (node.get("metadata") or {}).get("name") in own:
+        return False
+    if any(amount > whole(offers.get(name) or 0) for name, amount in asked.items()):
+        return False
+    tolerations = (pod.get("spec") or {}).get("tolerations") or []
+    taints = (node.get("spec") or {}).get("taints") or []
+    return all(_passes(taint, tolerations) for taint in taints)
+
+
+def _passes(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    """Tell whether a taint is tolerated, or may go away by itself."""
+    key, value, effect = (str(taint.get(name) or "") for name in ("key", "value", "effect"))
+    if effect == "PreferNoSchedule" or _PASSING_TAINT.search(key):
+        return True
+    for item in tolerations:
+        if item.get("effect") and item.get("effect") != effect:
+            continue
+        if item.get("operator") == "Exists":
+            if not item.get("key") or item.get("key") == key:
+                return True
+        elif item.get("key") == key and str(item.get("value") or "") == value:
+            return True
+    return False
 
 
 def _hint(reason: str, asked: Mapping[str, int], nodes: Sequence[Mapping[str, Any]]) -> str:
     """Say what the visible nodes add to the scheduler's words."""
-    if found := re.match(r"Insufficient (\S+)", reason):
+    found = re.match(r"Insufficient (\S+/\S+)", reason)
+    if found and nodes:
         name, told = found[1], []
         for node in nodes:
             status = node.get("status") or {}
             offers, has = (whole((status.get(key) or {}).get(name) or 0) for key in ("allocatable", "capacity"))
             if offers < max(has, asked.get(name, 0)):
-                told.append(f"{(node.get('metadata') or {}).get('name')} offers {offers} of {has}")
-        if not nodes or "/" not in name:
-            return ""
-        return ", ".join(told[:4]) or f"every node offers enough {name}: others hold them"
+                told.append(f"{(node.get('metadata') or {}).get('name')} offers {offers} of {has} {name}")
+        return ", ".join(told[:4]) or f"others hold {name}"
     if "untolerated taint" in reason:
         taints = {
             f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}"
@@ -102,22 +132,3 @@ def _permanent(reason: str) -> bool:
     if "untolerated taint" in reason:
         return not _PASSING_TAINT.search(reason)
     return any(text in reason for text in _PERMANENT)
-
-
-def _never(reason: str, asked: Mapping[str, int], offered: Mapping[str, int] | None) -> bool:
-    found = re.match(r"Insufficient (\S+)", reason)
-    if not found or offered is None:
-        return False
-    return asked.get(found[1], 0) > offered.get(found[1], 0)
-
-
-def _largest(nodes: Iterable[Mapping[str, Any]]) -> dict[str, int] | None:
-    """The most of each extended resource that any single node offers; None if no node was seen."""
-    most: dict[str, int] = {}
-    seen = False
-    for node in nodes:
-        seen = True
-        for name, amount in ((node.get("status") or {}).get("allocatable") or {}).items():
-            if "/" in name:
-                most[name] = max(most.get(name, 0), whole(amount))
-    return most if seen else None

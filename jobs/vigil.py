@@ -289,6 +289,7 @@ class Vigil:
         phases = [f"{r.pod or f'rank {r.index}'} {r.phase}" for r in outcome.replicas]
         names = {self._job, *(r.pod for r in outcome.replicas if r.pod)}
         events = [event for event in read_events(self._events) if event.name in names]
+        events = [event for event in events if event.warning] or events
         last = f"; last event: {events[-1]}" if events else ""
         return "last state: " + ("; ".join((issues or phases)[:3]) or "no pods") + last
 
