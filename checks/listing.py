@@ -36,7 +36,7 @@ def declared_checks() -> dict[str, Declaration]:
     root = Path(__file__).resolve().parent.parent
     collector = _Collector()
     arguments = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", str(root / "checks"),
-                 "--collect-only", "-qqq", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-p", "no:terminal"]
+                 "--collect-only", "-p", "no:cacheprovider", "-p", "no:terminal"]
     code = pytest.main(arguments, plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise RuntimeError(f"the checks could not be collected (pytest exit code {int(code)})")

@@ -8,7 +8,6 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +40,12 @@ class Simulation:
     def _ready(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        deadline = time.monotonic() + START_DEADLINE_S
-        line = ""
-        while time.monotonic() < deadline:
-            if select.select([self._process.stdout], [], [], 0.2)[0]:
-                line = self._process.stdout.readline()
-                break
-        if line:
+        if not select.select([self._process.stdout], [], [], START_DEADLINE_S)[0]:
+            raise RuntimeError(f"the simulated cluster was not ready after {START_DEADLINE_S:.0f} s")
+        if line := self._process.stdout.readline():
             facts: dict[str, Any] = json.loads(line)
             return facts
-        if (code := self._process.poll()) is None:
-            raise RuntimeError(f"the simulated cluster was not ready after {START_DEADLINE_S:.0f} s")
+        code = self._process.wait(timeout=START_DEADLINE_S)  # it closed its output: it is ending
         said = self._process.stderr.read().strip().splitlines()
         if code == pytest.ExitCode.USAGE_ERROR and said:
             raise pytest.UsageError(said[-1].removeprefix("seatrial sim: "))
