@@ -1,6 +1,6 @@
 """nvidia-smi and the RDMA tools as a pod sees them."""
 
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 import pytest
 
