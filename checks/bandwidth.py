@@ -36,7 +36,7 @@ def floor_findings(table: dict[str, Any], floors: tuple[Floor, ...]) -> Iterator
     rows = {row.get("size_bytes"): row for row in table.get("rows") or []}
     for floor in floors:
         row = rows.get(floor.size) or {}
-        sides = [(text, row.get(key)) for key, text in SIDES if row.get(key)]
+        sides = [(text, row[key]) for key, text in SIDES if row.get(key)]
         if not sides:
             yield Finding(subject=f"{COLLECTIVE} {format_size(floor.size)}", ok=None, observed="this row is missing",
                           expected=_expected(floor), unit="GB/s")  # fmt: skip

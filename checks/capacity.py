@@ -74,7 +74,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
         return False
     exists = toleration.get("operator", "Equal") == "Exists"
     if not key:
-        return exists
+        return bool(exists)
     return bool(key == taint.key and (exists or (toleration.get("value") or "") == taint.value))
 
 

@@ -15,7 +15,7 @@ from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
 from .trial_spec import COLLECTIVES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
@@ -39,7 +39,7 @@ def _conclude(trial: TrialResult, profile: Profile, name: str) -> dict[str, Any]
     partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
     if not partials:
         return None
-    jobs = nccl.conclude(nccl.merge(partials), expectation(profile))
+    jobs = nccl.conclude(nccl.merge(partials), expectation(profile), one_job=True)
     return max(jobs, key=lambda job: job.get("ranks") or 0, default=None)
 
 
@@ -98,8 +98,9 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
         observed = "it ended with exit code 0, but its output holds no complete table"
     else:
         ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
-    if fault in ("nccl.hang", "nccl.crash"):
-        observed += _cause(trial, job, fault)
+    if ok is False and (root := _root(job)):
+        said = by_node(trial, f"{root.get('subject') or ''}: {root.get('cause') or ''}".strip(": "))
+        fault, observed = str(root["fault"]), f"{observed} ({said})" if said else observed
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
@@ -117,10 +118,18 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
     return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})" if stopped else ""
 
 
-def _cause(trial: TrialResult, job: dict[str, Any] | None, fault: str) -> str:
-    """Add the analyzer's word on who and why."""
-    for entry in (job or {}).get("faults") or []:
-        if entry.get("fault") == fault:
-            said = f"{entry.get('subject') or ''}: {entry.get('cause') or ''}".strip(": ")
-            return f" ({by_node(trial, said)})" if said else ""
-    return ""
+def _root(job: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the analyzer's first fatal fault: what ended the collective; a hang or crash without one has no better name."""
+    return next((f for f in (job or {}).get("faults") or [] if f.get("severity") == "fatal"), None)
+
+
+def next_steps(jobs: Mapping[str, dict[str, Any] | None], faults: Iterable[str]) -> Iterator[str]:
+    """Say what confirms and what mends these faults, in the analyzer's words for their actual cause, each once."""
+    wanted = set(faults)
+    said: dict[str, None] = {}
+    for job in seen(jobs).values():
+        for entry in job.get("faults") or []:
+            if entry.get("fault") in wanted:
+                confirm, remedy = entry.get("confirm"), entry.get("remedy")
+                said[f"{entry.get('why') or entry['fault']}: to confirm: {confirm}; remedy: {remedy}"] = None
+    yield from said

@@ -7,7 +7,6 @@ own (jobs.nccl.FAULTS). Rule: a fault that a check can raise and the catalogue d
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +53,7 @@ class Fault:
     source: str
 
 
-@cache
-def catalogue() -> Mapping[str, Fault]:
+def read_catalogue() -> Mapping[str, Fault]:
     """Read the whole catalogue: id to fault, in the order in which an operator should look."""
     layers: list[Layer] = [build(Layer, read_yaml(p), p.name) for p in FOLDER.glob("*.yaml")]
     layers.sort(key=lambda found: int(found.layer.split()[0]))
@@ -64,12 +62,12 @@ def catalogue() -> Mapping[str, Fault]:
         for found in layers
         for fault_id, text in found.faults.items()
     }
-    return own | {i: _from_analyzer(i, entry) for i, entry in nccl.FAULTS.items() if i not in own}
+    return own | {i: _from_analyzer(i, entry) for i, entry in nccl.FAULTS.items()}
 
 
 def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, str]:
     """Return the catalogue entry as plain texts, its command filled in for the subject of a finding."""
-    fault = catalogue().get(fault_id)
+    fault = FAULTS.get(fault_id)
     if fault is None:
         return {"id": fault_id, "title": fault_id, "meaning": "This fault has no entry in the catalogue.",
                 "confirm": "", "remedy": "", "source": "", "layer": ""}  # fmt: skip
@@ -118,3 +116,7 @@ def _from_analyzer(fault_id: str, entry: Mapping[str, Any]) -> Fault:
         remedy=str(entry["remedy"]),
         source=str(entry["source"]),
     )
+
+
+FAULTS: Mapping[str, Fault] = read_catalogue()
+"""The catalogue, read when this module is first imported; nothing that only lists or collects checks imports it."""

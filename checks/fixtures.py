@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from jobs.inventory import Inventory
-    from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
-
     from checks.profile import Profile
     from checks.session import Session
+    from jobs.inventory import Inventory
     from jobs.kube import Kube
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
 
 
 SIMULATED_DEADLINES = {"start_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
@@ -28,7 +25,8 @@ def seatrial(request: pytest.FixtureRequest) -> Session:
     """The session of this run; what a check needs of it has a fixture of its own."""
     from checks.plugin import SESSION  # noqa: PLC0415 -- the plugin imports this module
 
-    return request.config.stash[SESSION]
+    session: Session = request.config.stash[SESSION]
+    return session
 
 
 @pytest.fixture(scope="session")
@@ -101,8 +99,8 @@ def manifests(session: Session) -> str:
     return build.to_yaml(build.build(trial_spec(session), files()))
 
 
-def catalogue(ids: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The catalogue entries of these faults, as plain data for the record."""
+def explain_fault(fault: str, subject: str, namespace: str) -> dict[str, str]:
+    """The catalogue entry of a fault, its command filled in for the first subject that has it."""
     from checks.faults import explain  # noqa: PLC0415 -- collection stays light
 
-    return {i: explain(i) for i in ids}
+    return explain(fault, subject, namespace)

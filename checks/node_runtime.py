@@ -50,7 +50,8 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
 def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | None) -> Finding:
     smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
     expected = f"nvidia-smi works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
-    fault, ok, observed = "", True, f"{len(gpus)} GPUs, driver {driver or 'not told'}"
+    fault, observed = "", f"{len(gpus)} GPUs, driver {driver or 'not told'}"
+    ok: bool | None = True
     if not smi.get("found") or smi.get("exit") != 0:
         why = smi.get("error") or f"exit code {smi.get('exit')}"
         fault, ok, observed = "runtime.nvidia-smi", False, f"nvidia-smi: {why}"

@@ -18,9 +18,10 @@ from reports.record import RUN, CheckResult, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from checks.session import Session
 
-SESSION = pytest.StashKey["Opened"]()
-COLLECTED = pytest.StashKey[list[pytest.Item]]()
+
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
     "preflight: reads the API only",
@@ -56,7 +57,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.extra_keyword_matches.add(found.id)
     if not any(selection.declaration(i) for i in collected):
         return (yield)
-    config.stash[COLLECTED] = collected
     if ids := config.getoption("--check"):
         items[:] = selection.pick(ids, collected)
     yield
@@ -85,10 +85,10 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
-    from checks.session import Session, install_handlers  # noqa: PLC0415 -- collection stays light
+    from checks import session as held  # noqa: PLC0415 -- collection stays light
 
-    opened = Session(options.read_options(config), _progress(config))
-    install_handlers(opened.run)
+    opened = held.Session(options.read_options(config), _progress(config))
+    held.install_handlers(opened.run)
     config.stash[SESSION] = opened
     config.stash[RUN] = opened.run
     try:
@@ -186,7 +186,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     run = item.config.stash[RUN]
     run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
     run.results.append(result)
-    run.faults |= fixtures.catalogue(result.faults)
+    for fault in result.faults:
+        subject = next((f.subject for f in result.findings if f.fault == fault), "")
+        run.faults.setdefault(fault, fixtures.explain_fault(fault, subject, run.cluster.get("namespace", "")))
     for name, value in (("check", found.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)

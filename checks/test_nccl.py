@@ -9,7 +9,7 @@ import pytest
 from checks import transport
 from checks.bandwidth import correctness_findings
 from checks.collectives import completed_findings, seen
-from checks.judging import put
+from checks.judging import put_with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
     NCCL error says nothing about the cluster: that is an error of the image, not a failure.
     """
     evidence.expect(f"all_reduce {chosen.name}" for chosen in spec.collectives)
-    put(evidence, completed_findings(trial, spec, nccl_jobs))
+    put_with_steps(evidence, completed_findings(trial, spec, nccl_jobs), nccl_jobs)
     evidence.verdict()
 
 
@@ -54,9 +54,7 @@ def test_no_data_goes_through_sockets(
     NCCL falls back to TCP sockets without failing, at a hundredth of the bandwidth. One rank is enough to slow all of
     them down. A log that does not show the transport is an error: nothing observed is never a pass.
     """
-    put(evidence, transport.transport_findings(trial, nccl_jobs, profile.fabric))
-    for name, job in seen(nccl_jobs).items():
-        evidence.note(f"{name}: {job.get('sentence')}")
+    put_with_steps(evidence, transport.transport_findings(trial, nccl_jobs, profile.fabric), nccl_jobs)
     if not evidence.findings:
         evidence.unknown("no collective left a log to judge")
     evidence.verdict()
@@ -71,7 +69,7 @@ def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidenc
 
     A GPU that took no part was not tested. Fewer ranks usually mean that the image sets its own world size.
     """
-    put(evidence, transport.rank_findings(nccl_jobs, spec))
+    put_with_steps(evidence, transport.rank_findings(nccl_jobs, spec), nccl_jobs)
     evidence.verdict()
 
 
@@ -87,7 +85,7 @@ def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evid
     """
     if profile.fabric.kind is None:
         evidence.unknown(NO_PROFILE)
-    put(evidence, transport.fabric_findings(nccl_jobs, profile.fabric.kind))
+    put_with_steps(evidence, transport.fabric_findings(nccl_jobs, profile.fabric.kind), nccl_jobs)
     evidence.verdict()
 
 
@@ -106,7 +104,7 @@ def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Pr
         evidence.unknown(NO_PROFILE)
     if not profile.fabric.gdr:
         evidence.skip(f"profile {profile.name} says that this fabric has no GPUDirect")
-    put(evidence, transport.gdr_findings(trial, nccl_jobs))
+    put_with_steps(evidence, transport.gdr_findings(trial, nccl_jobs), nccl_jobs)
     evidence.verdict()
 
 
@@ -123,7 +121,7 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
     """
     if profile.fabric.rails is None:
         evidence.unknown(NO_PROFILE)
-    put(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails))
+    put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
     evidence.verdict()
 
 
@@ -136,7 +134,7 @@ def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evide
 
     Each has an entry of its own in the catalogue (seatrial faults), with the lines of the log as evidence.
     """
-    put(evidence, transport.other_findings(trial, nccl_jobs))
+    put_with_steps(evidence, transport.other_findings(trial, nccl_jobs), nccl_jobs)
     evidence.verdict()
 
 
@@ -149,5 +147,5 @@ def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
 
     Wrong sums are silent data corruption: a GPU, a cable or a network card that changes bits. Nothing trains on that.
     """
-    put(evidence, correctness_findings(seen(nccl_jobs)))
+    put_with_steps(evidence, correctness_findings(seen(nccl_jobs)), nccl_jobs)
     evidence.verdict()

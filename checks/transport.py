@@ -50,14 +50,19 @@ def _transport_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Findi
     if not named and (job.get("socket_fallback") or job.get("inter_node_transport") == "socket"):
         named = [{"fault": "nccl.socket-fallback", "subject": "job", "cause": job.get("sentence")}]
     for entry in named:
-        why = str(entry.get("why") or entry.get("cause") or "")
         yield Finding(
             subject=by_node(trial, str(entry.get("subject") or "job")),
             ok=False,
-            observed=by_node(trial, f"{_carried(job)}; {why}" if why else _carried(job)),
+            observed=by_node(trial, _carried(job) + _because(entry)),
             expected="no socket between nodes",
             fault=str(entry["fault"]),
         )
+
+
+def _because(entry: Mapping[str, Any]) -> str:
+    """Add the cause in words and, where another fault explains this one, its id."""
+    cause, why = entry.get("cause"), entry.get("why")
+    return (f"; {cause}" if cause else "") + (f" ({why})" if why else "")
 
 
 def _carried(job: dict[str, Any]) -> str:
@@ -71,23 +76,36 @@ def _carried(job: dict[str, Any]) -> str:
 
 
 def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Finding]:
-    """Say what each pair used, or why that is not known."""
-    kind = job.get("inter_node_transport")
-    if kind in (None, "unknown", "none"):
-        ended = job.get("hang") or job.get("crash")  # then nccl.completed names the cause, and this follows from it
-        fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
-        observed = "nothing crossed nodes" if kind == "none" else "the log does not show the transport"
-        advice = job.get("advice")
-        yield Finding(subject=f"all_reduce {name}", ok=None, observed=f"{observed}; {advice}" if advice else observed,
-                      expected="a transport between nodes", fault=fault)  # fmt: skip
-        return
-    pairs = job.get("pairs") or []
+    """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
+    pairs, kind = job.get("pairs") or [], job.get("inter_node_transport")
+    ended = job.get("hang") or job.get("crash")  # then nccl.completed names the cause, and what is missing follows
+    fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
     for pair in pairs:
-        subject = by_node(trial, f"{pair.get('src')} -> {pair.get('dst')}")
         counts = ", ".join(f"{t} x {n}" for t, n in sorted((pair.get("transports") or {}).items()))
-        yield Finding(subject=f"{subject} ({name})", ok=True, observed=counts, expected="no socket between nodes")
-    if not pairs:  # an old or short log: the banner is all there is, and the analyzer took it for enough
-        yield Finding(subject=f"all_reduce {name}", ok=True, observed=str(kind), expected="no socket between nodes")
+        whole = pair.get("direction") == "both"
+        yield Finding(
+            subject=by_node(trial, f"{pair.get('src')} -> {pair.get('dst')}") + f" ({name})", ok=whole or None,
+            observed=counts if whole else f"{counts}, as one of the two ends shows ({pair.get('direction')})",
+            expected="no socket, seen by both ends", fault="" if whole else fault,
+        )  # fmt: skip
+    told = sum(len(host.get("ranks") or []) for host in job.get("hosts") or [])
+    if not pairs:
+        yield Finding(subject=f"all_reduce {name}", ok=None, observed=_unseen(job, fault),
+                      expected="channels between nodes", fault=fault)  # fmt: skip
+    elif told < (job.get("ranks") or 0):
+        observed = f"{told} of {job['ranks']} ranks left lines in the log"
+        yield Finding(subject=f"all_reduce {name}", ok=None, observed=observed, expected="all ranks", fault=fault)
+
+
+def _unseen(job: dict[str, Any], fault: str) -> str:
+    """Say what the log lacks, in the analyzer's words where it has some, and what to set so that the next one shows it."""
+    kind = job.get("inter_node_transport")
+    if kind == "none":
+        return "nothing crossed nodes: the log is of one node"
+    cause = next((str(f["cause"]) for f in job.get("faults") or [] if f.get("fault") == fault and f.get("cause")), "")
+    banner = f" (a network was selected: {kind})" if kind not in (None, "unknown") else ""
+    said = [f"the log does not show the transport{banner}", cause, str(job.get("advice") or "")]
+    return "; ".join(filter(None, said))
 
 
 def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Iterator[Finding]:
@@ -130,9 +148,8 @@ def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
         named = [{"fault": "nccl.gdr-off", "subject": "job"}]
     for entry in named:
         state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
-        why = str(entry.get("cause") or "")
         yield Finding(subject=by_node(trial, str(entry.get("subject") or "job")), ok=False,
-                      observed=by_node(trial, f"GPUDirect RDMA {state}" + (f"; {why}" if why else "")),
+                      observed=by_node(trial, f"GPUDirect RDMA {state}{_because(entry)}"),
                       expected="GPUDirect RDMA on every channel", fault=str(entry["fault"]))  # fmt: skip
 
 
@@ -143,6 +160,8 @@ def rail_findings(
     used: dict[str, set[str]] = {}
     for job in seen(jobs).values():
         for host in job.get("hosts") or []:
+            if not host.get("name"):  # lines without a host: their channels are counted under those that have one
+                continue
             devices = used.setdefault(str(host.get("name")), set())
             for names in (host.get("rails") or {}).values():
                 devices.update(map(str, names))
@@ -181,5 +200,5 @@ def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]
 def _others(trial: TrialResult, faults: Iterable[dict[str, Any]]) -> Iterator[Finding]:
     for entry in faults:
         yield Finding(subject=by_node(trial, str(entry.get("subject") or "job")), ok=False,
-                      observed=by_node(trial, str(entry.get("cause") or entry["fault"])), expected="none",
+                      observed=by_node(trial, str(entry.get("cause") or entry["fault"])), expected="no such line",
                       fault=str(entry["fault"]))  # fmt: skip
