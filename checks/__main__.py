@@ -70,9 +70,10 @@ def run_checks(arguments: Sequence[str]) -> int:
 
 
 def _places(root: Path, arguments: Sequence[str]) -> list[str]:
-    """The checks to collect: all of them, unless the user names files or node ids."""
-    named = any(not a.startswith("-") and (a.split("::")[0].endswith(".py")) for a in arguments)
-    return [] if named else [str(root / "checks")]
+    """The checks to collect: this suite's, unless the user names files of it; files elsewhere are the user's own."""
+    named = [Path(a.split("::")[0]).resolve() for a in arguments if not a.startswith("-")]
+    chosen = any(path.suffix == ".py" and path.is_relative_to(root / "checks") for path in named)
+    return [] if chosen else [str(root / "checks")]
 
 
 def preflight(arguments: Sequence[str]) -> int:

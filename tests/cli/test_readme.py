@@ -1,4 +1,4 @@
-"""README's commands do what it says: each is run, in order, as a new user would."""
+"""The commands of README and docs do what they say: each is run, in order, as a new user would."""
 
 import os
 import re
@@ -10,43 +10,68 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.S)
-COMMANDS = [line for block in BLOCKS for line in block.splitlines() if line.strip() and not line.startswith("#")]
-RUN = [c for c in COMMANDS if shlex.split(c, comments=True)[0] in ("seatrial", "pytest")]
-NOT_RUN = {"make": "the tests of make are CI's", "git": "needs a network", "pip": "installs", "kubectl": "needs kubectl"}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_RUN = {"make": "CI runs it", "pip": "installs", "kubectl": "needs kubectl"}
+SERVES = ("seatrial", "sim")  # until it is stopped: tests/sim
 
 
-def test_every_command_is_either_run_here_or_left_for_a_stated_reason():
-    """A README that shows a command nobody runs goes stale."""
-    for command in COMMANDS:
-        first = shlex.split(command, comments=True)[0]
-        assert command in RUN or first in NOT_RUN, f"nobody runs: {command}"
-    assert len(RUN) >= 6
+def commands(page):
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    return [line for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def words(command):
+    return shlex.split(command, comments=True)
+
+
+def is_run(command):
+    first = words(command)
+    return first[0] in ("seatrial", "pytest") and not (tuple(first[:2]) == SERVES and "--list" not in first)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
+    """A page that shows a command nobody runs goes stale."""
+    for command in commands(page):
+        assert is_run(command) or words(command)[0] in NOT_RUN or tuple(words(command)[:2]) == SERVES, command
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The cluster that the commands without --cluster meet."""
+    kubeconfig = tmp_path_factory.mktemp("served") / "kubeconfig"
+    serve = [sys.executable, "-m", "sim", "healthy", "--write-kubeconfig", str(kubeconfig), "--json",
+             "--until-stdin-closes"]
+    with subprocess.Popen(serve, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline()
+        yield kubeconfig
+        process.stdin.close()
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_end_as_it_says(tmp_path):
-    """A comment '# exit code N' states the exit code; without one it is 0. Commands of a real cluster meet a served one."""
-    kubeconfig = tmp_path / "kubeconfig"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(kubeconfig)}
-    serve = [sys.executable, "-m", "sim", "healthy", "--write-kubeconfig", str(kubeconfig), "--json",
-             "--until-stdin-closes"]
-    with subprocess.Popen(serve, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
-        try:
-            assert served.stdout.readline()
-            for command in RUN:
-                words = shlex.split(command, comments=True)
-                expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
-                module = {"seatrial": "checks", "pytest": "pytest"}[words[0]]
-                if words[:2] == ["seatrial", "sim"] and "--list" not in words:
-                    continue  # serves until it is stopped: tests/sim
-                arguments = [w if not w.startswith("checks") or module == "checks" else str(ROOT / w) for w in words[1:]]
-                if module == "pytest":
-                    arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
-                arguments = [str(ROOT / a) if a.startswith("tests/") else a for a in arguments]
-                done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=tmp_path, env=env, text=True,
-                                      capture_output=True, timeout=120, check=False)
-                assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
-        finally:
-            served.stdin.close()
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_the_commands_end_as_the_page_says(page, served, tmp_path):
+    """'# exit code N' behind a command states how it ends; without it, 0. Files that a page shows are laid down first."""
+    for text in re.findall(r"```(?:yaml|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+        if name := re.match(r"# (\S+\.(?:yaml|py))\n", text):
+            (tmp_path / name[1]).write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(served)}
+    for command in filter(is_run, commands(page)):
+        program, *arguments = words(command)
+        module = {"seatrial": "checks", "pytest": "pytest"}[program]
+        arguments = [str(ROOT / a) if a.startswith("tests/") or (program == "pytest" and a == "checks") else a
+                     for a in arguments]
+        if program == "pytest":
+            arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
+        done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=tmp_path, env=env, text=True,
+                              capture_output=True, timeout=120, check=False)
+        expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
+        assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_exit_codes_of_the_readme_are_those_of_the_program():
+    """The table and the code agree."""
+    from reports.record import EXIT_CODES
+
+    table = dict(re.findall(r"^\| (\d+) \| \*\*(\S+)\*\*", PAGES[0].read_text(encoding="utf-8"), re.M))
+    assert {int(code): verdict for code, verdict in table.items()} == {c: str(v) for v, c in EXIT_CODES.items()}
