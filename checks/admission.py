@@ -6,7 +6,6 @@ refusals come later as events.
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,9 +72,8 @@ def _namespace_by_dry_run(kube: Kube) -> NamespaceState:
     return NamespaceState(ok=True, observed="Active (a dry-run create is accepted; the object itself is not seen)")
 
 
-def try_pods(kube: Kube, job: dict[str, Any], pods: int) -> Admission:
-    """Dry-run one pod of the trial's Job, and see whether the namespace's quotas have room for all of them."""
-    pod = pod_of(job)
+def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) -> Admission:
+    """Dry-run one pod of the trial, and see whether the quotas have room for all; without that right, try its Job."""
     try:
         answer = kube.create(path("pods", namespace=kube.namespace), pod, dry_run=True)
     except ApiError as error:
@@ -86,14 +84,6 @@ def try_pods(kube: Kube, job: dict[str, Any], pods: int) -> Admission:
     if found:
         return Admission(ok=False, observed="no room in a quota", fault="quota.exceeded", shortages=found, notes=notes)
     return Admission(ok=True, observed="admitted (dry run)", notes=(*answer.warnings, *notes))
-
-
-def pod_of(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod with index 0 that the Job stands for, as the Job controller would create it."""
-    template = copy.deepcopy(job["spec"]["template"])
-    name = job["metadata"]["name"]
-    metadata = {**template.get("metadata", {}), "name": f"{name}-0", "namespace": job["metadata"]["namespace"]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:

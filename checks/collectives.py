@@ -119,7 +119,7 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
 
 
 def _root(job: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the analyzer's first fatal fault: what ended the collective; a hang or crash without one has no better name."""
+    """Return the analyzer's first fatal fault: what ended the collective, if the log names it."""
     return next((f for f in (job or {}).get("faults") or [] if f.get("severity") == "fatal"), None)
 
 

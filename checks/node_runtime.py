@@ -129,7 +129,8 @@ def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Ite
 
 def _shm(subject: str, found: int | None, asked: int) -> Finding:
     if found is None:
-        return Finding(subject=subject, ok=None, observed="the size of /dev/shm was not read", expected=format_size(asked))
+        observed = "the size of /dev/shm was not read"
+        return Finding(subject=subject, ok=None, observed=observed, expected=format_size(asked))
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
     ok = found >= asked * 0.99
     return Finding(

@@ -53,7 +53,7 @@ def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, nam
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, said: bool | None) -> bool:
-    """Say whether the addresses are the peer's, by its own word or else the probe's; a second one of a kind is wrong."""
+    """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong."""
     if not pod_ip:
         return said is not False
     same_family = [a for a in addresses if (":" in a) == (":" in pod_ip)]

@@ -31,8 +31,8 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     evidence.note(f"identity: {found.identity or 'not told'}")
     if found.skew_s is not None and abs(found.skew_s) > MAX_SKEW_S:
         evidence.note(f"the server's clock differs from ours by {found.skew_s:+.0f} s")
-    evidence.compare(kube.server, observed=found.version or "an answer that is not Kubernetes' own",
-                     expected="a Kubernetes version", fault="", ok=bool(found.version) or None)  # fmt: skip
+    evidence.add(kube.server, ok=bool(found.version) or None, expected="a Kubernetes version",
+                 observed=found.version or "an answer that is not Kubernetes' own")  # fmt: skip
     evidence.verdict()
 
 
@@ -47,6 +47,6 @@ def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Eviden
     on. An older control plane has to be upgraded before the cluster is onboarded.
     """
     version = git_version(kube.version())
-    evidence.compare(kube.server, observed=version, expected=f"{profile.kubernetes_min} or later",
-                     fault="api.version-too-old", ok=at_least(version, profile.kubernetes_min))  # fmt: skip
+    evidence.add(kube.server, ok=at_least(version, profile.kubernetes_min), observed=version,
+                 expected=f"{profile.kubernetes_min} or later", fault="api.version-too-old")  # fmt: skip
     evidence.verdict()

@@ -46,8 +46,8 @@ def test_the_network_reaches_its_floor(
 def test_users_get_the_bandwidth(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """With the algorithm that NCCL chooses itself the named rows reach the profile's floors: what users get.
 
-    On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good Ring
-    points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
+    On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good
+    Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
     judge(DEFAULT, nccl_jobs, spec, profile, evidence)
 

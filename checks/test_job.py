@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.
 
-    It is the pod that training would use: the same resources, image, tolerations and namespace. What stops it here stops
-    training: no node with the RDMA resource, an image that cannot be pulled, a quota. What a person or the scheduler's
+    It is the pod that training would use: the same resources, image, tolerations and namespace. What stops it here
+    stops training: no node with the RDMA resource, an image that cannot be pulled, a quota. What a person or a
     preemption did to it is not the cluster's fault and is not judged.
     """
     put(evidence, start_findings(trial, spec))

@@ -8,7 +8,7 @@ import pytest
 
 from checks import rights
 from checks.admission import namespace_state, try_pods
-from jobs.manifests import build
+from jobs.manifests import build, dry_pod
 from jobs.probes import files
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     in that state waits for a finalizer whose controller is gone.
     """
     found = namespace_state(kube)
-    evidence.compare(kube.namespace, observed=found.observed, expected="Active", fault=found.fault, ok=found.ok)
+    evidence.add(kube.namespace, ok=found.ok, observed=found.observed, expected="Active", fault=found.fault)
     evidence.verdict()
 
 
@@ -87,12 +87,13 @@ def test_namespace_admits_the_pods(kube: Kube, spec: TrialSpec, evidence: Eviden
     The pod is tried as a Pod, because a Job is accepted whatever its pods violate. A refusal is usually a Pod Security
     level that forbids what RDMA needs, a policy webhook, or a quota that has room for half of the job.
     """
-    found = try_pods(kube, build(spec, files()).job, pods=spec.nodes)
+    found = try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)
     for text in found.notes:
         evidence.note(text)
     for short in found.shortages:
         evidence.add(f"resourcequota/{short.quota}", ok=False, observed=f"{short.resource}: {short.left} left",
                      expected=f"{short.needed} for {spec.nodes} pods", fault=found.fault)  # fmt: skip
     if not found.shortages:
-        evidence.add(found.subject or kube.namespace, ok=found.ok, observed=found.observed, expected="admitted", fault=found.fault)
+        evidence.add(found.subject or kube.namespace, ok=found.ok, observed=found.observed, expected="admitted",
+                     fault=found.fault)  # fmt: skip
     evidence.verdict()

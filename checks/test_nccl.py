@@ -1,4 +1,4 @@
-"""Layers 11 and 12, NCCL: the all_reduce ends, on the fabric that was paid for, with every rail, and its sums are right."""
+"""Layers 11 and 12, NCCL: the all_reduce ends, over the fabric that was paid for, and its sums are right."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evid
 def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
     """The network cards read and write GPU memory directly on every channel between nodes.
 
-    Without GPUDirect all data takes a detour through host memory and reaches a quarter of the rate. Usually nvidia-peermem
-    or DMA-BUF is missing on a node, or ACS is on.
+    Without GPUDirect all data takes a detour through host memory and reaches a quarter of the rate. Usually
+    nvidia-peermem or DMA-BUF is missing on a node, or ACS is on.
     """
     if profile.fabric.gdr is None:
         evidence.unknown(NO_PROFILE)
@@ -130,7 +130,7 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
     "nccl.other", "NCCL's log shows no other fault", requires=["nccl.completed", "nccl.transport"]
 )
 def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evidence: Evidence) -> None:
-    """NCCL's log names no further fatal or degrading fault: versions that differ, NVLink not used, retries, and the like.
+    """NCCL's log names no further fatal or degrading fault: other versions, NVLink not used, retries, and the like.
 
     Each has an entry of its own in the catalogue (seatrial faults), with the lines of the log as evidence.
     """

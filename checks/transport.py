@@ -98,7 +98,7 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
 
 
 def _unseen(job: dict[str, Any], fault: str) -> str:
-    """Say what the log lacks, in the analyzer's words where it has some, and what to set so that the next one shows it."""
+    """Say what the log lacks, in the analyzer's words where it has some, and what to set for the next one."""
     kind = job.get("inter_node_transport")
     if kind == "none":
         return "nothing crossed nodes: the log is of one node"
@@ -156,7 +156,7 @@ def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
 def rail_findings(
     trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], expected: int
 ) -> Iterator[Finding]:
-    """Count the rails that each host used in any collective, from channel lines; the banner is what was found, not used."""
+    """Count the rails that each host used in any collective, by channel lines: a banner lists what was found, not used."""
     used: dict[str, set[str]] = {}
     for job in seen(jobs).values():
         for host in job.get("hosts") or []:
@@ -169,11 +169,10 @@ def rail_findings(
         yield Finding(subject="job", ok=None, observed="the log shows no devices", fault="nccl.no-evidence")
     for host, devices in sorted(used.items()):
         ok = len(devices) >= expected if devices else None
+        shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device"
+        fault = "" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing"
         yield Finding(
-            subject=by_node(trial, host), ok=ok,
-            observed=f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device",
-            expected=f"{expected} rails",
-            fault="" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing",
+            subject=by_node(trial, host), ok=ok, observed=shown, expected=f"{expected} rails", fault=fault
         )  # fmt: skip
 
 

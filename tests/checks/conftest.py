@@ -119,7 +119,7 @@ def document(ring):
         "tables": [table(ring)], "avg_busbw": 250.0,
         "pairs": [{"src": a, "dst": b, "direction": "both", "transports": {"ib": 16}, "devices": devices, "gdr": True}
                   for a, b in (hosts, hosts[::-1])],
-        "hosts": [{"name": h, "rails": {str(i): [d] for i, d in enumerate(devices)}} for h in hosts],
+        "hosts": [{"name": h, "ranks": list(range(8)), "rails": {str(i): [d] for i, d in enumerate(devices)}} for h in hosts],
     }  # fmt: skip
 
 

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 import pytest
 
 from checks import rights
-from checks.admission import namespace_state, pod_of, refusal, try_pods
+from checks import test_api as api_checks
+from checks import test_namespace as namespace_checks
+from checks.admission import namespace_state, refusal, try_pods
 from checks.api import at_least, contact
+from checks.evidence import CannotTell, CheckFailed
 from checks.quota import demand
 from jobs.errors import Unauthorized, Unreachable, api_error
 from jobs.kube import Allowed, Response
@@ -78,6 +81,59 @@ def test_versions_are_compared_as_numbers(version, expected):
     assert at_least(version, "1.28") is expected
 
 
+def test_an_api_that_does_not_answer_is_an_error_with_a_fault(evidence):
+    """Nothing is known about the cluster then: inconclusive, and the catalogue says what to look at."""
+    with pytest.raises(CannotTell) as told:
+        api_checks.test_api_server_answers(FakeKube(whoami=Unreachable("connection refused")), evidence)
+    assert told.value.fault == "api.unreachable"
+    with pytest.raises(CannotTell) as told:
+        api_checks.test_api_server_answers(FakeKube(whoami=Unauthorized("x", status=401)), evidence)
+    assert told.value.fault == "api.unauthorized"
+    with pytest.raises(CannotTell):
+        api_checks.test_api_server_answers(FakeKube(version={"hello": "proxy"}), evidence)
+
+
+def test_a_skewed_clock_is_shown_and_not_judged(evidence):
+    """Half an hour is somebody's finding, but not this check's."""
+    api_checks.test_api_server_answers(FakeKube(skew=1800.0), evidence)
+    assert any("clock" in note for note in evidence.notes)
+
+
+def test_an_old_control_plane_fails(evidence, h100):
+    """1.27 has no index label."""
+    with pytest.raises(CheckFailed):
+        api_checks.test_kubernetes_is_new_enough(FakeKube(version={"gitVersion": "v1.27.16"}), h100, evidence)
+    assert [f.fault for f in evidence.findings] == ["api.version-too-old"]
+
+
+def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence):
+    """A right of the run fails the check; what only makes more visible is a note."""
+    with pytest.raises(CheckFailed):
+        namespace_checks.test_every_right_of_the_run_is_granted(
+            FakeKube(denied={("create", "jobs"), ("list", "nodes")}), evidence)  # fmt: skip
+    assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("create jobs.batch in team", "rights.missing")]
+    assert any("list nodes" in note for note in evidence.notes)
+    evidence.__init__()
+    namespace_checks.test_every_right_of_a_training_job_is_granted(FakeKube(), evidence)
+
+
+def test_admission_tells_quota_by_quota(evidence, spec, h100):
+    """Each quota that is too small for the gang is a finding of its own."""
+    small = quota({"requests.nvidia.com/gpu": "8", "pods": "1"})
+    with pytest.raises(CheckFailed):
+        namespace_checks.test_namespace_admits_the_pods(FakeKube(quotas=[small]), spec, evidence)
+    assert {(f.subject, f.fault) for f in evidence.findings} == {("resourcequota/q", "quota.exceeded")}
+    evidence.findings.clear()
+    namespace_checks.test_namespace_admits_the_pods(FakeKube(), spec, evidence)
+    namespace_checks.test_namespace_is_ready(FakeKube(), evidence)
+    evidence.__init__()
+    with pytest.raises(CannotTell):
+        namespace_checks.test_namespace_is_ready(FakeKube(get={}), evidence)
+    evidence.__init__()
+    with pytest.raises(CannotTell):
+        api_checks.test_kubernetes_is_new_enough(FakeKube(version={}), h100, evidence)
+
+
 def test_every_right_is_asked_for_where_it_applies():
     """Namespaced rights in our namespace, cluster-wide ones everywhere; the answers keep their order."""
     kube = FakeKube(denied={("create", "jobs")})
@@ -126,15 +182,13 @@ JOB = {
                            {"name": "once", "resources": {"requests": {"cpu": "9"}}}]}}},
 }  # fmt: skip
 
+POD = {"kind": "Pod", "metadata": {"name": "seatrial-abc-0"}, "spec": JOB["spec"]["template"]["spec"]}
+
 
 def test_the_pod_is_tried_as_a_pod():
-    """The Job's template becomes the pod that the Job controller would create; the Job itself is left alone."""
-    pod = pod_of(JOB)
-    assert (pod["kind"], pod["metadata"]) == ("Pod", {"labels": {"a": "b"}, "name": "seatrial-abc-0", "namespace": "team"})
-    pod["spec"]["containers"].clear()
-    assert JOB["spec"]["template"]["spec"]["containers"]
+    """A Job is accepted whatever its pods violate, so it is not what is tried."""
     kube = FakeKube()
-    assert try_pods(kube, JOB, pods=2).ok is True
+    assert try_pods(kube, POD, JOB, pods=2).ok is True
     assert kube.asked == ["Pod"]
 
 
@@ -153,7 +207,7 @@ def test_the_pod_is_tried_as_a_pod():
 )
 def test_each_gate_is_told_apart(message, fault):
     """The API server's own texts are known; anything else that forbids is a webhook or a policy."""
-    found = try_pods(FakeKube(Pod=error(403, message)), JOB, pods=2)
+    found = try_pods(FakeKube(Pod=error(403, message)), POD, JOB, pods=2)
     assert (found.ok, found.fault) == (False, fault)
     assert found.observed == message
 
@@ -171,11 +225,11 @@ def test_what_no_gate_said_is_not_told(status, message):
 def test_without_the_right_to_create_pods_the_job_is_tried():
     """The Job's PodSecurity warning is read, and what stays unseen is said."""
     no_right = error(403, 'pods is forbidden: User "t" cannot create resource "pods" in API group "" in the namespace "team"')
-    found = try_pods(FakeKube(Pod=no_right), JOB, pods=2)
+    found = try_pods(FakeKube(Pod=no_right), POD, JOB, pods=2)
     assert found.ok is True
     assert "not seen" in found.notes[0]
     warned = Response(201, {}, warnings=('would violate PodSecurity "restricted:latest": runAsNonRoot != true',))
-    found = try_pods(FakeKube(Pod=no_right, Job=warned), JOB, pods=2)
+    found = try_pods(FakeKube(Pod=no_right, Job=warned), POD, JOB, pods=2)
     assert (found.ok, found.fault) == (False, "pod-security.denied")
 
 
@@ -194,17 +248,17 @@ def quota(hard, used=None, **spec):
 )  # fmt: skip
 def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
     """One pod that fits says nothing about two; what the trial does not use is no shortage."""
-    found = try_pods(FakeKube(quotas=[quota(hard, used)]), JOB, pods=2)
+    found = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
     assert [(s.resource, s.needed, s.left) for s in found.shortages] == ([short] if short else [])
     assert found.fault == ("quota.exceeded" if short else "")
 
 
 def test_quotas_that_are_not_seen_or_scoped_are_said_so():
     """A scoped quota and one that may not be read are named as not judged, and do not fail."""
-    scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["BestEffort"])]), JOB, pods=2)
+    scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["BestEffort"])]), POD, JOB, pods=2)
     assert scoped.ok is True
     assert "scopes" in scoped.notes[0]
-    hidden = try_pods(FakeKube(quotas=error(403, "no")), JOB, pods=2)
+    hidden = try_pods(FakeKube(quotas=error(403, "no")), POD, JOB, pods=2)
     assert hidden.ok is True
     assert "no right" in hidden.notes[0]
 

@@ -10,7 +10,7 @@ from checks.bandwidth import (
     notes,
     table_of,
 )
-from checks.collectives import by_node, completed_findings, expectation, seen
+from checks.collectives import by_node, completed_findings, expectation, next_steps, seen
 from checks.physics import limit_gbps, tree_limit_gbps
 from checks.profile import Fabric, Profile
 
@@ -52,11 +52,20 @@ def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
 def test_a_crash_names_its_cause(trial, spec, jobs):
     """The analyzer's first cause is quoted, with the node instead of the pod's host name."""
     jobs["ring"].update(crash=True, tables=[], faults=[
-        {"fault": "nccl.crash", "subject": "rank 9 on seatrial-abc-1", "cause": "unhandled system error"}])  # fmt: skip
+        {"fault": "nccl.crash", "severity": "fatal", "subject": "rank 9 on seatrial-abc-1", "cause": "system error"}])  # fmt: skip
     trial.evidence[1].stages[RING].update(exit=1)
     found = next(completed_findings(trial, spec, jobs))
     assert (found.ok, found.fault) == (False, "nccl.crash")
-    assert "rank 9 on gpu-node-1: unhandled system error" in found.observed
+    assert "rank 9 on gpu-node-1: system error" in found.observed
+
+
+def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
+    """Where the log names what ended it, that is the fault, and not merely that it ended."""
+    jobs["ring"].update(hang=True, tables=[], faults=[
+        {"fault": "nccl.ib-retry", "severity": "fatal", "subject": "seatrial-abc-1", "cause": "retry exceeded"},
+        {"fault": "nccl.hang", "severity": "fatal", "subject": "the job", "cause": "it followed"}])  # fmt: skip
+    found = next(completed_findings(trial, spec, jobs))
+    assert (found.ok, found.fault) == (False, "nccl.ib-retry")
 
 
 def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
@@ -147,6 +156,28 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
     found = list(transport.transport_findings(trial, jobs, h100.fabric))
     assert {(f.ok, f.fault) for f in found} == {(None, fault)}
     assert all("NCCL_DEBUG" in f.observed for f in found)
+
+
+@pytest.mark.parametrize(
+    "half",
+    [{"pairs": []}, {"pairs": [{"src": "a", "dst": "b", "direction": "send", "transports": {"ib": 2}}]},
+     {"hosts": [{"name": "a", "ranks": [0, 1], "rails": {}}]}],
+    ids=["banner only", "one end", "ranks missing"],
+)  # fmt: skip
+def test_half_of_the_evidence_is_not_a_pass(trial, jobs, h100, half):
+    """A selected network without channels, a pair that only one end shows, ranks without a line: could not tell."""
+    jobs["ring"].update(half)
+    found = [f for f in transport.transport_findings(trial, jobs, h100.fabric) if f.ok is not True]
+    assert {(f.ok, f.fault) for f in found} == {(None, "nccl.no-evidence")}
+
+
+def test_the_actual_cause_brings_its_own_remedy(jobs):
+    """What confirms and mends is that of the why, said once for both collectives."""
+    for job in jobs.values():
+        job["faults"] = [dict(SOCKET, why="nccl.ib-no-device", confirm="ibv_devinfo", remedy="request the resource")]
+    assert list(next_steps(jobs, transport.TRANSPORT)) == [
+        "nccl.ib-no-device: to confirm: ibv_devinfo; remedy: request the resource"]  # fmt: skip
+    assert not list(next_steps(jobs, transport.GDR))
 
 
 def test_one_host_proves_nothing(trial, jobs, h100):
