@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import socket
 import struct
 import time
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import dnslib
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from .network import Network
 
 ADDRESS, PORT = "10.96.0.10", 53
+LOOPBACK = "127.96.0.10"
 ZONE = "cluster.local"
 CACHE_S = 30
 """`cache 30` of the usual Corefile: an answer is kept that long at most (https://coredns.io/plugins/cache)."""
@@ -194,6 +195,25 @@ class Resolver:
         return [] if lower == ZONE else self._names.addresses(lower)
 
 
+def _loopback() -> tuple[socket.socket, socket.socket]:
+    """A datagram and a stream socket on one free port; port 53 would need rights."""
+    for _ in range(20):
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagrams.bind((LOOPBACK, 0))
+        stream = socket.socket()
+        try:
+            stream.bind(datagrams.getsockname())
+        except OSError:  # somebody else's port: try another pair
+            datagrams.close()
+            stream.close()
+            continue
+        stream.listen()
+        datagrams.setblocking(False)
+        stream.setblocking(False)
+        return datagrams, stream
+    raise OSError("no port of the loopback is free for both UDP and TCP")
+
+
 def _authority() -> dnslib.RR:
     start = dnslib.SOA(f"ns.dns.{ZONE}", f"hostmaster.{ZONE}", (int(time.time()), 7200, 1800, 86400, TTL_S))
     return dnslib.RR(ZONE, dnslib.QTYPE.SOA, rdata=start, ttl=TTL_S)
@@ -229,8 +249,11 @@ class DnsServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, network: Network) -> None:
-        """Serve UDP and TCP on 10.96.0.10:53 inside; a network without addresses of its own has no DNS."""
+        """Serve UDP and TCP on 10.96.0.10:53 inside; in a plain network on the loopback, and say there where."""
         if network.mode == "plain":
+            datagrams, stream = _loopback()
+            network.services[f"{ADDRESS}:{PORT}"] = list(datagrams.getsockname())
+            await self.serve(datagrams, stream)
             return
         await self.serve(await network.socket("udp", (ADDRESS, PORT)), await network.socket("tcp", (ADDRESS, PORT)))
 

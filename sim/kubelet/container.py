@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..network.interface import KEPT_CAPABILITIES, Process, StartError
-from . import memory, probes
+from . import memory, plain, probes
 from .environment import ConfigError, Environment, expand
 from .logs import Log, pump
 from .status import EPOCH, ContainerState, is_sidecar
@@ -274,7 +274,8 @@ class Container:
                  for (reading, _), name in zip(pipes, ("stdout", "stderr"), strict=True)]
         self._pumps = asyncio.gather(*pumps, return_exceptions=True)
         self._pumps.add_done_callback(lambda _: log.end())
-        argv, env = self.worker.rewrite(argv, env, mounts)
+        if self.worker.kubelet.network.mode == "plain":
+            argv, env = plain.rewrite(self.worker, self.worker.folder / "containers" / self.name, argv, env, mounts)
         try:
             return await self.worker.sandbox.start(
                 argv, env, stdout=pipes[0][1], stderr=pipes[1][1], mounts=mounts,

@@ -51,7 +51,7 @@ class PodWorker:
         self.mains = [Container(self, c, init=False) for c in spec["containers"]]
         self.containers = {c.name: c for c in (*self.inits, *self.mains)}
         self.sandbox: Sandbox | None = None
-        self.pod_ip = ""
+        self.pod_ip = self.fqdn = ""
         self.files: list[Object] = []
         self.stopping = self.finishing = False
         self.override: Object | None = None
@@ -128,20 +128,6 @@ class PodWorker:
         spec = self.pod["spec"]
         name = self.node if spec.get("hostNetwork") else spec.get("hostname") or self.pod["metadata"]["name"]
         return str(name)[:63].rstrip("-.")
-
-    def rewrite(self, argv: list[str], env: dict[str, str], mounts: list[Object]) -> tuple[list[str], dict[str, str]]:
-        """Where there are no private mounts: replace the paths of volumes by where they are."""
-        if self.kubelet.network.mode != "plain":
-            return argv, env
-        places = sorted(((m["target"], m["source"]) for m in mounts if "source" in m), key=lambda p: -len(p[0]))
-
-        def moved(text: str) -> str:
-            for target, source in places:
-                if text == target or text.startswith(target.rstrip("/") + "/"):
-                    return str(source) + text[len(target.rstrip("/")):]
-            return text
-        path = {"PATH": ":".join(moved(part) for part in env.get("PATH", "").split(":"))}
-        return [moved(part) for part in argv], {k: moved(v) for k, v in env.items()} | path
 
     async def pause(self, seconds: float, *, wake: bool = False) -> None:
         """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end."""
@@ -249,6 +235,7 @@ class PodWorker:
         else:
             name = fqdn if spec.get("setHostnameAsFQDN") else self.hostname
             self.sandbox = await self.kubelet.network.sandbox(self.pod_ip, name, self.volumes.tmpfs)
+        self.fqdn = fqdn
         self.files = pod_files(self.folder / "etc", hostname=self.hostname, fqdn=fqdn, ip=self.pod_ip,
                                aliases=spec.get("hostAliases") or [], **self.kubelet.resolver(self.pod))
         self.volumes.refresh()  # the pod's address is known now

@@ -20,8 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .interface import KEPT_CAPABILITIES, TCP, StartError, Unavailable
+from .interface import KEPT_CAPABILITIES, RULES, TCP, StartError, Unavailable
 from .interface import Process as AnyProcess
+from .netlink import DROP
 from .syscalls import MAX_MESSAGE, receive
 
 Reply = dict[str, Any]
@@ -37,8 +38,8 @@ LOST = {
     "namespaces": (),
     "shared": ("pods share one network: two of a node clash on a port of 0.0.0.0, a peer sees the address that "
                "it dialled, network policies do not act",),
-    "plain": ("pods are plain processes: no cluster DNS, no mounted volumes (paths are rewritten in commands), "
-              "no address of their own but 127.x.y.z, no network policies, no hostname",),
+    "plain": ("pods are plain processes on 127.x.y.z: only their Python programs see mounts, cluster names, host "
+              "name and network policies; shells and other programs see this machine and may write on it",),
 }
 
 
@@ -89,7 +90,9 @@ class ProcessNetwork:
         self.mode, self.lost, self.root = mode, LOST[mode], root
         self._control, self._launcher = control, launcher
         self._loop = asyncio.get_running_loop()
+        self.services: dict[str, list[Any]] = {}
         self._numbers = itertools.count(1)
+        self._rules: set[tuple[int, int, str | None, str | None, tuple[int, int] | None, int]] = set()
         self._replies: dict[int, asyncio.Future[Reply]] = {}
         self._running: dict[int, Process] = {}
         self._unsent: collections.deque[tuple[bytes, list[int]]] = collections.deque()
@@ -183,7 +186,7 @@ class ProcessNetwork:
 
     def pod_address(self, node: int, number: int) -> str:
         """The address of a node's n-th pod; plain processes have addresses of the loopback."""
-        first = "127.244" if self.mode == "plain" else "10.244"
+        first = f"127.{100 + os.getpid() % 150}" if self.mode == "plain" else "10.244"  # clusters side by side differ
         return f"{first}.{node % 256}.{2 + number % 253}"
 
     async def socket(self, kind: str = "tcp", bind: tuple[str, int] | None = None) -> socket.socket:
@@ -199,9 +202,14 @@ class ProcessNetwork:
 
     async def rule(self, add: bool, priority: int, action: int, *, src: str | None = None, dst: str | None = None,
                    ports: tuple[int, int] | None = None, protocol: int = TCP) -> None:
-        """Add or remove a routing rule; only pods with networks of their own are held to it."""
+        """Add or remove a routing rule; pods that share a network are not held to it."""
         if self.mode == "namespaces":
             await self.order("rule", rule=[add, priority, action, src, dst, ports, protocol])
+        elif self.mode == "plain":
+            (self._rules.add if add else self._rules.discard)((priority, action, src, dst, ports, protocol))
+            found = [{"drop": r[1] == DROP, "src": r[2], "dst": r[3], "ports": r[4] or (1, 65535), "protocol": r[5]}
+                     for r in sorted(self._rules, key=lambda r: r[0])]
+            replace_text(Path(self.root, RULES), json.dumps(found))
 
     async def close(self) -> None:
         """End every process and remove every file."""
@@ -209,6 +217,13 @@ class ProcessNetwork:
         with_shutdown(self._control)
         await asyncio.to_thread(self._launcher.wait)
         self._control.close()
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file that others may be reading."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
 
 
 def with_shutdown(control: socket.socket) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # the agent imports this too and must start fast
     import socket as sockets
 
 TCP = 6
+RULES = "rules.json"
+"""Below a plain network's root: what its Python programs hold themselves to."""
 
 KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31})
 """Capabilities that containerd leaves a container by default (numbers of <linux/capability.h>)."""
@@ -76,6 +78,8 @@ class Network(Protocol):
     lost: tuple[str, ...]
     root: str
     """The folder for volumes and logs; it goes with the network, however this process ends."""
+    services: dict[str, list[Any]]
+    """In a plain network: "address:port" of the cluster -> where it really is."""
 
     async def sandbox(self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None) -> Sandbox:
         """Make a pod's sandbox; `tmpfs`: folders below `root` that get a file system in memory of so many bytes."""

@@ -8,9 +8,10 @@ ingress only: egress policies are kept as objects and not enforced.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .interface import TCP
+from .interface import TCP, StartError
 from .netlink import DROP, PASS
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ ALLOW_AT, DENY_AT = 10, 20
 """Priorities of the rules: what a policy allows is looked at before what it denies."""
 LAST_FIXED_PORT = 32767
 """Linux' ephemeral ports begin at 32768 (net.ipv4.ip_local_port_range)."""
+MAX_PORT = 65534
+"""The kernel takes no range that ends at 65535 (fib_rule_port_range_valid)."""
 UDP = 17
 POLICIES = "networkpolicies.networking.k8s.io"
 
@@ -70,7 +73,7 @@ def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
         first = named.get(first) if isinstance(first, str) else first
         if first:
             last = port.get("endPort") or (first if "port" in port else LAST_FIXED_PORT)
-            found.append(((first, last), protocol))
+            found.append(((min(first, MAX_PORT), min(last, MAX_PORT)), protocol))
     return found
 
 
@@ -139,8 +142,9 @@ class PolicyController:
 
     async def _send(self, changes: list[tuple[bool, Rule]]) -> None:
         for add, rule in changes:
-            await self._network.rule(add, rule.priority, rule.action, src=rule.src, dst=rule.dst, ports=rule.ports,
-                                     protocol=rule.protocol)
+            with contextlib.suppress(StartError):  # refused, or the network has ended: the others still count
+                await self._network.rule(add, rule.priority, rule.action, src=rule.src, dst=rule.dst,
+                                         ports=rule.ports, protocol=rule.protocol)
 
 
 def _matters(obj: Object) -> tuple[Any, ...]:
