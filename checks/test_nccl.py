@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Jobs = Mapping[str, dict[str, Any] | None]
 
-NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
-
 
 @pytest.mark.acceptance
 @pytest.mark.check(
@@ -54,7 +52,7 @@ def test_no_data_goes_through_sockets(
     NCCL falls back to TCP sockets without failing, at a hundredth of the bandwidth. One rank is enough to slow all of
     them down. A log that does not show the transport is an error: nothing observed is never a pass.
     """
-    put_with_steps(evidence, transport.transport_findings(trial, nccl_jobs, profile.fabric), nccl_jobs)
+    put_with_steps(evidence, transport.transport_findings(trial, nccl_jobs, profile), nccl_jobs)
     if not evidence.findings:
         evidence.unknown("no collective left a log to judge")
     evidence.verdict()
@@ -84,7 +82,7 @@ def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evid
     RoCE over the storage network is RDMA too, and slower. Usually NCCL_IB_HCA selects nothing or everything.
     """
     if profile.fabric.kind is None:
-        evidence.unknown(NO_PROFILE)
+        evidence.unknown(transport.NO_PROFILE)
     put_with_steps(evidence, transport.fabric_findings(nccl_jobs, profile.fabric.kind), nccl_jobs)
     evidence.verdict()
 
@@ -101,7 +99,7 @@ def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Pr
     nvidia-peermem or DMA-BUF is missing on a node, or ACS is on.
     """
     if profile.fabric.gdr is None:
-        evidence.unknown(NO_PROFILE)
+        evidence.unknown(transport.NO_PROFILE)
     if not profile.fabric.gdr:
         evidence.skip(f"profile {profile.name} says that this fabric has no GPUDirect")
     put_with_steps(evidence, transport.gdr_findings(trial, nccl_jobs), nccl_jobs)
@@ -120,7 +118,7 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
     Usually a port is down, or its device is not in the pod.
     """
     if profile.fabric.rails is None:
-        evidence.unknown(NO_PROFILE)
+        evidence.unknown(transport.NO_PROFILE)
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
     evidence.verdict()
 

@@ -56,7 +56,7 @@ def test_every_gpu_node_offers_all_its_gpus(cluster: Inventory, profile: Profile
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "gpu.free", "Enough GPUs are free for the trial", requires=["gpu.allocatable"],
+    "gpu.free", "Enough GPUs are free for the trial", requires=["nodes.gpu"], unless_failed=["gpu.allocatable"],
     faults=["gpu.taken", "nodes.tainted", "nodes.cordoned"],
 )  # fmt: skip
 def test_enough_gpus_are_free(cluster: Inventory, spec: TrialSpec, evidence: Evidence) -> None:

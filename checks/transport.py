@@ -6,6 +6,7 @@ banners; a log that shows nothing is an error, never a pass.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
 
-    from .profile import Fabric
+    from .profile import Profile
 
+NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
 GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
 JUDGED = frozenset(
@@ -31,12 +33,17 @@ JUDGED = frozenset(
 
 
 def transport_findings(
-    trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], fabric: Fabric
+    trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], profile: Profile
 ) -> Iterator[Finding]:
-    """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding."""
+    """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding.
+
+    Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
+    """
     told: set[tuple[str, str]] = set()
     for name, job in seen(jobs).items():
-        bad = [] if fabric.kind == "socket" else list(_transport_faults(trial, job))
+        bad = [] if profile.fabric.kind == "socket" else list(_transport_faults(trial, job))
+        if not profile.known:
+            bad = [replace(f, ok=None, expected=NO_PROFILE) if f.fault == TRANSPORT[0] else f for f in bad]
         for finding in bad:
             if (finding.fault, finding.subject) not in told:
                 told.add((finding.fault, finding.subject))
@@ -156,7 +163,7 @@ def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
 def rail_findings(
     trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], expected: int
 ) -> Iterator[Finding]:
-    """Count the rails that each host used in any collective, by channel lines: a banner lists what was found, not used."""
+    """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
     used: dict[str, set[str]] = {}
     for job in seen(jobs).values():
         for host in job.get("hosts") or []:

@@ -21,7 +21,7 @@ SOCKET = {"fault": "nccl.socket-fallback", "severity": "fatal", "subject": "all 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
     """Every judgement is quiet about a healthy pair of collectives."""
     for found in (
-        completed_findings(trial, spec, jobs), transport.transport_findings(trial, jobs, h100.fabric),
+        completed_findings(trial, spec, jobs), transport.transport_findings(trial, jobs, h100),
         transport.fabric_findings(jobs, "ib"), transport.gdr_findings(trial, jobs),
         transport.rail_findings(trial, jobs, 8), transport.rank_findings(jobs, spec),
         transport.other_findings(trial, jobs), correctness_findings(seen(jobs)),
@@ -114,7 +114,7 @@ def test_a_socket_fallback_is_told_once(trial, jobs, h100):
     """Both collectives show the same cause: one finding, on the analyzer's subject, with its why."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", gdr=False, faults=[dict(SOCKET)])
-    found = list(transport.transport_findings(trial, jobs, h100.fabric))
+    found = list(transport.transport_findings(trial, jobs, h100))
     assert [(f.subject, f.fault) for f in found] == [("all ranks", "nccl.socket-fallback")]
     assert "no InfiniBand device" in found[0].observed
 
@@ -125,7 +125,7 @@ def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
         job.update(mixed=True, socket_fallback=True, faults=[
             {"fault": "nccl.mixed-transport", "subject": "rank 11 on seatrial-abc-1", "cause": "Failed to open mlx5_3"}])  # fmt: skip
         job["pairs"][0]["transports"] = {"ib": 14, "socket": 2}
-    found = list(transport.transport_findings(trial, jobs, h100.fabric))
+    found = list(transport.transport_findings(trial, jobs, h100))
     assert bad(found) == [("rank 11 on gpu-node-1", "nccl.mixed-transport")]
     assert "ib on 30 channels, socket on 2 channels" in found[0].observed
 
@@ -134,14 +134,24 @@ def test_sockets_without_a_named_fault_are_a_fallback_all_the_same(trial, jobs, 
     """The judgement does not depend on the analyzer having a cause for it."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket")
-    assert bad(transport.transport_findings(trial, jobs, h100.fabric)) == [("job", "nccl.socket-fallback")]
+    assert bad(transport.transport_findings(trial, jobs, h100)) == [("job", "nccl.socket-fallback")]
 
 
 def test_sockets_are_right_where_they_were_bought(trial, jobs):
     """A profile whose fabric is plain TCP says so, and nothing has fallen back."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
-    assert all(f.ok for f in transport.transport_findings(trial, jobs, Fabric(kind="socket")))
+    assert all(f.ok for f in transport.transport_findings(trial, jobs, Profile(name="tcp", fabric=Fabric(kind="socket"))))
+
+
+def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
+    """The trial asked for no RDMA device then; but ranks that differ from each other are at fault all the same."""
+    for job in jobs.values():
+        job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
+    found = list(transport.transport_findings(trial, jobs, Profile()))
+    assert [(f.ok, f.fault) for f in found] == [(None, "nccl.socket-fallback")]
+    jobs["ring"]["faults"][0]["fault"] = "nccl.mixed-transport"
+    assert next(transport.transport_findings(trial, jobs, Profile())).ok is False
 
 
 @pytest.mark.parametrize(
@@ -153,7 +163,7 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
     """No transport shown is never a pass; where the collective died first, that is the cause and not this."""
     for job in jobs.values():
         job.update(inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes)
-    found = list(transport.transport_findings(trial, jobs, h100.fabric))
+    found = list(transport.transport_findings(trial, jobs, h100))
     assert {(f.ok, f.fault) for f in found} == {(None, fault)}
     assert all("NCCL_DEBUG" in f.observed for f in found)
 
@@ -167,7 +177,7 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
 def test_half_of_the_evidence_is_not_a_pass(trial, jobs, h100, half):
     """A selected network without channels, a pair that only one end shows, ranks without a line: could not tell."""
     jobs["ring"].update(half)
-    found = [f for f in transport.transport_findings(trial, jobs, h100.fabric) if f.ok is not True]
+    found = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
     assert {(f.ok, f.fault) for f in found} == {(None, "nccl.no-evidence")}
 
 
@@ -183,14 +193,14 @@ def test_the_actual_cause_brings_its_own_remedy(jobs):
 def test_one_host_proves_nothing(trial, jobs, h100):
     """A log of one node crosses nothing."""
     jobs["ring"].update(inter_node_transport="none", pairs=[], nodes=1)
-    assert next(transport.transport_findings(trial, jobs, h100.fabric)).ok is None
+    assert next(transport.transport_findings(trial, jobs, h100)).ok is None
 
 
 def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
     """Only nccl.completed speaks of a collective that never ran."""
     jobs["default"] = None
-    assert not bad(transport.transport_findings(trial, jobs, h100.fabric))
-    assert list(transport.transport_findings(trial, {"ring": None}, h100.fabric)) == []
+    assert not bad(transport.transport_findings(trial, jobs, h100))
+    assert list(transport.transport_findings(trial, {"ring": None}, h100)) == []
 
 
 # ---------------------------------------------------------------------------------- fabric, GPUDirect, rails, ranks
