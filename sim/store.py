@@ -395,7 +395,7 @@ class Store:
         if request.dry_run:
             return new
         if new["metadata"].get("deletionTimestamp") and rules.may_vanish(kind, new):
-            return self._remove(kind, old, new)
+            return self._remove(kind, old, old.obj)  # the last state is the one before the finalizer went
         return self._commit(kind, "MODIFIED", new, old)
 
     def _commit(self, kind: Kind, change: ChangeType, new: Object, old: Stored | None) -> Object:
@@ -404,6 +404,7 @@ class Store:
         stored = Stored(new, self.revision)
         self._tables.setdefault(kind.store_key, {}).setdefault(stored.namespace, {})[stored.name] = stored
         self._announce(kind, Change(self.revision, change, stored, old))
+        rules.committed(self, kind, new, old.obj if old else None)
         return new
 
     def _remove(self, kind: Kind, old: Stored, last: Object) -> Object:

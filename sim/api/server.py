@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from ..schema.errors import ApiError, method_not_allowed
-from . import discovery, podparts, verbs
+from . import discovery, podparts, subresources, verbs
 from .access import Attributes, authenticate, authorize, check, impersonate
 from .answers import page_not_found, raw, refuse, respond, text
 from .bodies import mapping, media_type, of_kind, read
@@ -132,12 +132,12 @@ class Front:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = route(request.method, request.path, request.rel_url.query)
-        user = self._who(request)
         attributes = asked.attributes()
         if asked.is_resource and asked.verb in ("list", "watch", "deletecollection"):
             named = _NAME_FIELD.search(request.rel_url.query.get("fieldSelector", ""))
             if named:
                 attributes = Attributes(attributes.verb, attributes.group, attributes.resource, "", attributes.namespace, named[1])
+        user = self._who(request, attributes)
         check(self.store, user, attributes)
         if not asked.is_resource:
             return self._plain(request, asked)
@@ -149,13 +149,13 @@ class Front:
             raise NOT_FOUND
         return await self._resource(request, asked, kind, user)
 
-    def _who(self, request: web.BaseRequest) -> User:
+    def _who(self, request: web.BaseRequest, asked: Attributes) -> User:
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport else None
         tls = transport.get_extra_info("ssl_object") if transport and certificate else None
         der = tls.getpeercert(binary_form=True) if tls else None
         user = authenticate(self.store, self.store.authority, request.headers.get("Authorization", ""), certificate, der)
-        return impersonate(self.store, user, request.headers, request.headers.getall("Impersonate-Group", []))
+        return impersonate(self.store, user, request.headers, request.headers.getall("Impersonate-Group", []), asked)
 
     # -- paths that are no resources
 
@@ -268,6 +268,10 @@ class Front:
                 return await podparts.bind(call)
             if sub.name == "eviction":
                 return await podparts.evict(call)
+        if call.kind.key == "serviceaccounts" and sub.name == "token":
+            return await subresources.token(call)
+        if sub.name == "scale":
+            return await subresources.scale(call)
         if sub.name in ("status", "finalize", "ephemeralcontainers", "resize", "approval"):
             return await self._verb(call)
         raise ApiError(501, "NotImplemented", f"the simulated cluster does not serve {call.kind.plural}/{sub.name}")

@@ -45,6 +45,7 @@ RETURNS_OBJECT = frozenset(
         "podtemplates",
         "resourcequotas",
         "storageclasses.storage.k8s.io",
+        "customresourcedefinitions.apiextensions.k8s.io",
     }
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import admission, base, defaults, fieldsets, prepare, validation
+from . import admission, base, customs, defaults, fieldsets, prepare, validation
 from .admission import lifecycle
 from .errors import conflict, invalid
 from .kinds import WITH_GENERATION
@@ -38,6 +38,12 @@ class Objects(Protocol):
     def create(self, key: str, obj: Object, ns: str | None = None) -> Object:
         """Create an object."""
 
+    def mutate(self, key: str, ns: str | None, name: str, change: Callable[[Object], object]) -> Object | None:
+        """Edit an object."""
+
+    def delete(self, key: str, ns: str | None, name: str) -> Object:
+        """Delete an object."""
+
 
 BASE_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -58,7 +64,7 @@ def bootstrap(store: Objects) -> None:
 def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     """Prepare, default and check an object that is to be created."""
     if not request.trusted:
-        defaults.fill(kind.key, new)
+        _defaults(kind, new)
         admission.mutate(store, kind, new, request)
     if kind.key in WITH_GENERATION or kind.custom:
         new["metadata"]["generation"] = 1
@@ -75,6 +81,13 @@ def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     fieldsets.track(kind, {}, new, request, store.clock())
 
 
+def _defaults(kind: Kind, new: Object) -> None:
+    if kind.custom:
+        customs.fill(kind, new)
+    else:
+        defaults.fill(kind.key, new)
+
+
 def _error_group(kind: Kind) -> str:
     return "" if kind.stored_as == "events" else kind.group
 
@@ -82,7 +95,7 @@ def _error_group(kind: Kind) -> str:
 def update(store: Objects, kind: Kind, old: Object, new: Object, request: Request) -> Object:
     """Prepare, default and check a new state of an object; returns what is to be stored."""
     if not request.trusted:
-        defaults.fill(kind.key, new)
+        _defaults(kind, new)
     new = prepare.update(store, kind, old, new, request)
     if (kind.key in WITH_GENERATION or kind.custom) and prepare.wish(kind, old) != prepare.wish(kind, new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -182,13 +195,36 @@ def may_vanish(kind: Kind, obj: Object) -> bool:
     return not (kind.key == "namespaces" and obj.get("spec", {}).get("finalizers"))
 
 
+def committed(store: Objects, kind: Kind, new: Object, old: Object | None) -> None:
+    """Act on what was stored: a definition begins to serve its kind."""
+    if kind.key != customs.KEY or (old is not None and old["spec"] == new["spec"]):
+        return
+    spec = new["spec"]
+    store.kinds.remove(spec["group"], spec["names"]["plural"])
+    for served in customs.kinds(new):
+        store.kinds.add(served)
+    status = customs.established(new, store.clock())
+    store.mutate(kind.key, None, new["metadata"]["name"], lambda obj: obj.update(status=status))
+
+
 def removed(store: Objects, kind: Kind, last: Object) -> None:
-    """Clean up after an object that is gone (custom resources lose their kind)."""
+    """Act on what is gone: with a definition go its objects and its kind."""
+    if kind.key != customs.KEY:
+        return
+    spec = last["spec"]
+    key = f"{spec['names']['plural']}.{spec['group']}"
+    if key in store.kinds.by_key:
+        for obj in store.list(key):
+            meta = obj["metadata"]
+            store.mutate(key, meta.get("namespace"), meta["name"], lambda held: held["metadata"].pop("finalizers", None))
+            store.delete(key, meta.get("namespace"), meta["name"])
+    store.kinds.remove(spec["group"], spec["names"]["plural"])
 
 
 __all__ = [
     "Objects",
     "bootstrap",
+    "committed",
     "create",
     "deleting",
     "mark_deleted",

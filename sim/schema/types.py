@@ -72,9 +72,13 @@ def field(notation: str) -> Field:
 
 
 @functools.cache
+def _builtin(name: str) -> Struct:
+    return {key: field(notation) for key, notation in _document()["types"][name].items()}
+
+
 def struct(name: str) -> Struct:
     """Return the fields of a named type."""
-    return {key: field(notation) for key, notation in _document()["types"][name].items()}
+    return _CUSTOM[name] if name.startswith("custom:") else _builtin(name)
 
 
 @functools.cache
@@ -204,3 +208,40 @@ class Decoder:
 
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$")
+
+
+# -- custom kinds
+
+_CUSTOM: dict[str, Struct] = {}
+
+
+def of_custom(kind: Any) -> Field:
+    """Return the type of a custom kind's objects, read from its schema."""
+    name = f"custom:{kind.api_version}.{kind.kind}:{id(kind.schema)}"
+    if name not in _CUSTOM:
+        _CUSTOM[name] = {}
+        fields = {key: _from_schema(part, f"{name}.{key}") for key, part in ((kind.schema or {}).get("properties") or {}).items()}
+        fields["metadata"] = field("@meta.v1.ObjectMeta")
+        _CUSTOM[name].update(fields)
+    return Field("@", name)
+
+
+def _from_schema(schema: Any, name: str) -> Field:
+    if not isinstance(schema, dict):
+        return Field("o")
+    kind = schema.get("type")
+    if schema.get("x-kubernetes-int-or-string"):
+        return Field("x")
+    if kind == "array":
+        style = schema.get("x-kubernetes-list-type", "atomic")
+        keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if style == "map" else ()
+        return Field("[", items=_from_schema(schema.get("items"), f"{name}[]"), keys=keys, is_set=style == "set")
+    if kind == "object":
+        atomic = schema.get("x-kubernetes-map-type") == "atomic"
+        if isinstance(schema.get("additionalProperties"), dict):
+            return Field("{", items=_from_schema(schema["additionalProperties"], f"{name}{{}}"), atomic=atomic)
+        if schema.get("properties"):
+            _CUSTOM[name] = {key: _from_schema(part, f"{name}.{key}") for key, part in schema["properties"].items()}
+            return Field("@", name, atomic=atomic)
+        return Field("o", atomic=atomic)
+    return Field({"string": "s", "integer": "i", "number": "n", "boolean": "b"}.get(kind or "", "o"))
