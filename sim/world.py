@@ -41,9 +41,10 @@ class World:
         """`address(node, number)`: the address of a node's n-th pod."""
         self.store, self.world, self._address = store, world, address
         self.born = rfc3339(store.clock() - AGE_S)
-        self.nodes: list[str] = []
+        self.nodes: dict[str, int] = {}
         self.gpu_nodes: list[str] = []
-        self._pods = 0
+        self._pods: dict[str, int] = {}
+        self._images = {gpus: self._image_list(gpus=gpus) for gpus in (False, True)}
 
     def furnish(self) -> None:
         """Put everything into the store; ScenarioError for an object that the server would not take."""
@@ -66,7 +67,7 @@ class World:
 
     def _node(self, name: str, *, gpus: bool) -> None:
         number, now = len(self.nodes), self.store.now()
-        self.nodes.append(name)
+        self.nodes[name] = number
         gpu, fabric = self.world["gpu"], self.world["fabric"]
         labels = {
             "beta.kubernetes.io/arch": "amd64",
@@ -82,7 +83,7 @@ class World:
             offered = {gpu["resource"]: str(gpu["count"])}
             if fabric.get("resource"):
                 offered[fabric["resource"]] = str(fabric["shares"])
-        ip, cidr = f"10.200.0.{11 + number}", self._address(number, 0).rpartition(".")[0] + ".0/24"
+        ip, cidr = self._host(name), self._address(number, 0).rpartition(".")[0] + ".0/24"
         node: Object = {
             "metadata": {
                 "name": name,
@@ -111,7 +112,7 @@ class World:
                     "bootID": self.identity("boot", name),
                     "kubeletVersion": self.world["version"],
                 },
-                "images": self._images(gpus=gpus),
+                "images": self._images[gpus],
                 "runtimeHandlers": [
                     {"name": handler, "features": {"recursiveReadOnlyMounts": True, "userNamespaces": True}}
                     for handler in (("", "runc", "nvidia") if gpus else ("", "runc"))
@@ -124,7 +125,12 @@ class World:
             node = merge(node, patch)
         self.store.load("nodes", node)
 
-    def _images(self, *, gpus: bool) -> list[Object]:
+    def _host(self, node: str) -> str:
+        """A node's own address."""
+        number = self.nodes[node] + 11
+        return f"10.200.{number // 256}.{number % 256}"
+
+    def _image_list(self, *, gpus: bool) -> list[Object]:
         found = [{"names": ["registry.k8s.io/pause:3.10.1"], "sizeBytes": 320448}]
         for workload in self.world.get("workloads", {}).values():
             entry = {"names": [workload["image"]], "sizeBytes": 40_000_000 + sum(workload["image"].encode()) * 20_000}
@@ -159,7 +165,7 @@ class World:
 
     def _workload(self, name: str, workload: Mapping[str, Any]) -> None:
         kind, namespace = workload.get("kind", "DaemonSet"), workload.get("namespace", "default")
-        places = self.gpu_nodes if workload.get("where") == "gpu" else self.nodes
+        places = self.gpu_nodes if workload.get("where") == "gpu" else list(self.nodes)
         if kind == "Deployment":
             wanted = workload.get("replicas", 1)
             places = [places[number % len(places)] for number in range(wanted)] if places else []
@@ -172,7 +178,8 @@ class World:
         owner = self._owner(name, kind, namespace, workload, template, wanted, len(places) - len(bad))
         for number, node in enumerate(places):
             suffix = str(number) if workload.get("ordinal") else self.identity(name, node, str(number))[:5]
-            self._pod(f"{owner['name']}-{suffix}", namespace, node, owner, template, broken.get(node, broken.get("*", "")))
+            trouble = broken.get(node, broken.get("*", ""))
+            self._pod(f"{owner['name']}-{suffix}", namespace, node, owner, template, trouble)
 
     def _pod_spec(self, name: str, workload: Mapping[str, Any]) -> Object:
         resources: Object = {}
@@ -236,9 +243,8 @@ class World:
     def _pod(self, name: str, namespace: str, node: str, owner: Object, template: Object, trouble: str) -> None:
         spec = {**template["spec"], "nodeName": node}
         ready = "False" if trouble else "True"
-        ip = self._address(self.nodes.index(node), FIRST_ADDRESS + self._pods)
-        host = f"10.200.0.{11 + self.nodes.index(node)}"
-        self._pods += 1
+        self._pods[node] = self._pods.get(node, -1) + 1
+        ip, host = self._address(self.nodes[node], FIRST_ADDRESS + self._pods[node]), self._host(node)
         container = template["spec"]["containers"][0]
         why = f"back-off 5m0s restarting failed container={container['name']} pod={name}_{namespace}"
         waiting = {"waiting": {"reason": trouble, "message": why}}

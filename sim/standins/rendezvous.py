@@ -32,11 +32,21 @@ class Rendezvous:
             for sock, _ in self.peers.values():
                 _send(sock, everything)
             return everything
-        sock = self._connect()
-        stream = sock.makefile("r", encoding="utf-8")
-        self.peers[0] = (sock, stream)
-        _send(sock, mine)
-        return self._read(stream)  # type: ignore[no-any-return]
+        while True:
+            sock = self._connect()
+            stream = sock.makefile("r", encoding="utf-8")
+            try:
+                _send(sock, mine)
+                answer: list[dict[str, Any]] = self._read(stream)
+            except (RendezvousError, OSError):  # whoever listened there before was not the store: again, as torch does
+                stream.close()
+                sock.close()
+                if time.monotonic() >= self.deadline:
+                    raise
+                time.sleep(min(0.1, self._left()))
+            else:
+                self.peers[0] = (sock, stream)
+                return answer
 
     def barrier(self) -> None:
         """Wait until every node has come this far."""

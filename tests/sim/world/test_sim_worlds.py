@@ -74,7 +74,8 @@ class Run:
                 if found := seen():
                     return found
             await asyncio.sleep(0.05)
-        raise AssertionError(f"not seen in {seconds} s: {[pod['status'] for pod in self.pods()]}")
+        states = [pod["status"]["phase"] for pod in self.pods()]
+        raise AssertionError(f"not seen in {seconds} s: {states} {[await self.log(pod) for pod in self.pods()]}")
 
     async def ended(self) -> list[str]:
         await self.until(lambda: [p["status"]["phase"] for p in self.pods()] == ["Succeeded"] * 2)
