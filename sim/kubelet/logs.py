@@ -47,6 +47,8 @@ class Log:
 
     def write(self, stream: str, lines: list[bytes], *, partial: bool = False) -> None:
         """Append lines without their newlines; `partial`: the last one has none."""
+        if not lines:
+            return
         prefix = f"{stamp(time.time_ns())} {stream} ".encode()
         full, last = (lines[:-1], lines[-1:]) if partial else (lines, [])
         text = b"".join(prefix + b"F " + line + b"\n" for line in full)
@@ -85,6 +87,14 @@ class Log:
             self._waiters.discard(waiter)
 
 
+def _write_parts(line: bytes, stream: str, log: Log) -> bytes:
+    """Write all parts of a long line but the last; answers that."""
+    while len(line) > PART:
+        log.write(stream, [line[:PART]], partial=True)
+        line = line[PART:]
+    return line
+
+
 async def pump(fd: int, stream: str, log: Log) -> None:
     """Copy a pipe into the log until all its writers are gone."""
     loop = asyncio.get_running_loop()
@@ -95,11 +105,12 @@ async def pump(fd: int, stream: str, log: Log) -> None:
     try:
         while data := await reader.read(CHUNK):
             *lines, rest = (rest + data).split(b"\n")
-            if lines:
+            if max(map(len, lines), default=0) <= PART:
                 log.write(stream, lines)
-            while len(rest) > PART:
-                log.write(stream, [rest[:PART]], partial=True)
-                rest = rest[PART:]
+            else:
+                for line in lines:
+                    log.write(stream, [_write_parts(line, stream, log)])
+            rest = _write_parts(rest, stream, log)
     finally:
         if rest:
             log.write(stream, [rest], partial=True)
@@ -145,16 +156,14 @@ def _start_of_tail(data: bytes, wanted: int) -> int:
 
 async def read(log: Log, options: Options) -> AsyncIterator[bytes]:
     """Yield the current file, then, with `follow`, what is added until the container ends."""
-    left = options.limit
-    generation, rest, continued = log.generation, b"", False
-    with log.path.open("rb") as first:
-        file: IO[bytes] = first
-        if options.tail is not None:
-            file.seek(_start_of_tail(first.read(), options.tail))
-        while True:
-            data = file.read(CHUNK)
-            if data:
-                *lines, rest = (rest + data).split(b"\n")
+    left, tail, continued = options.limit, options.tail, False
+    while True:
+        generation = log.generation
+        with log.path.open("rb") as file:
+            if tail is not None:
+                file.seek(_start_of_tail(file.read(), tail))
+                tail = None
+            async for lines in _lines(log, file, generation, follow=options.follow):
                 out = b""
                 for line in lines:
                     piece, continued = _render(line, options, continued=continued)
@@ -165,12 +174,22 @@ async def read(log: Log, options: Options) -> AsyncIterator[bytes]:
                     yield out
                 if left == 0:
                     return
-            elif generation != log.generation:
-                generation, file = log.generation, log.path.open("rb")
-            elif not options.follow or log.ended:
-                return
-            else:
-                await log.changed()
+        if generation == log.generation:
+            return
+
+
+async def _lines(log: Log, file: IO[bytes], generation: int, *, follow: bool) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of one file until it ends: rotated away and read to its end, or the container has ended."""
+    rest = b""
+    while True:
+        data = file.read(CHUNK)
+        if data:
+            *lines, rest = (rest + data).split(b"\n")
+            yield lines
+        elif generation != log.generation or not follow or log.ended:
+            return
+        else:
+            await log.changed()
 
 
 def epoch(text: str) -> float:
