@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .events import Event, about, latest, read_events
-from .patient import as_list, as_map, by_type
+from .raw import as_list, as_map, by_type
 from .state import JobState
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Case:
         self.own_nodes = frozenset(
             str(as_map(pod.get("spec")).get("nodeName") or "")
             for pod in self.pods
-            if as_map(pod.get("status")).get("phase") not in {"Succeeded", "Failed"}
+            if as_map(pod.get("status")).get("phase") not in ("Succeeded", "Failed")
         )
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         told = latest(self.events, *FAILED)
@@ -64,7 +64,7 @@ class Case:
         if self.uid and owners:
             return any(owner.get("uid") == self.uid for owner in owners)
         labels = as_map(meta.get("labels"))
-        return bool(self.name) and self.name in {labels.get("batch.kubernetes.io/job-name"), labels.get("job-name")}
+        return bool(self.name) and self.name in (labels.get("batch.kubernetes.io/job-name"), labels.get("job-name"))
 
     def state(self) -> JobState:  # noqa: PLR0911  (one line per state is the clearest form)
         """Name the state in the user's words."""

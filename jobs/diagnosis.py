@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .case import FAILED, MOST_REPLICAS, Case, index_of
 from .events import Event, about, latest, warnings
-from .patient import Surroundings, as_list, as_map, examine, from_events, unready
+from .patient import Surroundings, examine, from_events, unready
+from .raw import as_list, as_map
 from .redact import safe
 from .refusals import read_refusal
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica

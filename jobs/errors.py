@@ -87,11 +87,13 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def api_error(where: str, status: int, body: Any) -> ApiError:
     """Make the error for an HTTP `status` and the decoded `body` (a Status object, or whatever a proxy sent)."""
     fields: dict[str, Any] = body if isinstance(body, dict) else {"message": str(body or "")}
-    details = fields.get("details")
+    # An expired continue token comes with one for the rest of the list, in the metadata of the Status.
+    parts = [fields.get("details"), fields.get("metadata")]
+    details = {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
     return _BY_STATUS.get(status, ApiError)(
         where,
         status=status,
         reason=str(fields.get("reason") or ""),
         message=str(fields.get("message") or ""),
-        details=details if isinstance(details, dict) else {},
+        details=details,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .raw import as_map
 from .redact import safe
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def _read(item: Mapping[str, Any]) -> Event | None:
     target = item.get("involvedObject") or item.get("regarding")
     if not isinstance(target, dict):
         return None
-    meta = _map(item, "metadata")
-    series = _map(item, "series")
-    source = _map(item, "source") or _map(item, "deprecatedSource")
+    meta = as_map(item.get("metadata"))
+    series = as_map(item.get("series"))
+    source = as_map(item.get("source")) or as_map(item.get("deprecatedSource"))
     when = (
         series.get("lastObservedTime")
         or item.get("lastTimestamp")
@@ -92,8 +93,3 @@ def _read(item: Mapping[str, Any]) -> Event | None:
         field_path=str(target.get("fieldPath") or ""),
         host=str(source.get("host") or item.get("reportingInstance") or ""),
     )
-
-
-def _map(item: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = item.get(key)
-    return value if isinstance(value, dict) else {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import re
 import threading
 import time
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 CONNECT_S = 5.0
 SILENCE_S = 15.0
 DEADLINE_S = 30.0
+_BROKEN_CREDENTIALS = re.compile(r"PEM lib|NO_START_LINE|KEY_VALUES_MISMATCH|NO_CERTIFICATE_OR_CRL_FOUND|BAD_BASE64")
 _ATTEMPTS = 4
 _TEMPORARY = frozenset({429, 500, 502, 503, 504})
 
@@ -168,6 +170,10 @@ class Exchange:
                 cutoff.attach(raw)
             yield raw
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if _BROKEN_CREDENTIALS.search(str(error)):  # read only when the first connection is made
+                raise ConfigError(
+                    f"{self.origin}: client certificate, key or CA is not usable: {safe(error, 200)}"
+                ) from error
             raise Unreachable(f"{self.where(verb, url_path)}: {transport(error)}") from error
         finally:
             if raw is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import ApiError
 from .kube import gc_paused, path
 from .quantity import whole
+from .raw import as_list, as_map, by_type
 from .redact import safe
 
 if TYPE_CHECKING:
@@ -164,13 +165,13 @@ def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
 
 def read_node(item: Mapping[str, Any]) -> Node:
     """Project one raw node."""
-    meta, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")
-    conditions = {str(entry.get("type")): entry for entry in _maps(status, "conditions")}
+    meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
+    conditions = by_type(status)
     ready = conditions.get("Ready") or {}
-    info = _map(status, "nodeInfo")
+    info = as_map(status.get("nodeInfo"))
     return Node(
         name=str(meta.get("name") or ""),
-        labels={str(key): str(value) for key, value in _map(meta, "labels").items()},
+        labels={str(key): str(value) for key, value in as_map(meta.get("labels")).items()},
         ready=ready.get("status") == "True",
         ready_reason=safe(
             f"{ready.get('reason') or 'no Ready condition'}: {ready.get('message') or ''}".strip(": "), 300
@@ -178,13 +179,13 @@ def read_node(item: Mapping[str, Any]) -> Node:
         unschedulable=spec.get("unschedulable") is True,
         taints=tuple(
             Taint(str(t.get("key") or ""), str(t.get("value") or ""), str(t.get("effect") or ""))
-            for t in _maps(spec, "taints")
+            for t in as_list(spec.get("taints"))
         ),
         pressures=tuple(
             sorted(kind for kind, entry in conditions.items() if kind in _PRESSURES and entry.get("status") == "True")
         ),
-        capacity=_amounts(_map(status, "capacity")),
-        allocatable=_amounts(_map(status, "allocatable")),
+        capacity=_amounts(as_map(status.get("capacity"))),
+        allocatable=_amounts(as_map(status.get("allocatable"))),
         kernel=safe(info.get("kernelVersion") or "", 100),
         runtime=safe(info.get("containerRuntimeVersion") or "", 100),
         kubelet=safe(info.get("kubeletVersion") or "", 100),
@@ -193,8 +194,8 @@ def read_node(item: Mapping[str, Any]) -> Node:
 
 def read_pod(item: Mapping[str, Any]) -> PodUse:
     """Project one raw pod to what it holds."""
-    meta, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")
-    owner = next((ref for ref in _maps(meta, "ownerReferences") if ref.get("controller") is True), None)
+    meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
+    owner = next((ref for ref in as_list(meta.get("ownerReferences")) if ref.get("controller") is True), None)
     return PodUse(
         namespace=str(meta.get("namespace") or ""),
         name=str(meta.get("name") or ""),
@@ -211,12 +212,12 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     Source: kubernetes.io, "Sidecar containers", resource sharing within containers.
     """
     running: dict[str, int] = defaultdict(int)
-    for container in _maps(spec, "containers"):
+    for container in as_list(spec.get("containers")):
         for name, amount in _extended(container).items():
             running[name] += amount
     sidecars: dict[str, int] = defaultdict(int)
     peak: dict[str, int] = defaultdict(int)
-    for container in _maps(spec, "initContainers"):
+    for container in as_list(spec.get("initContainers")):
         wanted = _extended(container)
         if container.get("restartPolicy") == "Always":
             for name, amount in wanted.items():
@@ -244,8 +245,8 @@ def _only_hidden(error: ApiError) -> None:
 
 
 def _extended(container: Mapping[str, Any]) -> dict[str, int]:
-    resources = _map(container, "resources")
-    both = _map(resources, "limits") | _map(resources, "requests")
+    resources = as_map(container.get("resources"))
+    both = as_map(resources.get("limits")) | as_map(resources.get("requests"))
     return {str(name): whole(amount) for name, amount in both.items() if "/" in str(name)}
 
 
@@ -257,13 +258,3 @@ def _natural(name: str) -> tuple[str, int, str]:
     """Sort gpu-2 before gpu-10."""
     stem = name.rstrip("0123456789")
     return (stem, int(name[len(stem) :] or -1), name)
-
-
-def _map(item: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = item.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _maps(item: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    value = item.get(key)
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

@@ -21,7 +21,7 @@ from .evidence import RankEvidence, Reader
 from .kube import path
 from .logs import tail
 from .manifests import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY
-from .patient import as_list, as_map
+from .raw import as_list, as_map
 from .redact import safe
 from .refusals import read_refusal
 from .state import ERR_INFRA, FailureAnalysis, Issue, JobState, Replica

@@ -23,8 +23,8 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # https://github.com/distribution/reference (grammar of image references), loosely: no spaces, no scheme, no upper-case
 # repository, at most one tag and one digest.
 IMAGE = re.compile(
-    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{1,5})?/|\[[0-9a-f:]+\](?::\d{1,5})?/)?[a-z0-9][a-z0-9._/-]*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@[a-z0-9+._-]+:[0-9a-f]{32,})?"
+    r"(?:(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:\d)|\[[0-9a-f:]+\])(?::\d{1,5})?/)?"
+    r"[a-z0-9][a-z0-9._/-]*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@[a-z0-9+._-]+:[0-9a-f]{32,})?"
 )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .events import Event, latest
+from .raw import as_list, as_map, by_type
 from .redact import safe
 from .scheduling import SCALING, read_unschedulable
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
@@ -57,7 +58,7 @@ def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
             or _deleted(meta, around)
             or _node_lost(status, around)
             or (_stuck(spec, status, around) if phase == "Running" else None)
-            or (_pending(pod, spec, status, around) if phase in {"Pending", None} else None)
+            or (_pending(pod, spec, status, around) if phase in ("Pending", None) else None)
         )
     return found.at(pod=str(meta.get("name") or ""), node=str(spec.get("nodeName") or "")) if found else None
 
@@ -83,7 +84,7 @@ def lost(node: Mapping[str, Any] | None, events: Sequence[Event]) -> bool:
         taints = as_list(as_map(node.get("spec")).get("taints"))
         ready = by_type(as_map(node.get("status"))).get("Ready") or {}
         gone = {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
-        return ready.get("status") in {"False", "Unknown"} or any(taint.get("key") in gone for taint in taints)
+        return ready.get("status") in ("False", "Unknown") or any(str(taint.get("key")) in gone for taint in taints)
     return latest(events, "NodeNotReady") is not None
 
 
@@ -155,7 +156,7 @@ def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundi
 
 def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) -> Symptom:
     """SIGKILL while the node reports that it ran out of memory is that (SystemOOM is the kubelet's event)."""
-    code = ((entry.get("state") or {}).get("terminated") or {}).get("exitCode")
+    code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
     killing = latest(around.events, "SystemOOM", "OOMKilling")
     if code != 137 or killing is None or symptom.fault != "job.failed":
         return symptom
@@ -182,7 +183,7 @@ def _deleted(meta: Mapping[str, Any], around: Surroundings) -> Symptom | None:
 
 
 def _node_lost(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
-    if status.get("phase") not in {"Running", "Unknown"} or not lost(around.node, around.events):
+    if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, around.events):
         return None
     if (by_type(status).get("Ready") or {}).get("status") == "True" and not around.node:
         return None
@@ -321,18 +322,3 @@ def _earlier(when: str, seconds: object) -> str:
         return when
     asked = moment - datetime.timedelta(seconds=seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
     return asked.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Conditions by their type."""
-    return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}
-
-
-def as_map(value: object) -> dict[str, Any]:
-    """The value if it is a mapping, else an empty one: objects come from outside."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: object) -> list[dict[str, Any]]:
-    """The mappings of a list, else nothing."""
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

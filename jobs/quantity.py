@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal, InvalidOperation
 
@@ -34,4 +35,4 @@ def whole(text: object, *, milli: bool = False) -> int:
         return 0
     if milli:
         value *= 1000
-    return -int(-value // 1)
+    return math.ceil(value)

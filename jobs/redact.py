@@ -20,16 +20,17 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 # A name that says that its value is secret; PUBLIC_KEY, *_KEY_FILE, TOKENIZER and the like are not meant.
 _REVEALING = (
     r"[_.-]*(?:[A-Za-z0-9]+[_.-]+)*"
-    r"(?:[A-Za-z0-9]*(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|TOKENS?)|API_?KEY|APIKEY|ACCESS_?KEY(?:_?ID)?"
-    r"|PRIVATE_?KEY|NGC_?KEY|ENCRYPTION_?KEY|AUTH_?KEY|SIGNING_?KEY|STORAGE_?KEY|ACCOUNT_?KEY|AUTHORIZATION|COOKIE)"
+    r"(?:[A-Za-z0-9]*(?:SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|TOKENS?)|ACCESS[_-]?KEY(?:[_-]?ID)?"
+    r"|(?:API|PRIVATE|NGC|ENCRYPTION|AUTH|SIGNING|STORAGE|ACCOUNT)[_-]?KEY|AUTHORIZATION|COOKIE)"
     r"(?:[_.-](?:KEY|ID|VALUE|B64|BASE64|DATA|ACCESS_KEY|STRING|HASH|SALT|\d+))*"
 )
+_COUNTED = re.compile(r"(?i)tokens?(?:_ids?)?$")
 _SECRETIVE = re.compile(_REVEALING, re.IGNORECASE)
-# NAME=value, NAME: value, "NAME": "value", and the same inside a JSON string (\"). Plain small numbers, booleans and
-# null are settings (max_tokens=512), not secrets.
+# NAME=value, NAME: value, "NAME": "value", and the same inside a JSON string (\"). Booleans, null and
+# numbers of tokens are settings, not secrets.
 _SETTING = re.compile(
     rf"(?<![\w.-])({_REVEALING}(?:\\?[\"'])?\s{{0,3}}[=:]\s{{0,3}})"
-    r"(?!(?:\d{1,6}|true|false|none|null|not|\[REDACTED\])(?![\w.+/=-]))"
+    r"(?!(?:true|false|none|null|not|\[REDACTED\])(?![\w.+/=-]))"
     r"(\\\"|\"|'|)(?:(?<=\\\")(?:[^\"\\])*|(?<=\")(?:[^\"\\]|\\.)*|(?<=')[^']*|(?<![\"'])[^\s,;&\"'\\}\]]+)",
     re.IGNORECASE,
 )
@@ -54,7 +55,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # a docker config: {"auths":{"host":{"auth":"..."}}}
     (re.compile(r"(\\?[\"']auth\\?[\"']\s*:\s*\\?[\"'])[A-Za-z0-9+/=]{8,}"), rf"\1{MASK}"),
     (
-        re.compile(r"(--?(?:[a-z0-9]+-)*(?:password|passwd|token|secret|api-?key)[ \t]+)(?!-)[^\s\"']+", re.IGNORECASE),
+        re.compile(
+            r"((?<![\w-])--?(?:[a-z0-9]+-){0,6}(?:password|passwd|token|secret|api-?key)[ \t]+)(?!-)[^\s\"']+",
+            re.IGNORECASE,
+        ),
         rf"\1{MASK}",
     ),
     # Well-known shapes of keys: AWS ids, GitHub, GitLab, Slack, Hugging Face, NVIDIA NGC, Google, OpenAI-like, Stripe,
@@ -82,7 +86,16 @@ def redact(text: str) -> str:
         return text
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
-    return _SETTING.sub(rf"\1\2{MASK}", text)
+    return _SETTING.sub(_masked, text)
+
+
+def _masked(found: re.Match[str]) -> str:
+    """Mask a value, but for counts: max_tokens=512 is a setting, PASSWORD=512 is not."""
+    name, quote = found[1].rstrip("=: \t\"'\\"), found[2]
+    value = found[0][len(found[1]) + len(quote) :]
+    if value.isdigit() and len(value) < 7 and _COUNTED.search(name):
+        return found[0]
+    return f"{found[1]}{quote}{MASK}"
 
 
 class LineRedactor:
@@ -108,7 +121,7 @@ def clean(text: str, limit: int = LINE_LIMIT) -> str:
     cut = len(text) > limit
     text = _CONTROL.sub("", _ANSI.sub("", text[: limit * 2])).replace("\t", " ")
     if len(text) > limit or cut:
-        text = text[: max(0, limit - 14)] + "... [truncated]"[: min(limit, 15)]
+        text = text[: max(0, limit - 15)] + "... [truncated]"[: min(limit, 15)]
     return text
 
 

@@ -69,7 +69,8 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Create the PriorityClass, or take priority_class out of the profile.",
     ),
     (
-        r"serviceaccounts? \"?(?P<name>[^\"\s]+?)\"? (?:was )?not found|error looking up service account [^:\s]+: ",
+        r"serviceaccounts? \"?(?P<name>[^\"\s]+?)\"? (?:was )?not found"
+        r"|error looking up service account [^/\s]+/(?P<name2>[^:\s]+): ",
         "admission.denied",
         "serviceaccount/{name}",
         "Create the service account that the pod names, or name another.",

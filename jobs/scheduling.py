@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .inventory import pod_requests
 from .quantity import whole
+from .raw import as_list, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -67,7 +68,7 @@ def read_unschedulable(
     reasons = tuple(_reason(part) for part in re.split(r", (?=\d+ )", rest) if part.strip())
     stuck = sum(count or total for count, reason in reasons if _permanent(reason))
     volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
-    asked = pod_requests(pod.get("spec") or {})
+    asked = pod_requests(as_map(pod.get("spec")))
     hint = "; ".join(filter(None, (_hint(reason, asked, nodes) for _, reason in reasons)))
     nowhere = bool(nodes) and bool(pod) and not any(_possible(node, pod, asked, own) for node in nodes)
     return Unschedulable(total, reasons, total == 0 or stuck >= total or nowhere, volume, hint)
@@ -75,13 +76,13 @@ def read_unschedulable(
 
 def _possible(node: Mapping[str, Any], pod: Mapping[str, Any], asked: Mapping[str, int], own: Container[str]) -> bool:
     """Tell whether the node could take the pod once others have left it."""
-    offers = (node.get("status") or {}).get("allocatable") or {}
-    if (node.get("metadata") or {}).get("name") in own:
+    offers = as_map(as_map(node.get("status")).get("allocatable"))
+    if str(as_map(node.get("metadata")).get("name")) in own:
         return False
     if any(amount > whole(offers.get(name) or 0) for name, amount in asked.items()):
         return False
-    tolerations = (pod.get("spec") or {}).get("tolerations") or []
-    taints = (node.get("spec") or {}).get("taints") or []
+    tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
+    taints = as_list(as_map(node.get("spec")).get("taints"))
     return all(_passes(taint, tolerations) for taint in taints)
 
 
@@ -107,16 +108,16 @@ def _hint(reason: str, asked: Mapping[str, int], nodes: Sequence[Mapping[str, An
     if found and nodes:
         name, told = found[1], []
         for node in nodes:
-            status = node.get("status") or {}
-            offers, has = (whole((status.get(key) or {}).get(name) or 0) for key in ("allocatable", "capacity"))
+            status = as_map(node.get("status"))
+            offers, has = (whole(as_map(status.get(key)).get(name) or 0) for key in ("allocatable", "capacity"))
             if offers < max(has, asked.get(name, 0)):
-                told.append(f"{(node.get('metadata') or {}).get('name')} offers {offers} of {has} {name}")
+                told.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {has} {name}")
         return ", ".join(told[:4]) or f"others hold {name}"
     if "untolerated taint" in reason:
         taints = {
             f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}"
             for node in nodes
-            for taint in (node.get("spec") or {}).get("taints") or []
+            for taint in as_list(as_map(node.get("spec")).get("taints"))
             if taint.get("effect") != "PreferNoSchedule"
         }
         return "taints of the nodes: " + ", ".join(sorted(taints)[:4]) if taints else ""

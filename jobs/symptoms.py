@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .raw import as_map
 from .redact import safe
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
 
@@ -103,7 +104,7 @@ _EXITS = {
 
 def waiting(status: Mapping[str, Any], image: str) -> Symptom | None:
     """Judge a container that waits; None while it waits for nothing but its turn."""
-    state = (status.get("state") or {}).get("waiting") or {}
+    state = as_map(as_map(status.get("state")).get("waiting"))
     reason, message = safe(state.get("reason") or "", 100), safe(state.get("message") or "")
     issue = Issue(reason, message)
     if reason in _PULL_REASONS:
@@ -160,7 +161,7 @@ def start_error(issue: Issue) -> Symptom:
 
 def terminated(status: Mapping[str, Any]) -> Symptom | None:
     """Judge a container that ended; None if it ended well."""
-    state = (status.get("state") or {}).get("terminated") or {}
+    state = as_map(as_map(status.get("state")).get("terminated"))
     if not state:
         return None
     reason, message = safe(state.get("reason") or "Error", 100), safe(state.get("message") or "")
@@ -178,7 +179,7 @@ def terminated(status: Mapping[str, Any]) -> Symptom | None:
         )
     if code == 0 and reason != "StartError":
         return None
-    if reason in {"StartError", "ContainerCannotRun"} or (code in {127, 128} and "OCI runtime" in message):
+    if reason in {"StartError", "ContainerCannotRun"} or (code in (127, 128) and "OCI runtime" in message):
         return replace(start_error(Issue(reason, message)), when=when)
     if reason == "DeadlineExceeded":
         return overdue(Issue(reason, message), when)

@@ -20,7 +20,7 @@ from .kube import path
 from .logs import Follower
 from .manifests import CONTAINER
 from .mirror import Mirror
-from .patient import as_list, as_map
+from .raw import as_list, as_map
 from .state import ERR_INFRA, FailureAnalysis, JobState, Replica
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ class FakeApi:
             def do_GET(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 raw = self.rfile.read(length)
-                asked = Asked(self.command, self.path, dict(self.headers.items()), json.loads(raw) if raw else None)
+                asked = Asked(self.command, self.path, {key.lower(): value for key, value in self.headers.items()}, json.loads(raw) if raw else None)
                 outer.asked.append(asked)
                 status, headers, body = outer.answer(asked)
                 if body is DROP:

@@ -1,0 +1,23 @@
+"""What stands at this place of an object that came from outside, if it has the shape it should have?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def as_map(value: object) -> dict[str, Any]:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[dict[str, Any]]:
+    """The mappings of a list, else nothing."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The conditions of a status by their type."""
+    return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}

@@ -1,0 +1,466 @@
+"""The diagnosis of what the recordings do not hold: texts and reasons of Kubernetes' own sources, several failing pods."""
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from jobs.diagnosis import diagnose
+
+UID = "11111111-0000-4000-8000-000000000000"
+RECORDINGS = sorted((Path(__file__).parent / "data" / "recordings").glob("*.json"))
+
+
+def job(nodes=2, conditions=(), **status):
+    return {
+        "metadata": {"name": "t", "namespace": "ns", "uid": UID},
+        "spec": {"completionMode": "Indexed", "completions": nodes, "parallelism": nodes, "backoffLimit": 0},
+        "status": {"conditions": list(conditions), **status},
+    }
+
+
+def failed(reason="BackoffLimitExceeded", message="Job has reached the specified backoff limit", at="2026-01-01T00:01:00Z"):
+    return [
+        {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
+        for kind in ("FailureTarget", "Failed")
+    ]
+
+
+def pod(index, phase="Running", *, node="n0", deleted="", reason="", message="", conditions=(), main=None, init=(), sidecars=()):
+    spec = {
+        "nodeName": node,
+        "containers": [{"name": "trial", "image": "img:1", "resources": {"requests": {"nvidia.com/gpu": "8"}}}],
+        "initContainers": [{"name": s["name"], "image": "side:1", "restartPolicy": "Always"} for s in sidecars]
+        + [{"name": s["name"], "image": "init:1"} for s in init],
+    }
+    meta = {
+        "name": f"t-{index}-abcde",
+        "uid": f"{index}",
+        "labels": {"batch.kubernetes.io/job-name": "t", "batch.kubernetes.io/job-completion-index": str(index)},
+        "ownerReferences": [{"kind": "Job", "name": "t", "uid": UID, "controller": True}],
+    }
+    if deleted:
+        meta |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 10}
+    status = {"phase": phase, "conditions": list(conditions), "initContainerStatuses": [*init, *sidecars]}
+    status["containerStatuses"] = [{"name": "trial", **main}] if main else []
+    status |= {key: value for key, value in (("reason", reason), ("message", message)) if value}
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def ended(code, reason="Error", message="", at="2026-01-01T00:00:30Z"):
+    state = {"exitCode": code, "reason": reason, "finishedAt": at} | ({"message": message} if message else {})
+    return {"state": {"terminated": state}}
+
+
+def waits(reason, message=""):
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+RUNS = {"state": {"running": {"startedAt": "2026-01-01T00:00:10Z"}}, "ready": True}
+
+
+def event(kind, name, reason, message, *, warning=True, at="2026-01-01T00:00:20Z", count=1, **more):
+    target = {"kind": kind, "name": name} | ({"uid": UID} if kind == "Job" else {})
+    return {
+        "metadata": {"name": f"{name}.{reason}.{at}"},
+        "involvedObject": target,
+        "reason": reason,
+        "message": message,
+        "type": "Warning" if warning else "Normal",
+        "lastTimestamp": at,
+        "count": count,
+        **more,
+    }
+
+
+def condition(kind, status="True", **more):
+    return {"type": kind, "status": status, "lastTransitionTime": "2026-01-01T00:00:40Z", **more}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "message", "fault", "blame"),
+    [
+        (1, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (126, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (127, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (134, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (135, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (137, "Error", "", "job.failed", "ERR_INFRA"),
+        (137, "OOMKilled", "", "container.oom", "ERR_INFRA"),
+        (1, "OOMKilled", "", "container.oom", "ERR_INFRA"),
+        (139, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (143, "Error", "", "job.failed", "ERR_PROGRAM"),
+        (128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown', "image.no-python", "ERR_PROGRAM"),
+        (127, "ContainerCannotRun", 'OCI runtime create failed: exec: "/usr/bin/python3": stat /usr/bin/python3: no such file or directory',
+         "image.no-python", "ERR_PROGRAM"),
+        (128, "StartError", "executable file `python3` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command "
+         "that was not found", "image.no-python", "ERR_PROGRAM"),
+        (128, "StartError", "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown", "container.start", "ERR_INFRA"),
+        (128, "StartError", "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=0", "container.start", "ERR_INFRA"),
+        (128, "StartError", 'exec /usr/bin/python3: exec format error', "container.start", "ERR_PROGRAM"),
+        (128, "StartError", "container init was OOM-killed (memory limit too low?): unknown", "container.oom", "ERR_INFRA"),
+        (128, "StartError", 'error mounting "/dev/infiniband": not a directory', "container.start", "ERR_INFRA"),
+        (137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated", "job.failed", "ERR_INFRA"),
+    ],
+)  # fmt: skip
+def test_how_a_container_ended_says_whose_fault_it_is(code, reason, message, fault, blame):
+    """Exit codes and start errors, of runc, crun and the NVIDIA hooks."""
+    pods = [pod(0, "Failed", main=ended(code, reason, message)), pod(1, main=RUNS, node="n1")]
+    state, replicas, analysis = diagnose(job(conditions=failed()), pods, [])
+    assert state == "Error"
+    assert (analysis.fault, analysis.err_class) == (fault, blame)
+    assert replicas[0].exit_code == code
+    assert replicas[0].fault == fault
+    assert replicas[1].fault is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "fault", "grace_at_most"),
+    [
+        ("InvalidImageName", 'Failed to apply default image tag "A:b:c": couldn\'t parse image name', "image.pull", 0),
+        ("ErrImageNeverPull", "Container image is not present with pull policy of Never", "image.pull", 0),
+        ("ImagePullBackOff", "... manifest unknown: not found", "image.pull", 10),
+        ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout", "image.pull", 60),
+        ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root", "container.config", 30),
+        ("CreateContainerConfigError", "couldn't find key token in Secret ns/s", "container.config", 30),
+        ("CreateContainerError", 'failed to generate container: no command specified', "image.no-python", 30),
+        ("RunContainerError", "failed to start: nvidia-container-cli: detection error", "container.start", 30),
+    ],
+)
+def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault, grace_at_most):
+    """Waiting is pointless after a short grace; the grace is longer where a registry may recover."""
+    pods = [pod(0, "Pending", main=waits(reason, message)), pod(1, main=RUNS)]
+    _, replicas, analysis = diagnose(job(active=2), pods, [])
+    assert analysis.fault == fault
+    assert analysis.hopeless and analysis.grace_s <= grace_at_most
+    assert replicas[0].readiness_issue.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("message", "fault", "subject"),
+    [
+        ('pods "t-1-x" is forbidden: exceeded quota: team-a, requested: requests.nvidia.com/gpu=8, used: 8, limited: 8',
+         "quota.exceeded", "resourcequota/team-a"),
+        ('pods "t-1-x" is forbidden: failed quota: team-a: must specify limits.cpu for: trial; limits.memory for: trial',
+         "quota.exceeded", "resourcequota/team-a"),
+        ('pods "t-1-x" is forbidden: maximum cpu usage per Container is 4, but limit is 8', "limitrange.denied", "limitrange"),
+        ('pods "t-1-x" is forbidden: [minimum memory usage per Pod is 1Gi, but request is 512Mi]', "limitrange.denied", "limitrange"),
+        ('Pod "t-1-x" is invalid: spec.containers[0].resources.requests: Invalid value: "32Gi": must be less than or equal to memory limit of 1Gi',
+         "limitrange.denied", "limitrange"),
+        ('pods "t-1-x" is forbidden: violates PodSecurity "baseline:v1.30": host namespaces (hostNetwork=true)',
+         "pod-security.denied", "podsecurity/baseline:v1.30"),
+        ('admission webhook "validate.kyverno.svc-fail" denied the request: resource Pod was blocked',
+         "admission.denied", "webhook/validate.kyverno.svc-fail"),
+        ('Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: Post "https://x": dial tcp: connection refused',
+         "admission.denied", "webhook/w.example.com"),
+        ("pods \"t-1-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'b' denied request: no",
+         "admission.denied", "policy/no-latest"),
+        ('pods "t-1-x" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found',
+         "admission.denied", "serviceaccount/robot"),
+        ('pods "t-1-x" is forbidden: no PriorityClass with name low was found', "priorityclass.missing", "priorityclass/low"),
+        ('pods "t-" is forbidden: pod rejected: RuntimeClass "nvidia" not found', "runtimeclass.missing", "runtimeclass/nvidia"),
+        ('pods "t-1-x" is forbidden: User "system:serviceaccount:kube-system:job-controller" cannot create resource "pods" in API group "" in the '
+         'namespace "ns"', "rights.missing", "create pods in ns"),
+        ('Internal error occurred: etcdserver: request timed out', "job.start-timeout", "pod"),
+    ],
+)  # fmt: skip
+def test_what_refuses_the_pods_is_named(message, fault, subject):
+    """FailedCreate events carry the admission chain's text; the rank without a pod has the issue."""
+    events = [
+        event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False, at="2026-01-01T00:00:05Z"),
+        event("Job", "t", "FailedCreate", f"Error creating: {message}", count=3),
+    ]
+    state, replicas, analysis = diagnose(job(active=1), [pod(0, main=RUNS)], events)
+    assert state == "Running"
+    assert (analysis.fault, analysis.subject) == (fault, subject)
+    assert replicas[1].fault == fault and replicas[1].pod == ""
+    assert analysis.hopeless == (fault != "job.start-timeout")
+
+
+def test_an_early_refusal_is_forgotten_once_all_pods_exist():
+    """The controller tried again and succeeded: an old event is no fault."""
+    events = [event("Job", "t", "FailedCreate", "Error creating: exceeded quota: q, ...", at="2026-01-01T00:00:01Z")]
+    _, replicas, analysis = diagnose(job(active=2), [pod(0, main=RUNS), pod(1, main=RUNS)], events)
+    assert analysis is None
+    assert not any(r.fault for r in replicas)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"),
+        ("EvictionByEvictionAPI", "Eviction API: evicting"),
+        ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"),
+        ("TerminationByKubelet", "The node was low on resource: memory."),
+        ("DeletionByPodGC", "PodGC: node no longer exists"),
+    ],
+)
+def test_a_disruption_is_never_the_clusters_fault(reason, message):
+    """Preemption, drain and eviction: disrupted, no err_class; the peer's broken connection is the consequence."""
+    pods = [
+        pod(0, "Failed", conditions=[condition("DisruptionTarget", reason=reason, message=message)], main=ended(137)),
+        pod(1, "Failed", main=ended(1, at="2026-01-01T00:00:10Z")),
+    ]
+    state, replicas, analysis = diagnose(job(conditions=failed()), pods, [])
+    assert state == "Error"
+    assert analysis.disrupted and analysis.fault == "job.disrupted" and analysis.err_class is None
+    assert analysis.subject == "t-0-abcde"
+    assert replicas[0].readiness_issue.reason == reason
+
+
+def test_a_pod_deleted_by_somebody_is_a_disruption():
+    """kubectl delete pod: no condition says so, but the Job controller did not do it either."""
+    gone = pod(1, "Running", deleted="2026-01-01T00:00:30Z", main=RUNS)
+    events = [event("Pod", "t-1-abcde", "Killing", "Stopping container trial", warning=False)]
+    _, _, analysis = diagnose(job(active=2), [pod(0, main=RUNS), gone], events)
+    assert analysis.disrupted and analysis.subject == "t-1-abcde"
+
+
+def test_a_pod_deleted_by_its_failing_job_is_a_consequence():
+    """One rank ends with an error, the controller deletes the others: the error is the cause."""
+    pods = [
+        pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:50Z")),
+        pod(1, "Running", deleted="2026-01-01T00:01:12Z", main=RUNS),
+    ]
+    for events in ([], [event("Job", "t", "SuccessfulDelete", "Deleted pod: t-1-abcde", warning=False)]):
+        _, _, analysis = diagnose(job(conditions=failed()[:1]), pods, events)
+        assert analysis.fault == "job.failed" and analysis.subject == "t-0-abcde"
+
+
+def test_a_pod_that_vanished_was_taken_by_somebody():
+    """Force-deleted: neither object nor event is left, but a failed pod would still be there."""
+    events = [
+        event("Job", "t", "SuccessfulCreate", f"Created pod: t-{i}-abcde", warning=False, at="2026-01-01T00:00:01Z")
+        for i in (0, 1)
+    ] + [event("Job", "t", "SuccessfulDelete", "Deleted pod: t-1-abcde", warning=False)]
+    _, _, analysis = diagnose(job(conditions=failed()), [], events)
+    assert analysis.disrupted and analysis.subject == "t-0-abcde"
+
+
+def test_podfailurepolicy_names_a_disruption_that_left_nothing_else():
+    """The pod is gone, its peer ended with an error; the Job's own message still says what happened."""
+    message = "Pod ns/t-0-abcde has condition DisruptionTarget matching FailJob rule at index 0"
+    _, _, analysis = diagnose(
+        job(conditions=failed("PodFailurePolicy", message)), [pod(1, "Failed", main=ended(1))], []
+    )
+    assert analysis.disrupted
+
+
+def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
+    """The user's word for a job that somebody deletes is Canceled; after its end it is too late for that."""
+    going = job(active=1)
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    assert diagnose(going, [pod(0, main=RUNS)], [])[0] == "Canceled"
+    done = job(conditions=[condition("Complete")])
+    done["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    assert diagnose(done, [], [])[0] == "Complete"
+
+
+def test_the_kubelets_own_refusals_are_the_clusters_fault():
+    """UnexpectedAdmissionError, TopologyAffinityError, OutOf...: the scheduler had promised the devices."""
+    for reason, message in (
+        ("UnexpectedAdmissionError", "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 8, Available: 6"),
+        ("TopologyAffinityError", "Resources cannot be allocated with Topology locality"),
+        ("OutOfnvidia.com/gpu", "Node didn't have enough resource: nvidia.com/gpu, requested: 8, used: 8, capacity: 8"),
+    ):  # fmt: skip
+        _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", reason=reason, message=message)], [])
+        assert (analysis.fault, analysis.err_class) == ("container.start", "ERR_INFRA")
+        assert replicas[0].readiness_issue.reason == reason
+
+
+def test_eviction_for_the_pods_own_limit_is_the_programs_fault():
+    """The kubelet says Evicted for both: pressure of the node, and a pod that broke its own limit."""
+    own = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi". '
+    _, _, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", reason="Evicted", message=own)], [])
+    assert (analysis.fault, analysis.err_class, analysis.disrupted) == ("job.failed", "ERR_PROGRAM", False)
+    pressure = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 9Gi."
+    _, _, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", reason="Evicted", message=pressure)], [])
+    assert analysis.disrupted
+
+
+def test_deadline_of_a_running_job_and_of_one_that_never_started():
+    """DeadlineExceeded deletes the pods: if they never ran, what kept them from it is the cause."""
+    late = failed("DeadlineExceeded", "Job was active longer than specified deadline")
+    created = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False, at="2026-01-01T00:00:01Z")
+    removed = event("Job", "t", "SuccessfulDelete", "Deleted pod: t-0-abcde", warning=False, at="2026-01-01T00:01:00Z")
+    ran = event("Pod", "t-0-abcde", "Started", "Container started", warning=False)
+    _, _, analysis = diagnose(job(1, late), [], [created, removed, ran])
+    assert (analysis.fault, analysis.err_class) == ("job.deadline", "ERR_PROGRAM")
+    stuck = event("Pod", "t-0-abcde", "FailedScheduling", "0/2 nodes are available: 2 Insufficient rdma/hca. preemption: no")
+    _, _, analysis = diagnose(job(1, late), [], [created, removed, stuck])
+    assert (analysis.fault, analysis.err_class) == ("job.unschedulable", "ERR_INFRA")
+    pulled = event("Pod", "t-0-abcde", "Failed", 'Failed to pull image "a/b:1": not found')
+    _, _, analysis = diagnose(job(1, late), [], [created, removed, pulled])
+    assert (analysis.fault, analysis.subject) == ("image.pull", "a/b:1")
+
+
+def test_pressure_on_a_node_explains_a_sigkill():
+    """Exit 137 without OOMKilled, while the node reports that its memory ran out."""
+    events = [event("Node", "n0", "SystemOOM", "System OOM encountered, victim process: python3, pid: 7")]
+    _, _, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", main=ended(137))], events)
+    assert analysis.fault == "container.oom"
+    assert any("victim process" in item["message"] for item in analysis.job_failure_by_node_event)
+
+
+def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():
+    """The peers of a killed rank end first or last with errors of their own."""
+    pods = [
+        pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:20Z")),
+        pod(1, "Failed", node="n1", main=ended(137, "OOMKilled", at="2026-01-01T00:00:21Z")),
+    ]
+    _, _, analysis = diagnose(job(conditions=failed()), pods, [])
+    assert analysis.fault == "container.oom" and "n1" in analysis.observed
+
+
+def test_of_several_errors_the_first_is_the_cause():
+    """All ranks end with an error: the earliest one is told, and that there are more."""
+    pods = [
+        pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:31Z")),
+        pod(1, "Failed", main=ended(1, at="2026-01-01T00:00:30Z")),
+    ]
+    _, _, analysis = diagnose(job(conditions=failed()), pods, [])
+    assert analysis.subject == "t-1-abcde" and "and 1 more" in analysis.observed
+
+
+def test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not():
+    """The init container that failed is the cause; a sidecar that ended by SIGTERM afterwards is not."""
+    first = {"name": "fetch"} | ended(3, at="2026-01-01T00:00:30Z")
+    _, replicas, analysis = diagnose(job(1, failed()), [pod(0, "Failed", init=[first], main=waits("PodInitializing"))], [])
+    assert "container fetch ended with exit code 3" in analysis.observed
+    assert replicas[0].exit_code == 3
+    side = {"name": "log-shipper"} | ended(143, at="2026-01-01T00:00:29Z")
+    _, _, analysis = diagnose(job(1, failed()), [pod(0, "Failed", sidecars=[side], main=ended(1))], [])
+    assert "container trial ended with exit code 1" in analysis.observed
+    _, _, analysis = diagnose(job(1), [pod(0, "Succeeded", sidecars=[side], main=ended(0, "Completed"))], [])
+    assert analysis is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "fault"),
+    [
+        ("FailedMount", 'MountVolume.SetUp failed for volume "v" : configmap "missing" not found', "volume.mount"),
+        ("FailedAttachVolume", "Multi-Attach error for volume pvc-1", "volume.mount"),
+        ("FailedCreatePodSandBox", "plugin type=multus failed (add): no available IPs", "container.start"),
+        ("NetworkNotReady", "network is not ready: container runtime network not ready: NetworkReady=false", "container.start"),
+    ],
+)
+def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault):
+    """Only its events tell why a pod stays in ContainerCreating; later progress makes them history."""
+    pods = [pod(0, "Pending", main=waits("ContainerCreating"))]
+    events = [event("Pod", "t-0-abcde", reason, message, count=4)]
+    _, replicas, analysis = diagnose(job(1), pods, events)
+    assert analysis.fault == fault and analysis.hopeless and analysis.grace_s >= 10
+    assert replicas[0].readiness_issue.reason == reason
+    later = event("Pod", "t-0-abcde", "Pulling", "Pulling image", warning=False, at="2026-01-01T00:00:25Z")
+    assert diagnose(job(1), pods, [*events, later])[2] is None
+
+
+@pytest.mark.parametrize(
+    ("message", "hopeless"),
+    [
+        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found.", False),
+        ("0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu.", False),
+        ("0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) didn't match Pod's node affinity/selector. preemption: x", True),
+        ("0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.", False),
+        ("0/2 nodes are available: 2 node(s) were unschedulable. preemption: 0/2 nodes are available.", False),
+        ("0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. preemption: none", True),
+        ("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/4 nodes", False),
+        ("no nodes available to schedule pods", True),
+    ],
+)  # fmt: skip
+def test_whether_waiting_for_a_node_can_help(message, hopeless):
+    """GPUs may become free, a selector that matches nothing stays so; an autoscaler at work changes that."""
+    waiting = pod(1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    _, replicas, analysis = diagnose(job(), [pod(0, main=RUNS), waiting], [])
+    assert analysis.fault in {"job.unschedulable", "volume.mount"}
+    assert analysis.hopeless == hopeless
+    assert replicas[1].readiness_issue.message == message
+    scaling = event("Pod", "t-1-abcde", "TriggeredScaleUp", "pod triggered scale-up", warning=False)
+    assert not diagnose(job(), [pod(0, main=RUNS), waiting], [scaling])[2].hopeless
+
+
+def node(name, gpus=8, rdma=8, taints=(), ready="True"):
+    amounts = {"nvidia.com/gpu": str(gpus), "rdma/hca": str(rdma)}
+    return {
+        "metadata": {"name": name},
+        "spec": {"taints": list(taints)},
+        "status": {"allocatable": amounts, "capacity": amounts | {"nvidia.com/gpu": "8"}, "conditions": [condition("Ready", ready)]},
+    }
+
+
+def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
+    """One node has no RDMA, the other is taken by rank 0, which waits for rank 1: waiting is pointless."""
+    message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca. preemption: none"
+    waiting = pod(1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting["spec"]["containers"][0]["resources"]["requests"]["rdma/hca"] = "1"
+    pods = [pod(0, main=RUNS, node="n0"), waiting]
+    _, _, analysis = diagnose(job(), pods, [], [node("n0"), node("n1", rdma=0)])
+    assert analysis.hopeless and "n1 offers 0 of 0 rdma/hca" in analysis.suggestion
+    assert not diagnose(job(), pods, [], [node("n0"), node("n1"), node("n2")])[2].hopeless
+
+
+def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run():
+    """The pod's status is stale when its node is gone; the node itself tells."""
+    _, replicas, analysis = diagnose(job(), [pod(0, main=RUNS), pod(1, main=RUNS, node="n1")], [], [node("n0"), node("n1", ready="Unknown")])
+    assert analysis.fault == "node.lost" and analysis.subject == "n1" and analysis.err_class == "ERR_INFRA"
+    assert replicas[1].fault == "node.lost" and replicas[0].fault is None
+
+
+def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
+    """The taint manager evicts for both: only an unreachable node is the cluster's fault."""
+    target = condition("DisruptionTarget", reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
+    pods = [pod(0, conditions=[target], deleted="2026-01-01T00:01:00Z", main=RUNS)]
+    maintenance = node("n0", taints=[{"key": "maintenance", "effect": "NoExecute"}])
+    assert diagnose(job(1), pods, [], [maintenance])[2].disrupted
+    away = node("n0", taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}], ready="Unknown")
+    assert diagnose(job(1), pods, [], [away])[2].fault == "node.lost"
+
+
+def test_pods_and_events_of_others_are_left_out():
+    """Another job's failing pod, and events of an earlier job of the same name, say nothing about this one."""
+    foreign = pod(0, "Failed", main=ended(1))
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "another"
+    old = event("Job", "t", "FailedCreate", "Error creating: exceeded quota: q,")
+    old["involvedObject"]["uid"] = "earlier"
+    state, replicas, analysis = diagnose(job(1, active=1), [foreign], [old])
+    assert state == "Pending" and analysis is None and replicas[0].pod == ""
+
+
+def test_untrusted_texts_are_bounded_and_cleaned():
+    """Messages come from registries, webhooks and programs: no control characters, no secrets, no end."""
+    nasty = "\x1b[31mevil\x1b[0m\u202e NGC_KEY=abcdef " + "x" * 100_000
+    pods = [pod(0, "Pending", main=waits("ImagePullBackOff", nasty))]
+    _, replicas, analysis = diagnose(job(1), pods, [event("Pod", "t-0-abcde", "Failed", nasty)])
+    told = json.dumps([analysis.as_dict(), replicas[0].as_dict()])
+    assert "abcdef" not in told and "\\u001b" not in told and "\\u202e" not in told
+    assert len(told) < 20_000
+
+
+def _spoil(value, rng):
+    """Change something somewhere in a JSON value."""
+    if isinstance(value, dict) and value and rng.random() < 0.95:
+        key = rng.choice(sorted(value))
+        if rng.random() < 0.3:
+            value[key] = rng.choice([None, "", 0, -1, [], {}, "x", [None], {"a": 1}, True, 1e9])
+        elif rng.random() < 0.2:
+            del value[key]
+        else:
+            _spoil(value[key], rng)
+    elif isinstance(value, list) and value:
+        _spoil(rng.choice(value), rng)
+
+
+@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
+def test_objects_of_any_shape_are_survived(file):
+    """Fields that are missing, null or of another type never end in an exception."""
+    rng = random.Random(file.stem)
+    for moment in json.loads(file.read_text())["moments"].values():
+        for _ in range(40):
+            broken = copy.deepcopy(moment)
+            for _ in range(rng.randint(1, 12)):
+                _spoil(broken, rng)
+            lists = {key: value if isinstance(value, list) else [] for key, value in broken.items()}
+            jobs = [item for item in lists.get("jobs", []) if isinstance(item, dict)]
+            diagnose(jobs[0] if jobs else None, lists.get("pods", []), lists.get("events", []), lists.get("nodes", []))

@@ -1,0 +1,116 @@
+"""Evidence is complete or known to be incomplete, whatever a log mixes into it."""
+
+import itertools
+import json
+import random
+
+from jobs.evidence import Reader, parse
+
+RUN = "r1"
+
+
+def line(n, stage, data=None, *, rank=0, run=RUN, **more):
+    return json.dumps({"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.5, **({"data": data} if data is not None else {}), **more})
+
+
+WHOLE = [line(1, "start", {"node": "a"}), line(2, "dns", {"peers": []}), line(3, "end", {"seconds": 2})]
+
+
+def test_stages_and_times_are_read():
+    """Stage to data, stage to seconds, the rank; complete once 'end' came and no number is missing."""
+    found = parse(WHOLE, RUN)
+    assert found.complete and found.rank == 0 and not found.missing
+    assert found.stages == {"start": {"node": "a"}, "dns": {"peers": []}, "end": {"seconds": 2}}
+    assert found.seconds["dns"] == 0.5
+
+
+def test_bytes_and_text_and_ordinary_output_between():
+    """Progress lines, broken bytes and other programs' JSON are passed over."""
+    noise = [b"\xff\xfe progress 50%", '{"other": 1}', "", "  " + WHOLE[1], '{"seatrial": broken', b"\x00" * 50]
+    mixed = [WHOLE[0].encode(), *noise, WHOLE[2] + "\r\n"]
+    assert parse(mixed, RUN).complete
+
+
+def test_a_gap_is_known():
+    """A lost line is named by its number; the rest still counts."""
+    found = parse([WHOLE[0], WHOLE[2]], RUN)
+    assert found.missing == (2,) and not found.complete and "start" in found.stages
+
+
+def test_a_log_without_its_end_is_incomplete():
+    """Nothing observed is never a pass."""
+    assert not parse(WHOLE[:2], RUN).complete
+    assert not parse([], RUN).complete
+
+
+def test_lines_of_another_run_or_rank_are_ignored():
+    """Two runs at once must not corrupt each other."""
+    found = parse([line(1, "start", {"x": 1}, run="other"), *WHOLE, line(4, "dns", {"evil": 1}, rank=1)], RUN)
+    assert found.complete and found.stages["dns"] == {"peers": []}
+
+
+def test_large_data_comes_in_parts_in_any_order():
+    """Parts are joined by number, also when a reconnect repeats some."""
+    data = {"text": "x" * 20_000, "list": list(range(500))}
+    text = json.dumps(data)
+    pieces = [text[i : i + 7000] for i in range(0, len(text), 7000)]
+    parts = [line(n, "collective.ring", part=n, parts=len(pieces), chunk=piece) for n, piece in enumerate(pieces, 1)]
+    last = line(len(parts) + 1, "end", {})
+    for order in itertools.permutations(parts):
+        found = parse([*order, order[0], last], RUN)
+        assert found.stages["collective.ring"] == data and found.complete
+
+
+def test_a_missing_part_is_a_gap_and_no_half_truth():
+    """The stage is absent rather than cut."""
+    found = parse([line(1, "c", part=1, parts=2, chunk="{"), line(3, "end", {})], RUN)
+    assert found.missing == (2,) and "c" not in found.stages
+
+
+def test_parts_that_do_not_fit_are_a_problem():
+    """Disagreeing numbers, or text that is no JSON."""
+    assert parse([line(1, "c", part=1, parts=1, chunk="nonsense"), line(2, "end", {})], RUN).problem
+    wrong = [line(1, "c", part=1, parts=2, chunk="{"), line(2, "c", part=2, parts=3, chunk="}"), line(3, "end", {})]
+    assert not parse(wrong, RUN).complete
+
+
+def test_the_termination_message_tells_of_lost_lines():
+    """The log was rotated away: how many lines there were, and how each stage went, survives in the pod's status."""
+    reader = Reader(RUN)
+    for item in WHOLE[:1]:
+        reader.feed(item)
+    reader.summarize(json.dumps({"seatrial": 1, "run": RUN, "rank": 0, "lines": 3, "stages": {"dns": "failed"}}))
+    found = reader.result()
+    assert found.missing == (2, 3) and found.summary == {"dns": "failed"} and not found.complete
+
+
+def test_secrets_in_evidence_are_masked():
+    """The probe redacts; we do not rely on it."""
+    env = {"NGC_KEY": "abc", "NCCL_IB_HCA": "mlx5", "OTHER": "https://u:p@h/x", "HF_TOKEN": "hf_" + "a" * 30}
+    found = parse([line(1, "start", {"env": env, "MY_SECRET": "s3cr3t"}), line(2, "end", {})], RUN)
+    told = json.dumps(found.stages)
+    assert "abc" not in told and "u:p@" not in told and "hf_a" not in told and "s3cr3t" not in told and "mlx5" in told
+
+
+def test_hostile_evidence_is_bounded():
+    """Numbers, sizes and shapes that a probe never prints."""
+    hostile = [
+        line(10**9, "x", {}), line(-1, "x", {}), line(True, "x", {}), line("1", "x", {}), line(1, 5, {}), line(2, "x", [1]),
+        line(3, "c", part=1, parts=10**9, chunk="x"), line(4, "c", part=0, parts=1, chunk="x"), line(5, "c", part=2, parts=1, chunk="x"),
+        '{"seatrial": 1, "run": "r1", "rank": -5, "n": 1, "stage": "x"}', '{"seatrial"' + "[" * 10_000, '{"seatrial": ' + "9" * 100_000,
+        '{"seatrial":1,"run":"r1","rank":0,"lines":1e99,"stages":[]}',
+    ]  # fmt: skip
+    found = parse([*hostile, *WHOLE], RUN)
+    assert max(found.missing, default=0) < 100 and found.rank == 0
+
+
+def test_any_bytes_anywhere_are_survived():
+    """Torn and spoiled lines never end in an exception, and never add a stage that was not sent."""
+    rng = random.Random(7)
+    log = "\n".join(WHOLE).encode()
+    for _ in range(500):
+        spoiled = bytearray(log)
+        for _ in range(rng.randint(1, 5)):
+            spoiled[rng.randrange(len(spoiled))] = rng.randrange(256)
+        found = parse(bytes(spoiled[: rng.randrange(len(spoiled) + 1)]).split(b"\n"), RUN)
+        assert len(found.stages) <= 3

@@ -1,0 +1,155 @@
+"""The snapshot: right numbers from raw objects, honest about what is hidden, cheap at 5,000 nodes."""
+
+import gc
+import time
+
+import pytest
+
+from jobs.inventory import Inventory, pod_requests, read_node, read_pod
+from jobs.kube import ApiError
+from jobs.quantity import quantity, whole
+
+GPU = "nvidia.com/gpu"
+
+
+def raw_node(name, *, gpus="8", capacity="8", labels=None, ready="True", taints=(), cordoned=False):
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"taints": list(taints)} | ({"unschedulable": True} if cordoned else {}),
+        "status": {
+            "capacity": {"cpu": "192", "memory": "2Ti", "pods": "110"} | ({GPU: capacity} if capacity else {}),
+            "allocatable": {"cpu": "191500m", "memory": "2113421Mi"} | ({GPU: gpus} if gpus else {}),
+            "conditions": [
+                {"type": "Ready", "status": ready, "reason": "KubeletReady", "message": "kubelet is posting ready status"},
+                {"type": "MemoryPressure", "status": "True"},
+                {"type": "DiskPressure", "status": "False"},
+            ],
+            "nodeInfo": {"kernelVersion": "6.8.0", "containerRuntimeVersion": "containerd://2.1", "kubeletVersion": "v1.36.2"},
+        },
+    }
+
+
+def raw_pod(name, node="", gpus=0, *, owner=None, phase="Running", namespace="ns"):
+    refs = [{"kind": owner[0], "name": owner[1], "controller": True}] if owner else []
+    resources = {"limits": {GPU: str(gpus), "cpu": "4"}} if gpus else {}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": refs},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": resources}]},
+        "status": {"phase": phase},
+    }
+
+
+def serve(api, nodes, pods, *, deny=()):
+    def answer(asked):
+        if asked.path in deny:
+            return 403, {}, {"reason": "Forbidden", "message": "no, you"}
+        items = nodes if asked.path.endswith("/nodes") else pods
+        start = int(asked.query.get("continue", "0"))
+        page = items[start : start + 500]
+        more = str(start + 500) if start + 500 < len(items) else ""
+        return 200, {}, {"metadata": {"continue": more}, "items": page}
+
+    api.answer = answer
+
+
+def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
+    """A Slurm NodeSet that holds everything is named by its owner."""
+    nodes = [raw_node("gpu-10"), raw_node("gpu-2"), raw_node("cpu", gpus="", capacity="")]
+    pods = [raw_pod("slurm-0", "gpu-2", 8, owner=("NodeSet", "slurm")), raw_pod("one", "gpu-10", 3), raw_pod("waiting", "", 8)]
+    serve(api, nodes, pods)
+    seen = Inventory.read(kube)
+    assert [node.name for node in seen.gpu_nodes(GPU)] == ["gpu-2", "gpu-10"]
+    assert (seen.free("gpu-2", GPU), seen.free(seen.nodes[-1], GPU), seen.free("cpu", GPU)) == (0, 5, 0)
+    assert [holder.owner for holder in seen.holders("gpu-2", GPU)] == ["NodeSet/slurm"]
+    assert not seen.not_seen
+    assert "status.phase!=Succeeded" in api.asked[-1].query["fieldSelector"]
+
+
+def test_a_node_record_has_what_the_checks_need():
+    """Readiness with its reason, pressure, taints, cordon, versions; cpu in thousandths."""
+    node = read_node(raw_node("n", cordoned=True, ready="Unknown", taints=[{"key": GPU, "effect": "NoSchedule"}]))
+    assert (node.ready, node.unschedulable, node.pressures) == (False, True, ("MemoryPressure",))
+    assert node.ready_reason == "KubeletReady: kubelet is posting ready status"
+    assert str(node.taints[0]) == "nvidia.com/gpu:NoSchedule"
+    assert (node.allocatable["cpu"], node.capacity["memory"], node.kubelet) == (191500, 2 << 40, "v1.36.2")
+
+
+@pytest.mark.parametrize(
+    ("labels", "gpus", "capacity", "is_gpu"),
+    [
+        ({}, "0", "0", True),
+        ({}, "", "8", True),
+        ({"nvidia.com/gpu.present": "true"}, "", "", True),
+        ({"feature.node.kubernetes.io/pci-10de.present": "true"}, "", "", True),
+        ({"nvidia.com/gpu.present": "false"}, "", "", False),
+        ({"feature.node.kubernetes.io/pci-1002.present": "true"}, "", "", False),
+        ({}, "", "", False),
+    ],
+)
+def test_a_gpu_node_is_one_by_any_sign(kube, api, labels, gpus, capacity, is_gpu):
+    """A device plugin that died leaves labels or a zero: that node must not vanish from the count."""
+    serve(api, [raw_node("n", labels=labels, gpus=gpus, capacity=capacity)], [])
+    assert bool(Inventory.read(kube).gpu_nodes(GPU)) == is_gpu
+
+
+def test_what_is_hidden_is_told_and_not_guessed(kube, api):
+    """A tenant sees its own namespace: nodes and foreign pods are 'not seen'."""
+    serve(api, [], [raw_pod("mine", "n", 1)], deny=("/api/v1/nodes", "/api/v1/pods"))
+    seen = Inventory.read(kube)
+    assert set(seen.not_seen) == {"nodes", "pods"} and "no, you" in seen.not_seen["nodes"]
+    assert [pod.name for pod in seen.pods] == ["mine"]
+    serve(api, [], [], deny=("/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/ns/pods"))
+    assert Inventory.read(kube).pods == ()
+
+
+def test_a_broken_server_is_no_empty_cluster(kube, api):
+    """Only a refused right is 'not seen'; anything else is an error."""
+    api.answer = lambda _: (422, {}, {"reason": "Invalid", "message": "bad selector"})
+    with pytest.raises(ApiError, match="bad selector"):
+        Inventory.read(kube, selector="a=b=c")
+
+
+def test_requests_of_a_pod_count_sidecars_and_the_hungriest_init_container():
+    """As the scheduler counts them."""
+
+    def container(gpus, **more):
+        return {"resources": {"requests": {GPU: str(gpus), "cpu": "1"}}, **more}
+
+    assert pod_requests({"containers": [container(1), container(2)]}) == {GPU: 3}
+    assert pod_requests({"containers": [container(2)], "initContainers": [container(5), container(1)]}) == {GPU: 5}
+    side = container(1, restartPolicy="Always")
+    assert pod_requests({"containers": [container(2)], "initContainers": [side, container(2)]}) == {GPU: 3}
+    assert pod_requests({}) == {}
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": None, "spec": [], "status": "x"}, {"spec": {"taints": [None, 5]}}])
+def test_malformed_objects_become_empty_records(item):
+    """One strange object must not hide 5,000 others."""
+    assert read_node(item).name == "" and read_pod(item).requests == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8", 8), ("1500m", 1.5), ("16Gi", 16 << 30), ("1e3", 1000), ("1E3", 1000), ("2E", 2 * 10**18), (".5", 0.5), (5, 5),
+     ("100n", 1e-7), ("", None), ("x", None), ("1 Gi", None), ("1" * 100, None), ("nan", None)],
+)  # fmt: skip
+def test_quantities_are_read_as_kubernetes_writes_them(text, value):
+    """Binary and decimal suffixes, exponents; anything else is no number instead of zero."""
+    found = quantity(text)
+    assert (float(found) if found is not None else None) == value
+
+
+def test_whole_quantities_are_rounded_up():
+    """As Kubernetes rounds them."""
+    assert (whole("1500m"), whole("1500m", milli=True), whole("100u", milli=True), whole("bad")) == (2, 1500, 1, 0)
+
+
+def test_five_thousand_nodes_cost_pages_and_not_seconds(kube, api):
+    """Requests grow with pages; the collector is on again afterwards."""
+    nodes = [raw_node(f"n-{i}", labels={f"l{k}": "v" * 20 for k in range(40)}) for i in range(5000)]
+    serve(api, nodes, [])
+    began = time.process_time()
+    seen = Inventory.read(kube)
+    assert len(seen.nodes) == 5000 and len(api.asked) == 11
+    assert gc.isenabled()
+    assert time.process_time() - began < 20  # the fake server shares this process

@@ -1,0 +1,282 @@
+"""The client against servers that misbehave: bounded, repeated only where safe, and clear about what went wrong."""
+
+import contextlib
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from jobs import exchange, wire
+from jobs.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
+from jobs.kube import ApiError, ClusterError, Kube, Unreachable, path
+
+
+def status(code, reason, message, **details):
+    return code, {}, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, "details": details}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(400, Invalid), (401, Unauthorized), (403, Forbidden), (404, NotFound), (409, Conflict), (410, Gone), (422, Invalid)]
+)
+def test_an_error_names_server_verb_path_and_reason(kube, api, code, kind):
+    """What, where, observed: one line, and the class says which kind."""
+    api.answer = lambda _: status(code, "Because", "no such luck", name="x")
+    with pytest.raises(kind) as caught:
+        kube.get("/api/v1/nodes/x")
+    error = caught.value
+    assert isinstance(error, ApiError) and isinstance(error, ClusterError)
+    assert (error.status, error.reason, error.message, error.details["name"]) == (code, "Because", "no such luck", "x")
+    for part in (api.url, "GET", "/api/v1/nodes/x", "Because", "no such luck"):
+        assert part in str(error)
+    assert "\n" not in str(error)
+
+
+def test_the_token_is_sent_and_never_shown(kube, api):
+    """Authentication is the official client's; messages do not repeat credentials that a server echoes."""
+    api.answer = lambda asked: status(401, "Unauthorized", f"bad {asked.headers['authorization']}")
+    with pytest.raises(Unauthorized) as caught:
+        kube.get("/x")
+    assert api.asked[0].headers["authorization"] == "Bearer secret-token"
+    assert "secret-token" not in str(caught.value)
+
+
+def test_nothing_listening_is_one_clear_line(tmp_path, kubeconfig):
+    """A refused connection is Unreachable within seconds."""
+    client = Kube.connect(str(kubeconfig(tmp_path / "k", "http://127.0.0.1:9")))
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match=r"http://127.0.0.1:9: GET /version: connection refused: nothing listens there"):
+        client.version()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+def test_a_read_is_repeated_on_temporary_failures(kube, api, code):
+    """A busy or restarting API server is asked again, within the deadline."""
+    answers = itertools.chain([(code, {}, {})] * 2, itertools.repeat((200, {}, {"ok": 1})))
+    api.answer = lambda _: next(answers)
+    assert kube.get("/x") == {"ok": 1}
+    assert len(api.asked) == 3
+
+
+def test_a_create_is_repeated_only_where_nothing_can_have_happened(kube, api):
+    """429 comes before the request is looked at; after a 500 or a lost connection the object may exist."""
+    answers = itertools.chain([(429, {"Retry-After": "0"}, {})], itertools.repeat((500, {}, {})))
+    api.answer = lambda _: next(answers)
+    with pytest.raises(ApiError):
+        kube.create("/api/v1/namespaces/ns/pods", {})
+    assert len(api.asked) == 2
+
+
+def test_a_dry_run_may_be_repeated(kube, api):
+    """It changes nothing."""
+    answers = iter([(503, {}, {}), (201, {}, {})])
+    api.answer = lambda _: next(answers)
+    assert kube.create("/x", {}, dry_run=True).status == 201
+    assert api.asked[0].query["dryRun"] == "All"
+
+
+def test_a_long_retry_after_does_not_outlast_the_deadline(kube, api):
+    """A server may ask for an hour; the caller's deadline is what counts."""
+    api.answer = lambda _: (429, {"Retry-After": "3600"}, {})
+    began = time.monotonic()
+    with pytest.raises(ApiError, match="429"):
+        kube.get("/x", deadline_s=1.0)
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-5", "1e300", "soon", "Wed, 21 Oct 2026 07:28:00 GMT"])
+def test_any_retry_after_gives_a_bounded_pause(text):
+    """The header is foreign text."""
+    assert 0 < wire.pause(3, text) <= wire.LONGEST_PAUSE_S
+
+
+def test_a_server_that_drips_is_left_at_the_deadline(kube, api):
+    """A timeout for silence alone would wait as long as a byte comes now and then."""
+
+    def drip():
+        while True:
+            yield b" "
+            time.sleep(0.05)
+
+    api.answer = lambda _: (200, {}, drip())
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="not complete after"):
+        kube.request("GET", "/x", deadline_s=0.5, repeatable=False)
+    assert time.monotonic() - began < 3
+
+
+def test_an_answer_that_never_comes_is_left_at_the_deadline(kube, api):
+    """A hanging server costs the deadline, not four times the timeout."""
+    release = threading.Event()
+    api.answer = lambda _: (release.wait(5) or 200) and (200, {}, {})
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match="no answer in time"):
+        kube.get("/x", deadline_s=0.5)
+    release.set()
+    assert time.monotonic() - began < 2
+
+
+def test_a_torn_answer_is_not_taken_for_a_whole_one(kube, api):
+    """Content-Length promises more than comes."""
+    api.answer = lambda _: (200, {"Content-Length": "1000"}, b'{"items": []}')
+    with pytest.raises(Unreachable, match=r"ended early|closed"):
+        kube.request("GET", "/x", repeatable=False)
+
+
+def test_an_endless_answer_is_refused(kube, api, monkeypatch):
+    """Memory is bounded whatever the server sends."""
+    monkeypatch.setattr(wire, "LARGEST_ANSWER", 1 << 20)
+    api.answer = lambda _: (200, {}, iter(itertools.repeat(b"x" * 65536)))
+    with pytest.raises(Unreachable, match="larger than 1 MiB"):
+        kube.request("GET", "/x", repeatable=False)
+
+
+def test_a_web_page_is_no_api(kube, api):
+    """A proxy's login page with status 200 must not look like an empty cluster."""
+    api.answer = lambda _: (200, {"Content-Type": "text/html"}, b"<html>Sign in</html>")
+    with pytest.raises(Unreachable, match="is this a Kubernetes API"):
+        kube.version()
+    api.answer = lambda _: (403, {}, b"<html>no\x1b[31m</html>")
+    with pytest.raises(Forbidden, match="<html>no</html>"):
+        kube.version()
+
+
+def test_lists_are_read_page_by_page(kube, api):
+    """Pages of 500 with the server's token, and the version to watch from."""
+
+    def answer(asked):
+        page = int(asked.query.get("continue", "0"))
+        meta = {"resourceVersion": "7"} | ({"continue": str(page + 1)} if page < 2 else {})
+        return 200, {}, {"metadata": meta, "items": [{"n": page}]}
+
+    api.answer = answer
+    items, version = kube.list("/api/v1/pods", labelSelector="a=b")
+    assert [item["n"] for item in items] == [0, 1, 2] and version == "7"
+    assert all(asked.query["limit"] == "500" and asked.query["labelSelector"] == "a=b" for asked in api.asked)
+
+
+def test_an_expired_page_token_goes_on_where_the_server_says(kube, api):
+    """410 in the middle of a long list carries a token for the rest."""
+
+    def answer(asked):
+        token = asked.query.get("continue", "")
+        if token == "old":
+            return 410, {}, {"kind": "Status", "reason": "Expired", "message": "too old", "metadata": {"continue": "new"}}
+        return 200, {}, {"metadata": {"continue": "" if token == "new" else "old"}, "items": [{"t": token}]}
+
+    api.answer = answer
+    items, _ = kube.list("/api/v1/pods")
+    assert [item["t"] for item in items] == ["", "new"]
+
+
+def test_a_list_without_items_is_empty_and_a_wrong_one_is_an_error(kube, api):
+    """items: null is how Go writes an empty list; a string is no list."""
+    api.answer = lambda _: (200, {}, {"metadata": {}, "items": None})
+    assert kube.list("/x") == ([], "")
+    api.answer = lambda _: (200, {}, {"metadata": {}, "items": "no"})
+    with pytest.raises(Unreachable, match="items is no list"):
+        kube.list("/x")
+
+
+def test_a_watch_yields_events_and_survives_blank_and_torn_lines(kube, api):
+    """Lines may be split anywhere, be empty, or be cut at the end."""
+    event = json.dumps({"type": "ADDED", "object": {"metadata": {"name": "a"}}}).encode() + b"\n"
+    stream = event + b"\n" + event + b'{"type": "MOD'
+    api.answer = lambda _: (200, {}, iter([stream[i : i + 7] for i in range(0, len(stream), 7)]))
+    got = list(kube.watch("/api/v1/pods", resource_version="5", timeout_s=1))
+    assert [kind for kind, _ in got] == ["ADDED", "ADDED"]
+    assert api.asked[0].query["resourceVersion"] == "5" and api.asked[0].query["allowWatchBookmarks"] == "true"
+
+
+def test_a_watch_that_is_too_old_says_so_in_both_forms(kube, api):
+    """HTTP 410, or an ERROR event in a stream that began well."""
+    api.answer = lambda _: status(410, "Expired", "too old")
+    with pytest.raises(Gone):
+        list(kube.watch("/x", resource_version="1"))
+    error = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}}
+    api.answer = lambda _: (200, {}, iter([json.dumps(error).encode() + b"\n"]))
+    with pytest.raises(Gone):
+        list(kube.watch("/x", resource_version="1"))
+
+
+def test_a_watch_can_be_ended_from_another_thread(kube, api):
+    """Nothing waits for a server that says nothing."""
+    silent = threading.Event()
+
+    def nothing():
+        yield b" \n"
+        silent.wait(10)
+
+    api.answer = lambda _: (200, {}, nothing())
+    cutoff = wire.Cutoff()
+    threading.Timer(0.3, cutoff.cut).start()
+    began = time.monotonic()
+    with contextlib.suppress(Unreachable):
+        list(kube.watch("/x", resource_version="1", timeout_s=30, cutoff=cutoff))
+    silent.set()
+    assert time.monotonic() - began < 3
+
+
+def test_warnings_of_the_server_are_kept(kube, api):
+    """`Warning: 299` headers are how a Job whose pods PodSecurity will refuse is accepted."""
+    api.answer = lambda _: (201, {"Warning": '299 - "would violate PodSecurity \\"restricted\\""'}, {})
+    assert kube.create("/x", {}).warnings == ('would violate PodSecurity "restricted"',)
+
+
+def test_rights_are_asked_as_the_server_wants_it(kube, api):
+    """One SelfSubjectAccessReview with namespace, group, resource and subresource."""
+    api.answer = lambda _: (201, {}, {"status": {"allowed": True, "reason": "RBAC: allowed"}})
+    assert kube.can("get", "pods", subresource="log").allowed
+    assert api.asked[0].body["spec"]["resourceAttributes"] == {
+        "verb": "get", "resource": "pods", "subresource": "log", "namespace": "ns"}  # fmt: skip
+    api.answer = lambda _: (201, {}, {"status": {"allowed": False, "denied": True}})
+    assert not kube.can("list", "nodes", namespace="").allowed
+    assert "namespace" not in api.asked[1].body["spec"]["resourceAttributes"]
+    api.answer = lambda _: (201, {}, {"status": {}})
+    assert not kube.can("list", "nodes").allowed
+
+
+def test_the_clock_of_the_server_is_compared(kube, api):
+    """Skew comes from the Date header, whose resolution is a second."""
+    api.answer = lambda _: (200, {"Date": "Wed, 01 Jan 2020 00:00:00 GMT"}, {})
+    assert kube.server_time_skew() < -1e8
+
+
+def test_names_are_escaped_in_paths():
+    """A name from outside cannot leave its place in the path."""
+    assert path("jobs", "../x", namespace="a/b", group="batch") == "/apis/batch/v1/namespaces/a%2Fb/jobs/..%2Fx"
+
+
+def test_connections_are_used_again(kube, api):
+    """A finished answer gives its connection back; an unread one does not poison the next."""
+    api.answer = lambda _: (200, {}, {"a": "x" * 100_000})
+    for _ in range(5):
+        kube.get("/x")
+    pools = kube._pool.pools
+    assert sum(pools[key].num_connections for key in list(pools.keys())) == 1
+
+
+def test_the_collector_is_paused_only_while_decoding():
+    """And is left as it was found, also after an error."""
+    import gc
+
+    with exchange.gc_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(KeyError), exchange.gc_paused():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_importing_the_package_does_not_import_the_client(root):
+    """`kubernetes` costs 0.2 s and more: only a real connection may load it."""
+    code = (
+        "import sys, jobs.kube, jobs.launcher, jobs.inventory, jobs.cleanup, jobs.diagnosis, jobs.manifests;"
+        "print([m for m in ('kubernetes', 'urllib3', 'yaml', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,189 @@
+"""Everything that can be wrong with a kubeconfig is one line that says what to change."""
+
+import base64
+import os
+import stat
+import sys
+
+import pytest
+
+from jobs import kubeconfig as module
+from jobs.kube import ConfigError, Kube
+
+PLAIN = """
+apiVersion: v1
+kind: Config
+current-context: staging
+contexts:
+- {name: staging, context: {cluster: a, user: u, namespace: team}}
+- {name: production, context: {cluster: a, user: u}}
+- {name: lost, context: {cluster: nowhere, user: u}}
+- {name: nobody, context: {cluster: a, user: missing}}
+clusters:
+- {name: a, cluster: {server: "https://10.0.0.1:6443"}}
+users:
+- {name: u, user: {token: t}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch):
+    for name in ("KUBECONFIG", "TAO_K8S_CONTEXT", "TAO_K8S_NAMESPACE", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "config"
+    file.write_text(PLAIN)
+    return file
+
+
+def refuse(match, *arguments):
+    with pytest.raises(ConfigError, match=match) as caught:
+        Kube.connect(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_context_namespace_and_server_are_taken_from_the_file(config):
+    """The context's namespace is the default, an explicit one wins, else it is 'default'."""
+    assert (Kube.connect(str(config)).namespace, Kube.connect(str(config)).server) == ("team", "https://10.0.0.1:6443")
+    assert Kube.connect(str(config), "production").namespace == "default"
+    assert Kube.connect(str(config), "production", "mine").namespace == "mine"
+
+
+def test_the_users_environment_gives_the_defaults(config, monkeypatch):
+    """TAO_K8S_CONTEXT and TAO_K8S_NAMESPACE are honoured where no option is given."""
+    monkeypatch.setenv("TAO_K8S_CONTEXT", "production")
+    monkeypatch.setenv("TAO_K8S_NAMESPACE", "tao-jobs")
+    kube = Kube.connect(str(config))
+    assert (kube.context, kube.namespace) == ("production", "tao-jobs")
+    assert Kube.connect(str(config), "staging", "x").namespace == "x"
+
+
+def test_a_missing_file_suggests_the_nearest(config):
+    """A typo in the path is answered with the file that was probably meant."""
+    refuse(r"konfig does not exist; did you mean .*/config\?", str(config.parent / "konfig"))
+    refuse(r"nor does the folder", str(config.parent / "no" / "config"))
+
+
+def test_a_wrong_context_suggests_the_nearest(config):
+    """The nearest right word, or the list."""
+    refuse(r"no context 'stagin'; did you mean 'staging'\?", str(config), "stagin")
+    refuse(r"no context 'xyz'; it has lost, nobody, production, staging", str(config), "xyz")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a: [1", r"is not valid YAML, line \d column \d"),
+        ("", "is empty"),
+        ("- 1\n- 2", "expected a mapping, found list"),
+        ("contexts: 5", "contexts must be a list"),
+        ("contexts: [{context: {}}]", "an entry of contexts has no name"),
+        ("contexts: [{name: a, context: 5}]", "'a' has no context mapping"),
+        ("contexts: [{name: a, context: {}}]", r"no current context: pass --context NAME \(a\)"),
+        ("apiVersion: v1", "it has no contexts"),
+        ("a: !!python/object/apply:os.system [x]", "is not valid YAML"),
+        ("\x00\x01", "is not valid YAML"),
+        ("current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: nonsense}}]",
+         "has no usable server"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_is_named_with_what_is_wrong(tmp_path, text, match):
+    """Broken YAML with its line, wrong shapes with their place."""
+    file = tmp_path / "config"
+    file.write_text(text)
+    refuse(match, str(file))
+
+
+def test_dangling_references_are_named(config):
+    """A context that names a cluster or user that is not there."""
+    refuse("names the cluster 'nowhere', not found", str(config), "lost")
+    refuse("names the user 'missing', not found", str(config), "nobody")
+
+
+def test_a_folder_or_an_unreadable_file_is_refused(tmp_path, config):
+    """Not a traceback."""
+    refuse("is a directory", str(tmp_path))
+    if os.geteuid() != 0:
+        config.chmod(0)
+        refuse("cannot be read", str(config))
+
+
+def test_credential_files_that_are_missing_are_named(tmp_path, kubeconfig):
+    """A client certificate or CA that was moved away."""
+    file = kubeconfig(tmp_path / "k", "https://10.0.0.1", **{"client-certificate": "gone.crt", "client-key": "gone.key"})
+    refuse(r"client-certificate of user 'u' does not exist: .*gone\.crt", str(file))
+
+
+def test_credentials_that_are_no_credentials_are_refused(tmp_path, kubeconfig):
+    """Garbage where a certificate should be."""
+    garbage = base64.b64encode(b"garbage").decode()
+    user = {"client-certificate-data": garbage, "client-key-data": garbage}
+    kube = None
+    with pytest.raises(ConfigError, match="kubeconfig") as caught:
+        kube = Kube.connect(str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
+        kube.version()
+    assert "\n" not in str(caught.value)
+
+
+def plugin(tmp_path, body):
+    script = tmp_path / "plugin"
+    script.write_text(f"#!{sys.executable}\n{body}\n")
+    script.chmod(script.stat().st_mode | stat.S_IEXEC)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}}
+
+
+def test_an_exec_plugin_gives_the_token(api, tmp_path, kubeconfig):
+    """EKS, GKE and AKS log in like that."""
+    credential = (
+        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-plugin"}}'
+    )
+    user = plugin(tmp_path, f"print('''{credential}''')")
+    Kube.connect(str(kubeconfig(tmp_path / "k", api.url, **user))).version()
+    assert api.asked[0].headers["authorization"] == "Bearer from-plugin"
+
+
+def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
+    """The official client only logs it and goes on without credentials: a confusing 401 or 403 later."""
+    user = plugin(tmp_path, "import sys; sys.exit('token expired: run login')")
+    refuse("credential plugin .*plugin", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
+
+
+def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
+    """It may wait for a browser for ever."""
+    monkeypatch.setattr("jobs.kube._EXEC_PLUGIN_S", 0.3)
+    user = plugin(tmp_path, "import time; time.sleep(3)")
+    refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
+
+
+def test_several_files_are_merged_as_kubectl_does(tmp_path, config, monkeypatch):
+    """The first current context and the first definition win; files that do not exist are passed over."""
+    other = tmp_path / "other"
+    other.write_text(PLAIN.replace("current-context: staging", "current-context: production").replace("10.0.0.1", "10.9.9.9"))
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(tmp_path / "none"), str(config), str(other)]))
+    kube = Kube.connect()
+    assert (kube.context, kube.server) == ("staging", "https://10.0.0.1:6443")
+
+
+def test_no_kubeconfig_and_no_pod_says_what_to_do(tmp_path, monkeypatch):
+    """And where it looked."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    refuse(r"no kubeconfig found \(tried .*/\.kube/config\) and not running in a pod", None)
+
+
+def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
+    """No kubeconfig is needed there; the namespace is the pod's own, and a context makes no sense."""
+    account = tmp_path / "account"
+    account.mkdir()
+    for name, text in (("token", "tok"), ("namespace", "tao"), ("ca.crt", "")):
+        (account / name).write_text(text)
+    monkeypatch.setattr(module, "SERVICE_ACCOUNT", account)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    source = module.locate(None, None, None)
+    assert (source.server, source.namespace, source.paths) == ("https://[fd00::1]:443", "tao", "")
+    with pytest.raises(ConfigError, match="only this pod's service account"):
+        module.locate(None, "prod", None)

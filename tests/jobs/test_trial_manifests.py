@@ -1,0 +1,261 @@
+"""A spec is refused with one line or becomes exactly the objects that training would use."""
+
+import dataclasses
+import json
+
+import pytest
+import yaml
+
+from jobs.manifests import build, dry_pod, to_yaml
+from jobs.trial import RESERVED_ENV, Bench, Collective, Deadlines, SpecError, TrialSpec, new_run_id
+
+FILES = {"probe.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
+
+
+def spec(**more):
+    return TrialSpec(**({"run_id": "abc", "namespace": "ns", "image": "nvcr.io/nvidia/pytorch:25.08-py3"} | more))
+
+
+FULL = spec(
+    nodes=3,
+    gpus_per_node=4,
+    pull_secrets=("ngc",),
+    pull_policy="Always",
+    node_selector={"nvidia.com/gpu.product": "H100"},
+    tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+    cpu="16",
+    memory="64Gi",
+    shm_bytes=1 << 34,
+    resources={"rdma/hca_shared_devices_a": 1},
+    hugepages={"2Mi": "5120Mi"},
+    annotations={"k8s.v1.cni.cncf.io/networks": "rail-0,rail-1"},
+    labels={"team": "a"},
+    capabilities=("IPC_LOCK",),
+    runtime_class="nvidia",
+    scheduler_name="volcano",
+    priority_class="low",
+    host_network=True,
+    sidecars=({"name": "tcpx", "image": "gcr.io/tcpx:v1", "securityContext": {"privileged": True}},),
+    env={"NCCL_IB_HCA": "mlx5", "NCCL_DEBUG": "WARN"},
+    master_port=23456,
+)
+
+
+def pod_of(made):
+    return made.job["spec"]["template"]["spec"]
+
+
+def test_the_job_is_indexed_suspended_and_ends_by_itself():
+    """One pod per node, no retry, a deadline, a TTL; created suspended so that what it owns comes first."""
+    made = build(FULL, FILES).job
+    wanted = {"suspend": True, "completionMode": "Indexed", "completions": 3, "parallelism": 3, "backoffLimit": 0,
+              "activeDeadlineSeconds": 960, "ttlSecondsAfterFinished": 3600}  # fmt: skip
+    assert {key: made["spec"][key] for key in wanted} == wanted
+    assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
+
+
+def test_everything_carries_the_run_and_who_manages_it():
+    """The recommended labels; the instance is the run id."""
+    made = build(FULL, FILES)
+    for item in (made.job, made.service, made.configmap, made.job["spec"]["template"]):
+        labels = item["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "seatrial"
+        assert labels["app.kubernetes.io/instance"] == "abc"
+        assert labels["team"] == "a"
+
+
+def test_the_pod_has_the_shape_of_training():
+    """Every setting of the profile arrives where Kubernetes reads it."""
+    pod = pod_of(build(FULL, FILES))
+    (trial,) = pod["containers"]
+    assert pod["subdomain"] == "seatrial-abc" and pod["restartPolicy"] == "Never"
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "H100"}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert pod["imagePullSecrets"] == [{"name": "ngc"}]
+    assert (pod["runtimeClassName"], pod["schedulerName"], pod["priorityClassName"]) == ("nvidia", "volcano", "low")
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert pod["initContainers"][0]["restartPolicy"] == "Always" and pod["initContainers"][0]["name"] == "tcpx"
+    exact = {"nvidia.com/gpu": "4", "rdma/hca_shared_devices_a": "1", "hugepages-2Mi": "5120Mi"}
+    assert trial["resources"] == {"limits": exact, "requests": exact | {"cpu": "16", "memory": "64Gi"}}
+    assert trial["imagePullPolicy"] == "Always"
+    template = build(FULL, FILES).job["spec"]["template"]["metadata"]
+    assert template["annotations"] == {"k8s.v1.cni.cncf.io/networks": "rail-0,rail-1"}
+    mounts = {mount["mountPath"]: mount["name"] for mount in trial["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes[mounts["/dev/shm"]]["emptyDir"] == {"medium": "Memory", "sizeLimit": str(1 << 34)}
+    assert volumes[mounts["/dev/hugepages"]]["emptyDir"] == {"medium": "HugePages"}
+
+
+def test_ranks_are_kept_on_different_nodes_of_this_run_only():
+    """The anti-affinity is to the own run: another run beside it is no reason to wait."""
+    affinity = pod_of(build(FULL, FILES))["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert affinity == [
+        {"labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "abc"}}, "topologyKey": "kubernetes.io/hostname"}
+    ]
+    assert "affinity" not in pod_of(build(spec(nodes=1), FILES))
+
+
+def test_the_pod_is_as_restricted_as_training_allows():
+    """No token, no privilege escalation, no capability that was not asked for; root, as stock images need it."""
+    pod = pod_of(build(FULL, FILES))
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}  # fmt: skip
+    assert pod["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod_of(build(spec(run_as_user=1000), FILES))["securityContext"]["runAsNonRoot"] is True
+
+
+def test_both_conventions_of_the_environment_are_there():
+    """TAO's table: WORLD_SIZE counts nodes; the rank comes from the completion index."""
+    env = {item["name"]: item for item in pod_of(build(FULL, FILES))["containers"][0]["env"]}
+    plain = {"WORLD_SIZE": "3", "NNODES": "3", "NUM_GPU_PER_NODE": "4", "NPROC_PER_NODE": "4", "MASTER_PORT": "23456",
+             "MASTER_ADDR": "seatrial-abc-0.seatrial-abc", "SEATRIAL_RUN": "abc", "NCCL_IB_HCA": "mlx5"}  # fmt: skip
+    assert {name: env[name]["value"] for name in plain} == plain
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    assert env["NODE_RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == index
+    assert env["NCCL_DEBUG"]["value"] == "WARN"  # the user's own setting is kept; that it hides evidence is judged later
+    assert env["NCCL_DEBUG_SUBSYS"]["value"] == "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
+    assert set(env) >= RESERVED_ENV - {"JOB_COMPLETION_INDEX"}
+
+
+def test_the_service_is_headless_and_publishes_early():
+    """Ranks must find each other before they are ready."""
+    service = build(FULL, FILES).service
+    assert service["metadata"]["name"] == "seatrial-abc"
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": "seatrial-abc"}
+
+
+def test_the_probe_is_mounted_by_path_and_run_without_a_shell():
+    """Keys use dots, the mount restores the folders."""
+    made = build(FULL, FILES)
+    pod = pod_of(made)
+    assert pod["containers"][0]["command"] == ["python3", "/seatrial/probe.py"]
+    (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
+    assert {item["path"]: item["key"] for item in volume["configMap"]["items"]} == {
+        "probe.py": "probe.py", "nccl/lines.py": "nccl.lines.py", "stages/a.py": "stages.a.py", "trial.json": "trial.json"}  # fmt: skip
+    assert made.configmap["data"]["nccl.lines.py"] == FILES["nccl/lines.py"]
+
+
+def test_the_probe_is_told_what_to_do():
+    """trial.json, schema 1."""
+    told = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
+    assert told["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
+    assert told["collectives"] == [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}]
+    assert (told["deadline_s"], told["gpus_per_node"], told["master_port"], told["gpu_kind"]) == (540, 4, 23456, "nvidia")
+    assert told["bench"] == dataclasses.asdict(Bench())
+
+
+def test_the_jobs_uid_makes_the_owner():
+    """Not blockOwnerDeletion, which would need another right."""
+    for item in build(FULL, FILES).owned_by("u-1"):
+        (owner,) = item["metadata"]["ownerReferences"]
+        assert owner["uid"] == "u-1" and owner["kind"] == "Job" and "blockOwnerDeletion" not in owner
+    assert "ownerReferences" not in build(FULL, FILES).service["metadata"]
+
+
+def test_a_dry_run_pod_is_the_jobs_pod():
+    """The same spec as a Pod of its own."""
+    pod = dry_pod(FULL)
+    assert pod["kind"] == "Pod" and pod["metadata"]["generateName"] == "seatrial-abc-"
+    assert pod["spec"]["containers"] == pod_of(build(FULL, FILES))["containers"]
+
+
+def test_printed_manifests_are_yaml_in_the_order_of_creation():
+    """What --print-manifests shows can be applied."""
+    kinds = [item["kind"] for item in yaml.safe_load_all(to_yaml(build(FULL, FILES)))]
+    assert kinds == ["Job", "ConfigMap", "Service"]
+
+
+def test_a_probe_that_does_not_fit_is_refused():
+    """A ConfigMap holds 1 MiB."""
+    with pytest.raises(SpecError, match="more than a ConfigMap holds"):
+        build(FULL, {"probe.py": "x" * 1_100_000})
+    with pytest.raises(SpecError, match="the same name"):
+        build(FULL, {"a/b.py": "", "a.b.py": ""})
+
+
+def test_two_runs_never_share_a_name():
+    """Ten characters without look-alikes."""
+    ids = {new_run_id() for _ in range(2000)}
+    assert len(ids) == 2000 and all(spec(run_id=run).job_name == f"seatrial-{run}" for run in list(ids)[:20])
+
+
+def test_host_names_stay_within_dns():
+    """The longest run id and the highest index still fit a DNS label."""
+    longest = spec(run_id="a" * 40, nodes=5000)
+    assert max(len(peer.split(".")[0]) for peer in longest.peers) <= 63
+    assert len(longest.job_name) <= 63
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"run_id": "Abc"}, "run id 'Abc' is not usable in a DNS name"),
+        ({"run_id": "a" * 41}, "at most 40 characters"),
+        ({"run_id": ""}, "run id"),
+        ({"run_id": "a\n"}, "run id"),
+        ({"namespace": "kube/system"}, "namespace"),
+        ({"image": "http://x/y"}, "not an image reference"),
+        ({"image": ""}, "not an image reference"),
+        ({"image": "a b"}, "not an image reference"),
+        ({"image": "Upper/case"}, "not an image reference"),
+        ({"nodes": 0}, "nodes must be a whole number from 1"),
+        ({"nodes": True}, "nodes must be a whole number"),
+        ({"gpus_per_node": -1}, "gpus per node"),
+        ({"master_port": 80}, "MASTER_PORT must be a whole number from 1024"),
+        ({"cpu": "many"}, "cpu 'many' is not a quantity"),
+        ({"memory": "-1Gi"}, "memory '-1Gi' is not a quantity"),
+        ({"resources": {"hca": 1}}, "not an extended resource"),
+        ({"resources": {"nvidia.com/gpu": 1}}, "given twice"),
+        ({"resources": {"rdma/hca": 0}}, "from 1 to"),
+        ({"hugepages": {"2M": "1Gi"}, "memory": "1Gi"}, "not a page size"),
+        ({"hugepages": {"2Mi": "1Gi"}}, "hugepages need a cpu or memory request"),
+        ({"node_selector": {"a b": "c"}}, "node selector 'a b' is not a valid key"),
+        ({"node_selector": {"a": True}}, "quote numbers and true/false"),
+        ({"labels": {"app.kubernetes.io/instance": "x"}}, "set by seatrial itself"),
+        ({"env": {"1A": "x"}}, "not a valid name"),
+        ({"env": {"WORLD_SIZE": "16"}}, "WORLD_SIZE is set by seatrial"),
+        ({"env": {"A": 5}}, "A must be text"),
+        ({"tolerations": ({"key": "a", "operator": "Is"},)}, "operator must be Exists"),
+        ({"tolerations": ({"operator": "Equal"},)}, "without a key needs the operator Exists"),
+        ({"tolerations": ({"key": "a", "effekt": "x"},)}, "unknown field 'effekt'"),
+        ({"capabilities": ("CAP_IPC_LOCK",)}, "as in Kubernetes, e.g. IPC_LOCK"),
+        ({"runtime_class": "NVIDIA"}, "runtime class 'NVIDIA' is not a valid name"),
+        ({"pull_policy": "Sometimes"}, "pull policy"),
+        ({"sidecars": ({"name": "trial", "image": "a"},)}, "differ from each other and from 'trial'"),
+        ({"sidecars": ({"name": "x"},)}, "no usable image"),
+        ({"run_as_user": 0}, "user id"),
+        ({"collectives": (Collective(name="a"), Collective(name="a"))}, "same name"),
+    ],
+)  # fmt: skip
+def test_what_a_user_typed_wrong_is_one_clear_line(wrong, match):
+    """Before anything is created."""
+    with pytest.raises(SpecError, match=match) as caught:
+        spec(**wrong)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["python", "localhost:5000/a/b:1", "nvcr.io/nvidia/pytorch@sha256:" + "a" * 64, "r.io/x:t@sha256:" + "0" * 64, "a.b/c_d/e-f.g:V1.0_x"],
+)
+def test_images_by_tag_and_digest_are_accepted(image):
+    """Every image is a setting; digests work."""
+    assert spec(image=image).image == image
+
+
+def test_the_jobs_deadline_leaves_room_for_the_probe():
+    """A Job that meets its deadline deletes its pods and their logs."""
+    with pytest.raises(SpecError, match="at least start_s"):
+        Deadlines(start_s=300, probe_s=540, job_s=600)
+    assert Deadlines(start_s=60, probe_s=100).job_s == 280
+    with pytest.raises(SpecError, match="start_s must be between"):
+        Deadlines(start_s=-1)
+
+
+def test_a_bench_that_cannot_be_is_refused():
+    """Sizes in order, a factor that grows."""
+    for wrong in ({"min_bytes": 0}, {"min_bytes": 8, "max_bytes": 4}, {"factor": 1}, {"iters": 0}):
+        with pytest.raises(SpecError):
+            Bench(**wrong)
