@@ -47,13 +47,15 @@ def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortag
         if spec.get("scopes") or spec.get("scopeSelector"):
             notes.append(f"the quota {name} applies to some pods only (scopes); one pod was tried against it")
             continue
-        found += _short(name, quota.get("status") or {}, needed)
+        status = quota.get("status") or {}
+        found += _short(name, status.get("hard") or spec.get("hard") or {}, status.get("used") or {}, needed)
     return tuple(found), tuple(notes)
 
 
-def _short(name: str, status: dict[str, Any], needed: dict[str, Decimal]) -> Iterator[Shortage]:
-    used = status.get("used") or {}
-    for resource, limit in (status.get("hard") or {}).items():
+def _short(
+    name: str, limits: dict[str, Any], used: dict[str, Any], needed: dict[str, Decimal]
+) -> Iterator[Shortage]:
+    for resource, limit in limits.items():
         hard, taken = quantity(limit), quantity(used.get(resource, "0"))
         want = needed.get(resource)
         if want is None or hard is None or taken is None:

@@ -253,6 +253,12 @@ def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
     assert found.fault == ("quota.exceeded" if short else "")
 
 
+def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
+    """Just after it was made a quota has no status; what it will allow is in its spec."""
+    fresh = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
+    assert try_pods(FakeKube(quotas=[fresh]), POD, JOB, pods=2).fault == "quota.exceeded"
+
+
 def test_quotas_that_are_not_seen_or_scoped_are_said_so():
     """A scoped quota and one that may not be read are named as not judged, and do not fail."""
     scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["BestEffort"])]), POD, JOB, pods=2)

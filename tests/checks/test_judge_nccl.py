@@ -171,8 +171,9 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
 @pytest.mark.parametrize(
     "half",
     [{"pairs": []}, {"pairs": [{"src": "a", "dst": "b", "direction": "send", "transports": {"ib": 2}}]},
-     {"hosts": [{"name": "a", "ranks": [0, 1], "rails": {}}]}],
-    ids=["banner only", "one end", "ranks missing"],
+     {"hosts": [{"name": "a", "ranks": [0, 1], "rails": {}}]},
+     {"hosts": [{"name": "a", "ranks": list(range(16)), "connected": list(range(15)), "rails": {}}]}],
+    ids=["banner only", "one end", "ranks missing", "a rank without channels"],
 )  # fmt: skip
 def test_half_of_the_evidence_is_not_a_pass(trial, jobs, h100, half):
     """A selected network without channels, a pair that only one end shows, ranks without a line: could not tell."""
