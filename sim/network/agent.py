@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from .filesystem import private_root
@@ -338,8 +339,9 @@ def kill_descendants() -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            while True:
-                os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.001)  # ends when none is left: SIGKILL cannot be refused
 
 
 def _become(child: Child, enter: Callable[[Child], None], *, contained: bool) -> None:
