@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import time
-from bisect import bisect_right
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from .schema import rules, selectors
-from .schema.errors import ApiError, already_exists, conflict, expired, not_found
+from .schema import recorder, rules, selectors
+from .schema.errors import ApiError, already_exists, conflict, not_found
+from .schema.history import FIRST_REVISION, Change, ChangeType, History, Stored
 from .schema.kinds import Kind, Kinds, registry
 from .schema.requests import Request
 from .schema.values import Object, clone, generated_name, new_uid, rfc3339
@@ -25,69 +23,10 @@ if TYPE_CHECKING:
 
     from .api.authority import Authority
 
-__all__ = ["ApiError", "Change", "Kind", "Kinds", "Object", "Request", "Store", "Stored", "clone"]
+__all__ = ["FIRST_REVISION", "ApiError", "Change", "Kind", "Kinds", "Object", "Request", "Store", "Stored", "clone"]
 
-ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
-FIRST_REVISION = 1000  # a cluster that has lived a little: what is older was compacted, so a watch from 1 is too old
 WINDOW = 20_000  # changes kept per resource for watches that resume
-
-
-class Stored:
-    """An object at one revision, with its JSON encoded at most once."""
-
-    __slots__ = ("_raw", "name", "namespace", "obj", "revision")
-
-    def __init__(self, obj: Object, revision: int) -> None:
-        self.obj = obj
-        self.revision = revision
-        self.namespace: str = obj["metadata"].get("namespace", "")
-        self.name: str = obj["metadata"]["name"]
-        self._raw: bytes | None = None
-
-    @property
-    def raw(self) -> bytes:
-        """JSON without kind and apiVersion, the form that an item of a list has."""
-        if self._raw is None:
-            body = {key: value for key, value in self.obj.items() if key not in ("kind", "apiVersion")}
-            self._raw = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-        return self._raw
-
-
-@dataclass(slots=True)
-class Change:
-    """One entry of the history: what a watch and a subscriber learn."""
-
-    revision: int
-    type: ChangeType
-    new: Stored  # for DELETED: the last state, with the revision of the deletion
-    old: Stored | None
-    lines: dict[str, bytes] = field(default_factory=dict)  # encoded watch events, by form, shared by all watchers
-
-
-class History:
-    """The recent changes of one resource; watches read it at their own pace."""
-
-    def __init__(self, floor: int, window: int) -> None:
-        self.changes: list[Change] = []
-        self.floor = floor  # everything up to this revision may have been forgotten
-        self.window = window
-        self.waiters: set[asyncio.Event] = set()
-
-    def append(self, change: Change) -> None:
-        """Add a change, forget the oldest, wake the watches."""
-        self.changes.append(change)
-        if len(self.changes) > self.window + self.window // 4:
-            cut = len(self.changes) - self.window
-            self.floor = self.changes[cut - 1].revision
-            del self.changes[:cut]
-        for waiter in self.waiters:
-            waiter.set()
-
-    def since(self, revision: int) -> list[Change]:
-        """Return the changes after a revision; 410 Expired when some of them were forgotten."""
-        if revision < self.floor:
-            raise expired(f"too old resource version: {revision} ({self.floor})")
-        return self.changes[bisect_right(self.changes, revision, key=lambda change: change.revision) :]
+MAX_REMEMBERED_EVENTS = 4096  # like the cache of client-go's event correlator
 
 
 class Store:
@@ -295,9 +234,7 @@ class Store:
 
     # -- watching
 
-    def subscribe(
-        self, key: str, callback: Callable[[str, Object, Object | None], object]
-    ) -> Callable[[], None]:
+    def subscribe(self, key: str, callback: Callable[[str, Object, Object | None], object]) -> Callable[[], None]:
         """Call back (type, object, previous object) after each change, in order, from the event loop.
 
         Returns a function that ends the subscription. Objects that exist already are not announced.
@@ -347,12 +284,14 @@ class Store:
             if counted is not None:
                 return counted
         self._last_event = max(self._last_event + 1, int(self.clock() * 1e9))
-        event = _event(involved, type, reason, message, component, host, field_path, self.clock())
+        event = recorder.event(involved, type, reason, message, component, host, field_path, self.clock())
         event["metadata"]["name"] = f"{meta.get('name', '')}.{self._last_event:x}"
         try:
             event = self.create("events", event, namespace, request=Request(user=f"system:{component}", trusted=True))
         except ApiError:
             return None
+        if len(self._events) >= MAX_REMEMBERED_EVENTS:
+            del self._events[next(iter(self._events))]
         self._events[identity] = (namespace, event["metadata"]["name"])
         return event
 
@@ -378,14 +317,7 @@ class Store:
         given = new.setdefault("metadata", {})
         held = old.obj["metadata"]
         if given.get("uid") not in (None, "", held["uid"]):
-            raise conflict(
-                kind.plural,
-                kind.group,
-                held["name"],
-                f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{old.namespace}/{old.name}, "
-                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given['uid']}, "
-                f"UID in object meta: {held['uid']}",
-            )
+            raise _other_object(kind, old, given["uid"])
         if given.get("resourceVersion") not in (None, "", held["resourceVersion"]):
             raise conflict(kind.plural, kind.group, held["name"])
         new = rules.update(self, kind, old.obj, new, request)
@@ -446,38 +378,10 @@ def _tell(
         follower(change.type, change.new.obj, change.old.obj if change.old else None)
 
 
-def _event(
-    involved: Object,
-    type_: str,
-    reason: str,
-    message: str,
-    component: str,
-    host: str,
-    field_path: str,
-    seconds: float,
-) -> Object:
-    meta = involved.get("metadata", {})
-    about = {
-        "kind": involved.get("kind", ""),
-        "namespace": meta.get("namespace", ""),
-        "name": meta.get("name", ""),
-        "uid": meta.get("uid", ""),
-        "apiVersion": involved.get("apiVersion", ""),
-        "resourceVersion": meta.get("resourceVersion", ""),
-        "fieldPath": field_path,
-    }
-    source = {"component": component, "host": host}
-    return {
-        "metadata": {"namespace": meta.get("namespace") or "default"},
-        "involvedObject": {key: value for key, value in about.items() if value},
-        "reason": reason,
-        "message": message[:1024],  # core/v1: the recorder cuts there
-        "source": {key: value for key, value in source.items() if value},
-        "firstTimestamp": rfc3339(seconds),
-        "lastTimestamp": rfc3339(seconds),
-        "count": 1,
-        "type": type_,
-        "eventTime": None,
-        "reportingComponent": component,
-        "reportingInstance": host,
-    }
+def _other_object(kind: Kind, held: Stored, uid: str) -> ApiError:
+    name, actual = held.name, held.obj["metadata"]["uid"]
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{held.namespace}/{name}, ResourceV"
+        f"ersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {actual}"
+    )
+    return conflict(kind.plural, kind.group, name, why)

@@ -228,21 +228,29 @@ def rule_allows(rule: Object, asked: Attributes) -> bool:
         return False
     if asked.path:
         return any(_path_matches(pattern, asked.path) for pattern in rule.get("nonResourceURLs") or ())
-    if not _any(rule.get("apiGroups") or (), asked.group):
-        return False
     names = rule.get("resourceNames") or ()
-    if names and asked.name not in names:
+    if not _any(rule.get("apiGroups") or (), asked.group) or (names and asked.name not in names):
         return False
     resources = rule.get("resources") or ()
-    if "*" in resources:
-        return True
     if not asked.subresource:
-        return asked.resource in resources
-    return f"{asked.resource}/{asked.subresource}" in resources or f"*/{asked.subresource}" in resources
+        return _any(resources, asked.resource)
+    return bool({"*", f"{asked.resource}/{asked.subresource}", f"*/{asked.subresource}"} & set(resources))
 
 
 def _path_matches(pattern: str, path: str) -> bool:
     return pattern in ("*", path) or (pattern.endswith("*") and path.startswith(pattern.rstrip("*")))
 
 
-__all__ = ["ANONYMOUS", "Attributes", "User", "authenticate", "authorize", "by_token", "check", "impersonate", "qualified", "rules_for", "service_account"]
+__all__ = [
+    "ANONYMOUS",
+    "Attributes",
+    "User",
+    "authenticate",
+    "authorize",
+    "by_token",
+    "check",
+    "impersonate",
+    "qualified",
+    "rules_for",
+    "service_account",
+]

@@ -63,9 +63,7 @@ def negotiate(accept: str | None, *, shapes: bool = True) -> Form:
         if shapes and known and pairs.get("v") in META_VERSIONS:
             return Form(kind, shape, pairs["v"])
     media_types = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-    raise ApiError(
-        406, "NotAcceptable", f"only the following media types are accepted: {media_types}"
-    )
+    raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {media_types}")
 
 
 def dumps(value: Any) -> bytes:
@@ -74,7 +72,11 @@ def dumps(value: Any) -> bytes:
 
 
 def respond(
-    value: Any, form: Form = Form(), code: int = 200, warnings: Sequence[str] = (), headers: Mapping[str, str] | None = None  # noqa: B008 - frozen
+    value: Any,
+    form: Form = Form(),
+    code: int = 200,
+    warnings: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """Return an answer that holds one value."""
     if form.media == YAML:
@@ -85,7 +87,11 @@ def respond(
 
 
 def raw(
-    body: bytes, form: Form = Form(), code: int = 200, warnings: Sequence[str] = (), headers: Mapping[str, str] | None = None  # noqa: B008 - frozen
+    body: bytes,
+    form: Form = Form(),
+    code: int = 200,
+    warnings: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """Return an answer whose bytes are ready."""
     response = web.Response(status=code, body=body, headers={"Content-Type": form.content_type, **(headers or {})})

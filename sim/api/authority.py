@@ -57,7 +57,9 @@ class Authority:
         """Make a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
-        builder = _builder(name, name, key.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        builder = _builder(name, name, key.public_key()).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
         builder = builder.add_extension(
             x509.KeyUsage(
                 digital_signature=True,
@@ -79,7 +81,9 @@ class Authority:
         """The CA certificate in PEM."""
         return self.ca.public_bytes(serialization.Encoding.PEM).decode()
 
-    def certificate(self, common_name: str, organizations: Sequence[str] = (), hosts: Sequence[str] = ()) -> tuple[str, str]:
+    def certificate(
+        self, common_name: str, organizations: Sequence[str] = (), hosts: Sequence[str] = ()
+    ) -> tuple[str, str]:
         """Return (certificate, key) in PEM: of a server where hosts are given, else of a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
@@ -91,12 +95,12 @@ class Authority:
             _builder(subject, self.ca.subject, key.public_key())
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.ca_key.public_key()), critical=False
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.ca_key.public_key()), critical=False)
         )
         if hosts:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(h) for h in hosts]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_general_name(h) for h in hosts]), critical=False
+            )
         certificate = builder.sign(self.ca_key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM).decode(), _private_pem(key)
 
@@ -172,7 +176,9 @@ class Authority:
         """Return the public signing key as served under /openid/v1/jwks."""
         numbers = self.signing_key.public_key().public_numbers()
         x, y = (_b64(part.to_bytes(32, "big")) for part in (numbers.x, numbers.y))
-        return {"keys": [{"use": "sig", "kty": "EC", "kid": self._kid(), "crv": "P-256", "alg": "ES256", "x": x, "y": y}]}
+        return {
+            "keys": [{"use": "sig", "kty": "EC", "kid": self._kid(), "crv": "P-256", "alg": "ES256", "x": x, "y": y}]
+        }
 
     def _kid(self) -> str:
         raw = self.signing_key.public_key().public_bytes(

@@ -71,7 +71,9 @@ def mapping(raw: bytes, media: str) -> Object:
     """Decode a body that must be an object."""
     value = decode(raw, media)
     if not isinstance(value, dict):
-        raise bad_request("couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct")
+        raise bad_request(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal into Go value of type struct"
+        )
     return value
 
 
@@ -82,7 +84,10 @@ def of_kind(body: Object, kind: Kind) -> Object:
         if kind.custom and version == kind.api_version:
             where = body.get("metadata", {}).get("name", "") if isinstance(body.get("metadata"), dict) else ""
             raise invalid(name, kind.group, where, [invalid_value("kind", name, f"must be {kind.kind}")])
-        raise bad_request(f"{name} in version {json.dumps(version)} cannot be handled as a {kind.kind}: no kind {json.dumps(name)} is registered for version {json.dumps(version)} in scheme")
+        shown = json.dumps(version)
+        why = f"no kind {json.dumps(name)} is registered for version {shown} in scheme"
+        raise bad_request(f"{name} in version {shown} cannot be handled as a {kind.kind}: {why}")
     if not isinstance(body.get("metadata", {}), dict):
-        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: json: cannot unmarshal string into Go struct field {kind.kind}.metadata of type v1.ObjectMeta')
+        why = f"json: cannot unmarshal string into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
+        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
     return body

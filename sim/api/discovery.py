@@ -125,7 +125,11 @@ def aggregated(kinds: Kinds, version: str, *, core: bool) -> tuple[bytes, str]:
         if (group == "") != core:
             continue
         entries = [
-            {"version": name, "resources": [_discovered(kind) for kind in sorted(served, key=lambda k: k.plural)], "freshness": "Current"}
+            {
+                "version": name,
+                "resources": [_discovered(kind) for kind in sorted(served, key=lambda k: k.plural)],
+                "freshness": "Current",
+            }
             for name, served in versions.items()
         ]
         items.append({"metadata": {"name": group} if group else {}, "versions": entries})
@@ -142,7 +146,11 @@ def aggregated(kinds: Kinds, version: str, *, core: bool) -> tuple[bytes, str]:
 def _discovered(kind: Kind) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "resource": kind.plural,
-        "responseKind": {"group": kind.group if kind.custom else "", "version": kind.version if kind.custom else "", "kind": kind.kind},
+        "responseKind": {
+            "group": kind.group if kind.custom else "",
+            "version": kind.version if kind.custom else "",
+            "kind": kind.kind,
+        },
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular_name,
         "verbs": list(kind.verbs),

@@ -76,7 +76,9 @@ class ListOptions:
             cause = unsupported("resourceVersionMatch", match, ["Exact", "NotOlderThan", ""])
             raise invalid("ListOptions", "meta.k8s.io", "", [cause])
         if match and not version and not query.get("sendInitialEvents"):
-            cause = forbidden_field("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")
+            cause = forbidden_field(
+                "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            )
             raise invalid("ListOptions", "meta.k8s.io", "", [cause])
         if match == "Exact" and version not in ("", "0"):
             revision = int(version)
@@ -142,7 +144,9 @@ class DeleteOptions:
         causes = []
         if orphan is not None and policy is not None:
             causes.append(
-                invalid_value("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set")
+                invalid_value(
+                    "propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set"
+                )
             )
         if policy is not None and policy not in POLICIES:
             causes.append(unsupported("propagationPolicy", policy, [*POLICIES, "nil"]))

@@ -128,7 +128,9 @@ def _list(old: list[Any], patch: list[Any], known: Field) -> list[Any]:
     for item in patch:
         if not isinstance(item, dict) or (key not in item and "$patch" not in item):
             raise bad_request(f"map: {json.dumps(item)} does not contain declared merge key: {key}")
-        at = next((i for i, have in enumerate(merged) if isinstance(have, dict) and have.get(key) == item.get(key)), None)
+        at = next(
+            (i for i, have in enumerate(merged) if isinstance(have, dict) and have.get(key) == item.get(key)), None
+        )
         if item.get("$patch") == "delete":
             if at is not None:
                 del merged[at]

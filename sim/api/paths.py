@@ -77,4 +77,15 @@ def route(method: str, path: str, query: Mapping[str, str]) -> Route:
             verb = "deletecollection" if plain.verb == "delete" else plain.verb
     else:
         verb = "watch" if watching else plain.verb
-    return Route(method, path, verb, group, version, namespace, resource, name, subresource, "/".join(part for part in more if part))
+    return Route(
+        method,
+        path,
+        verb,
+        group,
+        version,
+        namespace,
+        resource,
+        name,
+        subresource,
+        "/".join(part for part in more if part),
+    )

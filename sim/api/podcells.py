@@ -29,7 +29,15 @@ def cells(age: Callable[[str | None, float], str]) -> Callable[[Object, float], 
         restarts = _restarts([*statuses, *sidecars], now, age)
         wide = [status.get("podIP") or NONE, spec.get("nodeName") or NONE, status.get("nominatedNodeName") or NONE]
         gates = _gates(spec, status)
-        return [meta["name"], f"{ready}/{total}", word(obj), restarts, age(meta.get("creationTimestamp"), now), *wide, gates]
+        return [
+            meta["name"],
+            f"{ready}/{total}",
+            word(obj),
+            restarts,
+            age(meta.get("creationTimestamp"), now),
+            *wide,
+            gates,
+        ]
 
     return show
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..schema.values import Object
     from ..store import Store
-    from .verbs import Call
+    from .call import Call
 
 
 class Kubelet(Protocol):
@@ -58,14 +58,19 @@ class Kubelet(Protocol):
         """Yield a container's log."""
 
 
+NOTHING: tuple[bytes, ...] = ()
+
+
 class NoKubelet:
     """Stands in where no node runs anything: every log is unreachable."""
 
     async def logs(self, ns: str, pod: str, container: str, **_options: object) -> AsyncIterator[bytes]:
         """Refuse as a dead node does."""
-        text = f'Get "https://127.0.0.1:10250/containerLogs/{ns}/{pod}/{container}": dial tcp 127.0.0.1:10250: connect: connection refused'
-        raise ApiError(500, "InternalError", text)
-        yield b""
+        for piece in NOTHING:
+            yield piece
+        path = f"https://127.0.0.1:10250/containerLogs/{ns}/{pod}/{container}"
+        why = "dial tcp 127.0.0.1:10250: connect: connection refused"
+        raise ApiError(500, "InternalError", f'Get "{path}": {why}')
 
 
 def _log_options(call: Call) -> dict[str, object]:
@@ -133,7 +138,7 @@ async def log(call: Call, kubelet: Kubelet) -> web.StreamResponse:
     node = pod["spec"].get("nodeName", "")
     headers = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
     if not node:
-        return web.Response(body=b"", headers=headers)  # not scheduled yet: an empty log, as recorded
+        return web.Response(status=204, headers={"Cache-Control": "no-cache, private"})  # not scheduled: nothing yet
     if call.store.get("nodes", None, node) is None:
         raise not_found("pods", "", node)  # the real server names the node and calls it a pod
     lines = kubelet.logs(pod["metadata"]["namespace"], pod["metadata"]["name"], container, **options)  # type: ignore[arg-type]
@@ -159,7 +164,7 @@ async def bind(call: Call) -> web.Response:
     if not target:
         raise invalid("Binding", "", name, [required("target.name")])
     place(call.store, call.route.namespace, name, target)
-    return respond({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, code=201)
+    return respond({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, code=201)
 
 
 def place(store: Store, ns: str, name: str, node: str) -> Object:
@@ -174,7 +179,9 @@ def place(store: Store, ns: str, name: str, node: str) -> Object:
     def assign(new: Object) -> None:
         new["spec"]["nodeName"] = node
         conditions = [c for c in new["status"].get("conditions", []) if c["type"] != "PodScheduled"]
-        conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": store.now()})
+        conditions.append(
+            {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": store.now()}
+        )
         new["status"]["conditions"] = conditions
 
     placed = store.mutate("pods", ns, name, assign)
@@ -192,7 +199,9 @@ async def evict(call: Call) -> web.Response:
     if not ended:
         _budget(call.store, pod)
     request = Request(user=call.user.name, dry_run=options.dry_run)
-    call.store.delete("pods", call.route.namespace, call.route.name, options.grace, options.propagation, options.uid, request=request)
+    call.store.delete(
+        "pods", call.route.namespace, call.route.name, options.grace, options.propagation, options.uid, request=request
+    )
     return respond({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, code=201)
 
 

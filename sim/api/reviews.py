@@ -45,7 +45,9 @@ def access(store: Store, _user: User, body: Object) -> Object:
     spec = body.get("spec") or {}
     asked = _attributes(spec)
     if not spec.get("user") and not spec.get("groups"):
-        cause = Cause("spec.user", "FieldValueInvalid", 'Invalid value: "": at least one of user or group must be specified')
+        cause = Cause(
+            "spec.user", "FieldValueInvalid", 'Invalid value: "": at least one of user or group must be specified'
+        )
         raise invalid("", "authorization.k8s.io", "", [cause])
     subject = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
     return {**body, "status": _decide(store, subject, asked)}

@@ -15,10 +15,11 @@ import yaml
 from aiohttp import web
 
 from ..schema.errors import ApiError, method_not_allowed
-from . import discovery, podparts, subresources, verbs
+from . import deleting, discovery, podparts, reading, subresources, writing
 from .access import Attributes, authenticate, authorize, check, impersonate
 from .answers import page_not_found, raw, refuse, respond, text
 from .bodies import mapping, media_type, of_kind, read
+from .call import Call
 from .paths import route
 from .reviews import REVIEWS
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from .paths import Route
 
 LOG = logging.getLogger("sim.api")
-ADMIN, NOBODY = "kubernetes-admin", "nobody"
+ADMIN, NOBODY = "kubernetes-admin", "user-without-rights"
 SERVICE_ADDRESS = "10.96.0.1"
 HOSTS = (
     "127.0.0.1",
@@ -45,7 +46,15 @@ HOSTS = (
     SERVICE_ADDRESS,
 )
 HEALTH = ("healthz", "livez", "readyz")
-HEALTH_CHECKS = ("ping", "log", "etcd", "informer-sync", "poststarthook/start-apiextensions-controllers", "poststarthook/rbac/bootstrap-roles")
+HEALTH_CHECKS = (
+    "ping",
+    "log",
+    "etcd",
+    "informer-sync",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/rbac/bootstrap-roles",
+)
+PATHS = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
 NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource", {})
 _NAME_FIELD = re.compile(r"(?:^|,)metadata\.name==?([^,]+)")
 
@@ -87,7 +96,7 @@ async def serve(
     for extra in sockets:
         await web.SockSite(runner, extra, ssl_context=context, shutdown_timeout=1.0).start()
     bound: Any = site._server  # noqa: SLF001 - aiohttp offers no other way to learn the chosen port
-    front.address = "127.0.0.1:{}".format(bound.sockets[0].getsockname()[1])
+    front.address = f"127.0.0.1:{bound.sockets[0].getsockname()[1]}"
     url = f"https://{front.address}"
     admin = kubeconfig(store.authority, url, ADMIN, store.authority.static_token(ADMIN, ["system:masters"]))
     nobody = kubeconfig(store.authority, url, NOBODY, store.authority.static_token(NOBODY))
@@ -128,7 +137,9 @@ class Front:
             raise
         except Exception:  # a server answers 500 and lives on; the traceback goes to the log
             LOG.exception("%s %s", request.method, request.path)
-            return refuse(ApiError(500, "InternalError", "Internal error occurred: the simulated server failed; see its log"))
+            return refuse(
+                ApiError(500, "InternalError", "Internal error occurred: the simulated server failed; see its log")
+            )
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = route(request.method, request.path, request.rel_url.query)
@@ -136,7 +147,9 @@ class Front:
         if asked.is_resource and asked.verb in ("list", "watch", "deletecollection"):
             named = _NAME_FIELD.search(request.rel_url.query.get("fieldSelector", ""))
             if named:
-                attributes = Attributes(attributes.verb, attributes.group, attributes.resource, "", attributes.namespace, named[1])
+                attributes = Attributes(
+                    attributes.verb, attributes.group, attributes.resource, "", attributes.namespace, named[1]
+                )
         user = self._who(request, attributes)
         check(self.store, user, attributes)
         if not asked.is_resource:
@@ -154,26 +167,29 @@ class Front:
         certificate = transport.get_extra_info("peercert") if transport else None
         tls = transport.get_extra_info("ssl_object") if transport and certificate else None
         der = tls.getpeercert(binary_form=True) if tls else None
-        user = authenticate(self.store, self.store.authority, request.headers.get("Authorization", ""), certificate, der)
+        user = authenticate(
+            self.store, self.store.authority, request.headers.get("Authorization", ""), certificate, der
+        )
         return impersonate(self.store, user, request.headers, request.headers.getall("Impersonate-Group", []), asked)
 
     # -- paths that are no resources
 
     def _plain(self, request: web.BaseRequest, asked: Route) -> web.StreamResponse:
         parts = [part for part in asked.path.split("/") if part]
+        first = parts[0] if parts else ""
         if request.method not in ("GET", "HEAD"):
             return page_not_found()
-        if parts and parts[0] in HEALTH:
+        if first in HEALTH:
             return self._health(request, parts)
-        if parts == ["version"]:
-            return respond(discovery.version_info(self.version))
-        if parts == ["openid", "v1", "jwks"]:
-            return respond(self.store.authority.jwks())
-        if parts and parts[0] in ("api", "apis"):
+        if first in ("api", "apis"):
             return self._discovery(request, parts)
-        if not parts:
-            return respond({"paths": ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
-        return page_not_found()
+        documents: dict[str, Any] = {
+            "": lambda: {"paths": PATHS},
+            "version": lambda: discovery.version_info(self.version),
+            "openid/v1/jwks": self.store.authority.jwks,
+        }
+        document = documents.get("/".join(parts))
+        return respond(document()) if document else page_not_found()
 
     def _health(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
         if len(parts) > 1:
@@ -215,7 +231,7 @@ class Front:
     # -- resources
 
     async def _resource(self, request: web.BaseRequest, asked: Route, kind: Kind, user: User) -> web.StreamResponse:
-        call = verbs.Call(self.store, request, asked, kind, user)
+        call = Call(self.store, request, asked, kind, user)
         if asked.subresource:
             return await self._subresource(call)
         if kind.namespaced and not asked.namespace and asked.verb not in ("list", "watch", "deletecollection"):
@@ -225,7 +241,9 @@ class Front:
                 raise NOT_FOUND
             else:
                 raise method_not_allowed()
-        if asked.verb not in kind.verbs or (asked.verb == "create") == bool(asked.name) and asked.verb in ("create", "update", "patch"):
+        if asked.verb not in kind.verbs or (
+            (asked.verb == "create") == bool(asked.name) and asked.verb in ("create", "update", "patch")
+        ):
             raise method_not_allowed()
         if kind.key in REVIEWS:
             return await self._review(call)
@@ -233,29 +251,29 @@ class Front:
             return await podparts.bind(call)
         return await self._verb(call)
 
-    async def _verb(self, call: verbs.Call) -> web.StreamResponse:
+    async def _verb(self, call: Call) -> web.StreamResponse:
         verb = call.route.verb
         if verb == "watch":
-            return await verbs.watch(call)
+            return await reading.watch(call)
         if verb == "get":
-            return verbs.get(call)
+            return reading.get(call)
         if verb == "list":
-            return verbs.list_objects(call)
+            return reading.list_objects(call)
         writes = {
-            "create": verbs.create,
-            "update": verbs.update,
-            "patch": verbs.patch,
-            "delete": verbs.delete,
-            "deletecollection": verbs.delete_collection,
+            "create": writing.create,
+            "update": writing.update,
+            "patch": writing.patch,
+            "delete": deleting.delete,
+            "deletecollection": deleting.delete_collection,
         }
         return await writes[verb](call)
 
-    async def _review(self, call: verbs.Call) -> web.Response:
+    async def _review(self, call: Call) -> web.Response:
         body = of_kind(mapping(await read(call.request), media_type(call.request)), call.kind)
         body = {"kind": call.kind.kind, "apiVersion": call.kind.api_version, "metadata": {}, **body}
         return respond(REVIEWS[call.kind.key](self.store, call.user, body), code=201)
 
-    async def _subresource(self, call: verbs.Call) -> web.StreamResponse:
+    async def _subresource(self, call: Call) -> web.StreamResponse:
         sub = call.kind.sub(call.route.subresource)
         if sub is None:
             raise NOT_FOUND

@@ -8,13 +8,13 @@ from ..schema.errors import bad_request, conflict, invalid, invalid_value, not_f
 from ..schema.values import clone, rfc3339
 from . import bodies, patches
 from .answers import respond
-from .columns import selector
+from .cells import selector
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from ..schema.values import Object
-    from .verbs import Call
+    from .call import Call
 
 MIN_TOKEN_S = 600
 MAX_TOKEN_S = 2**32
@@ -30,10 +30,20 @@ async def token(call: Call) -> web.Response:
     seconds = spec.get("expirationSeconds") or DEFAULT_TOKEN_S
     if seconds < MIN_TOKEN_S:
         text = "may not specify a duration less than 10 minutes"
-        raise invalid("TokenRequest", "authentication.k8s.io", account["metadata"]["name"], [invalid_value("spec.expirationSeconds", seconds, text)])
+        raise invalid(
+            "TokenRequest",
+            "authentication.k8s.io",
+            account["metadata"]["name"],
+            [invalid_value("spec.expirationSeconds", seconds, text)],
+        )
     if seconds > MAX_TOKEN_S:
         text = "may not specify a duration larger than 2^32 seconds"
-        raise invalid("TokenRequest", "authentication.k8s.io", account["metadata"]["name"], [invalid_value("spec.expirationSeconds", seconds, text)])
+        raise invalid(
+            "TokenRequest",
+            "authentication.k8s.io",
+            account["metadata"]["name"],
+            [invalid_value("spec.expirationSeconds", seconds, text)],
+        )
     meta = account["metadata"]
     bound = _bound(call, spec.get("boundObjectRef"))
     authority = call.store.authority
@@ -57,13 +67,18 @@ def _bound(call: Call, reference: Object | None) -> tuple[str, str] | None:
     if not reference:
         return None
     if reference.get("kind") != "Pod":
-        raise bad_request(f"cannot bind token to object of type {reference.get('apiVersion', '')}, Kind={reference.get('kind', '')}")
+        raise bad_request(
+            f"cannot bind token to object of type {reference.get('apiVersion', '')}, Kind={reference.get('kind', '')}"
+        )
     pod = call.store.get("pods", call.route.namespace, reference.get("name", ""))
     if pod is None:
         raise not_found("pods", "", reference.get("name", ""))
     uid = pod["metadata"]["uid"]
     if reference.get("uid") not in (None, "", uid):
-        why = f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. The object might have been deleted and then recreated"
+        why = (
+            f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
         raise conflict("pods", "", reference["name"], why)
     return pod["metadata"]["name"], uid
 
@@ -78,7 +93,11 @@ async def scale(call: Call) -> web.Response:
     if call.route.verb == "patch":
         change = bodies.decode(content, "application/json")
         held = _scale(obj)
-        wanted = patches.json_patch(held, change) if media == patches.JSON_PATCH else patches.merge_patch(clone(held), change)
+        wanted = (
+            patches.json_patch(held, change)
+            if media == patches.JSON_PATCH
+            else patches.merge_patch(clone(held), change)
+        )
         request = call.write("PatchOptions")
     else:
         wanted = bodies.mapping(content, media)
@@ -95,11 +114,17 @@ async def scale(call: Call) -> web.Response:
 
 
 def _scale(obj: Object) -> Object:
-    meta = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp") if key in obj["metadata"]}
+    meta = {
+        key: obj["metadata"][key]
+        for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        if key in obj["metadata"]
+    }
     given = obj["spec"].get("selector")
     status: Object = {"replicas": obj.get("status", {}).get("replicas", 0)}
     if given is not None:
-        status["selector"] = selector(given if "matchLabels" in given or "matchExpressions" in given else {"matchLabels": given})
+        status["selector"] = selector(
+            given if "matchLabels" in given or "matchExpressions" in given else {"matchLabels": given}
+        )
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..schema.values import epoch
-from .columns import COLUMNS, DEFAULT, Column, age
+from .cells import Column, age
+from .columns import COLUMNS, DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,8 +74,12 @@ def _custom(kind: Kind) -> tuple[Sequence[Column], Callable[[Object, float], lis
     extra = kind.columns or ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
     columns = [Column("Name")]
     for column in extra:
-        text = column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}"
-        columns.append(Column(column["name"], column["type"], column.get("priority", 0), column.get("format", ""), text))
+        text = (
+            column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}"
+        )
+        columns.append(
+            Column(column["name"], column["type"], column.get("priority", 0), column.get("format", ""), text)
+        )
 
     def cells(obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], *(_cell(column, obj, now) for column in extra)]

@@ -33,7 +33,14 @@ class Watch:
     """One open watch."""
 
     def __init__(
-        self, store: Store, kind: Kind, selected: Filter, *, form: str, encode: Encode, bookmark: Callable[[int], bytes] | None
+        self,
+        store: Store,
+        kind: Kind,
+        selected: Filter,
+        *,
+        form: str,
+        encode: Encode,
+        bookmark: Callable[[int], bytes] | None,
     ) -> None:
         self.store = store
         self.kind = kind
@@ -60,16 +67,26 @@ class Watch:
             line = change.lines[form] = self.encode(name, stored)
         return line
 
-    async def serve(self, request: web.BaseRequest, revision: int | None, *, initial: bool, send_initial_end: bool, seconds: float | None) -> web.StreamResponse:
+    async def serve(
+        self,
+        request: web.BaseRequest,
+        revision: int | None,
+        *,
+        initial: bool,
+        send_initial_end: bool,
+        seconds: float | None,
+    ) -> web.StreamResponse:
         """Stream until the time is up or the client is gone.
 
         `revision` None means: from now; `initial` sends what exists already as ADDED first.
         """
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+        )
         response.enable_chunked_encoding()
         await response.prepare(request)
         loop = asyncio.get_running_loop()
-        end = loop.time() + (seconds if seconds else random.uniform(MIN_TIMEOUT_S, 2 * MIN_TIMEOUT_S))  # noqa: S311
+        end = loop.time() + (seconds or random.uniform(MIN_TIMEOUT_S, 2 * MIN_TIMEOUT_S))  # noqa: S311
         try:
             at = await self._start(response, revision, initial=initial, send_initial_end=send_initial_end)
             await self._follow(response, at, end)
@@ -80,7 +97,9 @@ class Watch:
         await response.write_eof()
         return response
 
-    async def _start(self, response: web.StreamResponse, revision: int | None, *, initial: bool, send_initial_end: bool) -> int:
+    async def _start(
+        self, response: web.StreamResponse, revision: int | None, *, initial: bool, send_initial_end: bool
+    ) -> int:
         at = self.store.revision if revision is None else revision
         if initial:
             at = self.store.revision

@@ -77,7 +77,8 @@ def _claim(store: Objects, new: Object, address: str) -> None:
     except ValueError:
         return  # validation says what is wrong with it
     if not inside:
-        text = f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {RANGE}"
+        why = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {RANGE}"
+        text = f"failed to allocate IP {address}: {why}"
         raise invalid("Service", "", name, [invalid_value("spec.clusterIPs", [address], text)])
 
 

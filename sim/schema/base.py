@@ -24,11 +24,57 @@ def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Object:
 
 
 _VIEW = [
-    _rule([""], ["configmaps", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "pods", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts", "services", "services/status"], READ),
-    _rule([""], ["bindings", "events", "limitranges", "namespaces/status", "pods/log", "pods/status", "replicationcontrollers/status", "resourcequotas", "resourcequotas/status"], READ),
+    _rule(
+        [""],
+        [
+            "configmaps",
+            "endpoints",
+            "persistentvolumeclaims",
+            "persistentvolumeclaims/status",
+            "pods",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "serviceaccounts",
+            "services",
+            "services/status",
+        ],
+        READ,
+    ),
+    _rule(
+        [""],
+        [
+            "bindings",
+            "events",
+            "limitranges",
+            "namespaces/status",
+            "pods/log",
+            "pods/status",
+            "replicationcontrollers/status",
+            "resourcequotas",
+            "resourcequotas/status",
+        ],
+        READ,
+    ),
     _rule([""], ["namespaces"], READ),
     _rule(["discovery.k8s.io"], ["endpointslices"], READ),
-    _rule(["apps"], ["controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status", "replicasets", "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status"], READ),
+    _rule(
+        ["apps"],
+        [
+            "controllerrevisions",
+            "daemonsets",
+            "daemonsets/status",
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "statefulsets",
+            "statefulsets/scale",
+            "statefulsets/status",
+        ],
+        READ,
+    ),
     _rule(["autoscaling"], ["horizontalpodautoscalers", "horizontalpodautoscalers/status"], READ),
     _rule(["batch"], ["cronjobs", "cronjobs/status", "jobs", "jobs/status"], READ),
     _rule(["policy"], ["poddisruptionbudgets", "poddisruptionbudgets/status"], READ),
@@ -39,9 +85,36 @@ _EDIT = [
     _rule([""], ["serviceaccounts"], ["impersonate"]),
     _rule([""], ["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"], WRITE),
     _rule([""], ["pods/eviction"], ["create"]),
-    _rule([""], ["configmaps", "events", "persistentvolumeclaims", "replicationcontrollers", "replicationcontrollers/scale", "secrets", "serviceaccounts", "services", "services/proxy"], WRITE),
+    _rule(
+        [""],
+        [
+            "configmaps",
+            "events",
+            "persistentvolumeclaims",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "services/proxy",
+        ],
+        WRITE,
+    ),
     _rule([""], ["serviceaccounts/token"], ["create"]),
-    _rule(["apps"], ["daemonsets", "deployments", "deployments/rollback", "deployments/scale", "replicasets", "replicasets/scale", "statefulsets", "statefulsets/scale"], WRITE),
+    _rule(
+        ["apps"],
+        [
+            "daemonsets",
+            "deployments",
+            "deployments/rollback",
+            "deployments/scale",
+            "replicasets",
+            "replicasets/scale",
+            "statefulsets",
+            "statefulsets/scale",
+        ],
+        WRITE,
+    ),
     _rule(["autoscaling"], ["horizontalpodautoscalers"], WRITE),
     _rule(["batch"], ["cronjobs", "jobs"], WRITE),
     _rule(["policy"], ["poddisruptionbudgets"], WRITE),
@@ -50,16 +123,37 @@ _EDIT = [
 ]
 _ADMIN = [
     _rule(["authorization.k8s.io"], ["localsubjectaccessreviews"], ["create"]),
-    _rule([RBAC], ["rolebindings", "roles"], ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]),
+    _rule(
+        [RBAC],
+        ["rolebindings", "roles"],
+        ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+    ),
 ]
 _REVIEW = [
     _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
     _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
 ]
 _ANY = [_rule(["*"], ["*"], ["*"]), {"verbs": ["*"], "nonResourceURLs": ["*"]}]
-_OPENID = ["/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"]
+_OPENID = [
+    "/.well-known/openid-configuration",
+    "/.well-known/openid-configuration/",
+    "/openid/v1/jwks",
+    "/openid/v1/jwks/",
+]
 _INFO = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
-_DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"]
+_DISCOVERY = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/openapi",
+    "/openapi/*",
+    "/readyz",
+    "/version",
+    "/version/",
+]
 
 ROLES: dict[str, list[Object]] = {
     "cluster-admin": _ANY,
@@ -78,25 +172,41 @@ BINDINGS: dict[str, list[str]] = {
     "system:public-info-viewer": EVERYBODY,
     "system:service-account-issuer-discovery": ["system:serviceaccounts"],
 }
-PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+PRIORITIES = {
+    "system-cluster-critical": (2_000_000_000, "run in the cluster, but can be moved to another node if necessary"),
+    "system-node-critical": (2_000_001_000, "not be moved from their current node"),
+}
 
 
 def objects() -> Iterator[tuple[str, Object]]:
     """Yield (key, object) of everything that exists from the start, namespaces apart."""
     meta: dict[str, Any]
     for name, rules in ROLES.items():
-        meta = {"name": name, "labels": dict(DEFAULTS), "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}}
+        meta = {
+            "name": name,
+            "labels": dict(DEFAULTS),
+            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        }
         yield f"clusterroles.{RBAC}", {"metadata": meta, "rules": rules}
     for name, groups in BINDINGS.items():
-        meta = {"name": name, "labels": dict(DEFAULTS), "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"}}
+        meta = {
+            "name": name,
+            "labels": dict(DEFAULTS),
+            "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
+        }
         reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
         subjects = [{"kind": "Group", "apiGroup": RBAC, "name": group} for group in groups]
         yield f"clusterrolebindings.{RBAC}", {"metadata": meta, "roleRef": reference, "subjects": subjects}
-    for name, value in PRIORITIES.items():
-        text = f"Used for system critical pods that must {'not be moved from their current node' if 'node' in name else 'run in the cluster, but can be moved to another node if necessary'}."
+    for name, (value, where) in PRIORITIES.items():
+        text = f"Used for system critical pods that must {where}."
         yield (
             "priorityclasses.scheduling.k8s.io",
-            {"metadata": {"name": name}, "value": value, "description": text, "preemptionPolicy": "PreemptLowerPriority"},
+            {
+                "metadata": {"name": name},
+                "value": value,
+                "description": text,
+                "preemptionPolicy": "PreemptLowerPriority",
+            },
         )
     labels = {"component": "apiserver", "provider": "kubernetes"}
     port = {"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}

@@ -51,8 +51,20 @@ def established(definition: Object, seconds: float) -> Object:
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
     known = definition.get("status", {}).get("storedVersions") or []
     conditions = [
-        {"type": "NamesAccepted", "status": "True", "lastTransitionTime": time, "reason": "NoConflicts", "message": "no conflicts found"},
-        {"type": "Established", "status": "True", "lastTransitionTime": time, "reason": "InitialNamesAccepted", "message": "the initial names have been accepted"},
+        {
+            "type": "NamesAccepted",
+            "status": "True",
+            "lastTransitionTime": time,
+            "reason": "NoConflicts",
+            "message": "no conflicts found",
+        },
+        {
+            "type": "Established",
+            "status": "True",
+            "lastTransitionTime": time,
+            "reason": "InitialNamesAccepted",
+            "message": "the initial names have been accepted",
+        },
     ]
     versions = [*known, stored] if stored not in known else known
     return {"conditions": conditions, "acceptedNames": clone(spec["names"]), "storedVersions": versions}

@@ -179,7 +179,12 @@ def managers(obj: Object) -> dict[Manager, Paths]:
     """Return who manages which fields of an object."""
     found: dict[Manager, Paths] = {}
     for entry in obj.get("metadata", {}).get("managedFields") or []:
-        who = (entry.get("manager", ""), entry.get("operation", ""), entry.get("apiVersion", ""), entry.get("subresource", ""))
+        who = (
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
         found[who] = set(from_fields(entry.get("fieldsV1") or {}))
     return found
 
@@ -188,7 +193,12 @@ def write(new: Object, owned: dict[Manager, Paths], old: Object, seconds: float)
     """Write the managers into an object's metadata; an entry whose fields did not change keeps its time."""
     times: dict[Manager, str] = {}
     for entry in old.get("metadata", {}).get("managedFields") or []:
-        who = (entry.get("manager", ""), entry.get("operation", ""), entry.get("apiVersion", ""), entry.get("subresource", ""))
+        who = (
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
         times[who] = entry.get("time", "")
     before = managers(old)
     entries = []

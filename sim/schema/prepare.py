@@ -32,12 +32,25 @@ FIRST_STATUS: dict[str, Object] = {
     "replicasets.apps": {"replicas": 0},
     "replicationcontrollers": {"replicas": 0},
     "statefulsets.apps": {"replicas": 0, "availableReplicas": 0},
-    "daemonsets.apps": {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0},
-    "poddisruptionbudgets.policy": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+    "daemonsets.apps": {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    },
+    "poddisruptionbudgets.policy": {
+        "disruptionsAllowed": 0,
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "expectedPods": 0,
+    },
     "ingresses.networking.k8s.io": {"loadBalancer": {}},
 }
 KEEPS_STATUS = ("nodes",)  # a kubelet registers with its status
-PROTECTED = {"persistentvolumeclaims": "kubernetes.io/pvc-protection", "persistentvolumes": "kubernetes.io/pv-protection"}
+PROTECTED = {
+    "persistentvolumeclaims": "kubernetes.io/pvc-protection",
+    "persistentvolumes": "kubernetes.io/pv-protection",
+}
 
 
 def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
@@ -72,7 +85,12 @@ def _job_selector(job: Object) -> None:
     template = spec.setdefault("template", {}).setdefault("metadata", {})
     if not spec.get("manualSelector"):
         labels = template.setdefault("labels", {})
-        for name, value in ((LEGACY_NAME, meta.get("name", "")), (NAME, meta.get("name", "")), (LEGACY_UID, meta["uid"]), (UID, meta["uid"])):
+        for name, value in (
+            (LEGACY_NAME, meta.get("name", "")),
+            (NAME, meta.get("name", "")),
+            (LEGACY_UID, meta["uid"]),
+            (UID, meta["uid"]),
+        ):
             labels.setdefault(name, value)
         selector = spec.setdefault("selector", {})
         selector.setdefault("matchLabels", {}).setdefault(UID, meta["uid"])

@@ -127,8 +127,8 @@ def precondition(kind: Kind, old: Object, uid: str | None, resource_version: str
         raise conflict(kind.kind, kind.group, meta["name"], why)
     if resource_version and resource_version != meta["resourceVersion"]:
         why = (
-            f"the ResourceVersion in the precondition ({resource_version}) does not match the ResourceVersion in record "
-            f"({meta['resourceVersion']}). The object might have been modified"
+            f"the ResourceVersion in the precondition ({resource_version}) does not match the ResourceVersion in "
+            f"record ({meta['resourceVersion']}). The object might have been modified"
         )
         raise conflict(kind.kind, kind.group, meta["name"], why)
 
@@ -216,7 +216,9 @@ def removed(store: Objects, kind: Kind, last: Object) -> None:
     if key in store.kinds.by_key:
         for obj in store.list(key):
             meta = obj["metadata"]
-            store.mutate(key, meta.get("namespace"), meta["name"], lambda held: held["metadata"].pop("finalizers", None))
+            store.mutate(
+                key, meta.get("namespace"), meta["name"], lambda held: held["metadata"].pop("finalizers", None)
+            )
             store.delete(key, meta.get("namespace"), meta["name"])
     store.kinds.remove(spec["group"], spec["names"]["plural"])
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     Predicate = Callable[[Mapping[str, Any]], bool]
 
 _TOKEN = re.compile(r"\s*(?:(?P<op>==|!=|=|!|\(|\)|,|<|>)|(?P<word>[^\s,()=!<>]+))")
-_KEY = re.compile(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+_KEY = re.compile(
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+)
 _VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
@@ -90,7 +92,9 @@ class _Parser:
                 if not self.peek():
                     raise bad_request("unable to parse requirement: found '', expected: identifier after ','")
             elif self.peek():
-                raise bad_request(f"unable to parse requirement: found '{self.peek()}', expected: ',' or 'end of string'")
+                raise bad_request(
+                    f"unable to parse requirement: found '{self.peek()}', expected: ',' or 'end of string'"
+                )
         return found
 
     def requirement(self) -> _Requirement:
@@ -107,17 +111,17 @@ class _Parser:
             return _Requirement(key, operator, self.values())
         if operator in ("<", ">"):
             return _Requirement(key, "gt" if operator == ">" else "lt", frozenset([self.value()]))
-        raise bad_request(
-            f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt"
-        )
+        raise bad_request(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
 
     def key(self) -> str:
         key = self.take()
         if not _KEY.match(key):
-            raise bad_request(f"unable to parse requirement: <nil>: Invalid value: \"{key}\": name part must consist of "
-                              "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-                              "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-                              "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')")
+            raise bad_request(
+                f'unable to parse requirement: <nil>: Invalid value: "{key}": name part must consist of '
+                "alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+                "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+                "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            )
         return key
 
     def value(self) -> str:
@@ -133,7 +137,7 @@ class _Parser:
         while (token := self.take()) != ")":
             if not token:
                 raise bad_request("unable to parse requirement: found '', expected: ',', or ')'")
-            if token == ",":
+            if token == ",":  # noqa: S105 - punctuation
                 if expects:
                     found.append("")
                 expects = True

@@ -141,7 +141,9 @@ class Decoder:
         assert known.items is not None
         if not isinstance(value, list):
             raise self._wrong(value, path, "[]" + self._go(known.items))
-        return [self._value(item, known.items, f"{path}[{index}]") for index, item in enumerate(value) if item is not None] or None
+        return [
+            self._value(item, known.items, f"{path}[{index}]") for index, item in enumerate(value) if item is not None
+        ] or None
 
     def _map(self, value: Any, known: Field, path: str) -> Any:
         assert known.items is not None
@@ -171,7 +173,9 @@ class Decoder:
         if code == "y":
             self._base64(value)
         if code in "tT" and not _TIME.match(value):
-            text = f'parsing time "\\"{value}\\"" as "2006-01-02T15:04:05Z07:00": cannot parse "\\"{value}\\"" as "2006"'
+            text = (
+                f'parsing time "\\"{value}\\"" as "2006-01-02T15:04:05Z07:00": cannot parse "\\"{value}\\"" as "2006"'
+            )
             raise bad_request(self._prefix() + text)
         return value
 
@@ -220,7 +224,10 @@ def of_custom(kind: Any) -> Field:
     name = f"custom:{kind.api_version}.{kind.kind}:{id(kind.schema)}"
     if name not in _CUSTOM:
         _CUSTOM[name] = {}
-        fields = {key: _from_schema(part, f"{name}.{key}") for key, part in ((kind.schema or {}).get("properties") or {}).items()}
+        fields = {
+            key: _from_schema(part, f"{name}.{key}")
+            for key, part in ((kind.schema or {}).get("properties") or {}).items()
+        }
         fields["metadata"] = field("@meta.v1.ObjectMeta")
         _CUSTOM[name].update(fields)
     return Field("@", name)
@@ -229,19 +236,23 @@ def of_custom(kind: Any) -> Field:
 def _from_schema(schema: Any, name: str) -> Field:
     if not isinstance(schema, dict):
         return Field("o")
-    kind = schema.get("type")
     if schema.get("x-kubernetes-int-or-string"):
         return Field("x")
+    kind = schema.get("type", "")
     if kind == "array":
         style = schema.get("x-kubernetes-list-type", "atomic")
         keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if style == "map" else ()
         return Field("[", items=_from_schema(schema.get("items"), f"{name}[]"), keys=keys, is_set=style == "set")
     if kind == "object":
-        atomic = schema.get("x-kubernetes-map-type") == "atomic"
-        if isinstance(schema.get("additionalProperties"), dict):
-            return Field("{", items=_from_schema(schema["additionalProperties"], f"{name}{{}}"), atomic=atomic)
-        if schema.get("properties"):
-            _CUSTOM[name] = {key: _from_schema(part, f"{name}.{key}") for key, part in schema["properties"].items()}
-            return Field("@", name, atomic=atomic)
-        return Field("o", atomic=atomic)
-    return Field({"string": "s", "integer": "i", "number": "n", "boolean": "b"}.get(kind or "", "o"))
+        return _object_schema(schema, name)
+    return Field({"string": "s", "integer": "i", "number": "n", "boolean": "b"}.get(kind, "o"))
+
+
+def _object_schema(schema: dict[str, Any], name: str) -> Field:
+    atomic = schema.get("x-kubernetes-map-type") == "atomic"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return Field("{", items=_from_schema(schema["additionalProperties"], f"{name}{{}}"), atomic=atomic)
+    if schema.get("properties"):
+        _CUSTOM[name] = {key: _from_schema(part, f"{name}.{key}") for key, part in schema["properties"].items()}
+        return Field("@", name, atomic=atomic)
+    return Field("o", atomic=atomic)

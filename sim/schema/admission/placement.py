@@ -81,7 +81,8 @@ def runtime_class(store: Objects, pod: Object) -> None:
     for key, value in (scheduling.get("nodeSelector") or {}).items():
         held = spec.setdefault("nodeSelector", {}).setdefault(key, value)
         if held != value:
-            why = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {held}"
+            both = f"runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {held}"
+            why = f"conflict: {both}"
             raise forbidden("pods", "", name, why)
     for toleration in scheduling.get("tolerations") or []:
         if toleration not in (spec.get("tolerations") or []):

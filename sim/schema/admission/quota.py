@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 COMPUTE = ("cpu", "memory", "ephemeral-storage")
 # Of these every container must say how much it wants, where a quota limits them (pkg/quota/v1/evaluator/core/pods.go).
 MUST_SAY = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-COUNTED = ("configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services")
+COUNTED = (
+    "configmaps",
+    "persistentvolumeclaims",
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+)
 
 
 def usage(store: Objects, namespace: str, quota: Object) -> dict[str, str]:
@@ -132,15 +140,19 @@ def judge(store: Objects, kind: Kind, new: Object) -> None:
             continue
         used = usage(store, namespace, quota)
         over = sorted(
-            item for item, amount in charge.items()
+            item
+            for item, amount in charge.items()
             if quantity.value(amount) > 0
             and quantity.value(used[item]) + quantity.value(amount) > quantity.value(hard[item])
         )
         if over:
             requested, have, limited = (
-                ",".join(f"{item}={quantity.canonical(amounts[item])}" for item in over) for amounts in (charge, used, hard)
+                ",".join(f"{item}={quantity.canonical(amounts[item])}" for item in over)
+                for amounts in (charge, used, hard)
             )
-            why = f"exceeded quota: {quota['metadata']['name']}, requested: {requested}, used: {have}, limited: {limited}"
+            why = (
+                f"exceeded quota: {quota['metadata']['name']}, requested: {requested}, used: {have}, limited: {limited}"
+            )
             raise forbidden(kind.plural, kind.group, name, why)
 
 

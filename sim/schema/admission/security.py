@@ -49,7 +49,17 @@ SAFE_SYSCTLS = {
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_wmem",
 }
-FREE_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret", "image"}
+FREE_VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+    "image",
+}
 SELINUX_TYPES = {"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
 
 
@@ -94,11 +104,13 @@ def relabelled(store: Objects, old: Object, new: Object, request: Request) -> No
     name = new["metadata"]["name"]
     by_text: dict[str, list[str]] = {}
     for pod in store.list("pods", name):
-        found = [entry for entry in findings(pod.get("spec", {}), after[0])]
+        found = findings(pod.get("spec", {}), after[0])
         if found:
             by_text.setdefault(", ".join(reason for reason, _ in found), []).append(pod["metadata"]["name"])
     if by_text:
-        request.warnings.append(f'existing pods in namespace "{name}" violate the new PodSecurity enforce level "{after[0]}:{after[1]}"')
+        request.warnings.append(
+            f'existing pods in namespace "{name}" violate the new PodSecurity enforce level "{after[0]}:{after[1]}"'
+        )
         for text, pods in sorted(by_text.items(), key=lambda item: item[1]):
             more = "" if len(pods) == 1 else f" (and {len(pods) - 1} other pod{'s' if len(pods) > 2 else ''})"
             request.warnings.append(f"{pods[0]}{more}: {text}")
@@ -146,7 +158,10 @@ def _capabilities_baseline(spec: Object) -> Finding:
         return None
     names = _offenders(spec, lambda c: bool(set((_context(c).get("capabilities") or {}).get("add") or []) & set(extra)))
     quoted = ", ".join(f'"{name}"' for name in extra)
-    return "non-default capabilities", f"{_named('container', names)} must not include {quoted} in securityContext.capabilities.add"
+    return (
+        "non-default capabilities",
+        f"{_named('container', names)} must not include {quoted} in securityContext.capabilities.add",
+    )
 
 
 def _host_namespaces(spec: Object) -> Finding:
@@ -174,7 +189,9 @@ def _host_ports(spec: Object) -> Finding:
 
 def _privileged(spec: Object) -> Finding:
     names = _offenders(spec, lambda c: bool(_context(c).get("privileged")))
-    return ("privileged", f"{_named('container', names)} must not set securityContext.privileged=true") if names else None
+    return (
+        ("privileged", f"{_named('container', names)} must not set securityContext.privileged=true") if names else None
+    )
 
 
 def _proc_mount(spec: Object) -> Finding:
@@ -224,7 +241,10 @@ def _escalation(spec: Object) -> Finding:
     names = _offenders(spec, lambda c: _context(c).get("allowPrivilegeEscalation") is not False)
     if not names:
         return None
-    return "allowPrivilegeEscalation != false", f"{_named('container', names)} must set securityContext.allowPrivilegeEscalation=false"
+    return (
+        "allowPrivilegeEscalation != false",
+        f"{_named('container', names)} must set securityContext.allowPrivilegeEscalation=false",
+    )
 
 
 def _capabilities_restricted(spec: Object) -> Finding:
@@ -303,8 +323,11 @@ def _seccomp_restricted(spec: Object) -> Finding:
     missing = _offenders(spec, lambda c: own(c) is None)
     if not missing:
         return None
-    text = f'pod or {_named("container", missing)} must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
-    return "seccompProfile", text
+    subject = f"pod or {_named('container', missing)}"
+    return (
+        "seccompProfile",
+        f'{subject} must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"',
+    )
 
 
 BASELINE: list[Callable[[Object], Finding]] = [

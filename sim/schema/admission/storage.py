@@ -22,4 +22,6 @@ def default_class(store: Objects, claim: Object) -> None:
         if (item["metadata"].get("annotations") or {}).get(DEFAULT) == "true"
     ]
     if defaults:
-        spec["storageClassName"] = max(defaults, key=lambda item: item["metadata"]["creationTimestamp"])["metadata"]["name"]
+        spec["storageClassName"] = max(defaults, key=lambda item: item["metadata"]["creationTimestamp"])["metadata"][
+            "name"
+        ]

@@ -1,4 +1,7 @@
-"""What are a Service, an EndpointSlice and a NetworkPolicy that say little? (Addresses are allocated elsewhere.)"""
+"""What are a Service, an EndpointSlice and a NetworkPolicy that say little?
+
+Addresses are allocated elsewhere (addresses.py).
+"""
 
 from __future__ import annotations
 

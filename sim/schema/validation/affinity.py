@@ -58,7 +58,9 @@ def node_term(term: Object, at: str) -> list[Cause]:
                 text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                 found.append(forbidden_field(f"{where}.values", text))
             elif operator in ("Gt", "Lt") and len(values) != 1:
-                found.append(required(f"{where}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+                found.append(
+                    required(f"{where}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+                )
             elif operator not in OPERATORS:
                 found.append(invalid_value(f"{where}.operator", operator, "not a valid selector operator"))
             if part == "matchExpressions":

@@ -79,7 +79,9 @@ def _init(container: Object, at: str) -> list[Cause]:
         found.append(unsupported(f"{at}.restartPolicy", policy, ["Always"]))
     for name in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(name) is not None:
-            found.append(forbidden_field(f"{at}.{name}", "may not be set for init containers without restartPolicy=Always"))
+            found.append(
+                forbidden_field(f"{at}.{name}", "may not be set for init containers without restartPolicy=Always")
+            )
     return found
 
 
@@ -219,7 +221,9 @@ def _security(context: Any, at: str) -> list[Cause]:
             found.append(invalid_value(f"{at}.{name}", value, "must be between 0 and 2147483647, inclusive"))
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
-            found.append(invalid_value(at, context, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+            found.append(
+                invalid_value(at, context, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+            )
         if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or []):
             text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
             found.append(invalid_value(at, context, text))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Cause, duplicate, invalid_value, required, too_long, unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..kinds import Kind
     from ..values import Object
 
@@ -23,7 +25,14 @@ def check(kind: Kind, obj: Object) -> list[Cause]:
     """Judge a custom resource."""
     if kind.schema is None:
         return []
-    schema = {**kind.schema, "properties": {k: v for k, v in (kind.schema.get("properties") or {}).items() if k not in ("metadata", "kind", "apiVersion")}}
+    schema = {
+        **kind.schema,
+        "properties": {
+            k: v
+            for k, v in (kind.schema.get("properties") or {}).items()
+            if k not in ("metadata", "kind", "apiVersion")
+        },
+    }
     body = {key: value for key, value in obj.items() if key not in ("metadata", "kind", "apiVersion")}
     return _value(body, schema, "")
 
@@ -34,16 +43,8 @@ def _value(value: Any, schema: Any, path: str) -> list[Cause]:
     wrong = _type(value, schema, path)
     if wrong:
         return wrong
-    found = _enum(value, schema, path)
-    if isinstance(value, bool):
-        return found
-    if isinstance(value, (int, float)):
-        return found + _number(value, schema, path)
-    if isinstance(value, str):
-        return found + _string(value, schema, path)
-    if isinstance(value, list):
-        return found + _array(value, schema, path)
-    return found + _object(value, schema, path)
+    judge = JUDGES.get(type(value))
+    return _enum(value, schema, path) + (judge(value, schema, path) if judge else [])
 
 
 def _type(value: Any, schema: Object, path: str) -> list[Cause]:
@@ -142,3 +143,12 @@ def _object(value: Object, schema: Object, path: str) -> list[Cause]:
     for part in schema.get("allOf") or []:
         found += _value(value, part, path)
     return found
+
+
+JUDGES: dict[type, Callable[[Any, Object, str], list[Cause]]] = {
+    int: _number,
+    float: _number,
+    str: _string,
+    list: _array,
+    dict: _object,
+}

@@ -30,7 +30,9 @@ def definition(obj: Object) -> list[Cause]:
     versions = spec.get("versions") or []
     stored = [version for version in versions if version.get("storage")]
     if len(stored) != 1:
-        found.append(invalid_value("spec.versions", versions, "must have exactly one version marked as storage version"))
+        found.append(
+            invalid_value("spec.versions", versions, "must have exactly one version marked as storage version")
+        )
     for index, version in enumerate(versions):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             found.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))

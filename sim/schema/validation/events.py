@@ -34,7 +34,11 @@ def new_event(obj: Object) -> list[Cause]:
     if type_ not in ("Normal", "Warning"):
         found.append(invalid_value("type", type_, f"has invalid value: {type_}"))
     if obj.get("eventTime"):
-        for field, name in (("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance"), ("reason", "reason")):
+        for field, name in (
+            ("reportingComponent", "reportingController"),
+            ("reportingInstance", "reportingInstance"),
+            ("reason", "reason"),
+        ):
             if not obj.get(field):
                 found.append(required(name))
     return found

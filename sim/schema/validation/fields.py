@@ -32,7 +32,14 @@ CONVERTIBLE = {
     "status.nominatedNodeName",
 }
 _SUBSCRIPT = re.compile(r"^(metadata\.(?:labels|annotations))\['(.*)'\]$")
-RESOURCES = ("limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory")
+RESOURCES = (
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+)
 
 
 def field_reference(reference: Object, at: str, allowed: tuple[str, ...]) -> list[Cause]:

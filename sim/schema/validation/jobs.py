@@ -33,7 +33,15 @@ def job(obj: Object) -> list[Cause]:
 
 
 def _numbers(spec: Object, field: str) -> list[Cause]:
-    names = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes")
+    names = (
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    )
     return [
         invalid_value(f"{field}.{name}", spec[name], NOT_NEGATIVE)
         for name in names
@@ -126,7 +134,11 @@ def _success_policy(spec: Object) -> list[Cause]:
     if spec.get("completionMode") != "Indexed":
         return [invalid_value("spec.successPolicy", policy, "requires indexed completion mode")]
     if not policy.get("rules"):
-        return [required("spec.successPolicy.rules", "at least one rules must be specified when the successPolicy is specified")]
+        return [
+            required(
+                "spec.successPolicy.rules", "at least one rules must be specified when the successPolicy is specified"
+            )
+        ]
     return []
 
 
@@ -153,7 +165,9 @@ def _selector(obj: Object, spec: Object) -> list[Cause]:
     found = metadata.selector(selector, "spec.selector")
     labels = spec.get("template", {}).get("metadata", {}).get("labels") or {}
     if not found and not selectors.labels(selector)(labels):
-        found.append(invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+        found.append(
+            invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        )
     uid = obj["metadata"].get("uid", "")
     if not spec.get("manualSelector") and uid and selector != {"matchLabels": {UID_LABEL: uid}}:
         found.append(invalid_value("spec.selector", selector, "`selector` not auto-generated"))
@@ -220,7 +234,9 @@ def cron_job(obj: Object) -> list[Cause]:
     elif wrong := schedule_error(schedule):
         found.append(invalid_value("spec.schedule", schedule, wrong))
     if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
-        found.append(unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), ["Allow", "Forbid", "Replace"]))
+        found.append(
+            unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), ["Allow", "Forbid", "Replace"])
+        )
     for limit in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         if isinstance(spec.get(limit), int) and spec[limit] < 0:
             found.append(invalid_value(f"spec.{limit}", spec[limit], NOT_NEGATIVE))

@@ -69,7 +69,8 @@ def qualified_name(value: str) -> list[str]:
     found: list[str] = []
     if slash and "/" in prefix:
         return [
-            "a qualified name " + QUALIFIED_TEXT[:-1]
+            "a qualified name "
+            + QUALIFIED_TEXT[:-1]
             + ") with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     if slash and not prefix:
@@ -98,7 +99,7 @@ def labels(given: Any, field: str) -> list[Cause]:
     return found
 
 
-def annotations(given: Any, field: str) -> list[Cause]:
+def annotation_map(given: Any, field: str) -> list[Cause]:
     """Return what is wrong with annotations."""
     found = []
     size = 0
@@ -136,7 +137,7 @@ def check(key: str, obj: Object, *, namespaced: bool) -> list[Cause]:
     if namespaced and not meta.get("namespace"):
         found.append(required("metadata.namespace"))
     found += labels(meta.get("labels"), "metadata.labels")
-    found += annotations(meta.get("annotations"), "metadata.annotations")
+    found += annotation_map(meta.get("annotations"), "metadata.annotations")
     found += owner_references(meta.get("ownerReferences"))
     for finalizer in meta.get("finalizers") or []:
         found += [invalid_value("metadata.finalizers", finalizer, text) for text in qualified_name(finalizer)]
@@ -184,5 +185,7 @@ def selector(given: Any, field: str) -> list[Cause]:
             found.append(Cause(f"{at}.values", "FieldValueForbidden", text))
         elif operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
             found.append(invalid_value(f"{at}.operator", operator, "not a valid selector operator"))
-        found += [invalid_value(f"{at}.key", expression.get("key", ""), t) for t in qualified_name(expression.get("key", ""))]
+        found += [
+            invalid_value(f"{at}.key", expression.get("key", ""), t) for t in qualified_name(expression.get("key", ""))
+        ]
     return found

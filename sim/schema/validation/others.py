@@ -161,9 +161,7 @@ def claim(obj: Object) -> list[Cause]:
     return found
 
 
-CLAIM_TEXT = (
-    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-)
+CLAIM_TEXT = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 
 
 def claim_change(old: Object, new: Object) -> list[Cause]:
@@ -199,7 +197,17 @@ QUOTA_STANDARD = {
     "services.loadbalancers",
     "storage",
 }
-COUNTED = {"pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps", "services.nodeports", "services.loadbalancers"}
+COUNTED = {
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "persistentvolumeclaims",
+    "configmaps",
+    "services.nodeports",
+    "services.loadbalancers",
+}
 
 
 def _quota_name(name: str, at: str) -> list[Cause]:
@@ -232,7 +240,11 @@ def limit_range(obj: Object) -> list[Cause]:
         at = f"spec.limits[{index}]"
         low, high = item.get("min") or {}, item.get("max") or {}
         for name in {*low, *high}:
-            found += resources.name_causes(name, f"{at}.{'max' if name in high else 'min'}[{name}]") if item.get("type") == "Container" else []
+            found += (
+                resources.name_causes(name, f"{at}.{'max' if name in high else 'min'}[{name}]")
+                if item.get("type") == "Container"
+                else []
+            )
             if name in low and name in high and quantity.value(low[name]) > quantity.value(high[name]):
                 text = f"min value {low[name]} is greater than max value {high[name]}"
                 found.append(invalid_value(f"{at}.min[{name}]", low[name], text))
@@ -294,7 +306,9 @@ def storage_class(obj: Object) -> list[Cause]:
     if obj.get("reclaimPolicy") not in ("Delete", "Retain"):
         found.append(unsupported("reclaimPolicy", obj.get("reclaimPolicy"), ["Delete", "Retain"]))
     if obj.get("volumeBindingMode") not in ("Immediate", "WaitForFirstConsumer"):
-        found.append(unsupported("volumeBindingMode", obj.get("volumeBindingMode"), ["Immediate", "WaitForFirstConsumer"]))
+        found.append(
+            unsupported("volumeBindingMode", obj.get("volumeBindingMode"), ["Immediate", "WaitForFirstConsumer"])
+        )
     return found
 
 
@@ -307,5 +321,3 @@ def storage_class_change(old: Object, new: Object) -> list[Cause]:
         if old.get(name) != new.get(name):
             found.append(forbidden_field(name, f"updates to {name} are forbidden."))
     return found
-
-

@@ -31,7 +31,7 @@ def template(obj: Object, field: str) -> list[Cause]:
     """Judge a PodTemplateSpec."""
     meta = obj.get("metadata", {})
     found = metadata.labels(meta.get("labels"), f"{field}.labels")
-    found += metadata.annotations(meta.get("annotations"), f"{field}.annotations")
+    found += metadata.annotation_map(meta.get("annotations"), f"{field}.annotations")
     return found + pod_spec(obj.get("spec", {}), f"{field}.spec")
 
 
@@ -65,7 +65,9 @@ def _policies(spec: Object, field: str) -> list[Cause]:
         found.append(required(f"{field}.dnsConfig", text))
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
-        found.append(invalid_value(f"{field}.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
+        found.append(
+            invalid_value(f"{field}.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0")
+        )
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= 2147483647:
         text = "must be between 1 and 2147483647, inclusive"
@@ -107,18 +109,23 @@ def tolerations(given: Any, field: str) -> list[Cause]:
         if key:
             found += [invalid_value(f"{at}.key", key, text) for text in metadata.qualified_name(key)]
         elif operator != "Exists":
-            text = "operator must be Exists when `key` is empty, which means \"match all values and all keys\""
+            text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             found.append(invalid_value(f"{at}.operator", toleration.get("operator", ""), text))
         seconds, effect = toleration.get("tolerationSeconds"), toleration.get("effect", "")
         if seconds is not None and effect != "NoExecute":
-            found.append(invalid_value(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"))
+            found.append(
+                invalid_value(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+            )
         if operator == "Exists" and toleration.get("value"):
             text = "value must be empty when `operator` is 'Exists'"
             found.append(invalid_value(f"{at}.operator", toleration.get("value"), text))
         elif operator not in ("Equal", "Exists", "Lt", "Gt"):
             found.append(unsupported(f"{at}.operator", operator, ["Equal", "Exists"]))
         elif operator == "Equal" and toleration.get("value"):
-            found += [invalid_value(f"{at}.operator", toleration["value"], t) for t in metadata.label_value(toleration["value"])]
+            found += [
+                invalid_value(f"{at}.operator", toleration["value"], t)
+                for t in metadata.label_value(toleration["value"])
+            ]
         if effect and effect not in EFFECTS:
             found.append(unsupported(f"{at}.effect", effect, EFFECTS))
     return found
@@ -162,7 +169,12 @@ def pod_change(old: Object, new: Object) -> list[Cause]:
     for part in ("containers", "initContainers"):
         mine, theirs = before.get(part) or [], after.get(part) or []
         if len(mine) != len(theirs):
-            return [forbidden_field("spec.containers" if part == "containers" else "spec.initContainers", "pod updates may not add or remove containers")]
+            return [
+                forbidden_field(
+                    "spec.containers" if part == "containers" else "spec.initContainers",
+                    "pod updates may not add or remove containers",
+                )
+            ]
         for index, (was, now) in enumerate(zip(mine, theirs, strict=True)):
             if not now.get("image"):
                 found.append(required(f"spec.{part}[{index}].image"))
@@ -200,7 +212,9 @@ def _deadline_change(before: Object, after: Object) -> list[Cause]:
     if was is None or was == now:
         return []
     if now is None:
-        return [invalid_value("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")]
+        return [
+            invalid_value("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
+        ]
     if now > was:
         return [invalid_value("spec.activeDeadlineSeconds", now, "must be less than or equal to previous value")]
     return []

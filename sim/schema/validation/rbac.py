@@ -33,7 +33,9 @@ def _rules(given: Any, *, namespaced: bool) -> list[Cause]:
         paths = rule.get("nonResourceURLs")
         if paths:
             if namespaced:
-                found.append(invalid_value(f"{at}.nonResourceURLs", paths, "namespaced rules cannot apply to non-resource URLs"))
+                found.append(
+                    invalid_value(f"{at}.nonResourceURLs", paths, "namespaced rules cannot apply to non-resource URLs")
+                )
             elif rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
                 text = "rules cannot apply to both regular resources and non-resource URLs"
                 found.append(invalid_value(f"{at}.nonResourceURLs", paths, text))

@@ -111,7 +111,9 @@ def _projected(source: Object, at: str) -> list[Cause]:
         if token is not None:
             if token.get("expirationSeconds", 3600) < 600:
                 text = "may not specify a duration less than 10 minutes"
-                found.append(invalid_value(f"{where}.serviceAccountToken.expirationSeconds", token["expirationSeconds"], text))
+                found.append(
+                    invalid_value(f"{where}.serviceAccountToken.expirationSeconds", token["expirationSeconds"], text)
+                )
             if not token.get("path"):
                 found.append(required(f"{where}.serviceAccountToken.path"))
         for kind in ("configMap", "secret"):

@@ -1,0 +1,76 @@
+"""What changed? Objects at one revision, and the recent changes of a resource, read by watches at their own pace."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from .errors import expired
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .values import Object
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+FIRST_REVISION = 1000  # a cluster that has lived a little: what is older was compacted, so a watch from 1 is too old
+
+
+class Stored:
+    """An object at one revision, with its JSON encoded at most once."""
+
+    __slots__ = ("_raw", "name", "namespace", "obj", "revision")
+
+    def __init__(self, obj: Object, revision: int) -> None:
+        self.obj = obj
+        self.revision = revision
+        self.namespace: str = obj["metadata"].get("namespace", "")
+        self.name: str = obj["metadata"]["name"]
+        self._raw: bytes | None = None
+
+    @property
+    def raw(self) -> bytes:
+        """JSON without kind and apiVersion, the form that an item of a list has."""
+        if self._raw is None:
+            body = {key: value for key, value in self.obj.items() if key not in ("kind", "apiVersion")}
+            self._raw = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+        return self._raw
+
+
+@dataclass(slots=True)
+class Change:
+    """One entry of the history: what a watch and a subscriber learn."""
+
+    revision: int
+    type: ChangeType
+    new: Stored  # for DELETED: the last state, with the revision of the deletion
+    old: Stored | None
+    lines: dict[str, bytes] = field(default_factory=dict)  # encoded watch events, by form, shared by all watchers
+
+
+class History:
+    """The recent changes of one resource; watches read it at their own pace."""
+
+    def __init__(self, floor: int, window: int) -> None:
+        self.changes: list[Change] = []
+        self.floor = floor  # everything up to this revision may have been forgotten
+        self.window = window
+        self.waiters: set[asyncio.Event] = set()
+
+    def append(self, change: Change) -> None:
+        """Add a change, forget the oldest, wake the watches."""
+        self.changes.append(change)
+        if len(self.changes) > self.window + self.window // 4:
+            cut = len(self.changes) - self.window
+            self.floor = self.changes[cut - 1].revision
+            del self.changes[:cut]
+        for waiter in self.waiters:
+            waiter.set()
+
+    def since(self, revision: int) -> list[Change]:
+        """Return the changes after a revision; 410 Expired when some of them were forgotten."""
+        if revision < self.floor:
+            raise expired(f"too old resource version: {revision} ({self.floor})")
+        return self.changes[bisect_right(self.changes, revision, key=lambda change: change.revision) :]
