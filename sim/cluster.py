@@ -61,7 +61,8 @@ class Cluster:
             pods = await open_network(network)
             ends.push_async_callback(pods.close)
             store = Store()
-            hardware = Hardware(store, scenario.world, scenario.platform, Path(pods.root) / "hardware")
+            hardware = Hardware(store, scenario.world, scenario.platform, Path(pods.root) / "hardware",
+                                contained=pods.mode != "plain")  # fmt: skip
             kubelet = Kubelet(store, pods, Images(scenario.world.get("registry", {})), hardware)
             _furnish(store, scenario, pods)
             files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))

@@ -35,8 +35,8 @@ IMAGE_PROGRAMS = {
     "ibstat": ("ibv_devinfo", "ibstat_main"),
 }
 DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
-#: A stand-in: the interpreter of the cluster's own process, without site-packages.
-PROGRAM = """#!{python} -IS
+#: A stand-in: the interpreter of the cluster's own process.
+PROGRAM = """#!{python}{flags}
 import sys
 sys.path.append({folder!r})
 from standins.{module} import {function} as main
@@ -86,8 +86,15 @@ def full_name(image: str) -> str:
 class Hardware:
     """The devices of all nodes, and which pod has which of them."""
 
-    def __init__(self, store: Store, world: Mapping[str, Any], platform: str, root: Path) -> None:
-        """`root`: a folder that containers can see and that goes with the cluster."""
+    def __init__(
+        self, store: Store, world: Mapping[str, Any], platform: str, root: Path, *, contained: bool = True
+    ) -> None:
+        """`root`: a folder that containers can see and that goes with the cluster.
+
+        `contained`: pods have mounts and a network of their own; where they have not, Python programs get them from
+        what their environment brings in, which stand-ins must then not shut out.
+        """
+        self._flags = " -IS" if contained else ""
         self._store, self._world, self._platform, self._root = store, world, platform, root
         self._held: dict[str, dict[str, list[int]]] = {}
         self._lock = threading.RLock()
@@ -227,7 +234,7 @@ class Hardware:
             for name in ("python3", "python"):
                 (folder / name).symlink_to(python)
             for name, (module, function) in (IMAGE_PROGRAMS | (DRIVER_PROGRAMS if gpus else {})).items():
-                text = PROGRAM.format(python=python, folder=here, module=module, function=function)
+                text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
                 (folder / name).write_text(text, encoding="utf-8")
                 (folder / name).chmod(0o755)
         return folder

@@ -97,6 +97,9 @@ class Rendezvous:
         while time.monotonic() < self.deadline:
             try:
                 sock = socket.create_connection((self.address, self.port), timeout=min(5.0, self._left()))
+                if sock.getsockname() == sock.getpeername():  # on one machine, a port nobody listens on meets itself
+                    sock.close()
+                    raise ConnectionRefusedError("the socket connected to itself")
             except OSError as error:
                 reason = str(error)
                 time.sleep(min(0.1, self._left()))

@@ -44,9 +44,11 @@ class Pair:
 
     def program(self, name: str) -> str:
         path = self.folder / name
+        if path.exists():  # the other node may be reading it just now
+            return str(path)
         module, function = (hardware.IMAGE_PROGRAMS | hardware.DRIVER_PROGRAMS)[name]
         folder = str(Path(hardware.__file__).resolve().parent)
-        path.write_text(hardware.PROGRAM.format(python=os.path.realpath(sys.executable), folder=folder, module=module, function=function))
+        path.write_text(hardware.PROGRAM.format(python=os.path.realpath(sys.executable), flags=" -IS", folder=folder, module=module, function=function))
         path.chmod(0o755)
         return str(path)
 

@@ -87,12 +87,12 @@ class Run:
         return b"".join(parts).decode()
 
 
-def play(scenario: str, script: str, judge):
+def play(scenario: str, script: str, judge, network: str = "auto"):
     """Start a world, start the job, let `judge` look."""
 
     async def within():
-        async with await Cluster.start(load(scenario)) as cluster:
-            if cluster.network != "namespaces":
+        async with await Cluster.start(load(scenario), network=network) as cluster:
+            if cluster.network != "namespaces" and network == "auto":
                 pytest.skip(f"needs pods with a network of their own: {cluster.lost}")
             cluster.store.create("services", SERVICE, "default")
             cluster.store.create("jobs.batch", job(script), "default")
@@ -113,6 +113,19 @@ def test_healthy_trains():
         assert nodes == {"gpu-node-0", "gpu-node-1"}
 
     play("healthy", WAIT % 10 + PORTS % 0.5 + RUN, judge)
+
+
+def test_healthy_trains_where_the_kernel_grants_no_namespaces():
+    """healthy as plain processes: names, ports and devices are there for Python programs, and what is lost is said."""
+
+    async def judge(run):
+        assert run.cluster.network == "plain"
+        assert run.cluster.lost
+        logs = await run.ended()
+        assert all("resolved\n29500 open\n29501 open\n" in log for log in logs)
+        assert "".join(logs).count("Using network IB") == 16
+
+    play("healthy", WAIT % 10 + PORTS % 0.5 + RUN, judge, network="plain")
 
 
 def test_dns_slow_resolves_late():
