@@ -80,7 +80,7 @@ class Names:
             self._seen.setdefault((meta["namespace"], service, address), self._clock())
 
     def _old_enough(self, ns: str, service: str, address: str) -> bool:
-        seen = self._seen.get((ns, service, address), 0.0)
+        seen = self._seen.setdefault((ns, service, address), self._clock())  # a query may come before the news
         return self._clock() - seen >= self._behaviour.delay_s
 
     def addresses(self, name: str) -> list[str] | None:

@@ -88,13 +88,13 @@ async def serve(
     `hosts` are further names and addresses for the server's certificate (the API Service's address in the pod network).
     """
     front = Front(store, kubelet or podparts.NoKubelet(), version)
-    runner = web.ServerRunner(web.Server(front.handle, handler_cancellation=True, access_log=None))
+    runner = web.ServerRunner(web.Server(front.handle, handler_cancellation=True, access_log=None), shutdown_timeout=1.0)
     await runner.setup()
     context = store.authority.server_context([*HOSTS, *hosts])
-    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context, shutdown_timeout=1.0)
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
     await site.start()
     for extra in sockets:
-        await web.SockSite(runner, extra, ssl_context=context, shutdown_timeout=1.0).start()
+        await web.SockSite(runner, extra, ssl_context=context).start()
     bound: Any = site._server  # noqa: SLF001 - aiohttp offers no other way to learn the chosen port
     front.address = f"127.0.0.1:{bound.sockets[0].getsockname()[1]}"
     url = f"https://{front.address}"
