@@ -61,10 +61,10 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Pr
 def test_a_pod_has_the_memory_nccl_needs(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """/dev/shm is as large as the pod asked for, and as much memory may be locked as the profile wants.
+    """Shared memory is as large as the pod asked for, and as much memory may be locked as the profile wants.
 
-    With the 64 MiB default of container runtimes NCCL fails or hangs between the GPUs of one node. RDMA registers
-    memory by locking it; too low a limit shows as a fallback to sockets.
+    With a /dev/shm of 64 MiB, the default of container runtimes, NCCL fails or hangs between the GPUs of one node. RDMA
+    registers memory by locking it; too low a limit shows as a fallback to sockets.
     """
     skip_if_managed(profile, os.environ, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))

@@ -84,7 +84,7 @@ def _carried(job: dict[str, Any]) -> str:
 
 def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Finding]:
     """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
-    pairs, kind = job.get("pairs") or [], job.get("inter_node_transport")
+    pairs = job.get("pairs") or []
     ended = job.get("hang") or job.get("crash")  # then nccl.completed names the cause, and what is missing follows
     fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
     for pair in pairs:
@@ -95,7 +95,7 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
             observed=counts if whole else f"{counts}, as one of the two ends shows ({pair.get('direction')})",
             expected="no socket, seen by both ends", fault="" if whole else fault,
         )  # fmt: skip
-    # 'connected' are the ranks with a channel line of any kind; a log cut before them shows a rank, but not its transport.
+    # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
     told = sum(len(host.get("connected", host.get("ranks")) or []) for host in job.get("hosts") or [])
     if not pairs:
         yield Finding(subject=f"all_reduce {name}", ok=None, observed=_unseen(job, fault),

@@ -30,7 +30,6 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
         impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec),
         impossible_findings("default", jobs["default"], table_of(jobs["default"]), h100, spec),
     ):  # fmt: skip
-        found = list(found)
         assert not bad(found), found
 
 
