@@ -6,7 +6,7 @@ A log is untrusted input: it can hold terminal escapes, and dumped environments 
 from __future__ import annotations
 
 import re
-from typing import Optional, Union
+from typing import Dict, Optional, Tuple, Union
 
 # CSI and OSC sequences of ECMA-48, and the literal "[0m" that is left where a copy lost the escape byte.
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|\[(?:\d{1,2}(?:;\d{1,3})*)?m(?=\s|$|\S)")
@@ -50,6 +50,16 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
+_NAMES = {}  # type: Dict[Tuple[Union[bytes, str], int], str]
+
+
 def name(raw: Union[bytes, str, None], limit: int = 64) -> Optional[str]:
     """Return a name out of a log (a host, a device, an interface) without anything unprintable; None stays None."""
-    return None if raw is None else printable(raw, limit)
+    if raw is None:
+        return None
+    shown = _NAMES.get((raw, limit))
+    if shown is None:
+        if len(_NAMES) >= 20_000:
+            _NAMES.clear()
+        shown = _NAMES[(raw, limit)] = printable(raw, limit)
+    return shown

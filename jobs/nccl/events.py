@@ -6,12 +6,12 @@ Forms differ by version (catalogue 1.1 to 1.8); each pattern says which it cover
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Set, Tuple
 
-from .clean import name, printable, redact
+from .clean import name
 from .state import MAX_ENV, Comm, Proc
 from .symptoms import BENIGN, classify
-from .transports import TAIL, Edge
+from .transports import TAIL, parse_channel
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
@@ -46,17 +46,33 @@ class Tracker:
         self._current = None  # type: Optional[Tuple[str, int]]
         self._pointers = {}  # type: Dict[bytes, Tuple[str, int]]
         self._ordinals = {}  # type: Dict[Tuple[int, int], int]
-        self._env_seen = False
+        self.seen = set()  # type: Set[bytes]  # messages that say nothing new
+        self.pending = set()  # type: Set[bytes]  # channel lines that wait for their communicator
+        self._applied = {}  # type: Dict[Optional[Tuple[str, int]], Set[bytes]]
 
     # -- channels ----------------------------------------------------------------------------------------------------------
-    def channel(self, edge: Edge) -> bool:
-        """Add a channel line to the communicator it belongs to; False where the bound on edges was reached."""
-        own = edge.dst if edge.direction == "r" else edge.src
-        comm = self._current
-        if comm is not None and (comm[0], own) not in self.proc.comms:
-            match = [key for key in self.proc.comms if key[1] == own]
-            comm = match[-1] if match else comm
-        return self.proc.edge(comm[0] if comm else "", edge)
+    def channels(self, texts: "Set[bytes]") -> bool:
+        """Add channel lines to the communicator they belong to; False where the bound on edges was reached."""
+        applied = self._applied.get(self._current)
+        fresh = texts if applied is None else texts - applied
+        if applied is not None and len(applied) < 4096:
+            applied |= fresh
+        elif applied is None and len(self._applied) < 8:
+            # A second round on the same communicator is rare: what was applied is kept only from then on.
+            self._applied[self._current] = set()
+        kept = True
+        for text in fresh:
+            edge = parse_channel(text)
+            if edge is None:
+                self.ring_order(text)
+                continue
+            own = edge.dst if edge.direction == "r" else edge.src
+            comm = self._current
+            if comm is not None and (comm[0], own) not in self.proc.comms:
+                match = [key for key in self.proc.comms if key[1] == own]
+                comm = match[-1] if match else comm
+            kept = self.proc.edge(comm[0] if comm else "", edge) and kept
+        return kept
 
     def ring_order(self, text: bytes) -> None:
         """Take the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
@@ -68,43 +84,40 @@ class Tracker:
 
     def changes_communicator(self, text: bytes) -> bool:
         """Say whether the message begins or ends a communicator's set-up, so that channels before it are settled first."""
-        if not (text.endswith(b"START") or b" START" in text):
-            return False
-        return _RANK.search(text) is not None
+        return b" START" in text and _RANK.search(text) is not None
 
     # -- INFO --------------------------------------------------------------------------------------------------------------
-    def info(self, text: bytes, line: int, raw: bytes) -> None:
-        """Read one INFO message."""
+    def info(self, text: bytes, line: int, raw: bytes) -> bool:
+        """Read one INFO message; say whether the same message again would say nothing new."""
         handler = _HANDLERS.get(text[:4])
         if handler is not None and handler(self, text, line, raw):
-            return
+            return text[:4] not in (b"Usin", b"Assi")
         if b" nranks " in text or b" nRanks " in text:
             self._communicator(text)
-            return
+            return False
         if b" nvls channels" in text and self._channels(text, line, raw):
-            return
+            return True
         trace = _TRACE.match(text)
         if trace:
             code = int(trace.group(1))
             if 1 <= code <= 6:  # 7 is "in progress"
-                self.proc.note("trace", self.source, line, printable(raw))
+                self.proc.note("trace", self.source, line, raw)
                 if self.proc.last_error is None:
                     self.proc.last_error = [self.source, line, code]
-            return
-        self.symptom(text, line, raw, warn=False)
+            return False
+        return self.symptom(text, line, raw, warn=False)
 
-    def symptom(self, text: bytes, line: int, raw: bytes, warn: bool) -> None:
-        """Keep the line if it is a symptom; a warning that is none is kept as unknown."""
+    def symptom(self, text: bytes, line: int, raw: bytes, warn: bool) -> bool:
+        """Keep the line if it is a symptom (a warning that is none is kept as unknown); say whether it says nothing."""
         found = classify(text)
         if found is None:
             if warn:
-                self.proc.note("warn", self.source, line, printable(raw))
-            return
-        if found.role != BENIGN:
-            if warn or found.role != "cause":
-                self.proc.note(found.fault, self.source, line, printable(raw))
-            else:
-                self.proc.note("info:" + found.fault, self.source, line, printable(raw))
+                self.proc.note("warn", self.source, line, raw)
+            return not warn
+        if found.role == BENIGN:
+            return True
+        self.proc.note(found.fault if warn or found.role != "cause" else "info:" + found.fault, self.source, line, raw)
+        return False
 
     def warn(self, place: bytes, text: bytes, line: int, raw: bytes) -> None:
         """Read one WARN message; ``place`` is where in the code, or what a plugin puts there."""
@@ -118,17 +131,11 @@ class Tracker:
 
     # -- communicators -----------------------------------------------------------------------------------------------------
     def _communicator(self, text: bytes) -> None:
-        rank_match = _RANK.search(text)
-        if rank_match is None:
+        said = _parse_communicator(text)
+        if said is None:
             return
-        rank, nranks = int(rank_match.group(1)), int(rank_match.group(2))
-        if not 0 <= rank < nranks:
-            return
-        ending = _ENDING.search(text)
-        what = (ending.group(1) or b"Init") if ending else b""
-        done = bool(ending) and ending is not None and ending.group(2) == b"COMPLETE"
-        pointer = _COMM.search(text)
-        key = self._key(text, pointer.group(1) if pointer else b"", rank, nranks, what == b"Init" and done)
+        rank, nranks, what, done, pointer, ident, nodes = said
+        key = self._key(ident, pointer, rank, nranks, what == b"Init" and done)
         comm = self.proc.comms.get(key)
         if what in (b"Destroy", b"Abort") and done:
             self.proc.add("flag", "destroyed")
@@ -142,17 +149,15 @@ class Tracker:
             self._current = key
             if done:
                 self.proc.last_error = None
-        nodes = _NODES.search(text)
-        if nodes:
-            comm.nnodes = max(comm.nnodes, int(nodes.group(1)))
-            comm.local = max(comm.local, int(nodes.group(2)))
-            comm.mnnvl = max(comm.mnnvl, int(nodes.group(3) or 0))
+        if nodes is not None:
+            comm.nnodes = max(comm.nnodes, nodes[0])
+            comm.local = max(comm.local, nodes[1])
+            comm.mnnvl = max(comm.mnnvl, nodes[2])
 
-    def _key(self, text: bytes, pointer: bytes, rank: int, nranks: int, completes: bool) -> "Tuple[str, int]":
+    def _key(self, ident: str, pointer: bytes, rank: int, nranks: int, completes: bool) -> "Tuple[str, int]":
         """Name a communicator: by its id, which all ranks share (2.16.2+), else by its size and its turn in this process."""
-        ident = _COMM_ID.search(text)
         if ident:
-            key = (ident.group(1).decode("ascii").lower(), rank)
+            key = (ident, rank)
             if pointer:
                 self._pointers[pointer] = key
             return key
@@ -204,7 +209,7 @@ class Tracker:
         value = match.group(2).rstrip()
         if value.endswith(b".") and not value.endswith(b".."):
             value = value[:-1]  # ncclLoadParam ends its sentence (catalogue 1.1)
-        shown = printable(redact(variable + "=" + value.decode("utf-8", "replace")), 240).partition("=")[2]
+        shown = (name(match.group(1) + b"=" + value, 240) or "").partition("=")[2]
         if len(self.proc.env) < MAX_ENV:
             self.proc.env.setdefault(variable, shown)
         if variable == "NCCL_HOSTID":
@@ -253,17 +258,17 @@ class Tracker:
             if oob:
                 self.proc.add("oob", "%s %s" % (name(oob.group(1)), name(oob.group(2))))
             if not devices:
-                self.proc.note("nccl.ib-no-device", self.source, line, printable(raw))
+                self.proc.note("nccl.ib-no-device", self.source, line, raw)
             return True
         if b"No device found" in text:
             self.proc.ibs.setdefault("none", line)
-            self.proc.note("nccl.ib-no-device", self.source, line, printable(raw))
+            self.proc.note("nccl.ib-no-device", self.source, line, raw)
             return True
         if b"GPU Direct RDMA" in text and b"nabled" in text:
             self.proc.add("flag", "gdr-hca")
             return True
         if b"GPU Direct RDMA Disabled" in text:
-            self.proc.note("nccl.gdr-no-module", self.source, line, printable(raw))
+            self.proc.note("nccl.gdr-no-module", self.source, line, raw)
             self.proc.add("flag", "gdr-hca-off")
             return True
         link = _LINK.match(text)
@@ -297,7 +302,7 @@ class Tracker:
             self.proc.add("flag", "gdr-pair")
             return True
         if b"GPU Direct RDMA Disabled" in text:
-            self.proc.note("nccl.gdr-distance", self.source, line, printable(raw))
+            self.proc.note("nccl.gdr-distance", self.source, line, raw)
             return True
         return b"/" in text[:5]
 
@@ -356,6 +361,34 @@ class Tracker:
         if text.startswith(b"Failed to initialize NET plugin "):
             self.proc.add("failed-net", name(text[32:], 40) or "")
         return False
+
+
+_Said = Tuple[int, int, bytes, bool, bytes, str, Optional[Tuple[int, int, int]]]
+_SAID = {}  # type: Dict[bytes, Optional[_Said]]
+
+
+def _parse_communicator(text: bytes) -> "Optional[_Said]":
+    """Read a communicator's line: rank, size, what happened, whether it is done, pointer, id, (nodes, local ranks, MNNVL)."""
+    if text in _SAID:
+        return _SAID[text]
+    rank = _RANK.search(text)
+    said = None  # type: Optional[_Said]
+    if rank is not None and 0 <= int(rank.group(1)) < int(rank.group(2)):
+        ending = _ENDING.search(text)
+        pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
+        said = (
+            int(rank.group(1)),
+            int(rank.group(2)),
+            (ending.group(1) or b"Init") if ending else b"",
+            ending is not None and ending.group(2) == b"COMPLETE",
+            pointer.group(1) if pointer else b"",
+            ident.group(1).decode("ascii").lower() if ident else "",
+            (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
+        )
+    if len(_SAID) >= 20_000:
+        _SAID.clear()
+    _SAID[text] = said
+    return said
 
 
 def _hcas(text: bytes) -> Dict[int, str]:

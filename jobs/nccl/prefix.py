@@ -8,7 +8,7 @@ of it in every order (catalogue 1.0).
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional
 
 from .clean import ANSI_BYTES
 
@@ -61,16 +61,15 @@ def launcher_tag(left: bytes) -> str:
     return ""
 
 
-def torn_at(text: bytes) -> Optional[Tuple[int, int]]:
-    """Find a second head inside a message: where it starts, and where its own message begins.
+def torn_at(text: bytes) -> Optional[int]:
+    """Find where a second head begins inside a message; None where there is none.
 
     Two processes that write at once leave one physical line (catalogue 1.0, "torn lines").
     """
-    mark = text.find(b" NCCL ")
-    if mark < 0:
+    if b" NCCL " not in text:
         return None
     for match in _HEAD.finditer(text):
         level = text.find(b"NCCL ", match.end())
         if level >= 0 and text[level + 5 : level + 10] in (b"INFO ", b"WARN "):
-            return match.start(), level
+            return match.start()
     return None

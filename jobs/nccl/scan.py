@@ -8,6 +8,7 @@ slower).
 from __future__ import annotations
 
 import re
+from itertools import filterfalse
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 from . import events, signals
@@ -16,13 +17,14 @@ from .partial import Partial
 from .prefix import Head, parse_head, torn_at
 from .state import Proc, Source
 from .table import TYPE, TableReader
-from .transports import parse_channel
 from .unwrap import unwrapper
 
 MAX_LINE = 64 * 1024  # NCCL's own buffer is 1 KiB (2 KiB for device lists); longer lines are cut, never kept
 MAX_PROCS = 65_536
 PENDING = 512  # channel lines of a process that wait for their communicator
 _TOKENS = 65_536
+_REMEMBER = 100_000  # messages that are known to say nothing new
+_REPEATS = 100_000  # whole lines of NCCL's that were read: a line that is printed again says nothing new
 
 # First four bytes of a message that says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
 _SKIP = frozenset(
@@ -30,6 +32,8 @@ _SKIP = frozenset(
 )
 # Operations (NCCL_DEBUG_SUBSYS=COLL): millions of lines that only say that the process exists.
 _OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
+_CHANNELS = frozenset((b"Chan", b"Ring"))
+_COLLECTIVE_NETWORK = frozenset((b"Chan", b"Ring", b"Coll"))
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version \d+\.\d+[^\s,;)]*)")
 _CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
 
@@ -45,12 +49,16 @@ class Reader:
         self.tables = TableReader(self.source)
         self.signals = signals.SignalReader(self.source, self.index)
         self.line = 0
-        self._tokens = {}  # type: Dict[bytes, Proc]
-        self._pending = {}  # type: Dict[Proc, Set[bytes]]
-        self._states = {}  # type: Dict[Proc, events.Tracker]
+        self._tokens = {}  # type: Dict[bytes, events.Tracker]
+        self._trackers = {}  # type: Dict[Proc, events.Tracker]
         self._tail = b""
         self._skipping = False  # inside a line longer than MAX_LINE
         self._last = b""
+        self._remembered = 0
+        self._tagging = True
+        self._gate = signals.GATE_ALL
+        self._repeats = set()  # type: Set[bytes]
+        self._blocks = self._repeated = 0
 
     # -- bytes to lines ----------------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -75,6 +83,7 @@ class Reader:
         block = data[:cut]
         if b"\x1b" in block:
             block = ESCAPES.sub(b"", block)
+        self._gate = signals.GATE_ALL if any(item in block for item in signals.ORDINARY) else signals.GATE
         self._lines(block.split(b"\n"))
 
     def finish(self) -> None:
@@ -83,54 +92,67 @@ class Reader:
             tail, self._tail = self._tail, b""
             # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn lines").
             self.source.cut = True
+            self._gate = signals.GATE_ALL
             self._lines([ESCAPES.sub(b"", tail)])
         cut = _CUT_HEAD.search(self._last.strip()[-400:])
         if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
             self._identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
-        for proc in list(self._pending):
-            self._flush(proc)
+        for tracker in self._trackers.values():
+            self._flush(tracker)
         self.signals.finish()
         self.tables.finish()
         self.source.lines = self.line
+        self._repeats = set()
 
     def _lines(self, lines: "List[bytes]") -> None:
-        """The hot loop."""
-        number = self.line
+        """Read whole lines; those of NCCL's that were read before are passed over first."""
+        start, self.line = self.line + 1, self.line + len(lines)
+        self._last = next((raw for raw in reversed(lines[-8:]) if raw.strip()), self._last)
+        self._blocks += 1
+        # Programs that set up many communicators, and logs that were pasted twice, repeat themselves; others do not.
+        if self._blocks > 16 and self._repeated < len(lines):
+            self._each(enumerate(lines, start))
+            return
+        repeats = self._repeats
+        fresh = sum(1 for _ in filterfalse(repeats.__contains__, lines))
+        self._repeated += len(lines) - fresh
+        self.source.nccl_lines += len(lines) - fresh
+        if fresh == len(lines):
+            self._each(enumerate(lines, start))
+        elif fresh:
+            self._each([pair for pair in enumerate(lines, start) if pair[1] not in repeats])
+        if len(repeats) < _REPEATS:
+            repeats.update([raw for raw in lines if b"NCCL INFO " in raw])
+
+    def _each(self, lines: "Iterable[Tuple[int, bytes]]") -> None:
+        """Read line by line: the hot loop."""
         tokens = self._tokens
-        pending = self._pending
         nccl = 0
-        for raw in lines:
-            number += 1
-            at = raw.find(b"NCCL INFO ")
-            if at < 0:
+        for number, raw in lines:
+            left, mark, text = raw.partition(b"NCCL INFO ")
+            if not mark:
                 if raw and raw != b"\r":
-                    self._other(raw, number)
+                    if b"\r" in raw:
+                        self._other(raw, number)
+                    else:
+                        self._plain(raw, number)
                 continue
             nccl += 1
-            start = at + 10
-            key = raw[start : start + 4]
-            if key in _SKIP and raw.find(b" NCCL ", start) < 0:
+            key = text[:4]
+            if key in _SKIP and b" NCCL " not in text:
                 continue
-            # The token in front of "NCCL INFO" names the process: "host:pid:tid [dev] ", with whatever is glued to it.
-            blank = raw.rfind(b" ", 0, raw.rfind(b" [", 0, at)) if at > 3 else -1
-            proc = tokens.get(raw[blank + 1 : at])
-            if proc is None or raw.find(b" NCCL ", start) >= 0 or b"\r" in raw:
+            tracker = tokens.get(left)
+            if tracker is None:  # a new head, or one with a time in it: "host:pid:tid [dev] " alone may be known
+                tracker = tokens.get(left[left.rfind(b" ", 0, left.rfind(b" [")) + 1 :]) if len(left) > 3 else None
+            if tracker is None or b" NCCL " in text or b"\r" in raw:
                 self._slow(raw, number)
-                continue
-            if key in _OPERATIONS:
-                continue
-            if key == b"Chan" or key == b"Ring":
-                waiting = pending.get(proc)
-                if waiting is None:
-                    waiting = pending[proc] = set()
-                waiting.add(raw[start:])
-                if len(waiting) >= PENDING:
-                    self._flush(proc)
-                continue
-            self._message(proc, raw[start:], number, raw)
+            elif key in _CHANNELS:
+                tracker.pending.add(text)
+                if len(tracker.pending) >= PENDING:
+                    self._flush(tracker)
+            elif text not in tracker.seen and key not in _OPERATIONS:
+                self._message(tracker, text, number, raw)
         self.source.nccl_lines += nccl
-        self.line = number
-        self._last = next((raw for raw in reversed(lines[-8:]) if raw.strip()), self._last)
 
     # -- NCCL's lines ------------------------------------------------------------------------------------------------------
     def _slow(self, raw: bytes, number: int) -> None:
@@ -149,103 +171,76 @@ class Reader:
             self._warn(piece, warn, number)
             return
         text = piece[at + 10 :]
-        second = torn_at(text)
-        left = piece[:at]
-        proc, front = self._proc(left)
+        tracker, front = self._head(piece[:at])
+        if front:
+            self.tables.torn_left(front, number)
         bar = text.find(b" | ")
+        second = torn_at(text)
         if bar > 0 and text.endswith(text[:bar]):  # CloudWatch's console writes a line twice
             text, second = text[:bar], None
         if second is not None:
-            rest = text[second[0] :]
-            text = text[: second[0]]
-            self._torn(proc, text, number, piece)
-            if front:
-                self.tables.torn_left(front, number)
-            self._piece(rest, number)
-            return
-        if front:
-            self.tables.torn_left(front, number)
-        if text[:4] in _OPERATIONS:
-            return
-        if text[:4] in (b"Chan", b"Ring"):
-            waiting = self._pending.setdefault(proc, set())
-            waiting.add(text)
-            if len(waiting) >= PENDING:
-                self._flush(proc)
-            return
-        self._message(proc, text, number, piece)
+            self._torn(tracker, text[:second], number, piece)
+            self._piece(text[second:], number)
+        elif text[:4] in _CHANNELS:
+            tracker.pending.add(text)
+            if len(tracker.pending) >= PENDING:
+                self._flush(tracker)
+        elif text[:4] not in _OPERATIONS:
+            self._message(tracker, text, number, piece)
 
-    def _torn(self, proc: Proc, text: bytes, number: int, raw: bytes) -> None:
+    def _torn(self, tracker: "events.Tracker", text: bytes, number: int, raw: bytes) -> None:
         """Read the first of two lines that were written into one; its end may be lost, so no channel is taken from it."""
         text = text.rstrip().rstrip(b"|").rstrip()
-        if text[:4] not in (b"Chan", b"Ring", b"Coll"):
-            self._message(proc, text, number, raw)
+        if text[:4] not in _COLLECTIVE_NETWORK:
+            self._message(tracker, text, number, raw)
 
     def _warn(self, piece: bytes, at: int, number: int) -> None:
         self.source.nccl_lines += 1
         left = piece[:at]
-        proc, _ = self._proc(left)
+        tracker, _ = self._head(left)
         place = left[left.rfind(b"] ") + 2 :] if b"] " in left else b""
         text = piece[at + 10 :]
         second = torn_at(text)
-        rest = None
+        tracker.warn(place.strip()[-160:], text if second is None else text[:second], number, piece)
         if second is not None:
-            rest = text[second[0] :]
-            text = text[: second[0]]
-        self._tracker(proc).warn(place.strip()[-160:], text, number, piece)
-        if rest:
-            self._piece(rest, number)
+            self._piece(text[second:], number)
 
-    def _message(self, proc: Proc, text: bytes, number: int, raw: bytes) -> None:
-        if b"[" in text and text.endswith(b"across cluster]"):  # Ray's de-duplication mark
+    def _message(self, tracker: "events.Tracker", text: bytes, number: int, raw: bytes) -> None:
+        if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
             text = text[: text.rfind(b"[repeated ")].rstrip()
-        tracker = self._tracker(proc)
         if tracker.changes_communicator(text):
-            self._flush(proc)
-        tracker.info(text.rstrip(), number, raw)
+            self._flush(tracker)
+        if tracker.info(text.rstrip(), number, raw) and self._remembered < _REMEMBER:
+            tracker.seen.add(text)
+            self._remembered += 1
 
-    def _tracker(self, proc: Proc) -> "events.Tracker":
-        tracker = self._states.get(proc)
-        if tracker is None:
-            tracker = self._states[proc] = events.Tracker(proc, self.index)
-        return tracker
-
-    def _flush(self, proc: Proc) -> None:
+    def _flush(self, tracker: "events.Tracker") -> None:
         """Parse the channel lines that wait for a process, now that their communicator is known."""
-        waiting = self._pending.pop(proc, None)
-        if not waiting:
-            return
-        tracker = self._tracker(proc)
-        for text in waiting:
-            edge = parse_channel(text)
-            if edge is None:
-                tracker.ring_order(text)
-            elif not tracker.channel(edge):
-                self.partial.limited = True
+        if tracker.pending and not tracker.channels(tracker.pending):
+            self.partial.limited = True
+        tracker.pending = set()
 
-    def _proc(self, left: bytes) -> "Tuple[Proc, bytes]":
+    def _head(self, left: bytes) -> "Tuple[events.Tracker, bytes]":
         """Return the process that a line's head names, and what stands in front of that head."""
         blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
-        token = left[blank + 1 :]
         head = parse_head(left)
-        proc = self._identify(head)
+        tracker = self._identify(head)
         if head.dev is not None:
-            proc.devs.add(head.dev)
+            tracker.proc.devs.add(head.dev)
         if head.tag:
-            proc.tags.add(head.tag)
+            tracker.proc.tags.add(head.tag)
         front = b""
         if head.host is not None:
             mark = left.rfind(head.host.encode("utf-8", "replace") + b":")
             front = left[:mark] if mark > 8 else b""
-        if b"NCCL" not in token and len(token) < 300:
+        if len(left) < 300 and b"NCCL" not in left:
             if len(self._tokens) >= _TOKENS:
                 self._tokens.clear()
-            # A token that does not hold the whole head (no blank in front) says the same of every line that has it.
-            if head.host is not None or blank < 0 or head.tag:
-                self._tokens[token] = proc
-        return proc, front
+            # Without what stands in front of the last blank, a token must still hold the whole head.
+            self._tokens[left[blank + 1 :] if head.host is not None else left] = tracker
+        return tracker, front
 
-    def _identify(self, head: Head) -> Proc:
+    def _identify(self, head: Head) -> "events.Tracker":
         if head.host is not None and head.pid is not None:
             key = (self.index, head.host, head.pid)
         else:
@@ -255,24 +250,36 @@ class Reader:
         if proc is None:
             if len(self.partial.procs) >= MAX_PROCS:
                 self.partial.limited = True
-                return next(iter(self.partial.procs.values()))
-            proc = self.partial.procs[key] = Proc(head.host, head.pid)
-            proc.sources.add(self.index)
-        return proc
+                proc = next(iter(self.partial.procs.values()))
+            else:
+                proc = self.partial.procs[key] = Proc(head.host, head.pid)
+                proc.sources.add(self.index)
+        tracker = self._trackers.get(proc)
+        if tracker is None:
+            tracker = self._trackers[proc] = events.Tracker(proc, self.index)
+        return tracker
 
     # -- everything else ---------------------------------------------------------------------------------------------------
     def _other(self, raw: bytes, number: int) -> None:
-        if b"\r" in raw[:-1]:
-            for piece in raw.split(b"\r"):
-                if piece:
-                    self._plain(piece, number)
-        else:
-            self._plain(raw, number)
+        """Read a line with carriage returns: progress bars rewrite it, and Windows ends it so."""
+        for piece in raw.split(b"\r"):
+            if piece:
+                self._plain(piece, number)
 
     def _plain(self, raw: bytes, number: int) -> None:
         """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
-        if len(raw) > MAX_LINE:
-            raw = raw[:MAX_LINE]
+        if self._tagging:
+            self._tagging = self.signals.tag(raw)
+        # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
+        if (b"  " in raw or self.tables.squeezed(raw)) and TYPE.search(raw) and self.tables.row(raw, number):
+            return
+        if self.tables.open_left is not None and self.tables.fragment(raw, number):
+            return
+        if self._gate.search(raw) is not None or self.signals.expects():
+            self._marked(raw[:MAX_LINE], number)
+
+    def _marked(self, raw: bytes, number: int) -> None:
+        """Read a line that holds one of the words that matter."""
         if b"CCL" in raw:
             warn = raw.find(b"NCCL WARN ")
             if warn >= 0:
@@ -284,10 +291,6 @@ class Reader:
         if b"#" in raw and self.tables.header(raw, number):
             return
         if b"Avg bus" in raw and self.tables.footer(raw, number):
-            return
-        if TYPE.search(raw) and self.tables.row(raw, number):
-            return
-        if self.tables.open_left is not None and self.tables.fragment(raw, number):
             return
         if b"_perf" in raw:
             self.tables.command(raw)
@@ -304,12 +307,12 @@ class Reader:
             head = parse_head(raw[: at + 2])
             if head.host is None:
                 continue
-            proc = self._identify(head)
+            tracker = self._identify(head)
             text = raw[at + len(level) :]
             if level == b"] INFO ":
-                self._message(proc, text.rstrip(), number, raw)
+                self._message(tracker, text.rstrip(), number, raw)
             else:
-                self._tracker(proc).warn(b"", text, number, raw)
+                tracker.warn(b"", text, number, raw)
             return
 
 

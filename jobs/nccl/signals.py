@@ -18,18 +18,28 @@ _WATCHDOG = re.compile(rb"\[(?:PG[^\]]{0,120} )?Rank (\d+)\]\s+Watchdog caught c
 _WATCHDOG_ANY = re.compile(rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog|Timeout at NCCL work")
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
 _SIGNALS = (
-    ("time-limit", re.compile(rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit", re.IGNORECASE)),
+    ("time-limit", re.compile(rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit")),
     ("test-timeout", re.compile(rb"Test timeout \(\d+s\)")),
     ("dead-peer", re.compile(rb"RAS declaring peer .* as DEAD")),
     ("test-failure", re.compile(rb"Test (?:NCCL|CUDA) failure")),
     ("test-stack", re.compile(rb"\.\. \S+ pid \d+: Test failure")),
     ("nccl-error", re.compile(rb"DistBackendError: NCCL error|NCCL error in:|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error |: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error")),
     ("signal", re.compile(rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation|Aborted|Bus)|exited on signal (?:6|7|8|11)\b|Fatal Python error")),
-    ("oom-kill", re.compile(rb"oom[-_ ]kill|Out of memory: Kill|OOMKilled", re.IGNORECASE)),
-    ("launch-failed", re.compile(rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)|prte was unable|Invalid number of GPUs|invalid sizes for|could not find executable", re.IGNORECASE)),
+    ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
+    ("launch-failed", re.compile(rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)|prte was unable|Invalid number of GPUs|invalid sizes for|could not find (?:an )?executable")),
     ("terminated", re.compile(rb"mpirun noticed that process rank|exited with non-zero status|returned\s*a non-zero exit code|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned|MPI_ABORT was invoked")),
 )  # type: Tuple[Tuple[str, re.Pattern[bytes]], ...]
-_GATE = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for _, pattern in _SIGNALS) + rb"|Watchdog|watchdog|Timeout at NCCL|Last error", re.IGNORECASE)
+# Which lines are looked at more closely. Every alternative begins with a byte that is rare in ordinary program output, so that
+# most lines are passed over at several hundred MB/s (platform.md, 4: what an alternation costs is its first bytes).
+_RARE = (
+    rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO|SIG[AS]|Segmentation|Signal: "
+    rb"|OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py|Avg bus|Out of bounds|UCX  ERROR|CANCELLED|Killed|Exited with"
+    rb"|Last error|\] INFO |PRTE|WORLD_SIZE"
+)
+GATE = re.compile(_RARE)
+# Those that begin with ordinary bytes: one look at a whole block says whether any of its lines needs the longer pattern.
+ORDINARY = (b"_perf", b"world_size", b"signal ", b"slots", b"non-zero", b" with PID", b"dumped core", b"kill", b"watchdog", b"executable", b"exceeded", b"invalid sizes", b" pid ")
+GATE_ALL = re.compile(_RARE + b"|" + b"|".join(re.escape(item) for item in ORDINARY))
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
 
@@ -41,29 +51,28 @@ class SignalReader:
         self.source = source
         self.index = index
         self._last_error = 0  # lines that still belong to "Last error:"
+        self._tagged = 0
+
+    def expects(self) -> bool:
+        """Say whether the next line belongs to what the last one began."""
+        return self._last_error > 0
 
     def version(self, text: bytes, line: int, raw: bytes) -> None:
         """Take a version that is printed without a head: ``NCCL version 2.20.3+cuda12.2``."""
         label = text.decode("ascii", "replace").replace("NCCL version ", "", 1).replace("RCCL version ", "RCCL ", 1)
-        self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, printable(raw))
+        self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, raw)
 
     def line(self, raw: bytes, line: int) -> None:
         """Read one line that is neither NCCL's nor a table's."""
         if self._last_error:
             self._after_last_error(raw, line)
-        if b"orld" in raw or b"WORLD" in raw:
+        if b"_size" in raw or b"_SIZE" in raw:
             world = _APP_WORLD.search(raw)
             if world and 1 <= int(world.group(1)) <= 200_000:
-                self.source.note("world %d" % int(world.group(1)), self.index, line, printable(raw))
-        if _GATE.search(raw) is None:
-            if b" UCX  ERROR" in raw or b"NCCL failure" in raw or b"NET/OFI" in raw:
-                self._symptom(raw, line)
-            self._tag(raw)
-            return
-        self._tag(raw)
+                self.source.note("world %d" % int(world.group(1)), self.index, line, raw)
         watchdog = _WATCHDOG.search(raw)
         if watchdog or _WATCHDOG_ANY.search(raw):
-            self.source.note("watchdog", self.index, line, printable(raw))
+            self.source.note("watchdog", self.index, line, raw)
             if watchdog:
                 self._watch(watchdog.group(1).decode("ascii"), int(watchdog.group(2)))
             return
@@ -74,9 +83,9 @@ class SignalReader:
                 self._after_last_error(last.group(1), line)
         for what, pattern in _SIGNALS:
             if pattern.search(raw):
-                self.source.note(what, self.index, line, printable(raw))
+                self.source.note(what, self.index, line, raw)
                 break
-        if b"NCCL" in raw or b"CUDA" in raw:
+        if b"NCCL" in raw or b"CUDA" in raw or b"UCX" in raw or b"NET/OFI" in raw:
             self._symptom(raw, line)
 
     def _watch(self, rank: str, number: int) -> None:
@@ -98,15 +107,17 @@ class SignalReader:
         if found is None or found.role == BENIGN:
             return False
         if found.role != CONSEQUENCE:
-            self.source.note("symptom " + found.fault, self.index, line, printable(raw))
+            self.source.note("symptom " + found.fault, self.index, line, raw)
         return True
 
-    def _tag(self, raw: bytes) -> None:
-        """Remember which launcher processes printed something."""
-        if len(self.source.tags) < 4096 and (b": " in raw[:64] or b"]<std" in raw[:64]):
+    def tag(self, raw: bytes) -> bool:
+        """Remember which launcher processes printed something; say whether to go on: the first lines of a stream tell."""
+        self._tagged += 1
+        if b": " in raw[:64] or b"]<std" in raw[:64]:
             tag = launcher_tag(raw[:200])
             if tag:
                 self.source.tags.add(tag)
+        return self._tagged < 5000
 
     def finish(self) -> None:
         """End the stream."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from .clean import printable
 from .transports import Edge
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
@@ -108,13 +109,13 @@ class Proc:
     def has(self, fact: str, value: str) -> bool:
         return value in self.facts.get(fact, ())
 
-    def note(self, name: str, source: int, line: int, text: str) -> None:
-        """Count a kind of line and keep its first."""
+    def note(self, name: str, source: int, line: int, raw: bytes) -> None:
+        """Count a kind of line and keep its first, as it may be shown."""
         seen = self.notes.get(name)
         if seen is not None:
             seen.count += 1
         elif len(self.notes) < MAX_NOTES:
-            self.notes[name] = Note(source, line, text)
+            self.notes[name] = Note(source, line, printable(raw))
 
     def edge(self, comm: str, edge: Edge) -> bool:
         """Add one channel to an edge; False where the bound was reached."""
@@ -171,9 +172,10 @@ class Source:
         self.tables = []  # type: List[Dict[str, Any]]
         self.tags = set()  # type: Set[str]  # launcher tags of lines that are not NCCL's
 
-    def note(self, name: str, index: int, line: int, text: str) -> None:
+    def note(self, name: str, index: int, line: int, raw: bytes) -> None:
+        """Count a kind of line and keep its first, as it may be shown."""
         seen = self.events.get(name)
         if seen is not None:
             seen.count += 1
         elif len(self.events) < MAX_NOTES:
-            self.events[name] = Note(index, line, text)
+            self.events[name] = Note(index, line, printable(raw))

@@ -43,6 +43,7 @@ PERF = re.compile(
     rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter|reduce)(?:_bias)?_perf(?:_mpi)?\b"
 )
 _DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
+_ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"A"))
 _SIDES = frozenset(("time", "cputime"))
 
 
@@ -88,6 +89,7 @@ class TableReader:
         self.source = source
         self.table = None  # type: Optional[Dict[str, Any]]
         self.open_left = None  # type: Optional[Tuple[int, bytes]]  # the left half of a torn row
+        self._waited = 0  # lines since the left half
         self.version = None  # type: Optional[str]
         self.collective = None  # type: Optional[str]
 
@@ -200,7 +202,7 @@ class TableReader:
             extra.append(right.pop(0))
         if not right:
             self._abandon()
-            self.open_left = (line, text)
+            self.open_left, self._waited = (line, text), 0
             return True
         if self.table is None and not (len(right) in (4, 8) and all(_numeric(item) for item in right)):
             return False
@@ -213,14 +215,24 @@ class TableReader:
         if len(right) not in (len(columns), _value_count(columns)) and not in_place_only:
             if len(right) < len(columns):
                 self._abandon()
-                self.open_left = (line, text)  # the rest may follow
+                self.open_left, self._waited = (line, text), 0  # the rest may follow
                 return True
         self._append(line, size, count, kind, extra, right, columns, in_place_only)
         return True
 
+    def squeezed(self, raw: bytes) -> bool:
+        """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
+        return self.table is not None and not self.table["complete"] and raw.rstrip()[-1:] in _ENDS
+
     def fragment(self, raw: bytes, line: int) -> bool:
         """Read numbers that may be the rest of a torn row: as many as are missing, at the end of a line without other numbers."""
         if self.open_left is None:
+            return False
+        self._waited += 1
+        if self._waited > 2000:  # the other half never came
+            self._abandon()
+            return False
+        if raw.rstrip()[-1:] not in _ENDS:
             return False
         tokens = strip_tags(raw).split()
         start, left = self.open_left

@@ -39,8 +39,20 @@ class Edge(NamedTuple):
     proxy: int  # the rank whose NIC is used (PXN), -1 without
 
 
+_PARSED = {}  # type: Dict[bytes, Optional[Edge]]
+
+
 def parse_channel(text: bytes) -> Optional[Edge]:
-    """Read one channel line; None where it is none, or torn."""
+    """Read one channel line; None where it is none, or torn. Ranks print the same few thousand texts: they are parsed once."""
+    if text in _PARSED:
+        return _PARSED[text]
+    if len(_PARSED) >= 20_000:
+        _PARSED.clear()
+    edge = _PARSED[text] = _parse(text)
+    return edge
+
+
+def _parse(text: bytes) -> Optional[Edge]:
     match = _CHANNEL.match(text)
     if match is None:
         return None

@@ -36,6 +36,15 @@ class View:
         self.local = {"p2p": 0, "shm": 0, "mnnvl": 0}  # type: Dict[str, int]
         self.collnet = 0
         self.single = _known_single(job)
+        self._node_hcas = {}  # type: Dict[str, Dict[int, str]]
+        self._all_hcas = {}  # type: Dict[int, str]
+        for proc in job.procs:
+            for index, device in proc.hcas.items():
+                self._node_hcas.setdefault(job.node_of[proc], {}).setdefault(index, device)
+                self._all_hcas.setdefault(index, device)
+        self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
+        self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
+        self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
         self._edges()
         self.ranks = _ranks(job)
         self.ranks_by_device = self.ranks is None and bool(_ranks_by_device(job))
@@ -60,7 +69,7 @@ class View:
                     continue
                 ends = [self._node(proc, comm, rank, direction, own) for rank, own in ((src, "s"), (dst, "r"))]
                 transport = "mnnvl" if kind == "mnnvl" else self.net_family(proc, net, dev)
-                crossing = Crossing(proc, key, channels, ends[0], ends[1], transport, device_name(proc, net, dev, self.job))
+                crossing = Crossing(proc, key, channels, ends[0], ends[1], transport, self.device(proc, net, dev))
                 same = ends[0] is not None and ends[0] == ends[1]
                 if kind == "mnnvl":
                     self.local["mnnvl"] += channels
@@ -78,9 +87,7 @@ class View:
         member = self.job.member(comm, rank)
         if member is not None:
             return self.job.node_of[member]
-        host = self.job.rank_host(rank) if not comm or comm in self.job.world else None
-        hosts = {node for node in self.job.node_of.values() if node == host}
-        return host if hosts or host is None else host
+        return self.job.rank_host(rank) if not comm or comm in self.job.world else None
 
     def net_family(self, proc: Proc, net: str, dev: int) -> str:
         """Return the transport behind a network's name, deciding link layer and provider from the process's other lines."""
@@ -93,35 +100,39 @@ class View:
 
     def link(self, proc: Proc, dev: int) -> str:
         """Return ``ib`` or ``roce`` for a verbs device; ``ib`` where no line shows the link layer."""
-        for other in [proc] + [item for item in self.job.procs if item is not proc and item.hcas]:
-            device = other.hcas.get(dev)
+        if dev < 0:
+            devices = proc.hcas or self._node_hcas.get(self.job.node_of[proc]) or self._all_hcas
+            roce = sum("/roce" in device.lower() for device in devices.values())
+            if devices:
+                return "roce" if roce * 2 > len(devices) else "ib"
+        else:
+            device = self._hca(proc, dev)
             if device is not None:
                 return "roce" if "/roce" in device.lower() else "ib"
-            if other.hcas and dev < 0:
-                layers = ["roce" if "/roce" in device.lower() else "ib" for device in other.hcas.values()]
-                return "roce" if layers.count("roce") > layers.count("ib") else "ib"
-        links = {value for item in self.job.procs for value in item.facts.get("link", ())}
-        return "roce" if links == {"RoCE"} else "ib"
+        return "roce" if self._links == {"RoCE"} else "ib"
+
+    def _hca(self, proc: Proc, dev: int) -> Optional[str]:
+        """Return the device behind an index: as this process lists it, else as its node or another one does."""
+        for listed in (proc.hcas, self._node_hcas.get(self.job.node_of[proc], {}), self._all_hcas):
+            if dev in listed:
+                return listed[dev]
+        return None
+
+    def device(self, proc: Proc, net: str, dev: int) -> str:
+        """Return the name of a network device, or its index where the log lists none."""
+        listed = self._hca(proc, dev) if family(net) == "verbs" else None
+        if listed is not None:
+            return listed.replace("/SHARP", "").rpartition("/")[0] or listed
+        return "%s/%d" % (net, dev) if dev >= 0 else net
 
     def provider(self, proc: Proc) -> str:
         """Return the fabric behind the libfabric plugin: its provider decides, AWS's name alone does not (Slingshot uses it too)."""
-        for other in [proc] + [item for item in self.job.procs if item is not proc]:
-            for value in sorted(other.facts.get("provider", ())):
-                if value.startswith("efa"):
-                    return "efa"
-                if value.startswith("cxi"):
-                    return "cxi"
-                if value.startswith(("tcp", "sockets", "udp")):
-                    return "socket"
-                if value.startswith("verbs"):
-                    return "verbs-ofi"
-        interfaces = {text.split(" ")[0] for item in self.job.procs for fact in ("boot", "oob", "socket") for text in item.facts.get(fact, ())}
-        if any(name.startswith("hsn") for name in interfaces):  # Slingshot's interfaces
-            return "cxi"
-        names = {name.partition("_")[2][:0] or name for item in self.job.procs for name in item.env}
-        if any(name.startswith("FI_CXI") for name in names):
-            return "cxi"
-        return "efa"
+        for values in (proc.facts.get("provider", set()), self._providers):
+            for value in sorted(values):
+                for start, transport in _PROVIDERS:
+                    if value.startswith(start):
+                        return transport
+        return "cxi" if self._slingshot else "efa"
 
     # -- nodes -------------------------------------------------------------------------------------------------------------
     def _nodes(self) -> Optional[int]:
@@ -286,13 +297,14 @@ def _verbs_ruled_out(proc: Proc) -> bool:
     return proc.env.get("NCCL_IB_DISABLE") not in (None, "0") or "nccl.libibverbs-missing" in proc.notes
 
 
-def device_name(proc: Proc, net: str, dev: int, job: Job) -> str:
-    """Return the name of a network device, or its index where the log lists none."""
-    if family(net) == "verbs":
-        for other in [proc] + [item for item in job.procs if item is not proc]:
-            if dev in other.hcas:
-                return other.hcas[dev].rpartition("/")[0].replace("/IB", "") or other.hcas[dev]
-    return "%s/%d" % (net, dev) if dev >= 0 else net
+# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).
+_PROVIDERS = (("efa", "efa"), ("cxi", "cxi"), ("tcp", "socket"), ("sockets", "socket"), ("udp", "socket"), ("verbs", "verbs-ofi"))
+
+
+def _on_slingshot(proc: Proc) -> bool:
+    """Say whether the host has Slingshot's interfaces (hsn0, ...) or its provider's settings."""
+    names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
+    return any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env)
 
 
 def _known_single(job: Job) -> bool:
