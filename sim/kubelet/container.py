@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
+DRAIN_S = 2
 """MaxContainerBackOff and its start in pkg/kubelet; a container that ran 10 minutes starts anew."""
 RUNC = ("failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
         "unable to start container process: ")
@@ -288,6 +289,15 @@ class Container:
 
     _pumps: asyncio.Future[list[BaseException | None]] | None = None
 
+    async def close(self) -> None:
+        """Stop listening to the container's output: the cluster ends."""
+        if self._pumps is not None:
+            self._pumps.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pumps
+        if self.log is not None:
+            self.log.end()
+
     def _not_started(self, why: str) -> None:
         self.process = None
         self.event("Warning", "Failed", f"Error: {why}")
@@ -311,7 +321,8 @@ class Container:
         try:
             code = await process.exited
             if self._pumps is not None:  # the rest of the output belongs to the end
-                await asyncio.wait_for(asyncio.shield(self._pumps), 2)
+                with contextlib.suppress(TimeoutError):  # a process that got away holds the pipe
+                    await asyncio.wait_for(asyncio.shield(self._pumps), DRAIN_S)
         finally:
             for task in tasks:
                 task.cancel()

@@ -44,6 +44,7 @@ class Kubelet:
         self.log_max_bytes = log_max_bytes
         self.offline: set[str] = set()
         """Nodes without power: their pods go on in the API as they were."""
+        self.closing = False
         self.workers: dict[str, PodWorker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: list[Any] = []
@@ -67,11 +68,15 @@ class Kubelet:
     async def close(self) -> None:
         """Forget all pods; their processes end with the network."""
         self._policies.close()
+        self.closing = True
         for end in self._ends:
             end()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for worker in self.workers.values():
+            for container in worker.containers.values():
+                await container.close()
 
     def _pod_changed(self, change: str, pod: Object, _: Object | None) -> None:
         meta = pod["metadata"]

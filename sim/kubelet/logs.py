@@ -47,7 +47,7 @@ class Log:
 
     def write(self, stream: str, lines: list[bytes], *, partial: bool = False) -> None:
         """Append lines without their newlines; `partial`: the last one has none."""
-        if not lines:
+        if not lines or self.ended:
             return
         prefix = f"{stamp(time.time_ns())} {stream} ".encode()
         full, last = (lines[:-1], lines[-1:]) if partial else (lines, [])

@@ -183,7 +183,8 @@ class PodWorker:
             self.event("Warning", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
         finally:
             deadline.cancel()
-            await self._end()
+            if not self.kubelet.closing:
+                await self._end()
 
     async def _live(self) -> None:
         await self._volumes()
