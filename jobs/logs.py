@@ -60,7 +60,7 @@ class Follower:
         self._redactor = LineRedactor()
         self._out: TextIO | None = None
         self._written = 0
-        self._torn = False
+        self._torn = self._moved = False
         self._stop = threading.Event()
         self._cutoff = Cutoff()
         self._thread = threading.Thread(target=self._run, name=f"log {pod}", daemon=True)
@@ -97,7 +97,7 @@ class Follower:
             # Asked before reading: what a finished container wrote is all there when the reading begins.
             over = self._finished()
             try:
-                new = self._read(follow=not over)
+                self._read(follow=not over)
             except (NotFound, Forbidden) as error:
                 self.problem = str(error)
                 if isinstance(error, Forbidden) or over:
@@ -110,52 +110,52 @@ class Follower:
                 pause = 0.2
             except ClusterError as error:
                 self.problem = str(error)
-                pause = min(pause * 2, 5.0)
+                pause = 0.2 if self._moved else min(pause * 2, 5.0)
             else:
                 self.problem = ""
                 if over:
                     return
-                pause = 0.2 if new else min(pause * 1.5, 2.0)
+                pause = 0.2 if self._moved else min(pause * 1.5, 2.0)
                 if self.reader.ended and not self._torn and self._finished():
                     return
             self._stop.wait(pause)
 
-    def _read(self, *, follow: bool) -> bool:
-        """Read one connection to its end; True if anything new came."""
+    def _read(self, *, follow: bool) -> None:
+        """Read one connection to its end; `_moved` tells whether anything new came."""
         params: dict[str, Any] = {"container": self._container, "timestamps": True, "follow": follow}
         if self._resume.second:
             params["sinceTime"] = self._resume.second + "Z"
         self._resume.again()
-        new, rest = False, b""
+        self._moved = False
+        rest = b""
         with self._kube.log_stream(
             self._namespace, self.pod, deadline_s=_RECONNECT_S, cutoff=self._cutoff, **params
         ) as chunks:
             for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    new = self._take(line) or new
+                    self._take(line)
                 if len(rest) > _LONGEST_LINE:
-                    new = self._take(rest) or new
+                    self._take(rest)
                     rest = b""
                 if self._out is not None:
                     self._out.flush()
         self._torn = bool(rest)
         # While the container lives a torn last line comes again, whole; after its end that is all there is of it.
         if rest and not follow:
-            new = self._take(rest) or new
-        return new
+            self._take(rest)
 
-    def _take(self, line: bytes) -> bool:
+    def _take(self, line: bytes) -> None:
         found = _STAMP.match(line)
         second = found[1].decode() if found else ""
         if not self._resume.new(second, line):
-            return False
+            return
+        self._moved = True
         self.gap = self.gap or self._resume.gap
         text = line[found.end() :] if found else line
         if self.reader.feed(text) and self.reader.latest:
             self._told(self.reader.latest)
         self._write(text)
-        return True
 
     def _write(self, line: bytes) -> None:
         if self._out is None or self._written > LARGEST_FILE:

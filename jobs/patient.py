@@ -32,6 +32,10 @@ _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _PASSING_MOUNT = re.compile(r"failed to sync|not registered|timed out waiting for the condition")
 
 
+# Labels and device plugins of a node that is just joining appear within seconds.
+JOINING_S = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What must be known besides the pod to judge it."""
@@ -251,8 +255,7 @@ def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) ->
         expected="a node takes the pod",
         rank=NOT_STARTED,
         hopeless=read.hopeless and not scaling,
-        # Labels and device plugins of a node that is just joining appear within seconds.
-        grace_s=10.0,
+        grace_s=JOINING_S,
     )
 
 

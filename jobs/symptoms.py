@@ -45,6 +45,9 @@ class Symptom:
         return replace(self, pod=pod, node=node, subject=self.subject or pod)
 
 
+# The kubelet tries again after 10, 20, 40 s: a hiccup of the registry is over by then.
+FINAL_PULL_S = 5.0
+OTHER_PULL_S = 30.0
 # Registry answers that another attempt will not change.
 _FINAL_PULL = re.compile(
     r"(?i)not found|manifest unknown|name unknown|pull access denied|unauthorized|authentication required|forbidden"
@@ -140,8 +143,7 @@ def pull(issue: Issue, image: str) -> Symptom:
         subject=safe(image, 300),
         suggestion=advice,
         expected="the image is pulled",
-        # The kubelet tries again after 10, 20, 40 s: a hiccup of the registry is over by then.
-        grace_s=0.0 if now else 5.0 if _FINAL_PULL.search(text) else 30.0,
+        grace_s=0.0 if now else FINAL_PULL_S if _FINAL_PULL.search(text) else OTHER_PULL_S,
     )
 
 

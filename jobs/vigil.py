@@ -106,7 +106,8 @@ class Vigil:
                     self._changed.wait(_TICK_S)
             self._look(outcome, final=True)
             if not outcome.aborted:
-                self._drain()
+                # Whoever cancels a job is not interested in the rest of its logs.
+                self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
             return outcome
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -299,8 +300,8 @@ class Vigil:
 
     # -- ending ------------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        end = time.monotonic() + _DRAIN_S
+    def _drain(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
         for follower in self.followers.values():
             follower.join(max(0.0, end - time.monotonic()))
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from jobs.kube import Kube
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 DATA = Path(__file__).parent / "data"
 

@@ -99,7 +99,7 @@ def condition(kind, status="True", **more):
          "that was not found", "image.no-python", "ERR_PROGRAM"),
         (128, "StartError", "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown", "container.start", "ERR_INFRA"),
         (128, "StartError", "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=0", "container.start", "ERR_INFRA"),
-        (128, "StartError", 'exec /usr/bin/python3: exec format error', "container.start", "ERR_PROGRAM"),
+        (128, "StartError", "exec /usr/bin/python3: exec format error", "container.start", "ERR_PROGRAM"),
         (128, "StartError", "container init was OOM-killed (memory limit too low?): unknown", "container.oom", "ERR_INFRA"),
         (128, "StartError", 'error mounting "/dev/infiniband": not a directory', "container.start", "ERR_INFRA"),
         (137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated", "job.failed", "ERR_INFRA"),
@@ -125,7 +125,7 @@ def test_how_a_container_ended_says_whose_fault_it_is(code, reason, message, fau
         ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout", "image.pull", 60),
         ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root", "container.config", 30),
         ("CreateContainerConfigError", "couldn't find key token in Secret ns/s", "container.config", 30),
-        ("CreateContainerError", 'failed to generate container: no command specified', "image.no-python", 30),
+        ("CreateContainerError", "failed to generate container: no command specified", "image.no-python", 30),
         ("RunContainerError", "failed to start: nvidia-container-cli: detection error", "container.start", 30),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault,
         ('pods "t-" is forbidden: pod rejected: RuntimeClass "nvidia" not found', "runtimeclass.missing", "runtimeclass/nvidia"),
         ('pods "t-1-x" is forbidden: User "system:serviceaccount:kube-system:job-controller" cannot create resource "pods" in API group "" in the '
          'namespace "ns"', "rights.missing", "create pods in ns"),
-        ('Internal error occurred: etcdserver: request timed out', "job.start-timeout", "pod"),
+        ("Internal error occurred: etcdserver: request timed out", "job.start-timeout", "pod"),
     ],
 )  # fmt: skip
 def test_what_refuses_the_pods_is_named(message, fault, subject):

@@ -1,0 +1,178 @@
+"""What was created is deleted or named; nothing foreign is ever touched."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from jobs import cleanup
+from jobs.cleanup import Ledger, interruptible, remove, shielded, sweep
+from jobs.errors import Forbidden, Unreachable
+from jobs.kube import path
+
+OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
+
+
+class Cluster:
+    """Objects by path, deleted with their uid as a precondition."""
+
+    def __init__(self, api):
+        self.objects = {}
+        self.deleted = []
+        self.stuck = set()
+        api.answer = self.answer
+
+    def add(self, resource, name, *, group="", labels=None, uid="u", finalizers=()):
+        url = path(resource, name, namespace="ns", group=group)
+        self.objects[url] = {"metadata": {"name": name, "uid": uid, "labels": labels or {}, "finalizers": list(finalizers)}}
+        return url
+
+    def answer(self, asked):
+        if asked.verb == "GET" and asked.path in self.objects:
+            return 200, {}, self.objects[asked.path]
+        if asked.verb == "GET" and asked.path.rsplit("/", 1)[-1] in {"jobs", "services", "configmaps", "pods"}:
+            # A server that ignores the selector: the sweep must not rely on it.
+            return 200, {}, {"metadata": {}, "items": [o for url, o in self.objects.items() if url.startswith(asked.path + "/")]}
+        if asked.verb == "DELETE" and asked.path in self.objects:
+            wanted = (asked.body.get("preconditions") or {}).get("uid")
+            if wanted and wanted != self.objects[asked.path]["metadata"]["uid"]:
+                return 409, {}, {"reason": "Conflict", "message": "uid does not match"}
+            self.deleted.append((asked.path, asked.body["propagationPolicy"]))
+            if asked.path not in self.stuck:
+                del self.objects[asked.path]
+            return 200, {}, {}
+        return 404, {}, {"reason": "NotFound", "message": "not found"}
+
+
+def test_a_ledger_is_undone_newest_first():
+    """Last in, first out; what was struck is left alone."""
+    ledger, done = Ledger(), []
+    for name in "abc":
+        ledger.enter(name, lambda name=name: done.append(name))
+    ledger.strike(ledger.enter("d", lambda: done.append("d")))
+    assert ledger.open == ("c", "b", "a")
+    assert ledger.unwind() == [] and done == ["c", "b", "a"] and ledger.open == ()
+    assert ledger.unwind() == []
+
+
+def test_what_cannot_be_undone_is_named_and_the_rest_goes_on():
+    """One failure must not keep the others from being deleted."""
+    ledger, done = Ledger(), []
+
+    def fail():
+        raise Unreachable("http://x: DELETE /y: connection refused")
+
+    def broken():
+        raise KeyError("oops")
+
+    ledger.enter("first", lambda: done.append(1))
+    ledger.enter("job/x in ns", fail)
+    ledger.enter("other", broken)
+    left = ledger.unwind()
+    assert done == [1]
+    assert left == ["other: KeyError: 'oops'", "job/x in ns: http://x: DELETE /y: connection refused"]
+
+
+def test_unwinding_has_a_deadline():
+    """Entries that were not reached are named too."""
+    ledger = Ledger()
+    ledger.enter("never reached", lambda: None)
+    ledger.enter("slow", lambda: time.sleep(0.2))
+    assert ledger.unwind(deadline_s=0.1) == ["never reached: not tried, clean-up took longer than 0 s"]
+
+
+def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
+    """With its pods; by its uid."""
+    cluster = Cluster(api)
+    url = cluster.add("jobs", "seatrial-x", group="batch")
+    remove(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")
+    assert cluster.deleted == [(url, "Foreground")] and url not in cluster.objects
+
+
+def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
+    """Somebody else created it after ours was gone."""
+    cluster = Cluster(api)
+    url = cluster.add("services", "seatrial-x", uid="foreign")
+    remove(kube, "services", "", "ns", "seatrial-x", uid="ours")
+    assert url in cluster.objects and not cluster.deleted
+    remove(kube, "services", "", "ns", "gone", uid="ours")
+
+
+def test_what_does_not_go_is_told_with_the_reason(kube, api):
+    """Finalizers that nobody removes, or a dead kubelet."""
+    cluster = Cluster(api)
+    cluster.stuck.add(cluster.add("jobs", "seatrial-x", group="batch", finalizers=("batch.kubernetes.io/job-tracking",)))
+    with pytest.raises(Unreachable, match=r"not gone after 0 s \(marked for deletion, held by finalizers batch.kubernetes.io/job-tracking\)"):
+        remove(kube, "jobs", "batch", "ns", "seatrial-x", uid="u", wait_s=0.3)
+
+
+def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
+    """Even where the server returns more than was asked for."""
+    cluster = Cluster(api)
+    mine = cluster.add("jobs", "seatrial-r1", group="batch", labels=OURS)
+    service = cluster.add("services", "seatrial-r1", labels=OURS)
+    foreign = [
+        cluster.add("jobs", "training", group="batch", labels={"team": "a"}),
+        cluster.add("jobs", "copycat", group="batch", labels=OURS),
+        cluster.add("configmaps", "seatrial-notes", labels={"app.kubernetes.io/managed-by": "Helm"}),
+        cluster.add("pods", "seatrial-lookalike"),
+    ]
+    assert sweep(kube, "ns", dry_run=True).deleted == ("job/seatrial-r1", "service/seatrial-r1")
+    assert mine in cluster.objects
+    swept = sweep(kube, "ns")
+    assert swept.deleted == ("job/seatrial-r1", "service/seatrial-r1") and swept.left == ()
+    assert service not in cluster.objects and all(url in cluster.objects for url in foreign)
+
+
+def test_a_sweep_of_one_run_leaves_other_runs_alone(kube, api):
+    """Two runs at once must not delete each other."""
+    cluster = Cluster(api)
+    other = cluster.add("jobs", "seatrial-r2", group="batch", labels=OURS | {"app.kubernetes.io/instance": "r2"})
+    assert sweep(kube, "ns", run_id="r1").deleted == ()
+    assert other in cluster.objects
+    assert "app.kubernetes.io/instance=r1" in api.asked[0].query["labelSelector"]
+
+
+def test_a_namespace_that_cannot_be_listed_is_not_called_clean(kube, api):
+    """Nothing observed is never a pass."""
+    api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
+    with pytest.raises(Forbidden):
+        sweep(kube, "ns")
+
+
+def test_signals_become_interrupts_and_clean_up_is_shielded():
+    """SIGTERM unwinds like Ctrl-C; a second signal during clean-up waits for its end."""
+    steps = []
+    with pytest.raises(KeyboardInterrupt, match=r"SIGHUP"), interruptible():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        finally:
+            with shielded():
+                os.kill(os.getpid(), signal.SIGHUP)
+                time.sleep(0.01)
+                steps.append("cleaned")
+    assert steps == ["cleaned"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    """Python cannot install handlers there."""
+    done = []
+
+    def body():
+        with interruptible(), shielded():
+            done.append(1)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert done == [1]
+
+
+def test_importing_installs_no_handler():
+    """A library must not take over its host's signals."""
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert cleanup.GONE_S < cleanup.UNWIND_S

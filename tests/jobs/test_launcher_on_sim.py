@@ -1,0 +1,266 @@
+"""The launcher against a cluster whose pods really run: what is created, waited for, given up, followed and removed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from jobs.cleanup import Ledger, sweep
+from jobs.kube import Kube, path
+from jobs.launcher import JobError, Launcher, NotOurs
+from jobs.trial import Collective, Deadlines, TrialSpec, new_run_id
+
+PROBE = """
+import json, os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # the first process of a pod has no default for it
+rank = int(os.environ["NODE_RANK"])
+def say(n, stage, data):
+    print(json.dumps({"seatrial": 1, "run": os.environ["SEATRIAL_RUN"], "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}), flush=True)
+say(1, "start", {"env": dict(os.environ)})
+time.sleep(float(os.environ.get("NAP", "0")))
+print("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz")
+say(2, "end", {})
+with open("/dev/termination-log", "w") as out:
+    json.dump({"seatrial": 1, "run": os.environ["SEATRIAL_RUN"], "rank": rank, "lines": 2, "stages": {"start": "ok"}}, out)
+raise SystemExit(int(os.environ.get("EXIT", "0")))
+"""
+HERE = Deadlines(start_s=25, probe_s=30)
+
+
+class Sim:
+    """A served scenario."""
+
+    def __init__(self, root, folder, scenario):
+        self.config = folder / f"{scenario}.kubeconfig"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sim", scenario, "--write-kubeconfig", str(self.config), "--json", "--until-stdin-closes"],
+            cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        line = self._process.stdout.readline()
+        if not line:
+            pytest.fail(f"the simulated cluster did not start: {self._process.stderr.read()[-500:]!r}")
+        assert json.loads(line)["ready"]
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+        self._process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def healthy(root, tmp_path_factory):
+    sim = Sim(root, tmp_path_factory.mktemp("sim"), "healthy")
+    yield sim
+    sim.close()
+
+
+@pytest.fixture
+def cluster(healthy):
+    kube = Kube.connect(str(healthy.config))
+    yield kube
+    assert sweep(kube, kube.namespace).left == ()
+    kube.close()
+
+
+def spec(kube, **more):
+    fields = {
+        "run_id": new_run_id(), "namespace": kube.namespace, "image": "nvcr.io/nvidia/pytorch:25.08-py3", "deadlines": HERE,
+        "tolerations": ({"key": "nvidia.com/gpu", "operator": "Exists"},), "collectives": (Collective(name="ring"),),
+    }  # fmt: skip
+    return TrialSpec(**(fields | more))
+
+
+def left_over(kube):
+    kinds = (("jobs", "batch"), ("services", ""), ("configmaps", ""), ("pods", ""))
+    found = []
+    for resource, group in kinds:
+        items, _ = kube.list(path(resource, namespace=kube.namespace, group=group), labelSelector="app.kubernetes.io/managed-by=seatrial")
+        found += [f"{resource}/{item['metadata']['name']}" for item in items]
+    return found
+
+
+def test_a_trial_runs_and_its_evidence_and_logs_come_back(cluster, tmp_path):
+    """Both ranks' evidence complete, both logs on disk and redacted, progress told, nothing left after the ledger."""
+    told, ledger = [], Ledger()
+    launcher = Launcher(cluster, progress=told.append, ledger=ledger, logs=tmp_path / "logs")
+    result = launcher.run(spec(cluster), {"probe.py": PROBE})
+    assert (result.state, result.analysis) == ("Complete", None)
+    assert sorted(result.evidence) == [0, 1] and all(e.complete for e in result.evidence.values())
+    assert len({replica.node for replica in result.replicas}) == 2
+    env = result.evidence[1].stages["start"]["env"]
+    assert (env["NODE_RANK"], env["WORLD_SIZE"], env["JOB_COMPLETION_INDEX"]) == ("1", "2", "1")
+    assert env["SEATRIAL_NODE_NAME"] == result.replicas[1].node and env["SEATRIAL_POD_NAME"] == result.replicas[1].pod
+    assert len(result.logs) == 2
+    for file in result.logs.values():
+        assert "hf_abc" not in file.read_text() and "HF_TOKEN=[REDACTED]" in file.read_text()
+    assert any("creating job" in line for line in told) and any("rank 0: start" in line for line in told)
+    assert len(ledger.open) == 3
+    assert ledger.unwind() == [] and left_over(cluster) == []
+
+
+def test_a_probe_that_fails_is_the_programs_error(cluster):
+    """Exit code, ERR_PROGRAM, and the evidence that was printed before."""
+    result = Launcher(cluster).run(spec(cluster, env={"EXIT": "3"}), {"probe.py": PROBE})
+    assert result.state == "Error"
+    assert (result.analysis.fault, result.analysis.err_class) == ("job.failed", "ERR_PROGRAM")
+    assert "exit code 3" in result.analysis.observed
+    assert 3 in {replica.exit_code for replica in result.replicas}
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(cluster):
+    """In one namespace, on the same nodes."""
+    results = {}
+
+    def one(name):
+        ledger = Ledger()
+        launcher = Launcher(cluster, ledger=ledger)
+        results[name] = launcher.run(spec(cluster, gpus_per_node=4, env={"NAP": "0.3"}), {"probe.py": PROBE})
+        results[name + " left"] = ledger.unwind()
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results["a"].state == results["b"].state == "Complete"
+    assert results["a"].job != results["b"].job
+    assert all(e.complete for name in "ab" for e in results[name].evidence.values())
+    assert results["a left"] == results["b left"] == [] and left_over(cluster) == []
+
+
+def test_a_job_that_somebody_deletes_is_canceled(cluster):
+    """Not an error of the cluster: disrupted, and the wait ends at once."""
+    launcher = Launcher(cluster)
+    wanted = spec(cluster, env={"NAP": "20"})
+
+    def meddle():
+        for _ in range(100):
+            if launcher.get_job_status(wanted.job_name) == "Running":
+                cluster.delete(path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), propagation="Background")
+                return
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=meddle)
+    thread.start()
+    began = time.monotonic()
+    result = launcher.run(wanted, {"probe.py": PROBE})
+    thread.join()
+    assert result.state == "Canceled" and result.analysis.disrupted and result.analysis.err_class is None
+    assert time.monotonic() - began < 15
+
+
+def test_a_job_is_attached_to_and_canceled_by_name(cluster):
+    """Another process can pick it up; cancelling waits until its pods are gone; what is not ours is left alone."""
+    wanted = spec(cluster, env={"NAP": "1.5"})
+    first = threading.Thread(target=Launcher(cluster).run, args=(wanted, {"probe.py": PROBE}))
+    first.start()
+    launcher = Launcher(cluster)
+    for _ in range(100):
+        if launcher.get_job_status(wanted.job_name) != "Unknown":
+            break
+        time.sleep(0.05)
+    attached = launcher.attach(wanted.job_name)
+    first.join(30)
+    assert attached.state == "Complete" and all(e.complete for e in attached.evidence.values())
+    logs = launcher.get_job_logs(wanted.job_name)
+    assert len(logs) == 2 and all(any('"stage": "end"' in line for line in lines) for lines in logs.values())
+    assert [r.phase for r in launcher.get_job_replicas(wanted.job_name)] == ["Succeeded", "Succeeded"]
+    assert launcher.get_failure_analysis(wanted.job_name) is None
+    launcher.cancel(wanted.job_name)
+    assert launcher.get_job_status(wanted.job_name) in {"Unknown", "Complete"} and left_over(cluster) == []
+    with pytest.raises(JobError, match="there is no job"):
+        launcher.cancel(wanted.job_name)
+    training = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "training"},
+                "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}}  # fmt: skip
+    jobs = path("jobs", namespace=cluster.namespace, group="batch")
+    cluster.create(jobs, training)
+    with pytest.raises(NotOurs, match="left alone"):
+        launcher.cancel("training")
+    assert cluster.get(f"{jobs}/training")["metadata"]["name"] == "training"
+    cluster.delete(f"{jobs}/training")
+
+
+def test_an_interrupt_leaves_nothing_that_the_ledger_does_not_know(cluster):
+    """Ctrl-C in the middle: what exists is in the ledger, and unwinding removes it."""
+    ledger = Ledger()
+
+    launcher = Launcher(cluster, ledger=ledger)
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        launcher.run(spec(cluster, env={"NAP": "20"}), {"probe.py": PROBE})
+    assert len(ledger.open) == 3
+    assert ledger.unwind() == [] and left_over(cluster) == []
+
+
+def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
+    """A collision must not adopt, and later delete, somebody else's job."""
+    ledger, wanted = Ledger(), spec(cluster)
+    launcher = Launcher(cluster, ledger=ledger)
+    launcher.run(wanted, {"probe.py": PROBE})
+    second = Ledger()
+    with pytest.raises(JobError, match="exists already"):
+        Launcher(cluster, ledger=second).run(wanted, {"probe.py": PROBE})
+    assert second.unwind() == [] and launcher.get_job_status(wanted.job_name) == "Complete"
+    assert ledger.unwind() == []
+
+
+def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeypatch):
+    """A selector that matches nothing: after a short grace, with the scheduler's own words, and the GPUs are free again."""
+    monkeypatch.setattr("jobs.patient.JOINING_S", 1.0)
+    ledger = Ledger()
+    began = time.monotonic()
+    result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"probe.py": PROBE})
+    assert result.analysis.fault == "job.unschedulable" and result.analysis.err_class == "ERR_INFRA"
+    assert "0/2 nodes are available" in result.analysis.observed and "waiting cannot help" in result.analysis.observed
+    assert 1 <= time.monotonic() - began < 10
+    assert ledger.open == () and left_over(cluster) == []
+
+
+def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster):
+    """More GPUs than are free, held by others: may change, so it is waited for until the deadline."""
+    blocker = spec(cluster, nodes=1, gpus_per_node=4, env={"NAP": "20"})
+    busy = threading.Thread(target=Launcher(cluster).run, args=(blocker, {"probe.py": PROBE}))
+    busy.start()
+    looking = Launcher(cluster)
+    while looking.get_job_status(blocker.job_name) != "Running":
+        time.sleep(0.1)
+    result = Launcher(cluster).run(spec(cluster, deadlines=Deadlines(start_s=2, probe_s=20), env={"NAP": "20"}), {"probe.py": PROBE})
+    looking.cancel(blocker.job_name)
+    busy.join(30)
+    assert result.analysis.fault == "job.unschedulable"
+    assert "1 of 2 pods have not started after 2 s" in result.analysis.observed
+    assert "Insufficient nvidia.com/gpu" in result.analysis.observed
+
+
+def test_admission_is_asked_without_creating_a_pod(cluster):
+    """A dry run of the pod template as a Pod: allowed here, and refused in a namespace that enforces 'restricted'."""
+    launcher = Launcher(cluster)
+    assert launcher.dry_run_pod(spec(cluster)).allowed is True
+    strict = {"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    cluster.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", **strict})
+    refused = launcher.dry_run_pod(spec(cluster, namespace="strict"))
+    assert refused.allowed is False and refused.fault == "pod-security.denied" and "runAsNonRoot" in refused.message
+    cluster.delete("/api/v1/namespaces/strict")
+
+
+@pytest.mark.parametrize(("scenario", "fault", "state"), [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")])
+def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault, state):
+    """What the launcher itself diagnoses, before any check judges it."""
+    monkeypatch.setattr("jobs.symptoms.FINAL_PULL_S", 0.5)
+    sim = Sim(root, tmp_path, scenario)
+    try:
+        kube = Kube.connect(str(sim.config))
+        ledger = Ledger()
+        result = Launcher(kube, ledger=ledger).run(spec(kube), {"probe.py": PROBE})
+        assert (result.analysis.fault, result.analysis.err_class, result.state) == (fault, "ERR_INFRA", state)
+        assert ledger.unwind() == []
+        kube.close()
+    finally:
+        sim.close()

@@ -1,0 +1,215 @@
+"""Every line of a log exactly once, through breaks, rotation, torn lines and waiting containers; redacted on disk."""
+
+import json
+import random
+import time
+
+import pytest
+
+from jobs.logs import Follower, Resume, open_logs, tail
+
+RUN = "r1"
+
+
+class Log:
+    """A container's log as the kubelet serves it: timestamps, sinceTime in whole seconds, follow."""
+
+    def __init__(self, lines):
+        self.lines = lines  # (seconds, text)
+        self.requests = 0
+
+    def serve(self, since):
+        start = int(since[17:19]) if since else -1
+        return [b"%s %s\n" % (stamp(at).encode(), text) for at, text in self.lines if int(at) >= start]
+
+
+def stamp(at):
+    return f"2026-01-01T00:00:{int(at):02d}.{round((at % 1) * 1e9):09d}Z"
+
+
+def evidence(n, stage, rank=0):
+    return json.dumps({"seatrial": 1, "run": RUN, "rank": rank, "n": n, "stage": stage, "seconds": 1, "data": {"k": n}}).encode()
+
+
+def follow(kube, tmp_path, finished=lambda: True, **more):
+    follower = Follower(kube, "p", namespace="ns", container="trial", run=RUN, finished=finished, file=tmp_path / "logs" / "p.log", **more)
+    follower.start()
+    return follower
+
+
+def test_a_log_is_followed_to_its_end(kube, api, tmp_path):
+    """Written without timestamps; evidence read on the way; stages told as they come."""
+    log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
+    api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
+    told = []
+    follower = follow(kube, tmp_path, told=told.append)
+    assert follower.join(5)
+    assert follower.file.read_text().splitlines()[0] == "hello"
+    assert follower.reader.result().complete and told == ["start", "end"]
+    assert api.asked[0].query["timestamps"] == "true" and api.asked[0].query["container"] == "trial"
+
+
+def test_breaks_lose_and_double_nothing(kube, api, tmp_path, drop):
+    """The connection breaks anywhere, also within a line; many lines share a second, some even a timestamp."""
+    rng = random.Random(3)
+    lines, at = [], 1.0
+    for i in range(300):
+        at += rng.choice([0, 0, 0.0001, 0.2])
+        lines.append((at, b"line %d%s" % (i, b"" if rng.random() < 0.9 else b" same")))
+    lines += [(at, b"twin"), (at, b"twin"), (at + 1, evidence(1, "end"))]
+    log = Log(lines)
+    breaks = iter([rng.randrange(50, 3000) for _ in range(10)])
+
+    def answer(asked):
+        data = b"".join(log.serve(asked.query.get("sinceTime")))
+        cut = next(breaks, None)
+        pieces = [data[i : i + 97] for i in range(0, len(data if cut is None else data[:cut]), 97)]
+        return 200, {}, iter(pieces if cut is None else [*pieces, drop])
+
+    api.answer = answer
+    done = []
+    follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 11 or bool(done))
+    assert follower.join(30)
+    written = follower.file.read_text().splitlines()
+    assert written == [text.decode() for _, text in lines]
+    assert not follower.gap
+
+
+def test_a_rotation_between_connections_is_known(kube, api, tmp_path, drop):
+    """The kubelet serves only the newest file: the new lines are kept, the gap is told."""
+    first, second = Log([(1.0, b"a"), (1.1, b"b")]), Log([(1.4, b"x"), (1.5, b"y"), (2.0, evidence(3, "end"))])
+
+    def answer(asked):
+        if len(api.asked) == 1:
+            return 200, {}, iter([*first.serve(None), drop])
+        return 200, {}, iter(second.serve(asked.query.get("sinceTime")))
+
+    api.answer = answer
+    follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
+    assert follower.join(5)
+    assert follower.file.read_text().splitlines()[:4] == ["a", "b", "x", "y"]
+    assert follower.gap and follower.reader.result().missing == (1, 2)
+
+
+def test_a_container_that_is_not_started_is_waited_for(kube, api, tmp_path):
+    """400 'is waiting to start: ContainerCreating' is no error yet."""
+    waiting = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": 'container "trial" in pod "p" is waiting to start: ContainerCreating'}
+    log = Log([(1.0, evidence(1, "end"))])
+    api.answer = lambda _: (400, {}, waiting) if len(api.asked) < 4 else (200, {}, iter(log.serve("")))
+    follower = follow(kube, tmp_path, finished=lambda: len(api.asked) >= 4)
+    assert follower.join(5) and follower.reader.ended and not follower.problem
+
+
+def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
+    """Evicted before its container ran, or gone altogether."""
+    for code in (400, 404):
+        api.answer = lambda _, code=code: (code, {}, {"reason": "x", "message": "no log"})
+        follower = follow(kube, tmp_path)
+        assert follower.join(5) and "no log" in follower.problem
+
+
+def test_without_the_right_to_read_logs_the_follower_says_so(kube, api, tmp_path):
+    """403 does not change by asking again."""
+    api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "pods/log is forbidden"})
+    follower = follow(kube, tmp_path, finished=lambda: False)
+    assert follower.join(5) and "pods/log is forbidden" in follower.problem and len(api.asked) == 1
+
+
+def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):
+    """A program that ends without a newline."""
+    data = b"".join(Log([(1.0, b"one")]).serve("")) + b"%s last words" % stamp(1.5).encode()
+    api.answer = lambda _: (200, {}, iter([data]))
+    finished = []
+    follower = follow(kube, tmp_path, finished=lambda: len(api.asked) >= 2 or bool(finished))
+    assert follower.join(5)
+    assert follower.file.read_text() == "one\nlast words\n"
+
+
+def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_path):
+    """What is written is what a report may show."""
+    log = Log([(1.0, b"\x1b[31mNGC_KEY=abcdefgh\x1b[0m \xff"), (1.1, b"-----BEGIN PRIVATE KEY-----"), (1.2, b"c2VjcmV0"), (1.3, b"-----END PRIVATE KEY-----")])
+    api.answer = lambda _: (200, {}, iter(log.serve("")))
+    follower = follow(kube, tmp_path)
+    assert follower.join(5)
+    text = follower.file.read_text()
+    assert "abcdefgh" not in text and "c2VjcmV0" not in text and "\x1b" not in text and "NGC_KEY=[REDACTED]" in text
+
+
+def test_a_file_stays_within_its_bound_and_evidence_is_still_read(kube, api, tmp_path, monkeypatch):
+    """A program that prints without end must not fill the disk, nor hide the evidence after it."""
+    monkeypatch.setattr("jobs.logs.LARGEST_FILE", 10_000)
+    log = Log([(1.0, b"x" * 500)] * 100 + [(2.0, evidence(1, "end"))])
+    api.answer = lambda _: (200, {}, iter(log.serve("")))
+    follower = follow(kube, tmp_path)
+    assert follower.join(5) and follower.reader.ended
+    assert follower.file.stat().st_size < 12_000 and "cut here by seatrial" in follower.file.read_text()
+
+
+def test_a_line_without_end_is_cut(kube, api, tmp_path):
+    """Memory is bounded by the line limit, not by the program."""
+    api.answer = lambda _: (200, {}, iter([stamp(1).encode() + b" "] + [b"y" * 500_000] * 6))
+    follower = follow(kube, tmp_path)
+    assert follower.join(10)
+    assert max(len(line) for line in follower.file.read_text().splitlines()) <= 16_384
+
+
+def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
+    """While the server is silent, and while the container never starts."""
+
+    def silent():
+        yield b""
+        time.sleep(20)
+
+    api.answer = lambda _: (200, {}, silent())
+    follower = follow(kube, tmp_path, finished=lambda: False)
+    time.sleep(0.3)
+    began = time.monotonic()
+    follower.stop()
+    assert time.monotonic() - began < 3
+
+
+def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):
+    """The evidence matters more than the file, and the problem is told."""
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    api.answer = lambda _: (200, {}, iter([]))
+    follower = follow(kube, tmp_path)
+    assert follower.join(5) and "cannot be written" in follower.problem
+
+
+def test_resuming_drops_exactly_what_was_seen():
+    """Also from a server that ignores sinceTime and repeats all of it."""
+    resume = Resume()
+    sent = [("00:01", b"a"), ("00:02", b"b"), ("00:02", b"b"), ("00:02", b"c")]
+    resume.again()
+    assert all(resume.new(*line) for line in sent)
+    resume.again()
+    assert [resume.new(*line) for line in [*sent, ("00:02", b"c"), ("00:03", b"d")]] == [False] * 4 + [True, True]
+    assert resume.second == "00:03"
+
+
+def test_logs_are_opened_for_reading(kube, api):
+    """`explain job/NAME`: each pod's log by name; an unknown job is an error."""
+    from contextlib import ExitStack
+
+    pods = [{"metadata": {"name": f"p-{i}"}, "spec": {"containers": [{"name": "c"}]}} for i in (1, 0)]
+
+    def answer(asked):
+        if asked.path.endswith("/log"):
+            return 200, {}, iter([asked.path.encode()])
+        return 200, {}, {"metadata": {}, "items": pods}
+
+    api.answer = answer
+    with ExitStack() as stack:
+        found = {name: b"".join(chunks) for name, chunks in open_logs(kube, "job", "j", stack)}
+    assert list(found) == ["p-0", "p-1"] and found["p-0"].endswith(b"/pods/p-0/log")
+    pods.clear()
+    with ExitStack() as stack, pytest.raises(Exception, match="no pod of job j"):
+        list(open_logs(kube, "job", "j", stack))
+
+
+def test_the_tail_of_a_container_without_a_log_is_empty(kube, api):
+    """Not started, or gone."""
+    api.answer = lambda _: (400, {}, {"message": "is waiting to start"})
+    assert tail(kube, "ns", "p", "c", 10) == []
+    api.answer = lambda _: (200, {}, b"a TOKEN=abc\nb")
+    assert tail(kube, "ns", "p", "c", 10) == ["a TOKEN=[REDACTED]", "b"]

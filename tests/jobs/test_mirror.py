@@ -1,0 +1,120 @@
+"""A local copy of a list: complete after every break, never spinning, never silently stale."""
+
+import json
+import threading
+import time
+
+from jobs.mirror import Mirror
+
+
+def item(name, version="1"):
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
+
+
+def events(*pairs):
+    return iter([json.dumps({"type": kind, "object": obj}).encode() + b"\n" for kind, obj in pairs])
+
+
+def held(seconds, *pairs):
+    yield from events(*pairs)
+    time.sleep(seconds)
+
+
+def wait_for(condition, timeout=5.0):
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def names(mirror):
+    return {found["metadata"]["name"] for found in mirror.objects()}
+
+
+def test_list_then_watch(kube, api):
+    """Added, modified and deleted objects, with the selector on both requests."""
+
+    def answer(asked):
+        if "watch" in asked.query:
+            return 200, {}, held(2, ("ADDED", item("b", "6")), ("DELETED", item("a", "7")), ("BOOKMARK", {"metadata": {"resourceVersion": "9"}}))
+        return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": [item("a")]}
+
+    api.answer = answer
+    with Mirror(kube, "/api/v1/pods", threading.Condition(), labelSelector="x=y") as mirror:
+        assert wait_for(lambda: names(mirror) == {"b"})
+        assert mirror.synced and mirror.error is None
+    assert {asked.query["labelSelector"] for asked in api.asked} == {"x=y"}
+    assert api.asked[1].query["resourceVersion"] == "5"
+
+
+def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
+    """Also from the version of a bookmark; a server that ends watches at once is not hammered."""
+
+    def answer(asked):
+        if "watch" not in asked.query:
+            return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": []}
+        if len(api.asked) == 2:
+            return 200, {}, events(("BOOKMARK", {"metadata": {"resourceVersion": "8"}}))
+        return 200, {}, held(3, ("ADDED", item("late", "9")))
+
+    api.answer = answer
+    with Mirror(kube, "/x", threading.Condition()) as mirror:
+        assert wait_for(lambda: names(mirror) == {"late"})
+    assert api.asked[2].query["resourceVersion"] == "8"
+
+
+def test_too_old_means_a_new_list(kube, api):
+    """410 in the stream: what was missed is in the new list, what is gone is gone."""
+
+    def answer(asked):
+        if "watch" in asked.query:
+            if asked.query["resourceVersion"] == "5":
+                return 200, {}, events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}))
+            return 200, {}, held(3)
+        return 200, {}, {"metadata": {"resourceVersion": "5" if len(api.asked) == 1 else "50"}, "items": [item("a" if len(api.asked) == 1 else "b")]}
+
+    api.answer = answer
+    with Mirror(kube, "/x", threading.Condition()) as mirror:
+        assert wait_for(lambda: names(mirror) == {"b"})
+
+
+def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
+    """The error stands as long as nothing works, and is gone with the first answer."""
+    working = []
+
+    def answer(asked):
+        if not working:
+            return 0, {}, drop
+        return (200, {}, held(3)) if "watch" in asked.query else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item("a")]})
+
+    api.answer = answer
+    with Mirror(kube, "/x", threading.Condition()) as mirror:
+        assert wait_for(lambda: mirror.error is not None and mirror.silent_s() > 0.1)
+        assert not mirror.synced
+        working.append(1)
+        assert wait_for(lambda: mirror.synced and mirror.error is None, 10)
+        assert mirror.silent_s() == 0
+
+
+def test_without_the_right_to_watch_it_polls(kube, api):
+    """A tenant may have list but not watch."""
+
+    def answer(asked):
+        if "watch" in asked.query:
+            return 403, {}, {"reason": "Forbidden", "message": "no watch"}
+        return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item(f"n{len(api.asked)}")]}
+
+    api.answer = answer
+    with Mirror(kube, "/x", threading.Condition()) as mirror:
+        assert wait_for(lambda: len(api.asked) >= 4 and mirror.synced)
+        assert mirror.error is None
+
+
+def test_leaving_does_not_wait_for_the_server(kube, api):
+    """A watch that says nothing for a minute is cut."""
+    api.answer = lambda asked: (200, {}, held(30)) if "watch" in asked.query else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": []})
+    with Mirror(kube, "/x", threading.Condition()) as mirror:
+        assert wait_for(lambda: len(api.asked) >= 2)
+    assert wait_for(lambda: not mirror._thread.is_alive(), 3)
