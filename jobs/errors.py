@@ -14,6 +14,9 @@
 Every message names the server, the verb, the path and the reason, with secrets and control characters removed.
 """
 
+# Named for what happened, as the API names it.
+# ruff: noqa: N818
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -53,7 +53,7 @@ class JobError(Exception):
     """A job cannot be handled as asked; the message is one line."""
 
 
-class NotOurs(JobError):
+class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
 
 
