@@ -106,7 +106,7 @@ class Exchange:
         self, verb: str, url_path: str, params: Mapping[str, Any] | None, body: Any, content_type: str, end: float
     ) -> Response:
         begin = time.monotonic()
-        with self.open(verb, url_path, params, body=body, content_type=content_type, end=end) as raw:
+        with self.open(verb, url_path, params, body=body, content_type=content_type, end=end, compress=True) as raw:
             data = read_all(raw, end, self.where(verb, url_path))
             headers = {key.lower(): value for key, value in raw.headers.items()}
             warnings = tuple(warning(text) for text in raw.headers.getlist("Warning"))
@@ -142,6 +142,7 @@ class Exchange:
         silence_s: float = SILENCE_S,
         accept: str = "application/json",
         cutoff: Cutoff | None = None,
+        compress: bool = False,
     ) -> Iterator[Any]:
         """Open one exchange and always give the connection back; transport trouble becomes Unreachable."""
         import urllib3  # noqa: PLC0415  (comes with kubernetes)
@@ -149,7 +150,7 @@ class Exchange:
         remaining = end - time.monotonic()
         if remaining <= 0:
             raise Unreachable(f"{self.where(verb, url_path)}: deadline passed before it was sent")
-        headers = self._headers(verb, url_path, accept)
+        headers = self._headers(verb, url_path, accept, compress=compress)
         data = None
         if body is not None:
             headers["Content-Type"] = content_type
@@ -179,10 +180,10 @@ class Exchange:
             if raw is not None:
                 raw.close()  # a finished answer has given its connection back already; an unread one must not
 
-    def _headers(self, verb: str, url_path: str, accept: str) -> dict[str, str]:
+    def _headers(self, verb: str, url_path: str, accept: str, *, compress: bool) -> dict[str, str]:
         headers = {"Accept": accept, "User-Agent": "seatrial"}
-        if not self.loopback:
-            headers["Accept-Encoding"] = "gzip"  # 11:1 on nodes; not worth the CPU on loopback
+        if compress and not self.loopback:
+            headers["Accept-Encoding"] = "gzip"  # 11:1 on nodes; not worth the CPU on loopback, and late on streams
         with self._auth_lock:  # a token refresh (exec plugin, rotated service account) is not thread-safe
             try:
                 self._client.update_params_for_auth(headers, [], ["BearerToken"], url_path, verb, None)

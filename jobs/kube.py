@@ -327,6 +327,10 @@ def _api_client(source: Source) -> Any:
         raise ConfigError(f"{_origin(source)}: credentials cannot be used{plugin}: {safe('; '.join(problems), 300)}")
     if is_loopback(source.server) and not source.own_proxy:
         settings.proxy = None  # HTTPS_PROXY from the environment cannot reach our own loopback
+    if not settings.verify_ssl:  # the kubeconfig says so itself; a warning at every request helps nobody
+        import urllib3  # noqa: PLC0415
+
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
         return client.ApiClient(settings)
     except (OSError, ValueError) as error:  # a certificate that is no certificate

@@ -35,8 +35,9 @@ class Source:
 
 def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> Source:
     """Find and check the settings to connect with; ConfigError says in one line what to change."""
-    context = context or os.environ.get("TAO_K8S_CONTEXT") or None
-    namespace = namespace or os.environ.get("TAO_K8S_NAMESPACE") or None
+    if not kubeconfig:  # the environment speaks of the user's own cluster, not of a file that is named explicitly
+        context = context or os.environ.get("TAO_K8S_CONTEXT") or None
+        namespace = namespace or os.environ.get("TAO_K8S_NAMESPACE") or None
     paths = [Path(kubeconfig).expanduser()] if kubeconfig else _default_paths()
     present = [path for path in paths if path.exists()]
     if kubeconfig and not present:

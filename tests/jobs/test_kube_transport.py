@@ -1,6 +1,7 @@
 """The client against servers that misbehave: bounded, repeated only where safe, and clear about what went wrong."""
 
 import contextlib
+import gzip
 import itertools
 import json
 import subprocess
@@ -180,6 +181,19 @@ def test_a_list_without_items_is_empty_and_a_wrong_one_is_an_error(kube, api):
     api.answer = lambda _: (200, {}, {"metadata": {}, "items": "no"})
     with pytest.raises(Unreachable, match="items is no list"):
         kube.list("/x")
+
+
+def test_far_answers_are_asked_for_compressed(kube, api):
+    """11:1 on lists of nodes; streams are not, they would come late."""
+    body = gzip.compress(json.dumps({"items": [{"a": "x" * 1000}] * 1000}).encode())
+    api.answer = lambda _: (200, {"Content-Encoding": "gzip"}, body)
+    kube.loopback = False
+    items, _ = kube.list("/x")
+    assert len(items) == 1000 and api.asked[0].headers["accept-encoding"] == "gzip"
+    api.answer = lambda _: (200, {}, iter([b"line"]))
+    with kube.log_stream("ns", "p", deadline_s=5) as chunks:
+        assert b"".join(chunks) == b"line"
+    assert "gzip" not in api.asked[1].headers.get("accept-encoding", "")
 
 
 def test_a_watch_yields_events_and_survives_blank_and_torn_lines(kube, api):

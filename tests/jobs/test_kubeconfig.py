@@ -53,12 +53,14 @@ def test_context_namespace_and_server_are_taken_from_the_file(config):
 
 
 def test_the_users_environment_gives_the_defaults(config, monkeypatch):
-    """TAO_K8S_CONTEXT and TAO_K8S_NAMESPACE are honoured where no option is given."""
+    """TAO_K8S_CONTEXT and TAO_K8S_NAMESPACE are honoured where nothing is named; a simulated cluster's file is."""
     monkeypatch.setenv("TAO_K8S_CONTEXT", "production")
     monkeypatch.setenv("TAO_K8S_NAMESPACE", "tao-jobs")
-    kube = Kube.connect(str(config))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    kube = Kube.connect()
     assert (kube.context, kube.namespace) == ("production", "tao-jobs")
-    assert Kube.connect(str(config), "staging", "x").namespace == "x"
+    assert Kube.connect(None, "staging", "x").namespace == "x"
+    assert Kube.connect(str(config)).context == "staging"
 
 
 def test_a_missing_file_suggests_the_nearest(config):
