@@ -13,6 +13,7 @@ from .garbage import GarbageCollector
 from .job import JobController
 from .namespace import NamespaceController
 from .nodes import NodeController
+from .quota import QuotaController
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -36,7 +37,7 @@ class Controllers:
     def __init__(self, store: Store, extra: tuple[Controller, ...] = ()) -> None:
         self.all: tuple[Controller, ...] = (
             NamespaceController(store), JobController(store), EndpointController(store), GarbageCollector(store),
-            NodeController(store), ClaimController(store), *extra)
+            NodeController(store), ClaimController(store), QuotaController(store), *extra)
 
     def start(self) -> None:
         """Start all."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import inspect
 import os
 import re
 import signal
@@ -16,10 +15,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..network.interface import KEPT_CAPABILITIES, Process, StartError
-from . import memory, plain, probes
+from ..network.interface import Process, StartError
+from . import memory, plain, probes, pulling
 from .environment import ConfigError, Environment, expand
 from .logs import Log, pump
+from .runtime import RUNC, capabilities, start_error
 from .status import EPOCH, ContainerState, is_sidecar
 from .volumes import MountError
 
@@ -30,46 +30,8 @@ Object = dict[str, Any]
 BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
 DRAIN_S = 2
 """MaxContainerBackOff and its start in pkg/kubelet; a container that ran 10 minutes starts anew."""
-RUNC = ("failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
-        "unable to start container process: ")
 MESSAGE_BYTES, FALLBACK_BYTES, FALLBACK_LINES = 4096, 2048, 80
 """Limits of termination messages (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/)."""
-CAPABILITIES = {
-    name: number for number, name in enumerate((
-        "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
-        "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
-        "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
-        "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
-        "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
-        "CHECKPOINT_RESTORE"))
-}
-
-
-def start_error(error: StartError, command: str) -> str:
-    """What runc says of a command that could not be started."""
-    quoted = f'exec: "{command}": '
-    if error.stage != "exec":
-        return f"{RUNC}error during container init: {error}"
-    if error.errno == errno.ENOENT and "/" not in command:
-        return f"{RUNC}{quoted}executable file not found in $PATH"
-    if error.errno == errno.ENOENT:
-        return f"{RUNC}{quoted}stat {command}: no such file or directory"
-    if error.errno in (errno.EACCES, errno.EISDIR):
-        return f"{RUNC}{quoted}permission denied"
-    return f"{RUNC}{quoted}{os.strerror(error.errno or errno.EINVAL).lower()}"
-
-
-def capabilities(context: Object) -> frozenset[int]:
-    """The capabilities of a security context, over what a container keeps anyway."""
-    changes = context.get("capabilities") or {}
-    add = {name.upper().removeprefix("CAP_") for name in changes.get("add") or []}
-    drop = {name.upper().removeprefix("CAP_") for name in changes.get("drop") or []}
-    every = frozenset(CAPABILITIES.values())
-    kept = every if context.get("privileged") or "ALL" in add else KEPT_CAPABILITIES
-    if "ALL" in drop:
-        kept = frozenset()
-    kept -= {CAPABILITIES[name] for name in drop if name in CAPABILITIES}
-    return kept | {CAPABILITIES[name] for name in add if name in CAPABILITIES}
 
 
 class Container:
@@ -85,7 +47,6 @@ class Container:
         self.killed_by = ""
         self._backoff = BACKOFF_S
         self._killing = False
-        self._pulled = False
 
     @property
     def field_path(self) -> str:
@@ -139,64 +100,13 @@ class Container:
     _started = 0.0
 
     async def _once(self) -> None:
-        await self._pull()
+        await pulling.pull(self)
         env = await self._configure()
         await self._start(env)
         if self.process is not None:
             await self._watch(self.process)
 
     # -- before the start
-
-    async def _pull(self) -> None:
-        image, policy = self.spec["image"], self.spec.get("imagePullPolicy", "IfNotPresent")
-        delay = BACKOFF_S
-        while True:
-            local = policy != "Always" and self.worker.has_image(image)
-            if local or (self._pulled and policy != "Always"):
-                self.event("Normal", "Pulled", f'Container image "{image}" already present on machine and can be '
-                           "accessed by the pod")
-                return
-            began = time.monotonic()
-            if policy == "Never":
-                why = f'Container image "{image}" is not present with pull policy of Never'
-                await self._not_pulled("ErrImageNeverPull", why, delay)
-                continue
-            self.worker.check_pull_secrets()
-            self.event("Normal", "Pulling", f'Pulling image "{image}"')
-            try:
-                result = self.worker.kubelet.images.pull(image)
-                if inspect.isawaitable(result):
-                    await result
-            except Exception as error:
-                if type(error).__name__ != "ImageMissing":
-                    raise
-                await self._pull_failed(image, str(error), delay)
-                delay = min(delay * 2, MAX_BACKOFF_S)
-                continue
-            self._pulled = True
-            took = f"{(time.monotonic() - began) * 1000:.0f}ms"
-            self.event("Normal", "Pulled", f'Successfully pulled image "{image}" in {took} ({took} including waiting). '
-                       "Image size: 184730484 bytes.")
-            return
-
-    async def _not_pulled(self, reason: str, message: str, delay: float) -> None:
-        self.state.wait(reason, message)
-        self.event("Warning", reason, message)
-        self.event("Warning", "Failed", f"Error: {reason}")
-        self.worker.publish()
-        await self.worker.pause(delay)
-
-    async def _pull_failed(self, image: str, why: str, delay: float) -> None:
-        self.event("Warning", "Failed", f'Failed to pull image "{image}": {why}')
-        self.event("Warning", "Failed", "Error: ErrImagePull")
-        self.state.wait("ErrImagePull", why)
-        self.worker.publish()
-        await self.worker.pause(min(delay, 2))
-        self.event("Normal", "BackOff", f'Back-off pulling image "{image}"')
-        self.event("Warning", "Failed", "Error: ImagePullBackOff")
-        self.state.wait("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {why}')
-        self.worker.publish()
-        await self.worker.pause(delay)
 
     async def _configure(self) -> dict[str, str]:
         while True:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..network.policy import PolicyController
 from ..schema.errors import ApiError
 from . import logs as reading
+from .heartbeat import beat
 from .pod import ENDED, PodWorker, background
 from .seams import Hardware, Images, NoHardware, NoImages
 
@@ -59,6 +60,7 @@ class Kubelet:
     def start(self) -> None:
         """Watch the pods, and the policies of their network."""
         self._policies.start()
+        background(beat(self), self._tasks)
         self._ends = [self.store.subscribe("pods", self._pod_changed)]
         self._ends += [self.store.subscribe(key, self._config_changed) for key in ("configmaps", "secrets")]
         for pod in self.store.list("pods"):

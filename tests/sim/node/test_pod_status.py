@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sim.kubelet.container import capabilities, start_error
+from sim.kubelet.runtime import capabilities, start_error
 from sim.kubelet.status import ContainerState, phase, pod_status
 from sim.network import StartError
 
