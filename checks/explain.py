@@ -27,7 +27,7 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The options of ``seatrial explain``."""
     made = _Parser(prog="seatrial explain", description=__doc__, allow_abbrev=False)
-    made.add_argument("logs", nargs="+", metavar="LOG", help="file, folder, '-' for standard input, job/NAME or pod/NAME")
+    made.add_argument("logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME or pod/NAME")
     made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     for name in ("--kubeconfig", "--context", "--namespace"):

@@ -6,6 +6,7 @@ own (jobs.nccl.FAULTS). Rule: a fault that a check can raise and the catalogue d
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,14 +81,15 @@ def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, 
 def fill(text: str, subject: str = "", namespace: str = "") -> str:
     """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
 
+    The values come from the cluster and the command goes into somebody's shell: they are quoted for it.
     A finding's subject starts with the node's name where it is about a node; a right reads 'create jobs.batch in ns'.
     """
     words = subject.split()
     values = {
-        "{subject}": subject or "NAME",
-        "{node}": words[0] if words else "NODE",
+        "{subject}": shlex.quote(subject) if subject else "NAME",
+        "{node}": shlex.quote(words[0]) if words else "NODE",
         "{right}": right_arguments(subject) or "VERB RESOURCE",
-        "{namespace}": namespace or "NAMESPACE",
+        "{namespace}": shlex.quote(namespace) if namespace else "NAMESPACE",
     }
     for placeholder, value in values.items():
         text = text.replace(placeholder, value)
@@ -102,7 +104,7 @@ def right_arguments(subject: str) -> str:
         return ""
     name, _, sub = resource.partition("/")
     parts = [verb, name, f"--subresource={sub}" if sub else "", f"-n {namespace}" if namespace else ""]
-    return " ".join(p for p in parts if p)
+    return " ".join(shlex.quote(w) for p in parts for w in p.split())
 
 
 def _from_analyzer(fault_id: str, entry: Mapping[str, Any]) -> Fault:

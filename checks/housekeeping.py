@@ -35,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
     """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted."""
     options = parser().parse_args(list(arguments))
     from jobs.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
-
     from jobs.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
 
     try:

@@ -13,7 +13,7 @@ import pytest
 from checks import fixtures, options, selection
 from checks.evidence import CannotTell, Evidence
 from jobs.redact import redact
-from reports.record import RUN, CheckResult, Outcome
+from reports.record import RUN, CheckResult, Outcome, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
+KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
     "preflight: reads the API only",
@@ -55,7 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in collected:
         if found := selection.declaration(item):
             item.extra_keyword_matches.add(found.id)
-    if not any(selection.declaration(i) for i in collected):
+    config.stash[KNOWN] = frozenset(d.id for i in collected if (d := selection.declaration(i)))
+    if not config.stash[KNOWN]:
         return (yield)
     if ids := config.getoption("--check"):
         items[:] = selection.pick(ids, collected)
@@ -101,11 +103,19 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         pytest.exit(opened.run.interrupted, returncode=opened.run.exit_code)
     opened.run.selection = _selection(config)
     opened.run.scope = "partial" if opened.run.selection else "full"
+    if opened.run.scope == "full":
+        _check_required(opened.run, config.stash[KNOWN])
     if opened.options.print_manifests:
         del config.stash[RUN]
         print(fixtures.manifests(opened))
         return True
     return None
+
+
+def _check_required(run: Run, known: frozenset[str]) -> None:
+    """Refuse a profile that requires a check which does not exist: it would be required in vain."""
+    for check_id in run.required:
+        selection.known(check_id, known, "check in the profile's required")
 
 
 def _progress(config: pytest.Config) -> Callable[[str], None]:

@@ -9,10 +9,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jobs.cleanup import Ledger
 
 from checks import fixtures, selection
 from checks.profile import Profile, ProfileError, load_profile
+from jobs.cleanup import Ledger
 from jobs.kube import ConfigError, Kube
 from jobs.trial import SpecError, new_run_id
 from reports.record import Run

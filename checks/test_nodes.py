@@ -57,7 +57,7 @@ def test_every_gpu_node_offers_all_its_gpus(cluster: Inventory, profile: Profile
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.free", "Enough GPUs are free for the trial", requires=["nodes.gpu"], unless_failed=["gpu.allocatable"],
-    faults=["gpu.taken", "nodes.tainted", "nodes.cordoned"],
+    faults=["gpu.taken", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
 )  # fmt: skip
 def test_enough_gpus_are_free(cluster: Inventory, spec: TrialSpec, evidence: Evidence) -> None:
     """As many nodes as the trial spans have all its GPUs free and would take its pod now.
@@ -67,7 +67,12 @@ def test_enough_gpus_are_free(cluster: Inventory, spec: TrialSpec, evidence: Evi
     """
     if "pods" in cluster.not_seen:
         evidence.unknown(f"who holds the GPUs is not seen: {cluster.not_seen['pods']}")
-    found = rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec)
+    nodes = cluster.gpu_nodes(spec.gpu_resource)
+    found = rooms(cluster, nodes, spec)
+    if nodes and len(found) < spec.nodes:
+        chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items())
+        evidence.add("cluster", ok=False, observed=f"{len(found)} of {len(nodes)} GPU nodes match {chosen or 'the trial'}",
+                     expected=f"at least {spec.nodes}", fault="nodes.too-few")
     enough = sum(not room.fault for room in found) >= spec.nodes
     for room in found:
         evidence.compare(room.node, observed=room.observed, fault=room.fault, ok=enough or not room.fault,

@@ -109,16 +109,17 @@ class Run:
             return Verdict.NO_GO
         if self.interrupted or self.pytest_exit or Outcome.ERROR in outcomes or Outcome.BLOCKED in outcomes:
             return Verdict.INCONCLUSIVE
-        if Outcome.PASSED not in outcomes or self.required_but_skipped:
+        if Outcome.PASSED not in outcomes or self.required_but_unseen:
             return Verdict.INCONCLUSIVE
         return Verdict.GO
 
     @property
-    def required_but_skipped(self) -> tuple[str, ...]:
-        """Required checks that were skipped without the user's or the profile's word for it."""
-        return tuple(
-            r.id for r in self.results if r.outcome is Outcome.SKIPPED and not r.waived and r.id in self.required
-        )
+    def required_but_unseen(self) -> tuple[str, ...]:
+        """Required checks that were skipped without the user's or the profile's word for it, or never ran at all."""
+        results = {r.id for r in self.results}
+        skipped = [r.id for r in self.results if r.outcome is Outcome.SKIPPED and not r.waived]
+        missing = [i for i in self.required if i not in results] if self.scope == "full" else []
+        return tuple(i for i in self.required if i in skipped or i in missing)
 
     @property
     def exit_code(self) -> int:

@@ -118,7 +118,7 @@ def _verdict(terminal: Any, run: Run) -> None:
     terminal.write_line(f" · {said} · exit code {run.exit_code}{simulated}")
     if run.scope == "partial":
         terminal.write_line(f"Partial run ({run.selection}): not enough for a gate.")
-    if run.required_but_skipped:
-        terminal.write_line(f"Required but skipped: {', '.join(run.required_but_skipped)}")
+    if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
+        terminal.write_line(f"Required but not judged: {', '.join(run.required_but_unseen)}")
     if run.interrupted:
         terminal.write_line(f"Interrupted: {run.interrupted}", yellow=True)
