@@ -1,7 +1,8 @@
 """How is the judgement of an NCCL log shown? Job documents in; text for a terminal, Markdown or one JSON document out.
 
-One sentence first, then who talked to whom, then what is wrong and what to do, then the numbers. The average bus bandwidth is
-only ever shown together with the sweep that it is an average of. Text fits 80 columns; colour is used only when asked for.
+One sentence first, then who talked to whom, then what is wrong and what to do, then the numbers. The average bus
+bandwidth is only ever shown together with the sweep that it is an average of. Text fits 80 columns; colour is used only
+when asked for.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def plain(value: object, limit: int = 400) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-# -- text ----------------------------------------------------------------------------------------------------------------------
+# -- text
+# ----------------------------------------------------------------------------------------------------------------------
 def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> str:
     """Return what a person reads in a terminal."""
     paint = _Paint(color)
@@ -148,7 +150,7 @@ def _yes(value: object) -> str:
 
 
 def _pair_cells(pair: dict[str, Any]) -> tuple[str, str, str]:
-    carried = ", ".join(f"{name} ×{count}" for name, count in pair["transports"].items())
+    carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
     gdr = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}[pair["gdr"]]
     devices = [plain(name, 40) for name in pair["devices"]]
     shown = " ".join(devices[:8]) + (f" +{len(devices) - 8}" if len(devices) > 8 else "")
@@ -174,7 +176,9 @@ def _pairs_text(job: Job, paint: _Paint, width: int) -> list[str]:
     lines = ["", paint("Between hosts (channels by transport)", "head")]
     for pair in pairs[:MAX_PAIRS]:
         carried, gdr, devices = _pair_cells(pair)
-        seen = {"send": ", seen by the sender only", "receive": ", seen by the receiver only"}.get(pair["direction"], "")
+        seen = {"send": ", seen by the sender only", "receive": ", seen by the receiver only"}.get(
+            pair["direction"], ""
+        )
         lines += _wrap(f"{plain(pair['src'], 60)} → {plain(pair['dst'], 60)}{seen}", width, "    ", "  ")
         lines += _wrap("  ".join(part for part in (carried, gdr, devices) if part), width, "      ", "    ")
     if len(pairs) > MAX_PAIRS:
@@ -190,7 +194,11 @@ def _faults_text(job: Job, paint: _Paint, width: int) -> list[str]:
         lines += ["", head + why]
         lines += _wrap(f"{fault.get('title', '')}: {fault['subject']}", width, "  ", "  ")
         for item in fault["evidence"]:
-            where = f"{plain(item['file'], 200).rpartition('/')[2]}:{item['line']}" if item["file"] else f"line {item['line']}"
+            where = (
+                f"{plain(item['file'], 200).rpartition('/')[2]}:{item['line']}"
+                if item["file"]
+                else f"line {item['line']}"
+            )
             lines += _wrap(f"{where}  {item['text']}", width, "    ", "  | ")
         for word in ("cause", "confirm", "remedy"):
             lines += _wrap(fault[word], width, " " * 11, f"  {word:<8} ")
@@ -222,7 +230,9 @@ def _table_text(table: dict[str, Any], paint: _Paint, width: int) -> list[str]:
     lines = ["", paint(title, "head")]
     rows = table["rows"]
     if rows:
-        lines.append(f"  {'size':>10}  {'type':>9}  {'out-of-place GB/s':>17}  {'wrong':>5}  {'in-place GB/s':>13}  {'wrong':>5}")
+        lines.append(
+            f"  {'size':>10}  {'type':>9}  {'out-of-place GB/s':>17}  {'wrong':>5}  {'in-place GB/s':>13}  {'wrong':>5}"
+        )
     shown = rows if len(rows) <= MAX_ROWS else rows[-MAX_ROWS:]
     if len(shown) < len(rows):
         lines.append(f"  … {len(rows) - len(shown)} smaller rows are in the JSON form")
@@ -240,11 +250,20 @@ def _table_text(table: dict[str, Any], paint: _Paint, width: int) -> list[str]:
 def _table_notes(table: dict[str, Any]) -> list[str]:
     notes = []
     if table.get("peak_busbw_gbps") is not None:
-        notes.append(f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s, at the largest size {table['largest_busbw_gbps']:g} GB/s.")
+        notes.append(
+            f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s,"
+            f" at the largest size {table['largest_busbw_gbps']:g} GB/s."
+        )
     sweep = table.get("sweep")
     if table["avg_busbw"] is not None:
-        over = f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({sweep['rows']} rows)" if sweep else "over rows that are not in the log"
-        notes.append(f"Avg bus bandwidth {table['avg_busbw']:g} GB/s {over}: it depends on that sweep and is not judged.")
+        over = (
+            f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({sweep['rows']} rows)"
+            if sweep
+            else "over rows that are not in the log"
+        )
+        notes.append(
+            f"Avg bus bandwidth {table['avg_busbw']:g} GB/s {over}: it depends on that sweep and is not judged."
+        )
     if not table["complete"]:
         notes.append("The table has no end in this log.")
     if table["rows"] and not table.get("checked"):
@@ -254,7 +273,8 @@ def _table_notes(table: dict[str, Any]) -> list[str]:
     return notes
 
 
-# -- Markdown ------------------------------------------------------------------------------------------------------------------
+# -- Markdown
+# ------------------------------------------------------------------------------------------------------------------
 def to_markdown(jobs: Sequence[Job]) -> str:
     """Return the judgement for an issue or a chat: Markdown in which nothing of the log is markup."""
     return "\n\n---\n\n".join(_job_markdown(job) for job in jobs) + "\n"
@@ -276,21 +296,38 @@ def _code(value: object, limit: int = 400) -> str:
 
 
 def _job_markdown(job: Job) -> str:
-    lines = [f"**{job['verdict'].upper()}** {_code(_names(job, 200))}" if job.get("files") else f"**{job['verdict'].upper()}**"]
+    lines = [
+        f"**{job['verdict'].upper()}** {_code(_names(job, 200))}"
+        if job.get("files")
+        else f"**{job['verdict'].upper()}**"
+    ]
     lines += ["", _md(job["sentence"], 1200), "", " · ".join(_md(fact) for fact in _facts(job))]
     pairs = _pairs_in_order(job["pairs"])
     if pairs:
         lines += ["", "| from | to | channels | GPUDirect | devices |", "|---|---|---|---|---|"]
         for pair in pairs[:MAX_PAIRS]:
             carried, gdr, devices = _pair_cells(pair)
-            lines.append(f"| {_md(pair['src'], 60)} | {_md(pair['dst'], 60)} | {_md(carried)} | {_md(gdr)} | {_md(devices)} |")
+            lines.append(
+                f"| {_md(pair['src'], 60)} | {_md(pair['dst'], 60)} | {_md(carried)} | {_md(gdr)} | {_md(devices)} |"
+            )
         if len(pairs) > MAX_PAIRS:
             lines += ["", f"… and {len(pairs) - MAX_PAIRS} more pairs"]
     for fault in job["faults"]:
         lines += ["", f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
-        lines.append(f"- fault {_code(fault['fault'])}" + (f", because of {_code(fault['why'])}" if fault.get("why") else "") + f": {_md(fault['subject'])}")
-        lines += [f"- evidence {_code(str(item['file'] or 'line') + ':' + str(item['line']), 200)} {_code(item['text'])}" for item in fault["evidence"]]
-        lines += [f"- cause: {_md(fault['cause'])}", f"- confirm: {_code(fault['confirm'])}", f"- remedy: {_md(fault['remedy'])}"]
+        lines.append(
+            f"- fault {_code(fault['fault'])}"
+            + (f", because of {_code(fault['why'])}" if fault.get("why") else "")
+            + f": {_md(fault['subject'])}"
+        )
+        lines += [
+            f"- evidence {_code(str(item['file'] or 'line') + ':' + str(item['line']), 200)} {_code(item['text'])}"
+            for item in fault["evidence"]
+        ]
+        lines += [
+            f"- cause: {_md(fault['cause'])}",
+            f"- confirm: {_code(fault['confirm'])}",
+            f"- remedy: {_md(fault['remedy'])}",
+        ]
     for table in job["tables"]:
         lines += ["", *_table_markdown(table)]
     if job.get("advice"):
@@ -301,7 +338,10 @@ def _job_markdown(job: Job) -> str:
 def _table_markdown(table: dict[str, Any]) -> list[str]:
     lines = [f"Benchmark {_code(table['collective'] or 'not named')}", ""]
     if table["rows"]:
-        lines += ["| size | type | out-of-place GB/s | wrong | in-place GB/s | wrong |", "|---:|---|---:|---:|---:|---:|"]
+        lines += [
+            "| size | type | out-of-place GB/s | wrong | in-place GB/s | wrong |",
+            "|---:|---|---:|---:|---:|---:|",
+        ]
     for row in table["rows"][-MAX_ROWS:]:
         out, place = row["out_of_place"], row["in_place"]
         cells = [_size(row["size_bytes"]), _md(row["type"], 16)]

@@ -4,9 +4,10 @@
     partial = merge([partial, ...])                # parts of one job, from several pods or files
     for job in conclude(partial): ...              # job documents: transports, faults, tables, verdict
 
-The layers, each a module: sources and unwrap (bytes), prefix (who wrote a line), events, transports, table, signals (what it
-says), state and partial (what was seen), jobs and view (whose it is), reasons and judge (what it means), document (the result).
-The package also runs as plain files inside a pod (``python3 -m nccl FILE...``), on Python 3.8 and later.
+The layers, each a module: sources and unwrap (bytes), prefix (who wrote a line), events, transports, table, signals
+(what it says), state and partial (what was seen), jobs and view (whose it is), reasons and judge (what it means),
+document (the result). The package also runs as plain files inside a pod (``python3 -m nccl FILE...``), on Python 3.8
+and later.
 """
 
 from .document import conclude

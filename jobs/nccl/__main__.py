@@ -10,12 +10,15 @@ _EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 
 
 def main(arguments: List[str]) -> int:
-    """Print the job documents (or, with --partial, the state that merges with others); return the exit code of the worst verdict."""
+    """Print the job documents (or, with --partial, the state that merges with others).
+
+    Return the exit code of the worst verdict.
+    """
     flags = {item for item in arguments if item.startswith("--")}
     paths = [item for item in arguments if not item.startswith("--")]
     unknown = flags - {"--partial", "--one-job"}
     if unknown:
-        print("nccl: unknown option %s; there are --partial and --one-job" % sorted(unknown)[0], file=sys.stderr)
+        print("nccl: unknown option %s; there are --partial and --one-job" % min(unknown), file=sys.stderr)
         return 4
     try:
         partial = read(open_sources(paths))

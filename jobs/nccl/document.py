@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
-from .faults import DIAGNOSES, FAULTS
+from .endings import judge_ending
 from .jobs import group
 from .judge import Judgement
-from .partial import Partial
-from .reasons import busbw, judge_ending, judge_network, judge_node, judge_results, rails
-from .state import Proc
-from .transports import RDMA, TCP
+from .network import judge_network
+from .rails import rails
+from .results import busbw, judge_node, judge_results
+from .state import channels_in
+from .transports import TCP
 from .view import View, compact_devices
+from .words import diagnosis_of, sentence_of
+
+if TYPE_CHECKING:
+    from .partial import Partial
+    from .state import Proc
 
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
-ADVICE = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of every rank"
+ADVICE = (
+    "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of "
+    "every rank"
+)
 
 
-def conclude(partial: Partial, expect: "Optional[Dict[str, Any]]" = None, one_job: bool = False) -> List[Dict[str, Any]]:
+def conclude(partial: Partial, expect: Optional[Dict[str, Any]] = None, one_job: bool = False) -> List[Dict[str, Any]]:
     """Return the job documents of what was read, in the order of the streams.
 
-    ``expect`` may hold what a profile knows: nodes, ranks, fabric, rails (per host), gdr. ``one_job`` takes all streams as one
-    job, as a launcher knows that they are.
+    ``expect`` may hold what a profile knows: nodes, ranks, fabric, rails (per host), gdr. ``one_job`` takes all streams
+    as one job, as a launcher knows that they are.
     """
     return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
 
@@ -33,12 +42,12 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
     view, job = judgement.view, judgement.job
     version, versions = _version(judgement)
     verdict = judgement.verdict()
-    diagnosis = _diagnosis(judgement, verdict)
-    averages = {}  # type: Dict[str, float]
+    diagnosis = diagnosis_of(judgement, verdict)
+    averages: Dict[str, float] = {}
     for table in judgement.tables:
         if table["avg_busbw"] is not None:
             averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
-    document = {
+    document: Dict[str, Any] = {
         "files": [source.name for source in job.sources.values()],
         "verdict": verdict,
         "diagnosis": diagnosis,
@@ -46,7 +55,10 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
         "inter_node_transport": view.transport,
         "gdr": view.gdr,
         "socket_fallback": view.fallback,
-        "mixed": view.mixed_crossings() or view.mixed_selection() or view.gdr_mixed or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
+        "mixed": view.mixed_crossings()
+        or view.mixed_selection()
+        or view.gdr_mixed
+        or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
         "ranks": view.ranks,
         "nodes": view.nodes,
         "nccl_version": version,
@@ -59,7 +71,12 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
         "tables": [_table(table, judgement) for table in judgement.tables],
         "pairs": _pairs(judgement),
         "hosts": _hosts(judgement),
-        "rails": {"per_host": {node: {"used": len(entry["used"]), "offered": entry["offered"]} for node, entry in sorted(rails(judgement).items())}},
+        "rails": {
+            "per_host": {
+                node: {"used": len(entry["used"]), "offered": entry["offered"]}
+                for node, entry in sorted(rails(judgement).items())
+            }
+        },
         "intra_node": _intra(judgement),
         "sharp": True if view.collnet or job.flag("collnet") else None,
         "bootstrap": _bootstrap(judgement),
@@ -69,15 +86,15 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
         "advice": None if view.crossings or view.transport == "none" else ADVICE,
         "env": _environment(judgement),
         "compacted": False,
-    }  # type: Dict[str, Any]
-    document["sentence"] = _sentence(document, judgement)
+    }
+    document["sentence"] = sentence_of(document, judgement)
     return document
 
 
-# -- parts ---------------------------------------------------------------------------------------------------------------------
-def _version(judgement: Judgement) -> "Tuple[Optional[str], List[str]]":
+# -- parts -------------------------------------------------------------------------------------------------------------
+def _version(judgement: Judgement) -> Tuple[Optional[str], List[str]]:
     """Return NCCL's version as printed (the one of most processes), and every version that is named."""
-    counts = {}  # type: Dict[str, int]
+    counts: Dict[str, int] = {}
     for proc in judgement.job.procs:
         for text in proc.facts.get("version", ()):
             counts[text] = counts.get(text, 0) + 1
@@ -112,13 +129,17 @@ def _table(table: Dict[str, Any], judgement: Judgement) -> Dict[str, Any]:
         "sweep": {"min_bytes": min(sizes), "max_bytes": max(sizes), "rows": len(table["rows"])} if sizes else None,
         "unreadable_rows": table["unreadable"],
         "library_version": table["version"],
-        "checked": any(row[side] and row[side]["wrong"] is not None for row in table["rows"] for side in ("out_of_place", "in_place")),
+        "checked": any(
+            row[side] and row[side]["wrong"] is not None
+            for row in table["rows"]
+            for side in ("out_of_place", "in_place")
+        ),
     }
 
 
 def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
-    cells = {}  # type: Dict[Tuple[str, str], Dict[str, Any]]
+    cells: Dict[Tuple[str, str], Dict[str, Any]] = {}
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
@@ -133,10 +154,10 @@ def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
         cell["pxn"] = cell["pxn"] or proxy >= 0
     pairs = []
     for (src_node, dst_node), cell in sorted(cells.items()):
-        counts = {}  # type: Dict[str, int]
+        counts: Dict[str, int] = {}
         for key, mask in cell["channels"].items():
-            counts[key[0]] = counts.get(key[0], 0) + bin(mask).count("1")
-        found = cell["gdr"]  # type: Set[bool]
+            counts[key[0]] = counts.get(key[0], 0) + channels_in(mask)
+        found: Set[bool] = cell["gdr"]
         pairs.append(
             {
                 "src": src_node,
@@ -144,7 +165,11 @@ def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
                 "direction": "both" if len(cell["sides"]) > 1 else next(iter(cell["sides"])),
                 "transports": dict(sorted(counts.items())),
                 "devices": compact_devices(cell["devices"]),
-                "gdr": None if not found else ("mixed" if len(found) > 1 else next(iter(found))) if not set(counts) <= TCP else False,
+                "gdr": None
+                if not found
+                else ("mixed" if len(found) > 1 else next(iter(found)))
+                if not set(counts) <= TCP
+                else False,
                 "pxn": cell["pxn"],
             }
         )
@@ -157,11 +182,11 @@ def _unseen(rank: int) -> str:
 
 def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
     job, view = judgement.job, judgement.view
-    nodes = {}  # type: Dict[str, List[Proc]]
+    nodes: Dict[str, List[Proc]] = {}
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
-    used = {}  # type: Dict[str, Dict[str, Set[str]]]
-    gdr = {}  # type: Dict[str, Set[bool]]
+    used: Dict[str, Dict[str, Set[str]]] = {}
+    gdr: Dict[str, Set[bool]] = {}
     for item in view.crossings:
         node = job.node_of[item.proc]
         own = item.key[2] if item.key[3] == "r" else item.key[1]
@@ -181,25 +206,44 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
                 "version": versions[0] if len(versions) == 1 else versions or None,
                 "network": nets[0] if len(nets) == 1 else nets or None,
                 "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
-                "rails": {rank: compact_devices(names) for rank, names in sorted(used.get(node, {}).items(), key=lambda pair: int(pair[0]))},
+                "rails": {
+                    rank: compact_devices(names)
+                    for rank, names in sorted(used.get(node, {}).items(), key=lambda pair: int(pair[0]))
+                },
                 "rails_offered": max([len(proc.hcas) for proc in procs] or [0]) or None,
             }
         )
     if not hosts and job.rank_lines:
         for name in sorted({str(line[0]) for line in job.rank_lines.values()}):
             mine = sorted(rank for rank, line in job.rank_lines.items() if str(line[0]) == name)
-            hosts.append({"name": name, "ranks": mine, "version": None, "network": None, "gdr": None, "rails": {}, "rails_offered": None})
+            hosts.append(
+                {
+                    "name": name,
+                    "ranks": mine,
+                    "version": None,
+                    "network": None,
+                    "gdr": None,
+                    "rails": {},
+                    "rails_offered": None,
+                }
+            )
     return hosts
 
 
 def _intra(judgement: Judgement) -> Dict[str, Any]:
     view, job = judgement.view, judgement.job
     nvls = True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None
-    return {"p2p": view.local["p2p"], "shm": view.local["shm"], "mnnvl": view.local["mnnvl"], "net": sum(item.channels for item in view.local_net), "nvls": nvls}
+    return {
+        "p2p": view.local["p2p"],
+        "shm": view.local["shm"],
+        "mnnvl": view.local["mnnvl"],
+        "net": sum(item.channels for item in view.local_net),
+        "nvls": nvls,
+    }
 
 
 def _bootstrap(judgement: Judgement) -> Dict[str, Any]:
-    interfaces = {}  # type: Dict[str, List[str]]
+    interfaces: Dict[str, List[str]] = {}
     for proc in judgement.job.procs:
         for text in sorted(proc.facts.get("boot", ())):
             interface, _, address = text.partition(" ")
@@ -211,103 +255,26 @@ def _bootstrap(judgement: Judgement) -> Dict[str, Any]:
 
 def _init(judgement: Judgement) -> Dict[str, Any]:
     job = judgement.job
-    started = {rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.started}
-    completed = {rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.completed}
-    return {"nranks": judgement.view.ranks, "started": len(started), "completed": len(completed), "communicators": len(job.comms)}
+    started = {
+        rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.started
+    }
+    completed = {
+        rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.completed
+    }
+    return {
+        "nranks": judgement.view.ranks,
+        "started": len(started),
+        "completed": len(completed),
+        "communicators": len(job.comms),
+    }
 
 
 def _environment(judgement: Judgement) -> Dict[str, Any]:
     """Return the NCCL settings as printed; one value, or the values where processes differ."""
-    seen = {}  # type: Dict[str, Set[str]]
+    seen: Dict[str, Set[str]] = {}
     for proc in judgement.job.procs:
         for name, value in proc.env.items():
             seen.setdefault(name, set()).add(value)
-    return {name: next(iter(values)) if len(values) == 1 else sorted(values)[:8] for name, values in sorted(seen.items())}
-
-
-# -- words ---------------------------------------------------------------------------------------------------------------------
-_DIAGNOSIS_OF = (
-    ("nccl.wrong-results", "wrong-results"), ("nccl.version-mismatch", "version-mismatch"), ("nccl.launch-failed", "launch-failed"),
-    ("nccl.mixed-transport", "mixed-transport"), ("nccl.hang", "hang"),
-)  # fmt: skip
-_NETWORK_OF = (
-    ("nccl.socket-fallback", "socket"), ("nccl.gdr-off", "rdma-without-gpudirect"), ("nccl.gdr-mixed", "gpudirect-mixed"),
-    ("nccl.rail-missing", "rail-missing"), ("nccl.wrong-fabric", "wrong-fabric"),
-)  # fmt: skip
-
-
-def _diagnosis(judgement: Judgement, verdict: str) -> str:
-    view = judgement.view
-    for fault, diagnosis in _DIAGNOSIS_OF:
-        if judgement.has(fault):
-            return diagnosis
-    if any(fault["severity"] == "fatal" for fault in judgement.faults) or judgement.crash:
-        return "crash"
-    for fault, diagnosis in _NETWORK_OF:
-        if judgement.has(fault):
-            return diagnosis
-    if judgement.has("nccl.low-bandwidth", "nccl.bandwidth-falls"):
-        return "rdma-but-slow" if view.crossings and view.transport in RDMA else "slow"
-    if verdict == "no-go":
-        return "degraded"
-    if judgement.has("nccl.log-truncated"):
-        return "truncated"
-    if view.ranks == 1:
-        return "single-rank"
-    if verdict == "go":
-        return "healthy-single-node" if view.transport == "none" else "healthy-nvlink-fabric" if view.transport == "mnnvl" else "healthy-rdma"
-    if view.transport in TCP:
-        return "tcp-plugin"
-    if view.transport != "none" and view.transport != "unknown":
-        return "selected-only"
-    return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
-
-
-def _size_text(document: Dict[str, Any]) -> str:
-    ranks, nodes = document["ranks"], document["nodes"]
-    if ranks is None and nodes is None:
-        return "This job (size not shown)"
-    if ranks is None:
-        return "This job on %d host%s" % (nodes, "" if nodes == 1 else "s")
-    text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
-    return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
-
-
-_NAMES = {
-    "ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "cxi": "Slingshot (cxi)", "gib": "gIB (RoCE)", "ucx": "UCX", "tcpx": "GPUDirect-TCPX",
-    "fastrak": "GPUDirect-TCPXO (FasTrak)", "fastsocket": "FastSocket (TCP)", "socket": "plain TCP sockets", "mnnvl": "multi-node NVLink",
-    "verbs-ofi": "verbs through libfabric", "other": "a plugin this tool does not know",
-}  # fmt: skip
-
-
-def _sentence(document: Dict[str, Any], judgement: Judgement) -> str:
-    """Say the whole result in one sentence."""
-    size = _size_text(document)
-    worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
-    network = _NAMES.get(document["inter_node_transport"], "")
-    if worst is not None:
-        title = worst["title"][0].lower() + worst["title"][1:] if not worst["title"].startswith(("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand")) else worst["title"]
-        where = "" if worst["subject"] == "the job" else " (%s)" % worst["subject"]
-        cause = (worst["cause"] or "").rstrip(".")
-        return "%s: %s%s; %s." % (size, title, where, cause)
-    if document["verdict"] == "go" and document["inter_node_transport"] == "none":
-        return "%s: the ranks of this host are connected and nothing speaks against it." % size
-    if document["verdict"] == "go":
-        gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")
-        return "%s: data crosses hosts over %s%s, and nothing in the log speaks against it." % (size, network, gdr)
-    if document["diagnosis"] == "single-rank":
-        return "One rank: nothing was sent, so this log proves nothing about the network."
-    if document["truncated"]:
-        return "%s: the log ends too early to judge (%s)." % (size, judgement.faults[0]["cause"])
-    if document["diagnosis"] == "selected-only":
-        return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)
-    if document["diagnosis"] == "tcp-plugin":
-        return "%s: data crosses hosts over %s; RDMA is not in use." % (size, network)
-    if document["diagnosis"] == "table-only":
-        return "%s: there are numbers, but the log does not show what carried the data." % size
-    if document["inter_node_transport"] == "none":
-        return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
-    return "%s: the log does not show which transport was used, so it cannot be judged." % size
-
-
-assert {name for _, name in _DIAGNOSIS_OF + _NETWORK_OF} <= set(DIAGNOSES) and set(FAULTS) >= {name for name, _ in _DIAGNOSIS_OF + _NETWORK_OF}
+    return {
+        name: next(iter(values)) if len(values) == 1 else sorted(values)[:8] for name, values in sorted(seen.items())
+    }

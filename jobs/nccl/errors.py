@@ -5,4 +5,7 @@ NcclLogError        what was given is no log: missing, empty, binary, a director
 
 
 class NcclLogError(ValueError):
-    """The input cannot be read as a log; the message is one line that says which input, why, and what to give instead."""
+    """The input cannot be read as a log.
+
+    The message is one line that says which input, why, and what to give instead.
+    """

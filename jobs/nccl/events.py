@@ -9,20 +9,15 @@ import re
 from typing import Callable, Dict, Optional, Set, Tuple
 
 from .clean import name
+from .comms import names_rank, parse_communicator
+from .devices import listed_devices
 from .state import MAX_ENV, Comm, Proc
 from .symptoms import BENIGN, classify
 from .transports import TAIL, parse_channel
 
-_RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
-_COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
-_COMM_ID = re.compile(rb"\bcommId (0x[0-9a-fA-F]+)")
-_ENDING = re.compile(rb" - (?:(Init|Destroy|Abort|Revoke) )?(START|COMPLETE)\b")
-_NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
 _VERSION = re.compile(rb"^(?:NCCL|RCCL) version (\d+\.\d+[^\s,]*)")
 _ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
 _INTERFACE = re.compile(rb"(?:\[\d+\])?([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
-_HCA = re.compile(rb"\[(\d{1,3})\]\s?(?:=?\{)?([A-Za-z0-9_.+-]{1,64}:\d+(?::[\w.]+){0,2}(?:/[A-Za-z]+)?(?:/SHARP)?)")
-_HCA_MERGED = re.compile(rb"\[(\d{1,3})\]=\{([^{}]{1,400})\}")
 _OOB = re.compile(rb"OOB ([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
 _TRACE = re.compile(rb"^\S{1,160}:\d+ (?:\([^()]{1,120}\) )?-> (\d{1,2})\b")
 _RINGS = re.compile(rb"^Connected all rings, use ring PXN (\d) GDR (\d)")
@@ -30,7 +25,7 @@ _PROVIDER = re.compile(rb"Selected [Pp]rovider is ([A-Za-z0-9_;.-]{1,40})")
 _LOADED = re.compile(rb"Loaded net plugin (.+?)(?: \(v\d+\))?$")
 _ASSIGNED = re.compile(rb"Assigned NET plugin (.+?) to comm")
 _LISTED = re.compile(rb"^NET/([A-Za-z0-9_ -]{1,40}?) ?: Using \[\d+\]")
-_NVLS = re.compile(rb"(\d+) nvls channels")
+_NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
 _LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
 _RING_ORDER = re.compile(rb"^Channel (\d+)/(\d+) :((?:\s+\d+)+)\s*$")
@@ -43,15 +38,17 @@ class Tracker:
     def __init__(self, proc: Proc, source: int) -> None:
         self.proc = proc
         self.source = source
-        self._current = None  # type: Optional[Tuple[str, int]]
-        self._pointers = {}  # type: Dict[bytes, Tuple[str, int]]
-        self._ordinals = {}  # type: Dict[Tuple[int, int], int]
-        self.seen = set()  # type: Set[bytes]  # messages that say nothing new
-        self.pending = set()  # type: Set[bytes]  # channel lines that wait for their communicator
-        self._applied = {}  # type: Dict[Optional[Tuple[str, int]], Set[bytes]]
+        self.line = 0
+        self.raw = b""
+        self._current: Optional[Tuple[str, int]] = None
+        self._pointers: Dict[bytes, Tuple[str, int]] = {}
+        self._ordinals: Dict[Tuple[int, int], int] = {}
+        self.seen: Set[bytes] = set()  # messages that say nothing new
+        self.pending: Set[bytes] = set()  # channel lines that wait for their communicator
+        self._applied: Dict[Optional[Tuple[str, int]], Set[bytes]] = {}
 
-    # -- channels ----------------------------------------------------------------------------------------------------------
-    def channels(self, texts: "Set[bytes]") -> bool:
+    # -- channels ------------------------------------------------------------------------------------------------------
+    def channels(self, texts: Set[bytes]) -> bool:
         """Add channel lines to the communicator they belong to; False where the bound on edges was reached."""
         applied = self._applied.get(self._current)
         fresh = texts if applied is None else texts - applied
@@ -83,19 +80,23 @@ class Tracker:
                 self.proc.ranks = ranks
 
     def changes_communicator(self, text: bytes) -> bool:
-        """Say whether the message begins or ends a communicator's set-up, so that channels before it are settled first."""
-        return b" START" in text and _RANK.search(text) is not None
+        """Say whether the message begins or ends a communicator's set-up.
 
-    # -- INFO --------------------------------------------------------------------------------------------------------------
+        So that channels before it are settled first.
+        """
+        return b" START" in text and names_rank(text)
+
+    # -- INFO ----------------------------------------------------------------------------------------------------------
     def info(self, text: bytes, line: int, raw: bytes) -> bool:
         """Read one INFO message; say whether the same message again would say nothing new."""
-        handler = _HANDLERS.get(text[:4])
-        if handler is not None and handler(self, text, line, raw):
+        handler = self._HANDLERS.get(text[:4])
+        self.line, self.raw = line, raw
+        if handler is not None and handler(self, text):
             return text[:4] not in (b"Usin", b"Assi")
         if b" nranks " in text or b" nRanks " in text:
             self._communicator(text)
             return False
-        if b" nvls channels" in text and self._channels(text, line, raw):
+        if b" nvls channels" in text and self._channels(text):
             return True
         trace = _TRACE.match(text)
         if trace:
@@ -129,9 +130,9 @@ class Tracker:
         full = place + b" NCCL WARN " + text if place else text
         self.symptom(full if classify(text) is None else text, line, raw, warn=True)
 
-    # -- communicators -----------------------------------------------------------------------------------------------------
+    # -- communicators -------------------------------------------------------------------------------------------------
     def _communicator(self, text: bytes) -> None:
-        said = _parse_communicator(text)
+        said = parse_communicator(text)
         if said is None:
             return
         rank, nranks, what, done, pointer, ident, nodes = said
@@ -154,8 +155,11 @@ class Tracker:
             comm.local = max(comm.local, nodes[1])
             comm.mnnvl = max(comm.mnnvl, nodes[2])
 
-    def _key(self, ident: str, pointer: bytes, rank: int, nranks: int, completes: bool) -> "Tuple[str, int]":
-        """Name a communicator: by its id, which all ranks share (2.16.2+), else by its size and its turn in this process."""
+    def _key(self, ident: str, pointer: bytes, rank: int, nranks: int, completes: bool) -> Tuple[str, int]:
+        """Name a communicator.
+
+        By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.
+        """
         if ident:
             key = (ident, rank)
             if pointer:
@@ -177,17 +181,17 @@ class Tracker:
             self._pointers[pointer] = key
         return key
 
-    # -- by the first four bytes -------------------------------------------------------------------------------------------
-    def _using(self, text: bytes, line: int, raw: bytes) -> bool:
-        if text.startswith(b"Using network ") or text.startswith(b"Using internal Network "):
+    # -- by the first four bytes ---------------------------------------------------------------------------------------
+    def _using(self, text: bytes) -> bool:
+        if text.startswith((b"Using network ", b"Using internal Network ")):
             net = name(text.split(b"etwork ", 1)[1], 40)
             if net:
                 self.proc.add("net", net)
                 self.proc.last_error = None
             return True
-        return text.startswith(b"Using non-device") or text.startswith(b"Using tuner")
+        return text.startswith((b"Using non-device", b"Using tuner"))
 
-    def _assigned(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _assigned(self, text: bytes) -> bool:
         match = _ASSIGNED.match(text)
         if match:
             net = name(match.group(1), 40)
@@ -196,7 +200,7 @@ class Tracker:
                 self.proc.last_error = None
         return True
 
-    def _env(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _env(self, text: bytes) -> bool:
         version = _VERSION.match(text)
         if version:
             label = ("RCCL " if text[:1] == b"R" else "") + (name(version.group(1), 40) or "")
@@ -216,18 +220,18 @@ class Tracker:
             self.proc.add("hostid", shown)
         return True
 
-    def _bootstrap(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _bootstrap(self, text: bytes) -> bool:
         if b"Using" not in text:
             return False
         for interface, address in _INTERFACE.findall(text)[:16]:
             self.proc.add("boot", "%s %s" % (name(interface), name(address)))
         return True
 
-    def _net(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _net(self, text: bytes) -> bool:  # noqa: PLR0911 -- one return per form
         if text.startswith(b"NET/IB"):
-            return self._ib(text, line, raw)
+            return self._ib(text)
         if text.startswith(b"NET/OFI"):
-            return self._ofi(text, line, raw)
+            return self._ofi(text)
         loaded = _LOADED.search(text) if b"Loaded net plugin" in text else None
         if loaded:
             self.proc.add("loaded", name(loaded.group(1), 40) or "")
@@ -246,29 +250,29 @@ class Tracker:
             return True
         return False
 
-    def _ib(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _ib(self, text: bytes) -> bool:  # noqa: PLR0911 -- one return per form
         if b" : Using interface " in text:  # 2.2 and 2.3: the side band, says nothing of verbs in use
             return True
         if b": Using " in text or b":Using " in text:
-            devices = _hcas(text)
+            devices = listed_devices(text)
             for index, device in devices.items():
                 self.proc.hcas.setdefault(index, device)
-            self.proc.ibs.setdefault("list" if devices else "empty", line)
+            self.proc.ibs.setdefault("list" if devices else "empty", self.line)
             oob = _OOB.search(text)
             if oob:
                 self.proc.add("oob", "%s %s" % (name(oob.group(1)), name(oob.group(2))))
             if not devices:
-                self.proc.note("nccl.ib-no-device", self.source, line, raw)
+                self.proc.note("nccl.ib-no-device", self.source, self.line, self.raw)
             return True
         if b"No device found" in text:
-            self.proc.ibs.setdefault("none", line)
-            self.proc.note("nccl.ib-no-device", self.source, line, raw)
+            self.proc.ibs.setdefault("none", self.line)
+            self.proc.note("nccl.ib-no-device", self.source, self.line, self.raw)
             return True
         if b"GPU Direct RDMA" in text and b"nabled" in text:
             self.proc.add("flag", "gdr-hca")
             return True
         if b"GPU Direct RDMA Disabled" in text:
-            self.proc.note("nccl.gdr-no-module", self.source, line, raw)
+            self.proc.note("nccl.gdr-no-module", self.source, self.line, self.raw)
             self.proc.add("flag", "gdr-hca-off")
             return True
         link = _LINK.match(text)
@@ -277,7 +281,7 @@ class Tracker:
             return True
         return False
 
-    def _ofi(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _ofi(self, text: bytes) -> bool:
         provider = _PROVIDER.search(text)
         if provider:
             self.proc.add("provider", provider.group(1).decode("ascii").lower())
@@ -286,7 +290,7 @@ class Tracker:
             self.proc.add("flag", "aws")
         return False
 
-    def _connected(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _connected(self, text: bytes) -> bool:
         rings = _RINGS.match(text)
         if rings:
             self.proc.add("ring", "pxn%d gdr%d" % (int(rings.group(1)), int(rings.group(2))))
@@ -297,28 +301,28 @@ class Tracker:
         self.proc.add("flag", "connected")
         return True
 
-    def _gpu(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _gpu(self, text: bytes) -> bool:
         if b"GPU Direct RDMA Enabled" in text:
             self.proc.add("flag", "gdr-pair")
             return True
         if b"GPU Direct RDMA Disabled" in text:
-            self.proc.note("nccl.gdr-distance", self.source, line, raw)
+            self.proc.note("nccl.gdr-distance", self.source, self.line, self.raw)
             return True
         return b"/" in text[:5]
 
-    def _driver(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _driver(self, text: bytes) -> bool:
         if text.startswith(b"cudaDriverVersion "):
             self.proc.add("driver", name(text[18:], 12) or "")
             return True
         return False
 
-    def _nvls(self, text: bytes, line: int, raw: bytes) -> bool:
-        if text.startswith(b"NVLS comm ") or text.startswith(b"NVLS Head"):
+    def _nvls(self, text: bytes) -> bool:
+        if text.startswith((b"NVLS comm ", b"NVLS Head")):
             self.proc.add("flag", "nvls")
             return True
         return text.startswith(b"NVLS multicast support")
 
-    def _mnnvl(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _mnnvl(self, text: bytes) -> bool:
         match = _MNNVL.search(text)
         if match and match.group(1) == b"1":
             self.proc.add("flag", "mnnvl")
@@ -328,27 +332,27 @@ class Tracker:
             return True
         return False
 
-    def _p2p(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _p2p(self, text: bytes) -> bool:
         if text.startswith(b"P2P plugin "):
             plugin = text[11:].split(b" ")
             self.proc.add("loaded", name(plugin[-1], 40) or "")
             return True
         return text.startswith(b"P2P Chunksize")
 
-    def _channels(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _channels(self, text: bytes) -> bool:
         match = _NVLS.search(text)
         if match:
             self.proc.add("flag", "nvls-channels" if int(match.group(1)) else "no-nvls-channels")
             return True
         return False
 
-    def _collnet(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _collnet(self, text: bytes) -> bool:
         if b"via COLLNET/" in text:
             self.proc.add("flag", "collnet")
             return True
         return False
 
-    def _initialized(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _initialized(self, text: bytes) -> bool:
         if text.startswith(b"Init timings"):
             return True
         match = re.match(rb"Initialized NET plugin (.+)$|Initializing network (\w+)", text)
@@ -357,70 +361,27 @@ class Tracker:
             return True
         return False
 
-    def _failed(self, text: bytes, line: int, raw: bytes) -> bool:
+    def _failed(self, text: bytes) -> bool:
         if text.startswith(b"Failed to initialize NET plugin "):
             self.proc.add("failed-net", name(text[32:], 40) or "")
         return False
 
-
-_Said = Tuple[int, int, bytes, bool, bytes, str, Optional[Tuple[int, int, int]]]
-_SAID = {}  # type: Dict[bytes, Optional[_Said]]
-
-
-def _parse_communicator(text: bytes) -> "Optional[_Said]":
-    """Read a communicator's line: rank, size, what happened, whether it is done, pointer, id, (nodes, local ranks, MNNVL)."""
-    if text in _SAID:
-        return _SAID[text]
-    rank = _RANK.search(text)
-    said = None  # type: Optional[_Said]
-    if rank is not None and 0 <= int(rank.group(1)) < int(rank.group(2)):
-        ending = _ENDING.search(text)
-        pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
-        said = (
-            int(rank.group(1)),
-            int(rank.group(2)),
-            (ending.group(1) or b"Init") if ending else b"",
-            ending is not None and ending.group(2) == b"COMPLETE",
-            pointer.group(1) if pointer else b"",
-            ident.group(1).decode("ascii").lower() if ident else "",
-            (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
-        )
-    if len(_SAID) >= 20_000:
-        _SAID.clear()
-    _SAID[text] = said
-    return said
-
-
-def _hcas(text: bytes) -> Dict[int, str]:
-    """Read the device list: index -> ``mlx5_0:1/IB``; merged ports (2.20 to 2.23) become ``mlx5_0:1+mlx5_1:1/RoCE``."""
-    listed = text.split(b"; OOB", 1)[0]
-    merged = {}  # type: Dict[int, str]
-    for index, inner in _HCA_MERGED.findall(listed):
-        ports = [port for _, port in _HCA.findall(inner)]
-        if ports:
-            link = ports[-1].rpartition(b"/")[2]
-            merged[int(index)] = name(b"+".join(port.rpartition(b"/")[0] for port in ports) + b"/" + link) or ""
-    if merged:
-        return merged
-    return {int(index): name(device) or "" for index, device in _HCA.findall(listed)}
-
-
-_HANDLERS = {
-    b"Usin": Tracker._using,
-    b"Assi": Tracker._assigned,
-    b"NCCL": Tracker._env,
-    b"RCCL": Tracker._env,
-    b"FI_P": Tracker._env,
-    b"UCX_": Tracker._env,
-    b"Boot": Tracker._bootstrap,
-    b"NET/": Tracker._net,
-    b"Conn": Tracker._connected,
-    b"GPU ": Tracker._gpu,
-    b"cuda": Tracker._driver,
-    b"NVLS": Tracker._nvls,
-    b"MNNV": Tracker._mnnvl,
-    b"P2P ": Tracker._p2p,
-    b"Coll": Tracker._collnet,
-    b"Init": Tracker._initialized,
-    b"Fail": Tracker._failed,
-}  # type: Dict[bytes, Callable[[Tracker, bytes, int, bytes], bool]]
+    _HANDLERS: Dict[bytes, Callable[[Tracker, bytes], bool]] = {  # noqa: RUF012 -- a constant table
+        b"Usin": _using,
+        b"Assi": _assigned,
+        b"NCCL": _env,
+        b"RCCL": _env,
+        b"FI_P": _env,
+        b"UCX_": _env,
+        b"Boot": _bootstrap,
+        b"NET/": _net,
+        b"Conn": _connected,
+        b"GPU ": _gpu,
+        b"cuda": _driver,
+        b"NVLS": _nvls,
+        b"MNNV": _mnnvl,
+        b"P2P ": _p2p,
+        b"Coll": _collnet,
+        b"Init": _initialized,
+        b"Fail": _failed,
+    }

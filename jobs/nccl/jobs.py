@@ -1,28 +1,31 @@
 """Which streams are one job, which processes are one node? Groups what was read before anything is judged.
 
-Streams of one job share a communicator id, hold complementary ranks of equally large communicators, or name each other's
-processes in a table's header. Everything else is a job of its own. Two nodes can carry one host name (NCCL_HOSTID, or
-addresses of one interface that differ); containers can make one node look like two, and NCCL's own count then decides.
+Streams of one job share a communicator id, hold complementary ranks of equally large communicators, or name each
+other's processes in a table's header. Everything else is a job of its own. Two nodes can carry one host name
+(NCCL_HOSTID, or addresses of one interface that differ); containers can make one node look like two, and NCCL's own
+count then decides.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterable, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Set, Tuple
 
-from .partial import Partial
 from .state import Comm, Proc, Source
+
+if TYPE_CHECKING:
+    from .partial import Partial
 
 
 class Job:
     """One job: its streams, its processes (merged over streams), and on which node each of them runs."""
 
-    def __init__(self, sources: "Dict[int, Source]", procs: List[Proc]) -> None:
+    def __init__(self, sources: Dict[int, Source], procs: List[Proc]) -> None:
         self.sources = sources
         self.procs = procs
-        self.node_of = _nodes(procs)  # type: Dict[Proc, str]
-        self.members = {}  # type: Dict[str, Dict[int, Proc]]  # communicator -> rank -> process
-        self.comms = {}  # type: Dict[str, List[Comm]]
+        self.node_of: Dict[Proc, str] = _nodes(procs)
+        self.members: Dict[str, Dict[int, Proc]] = {}  # communicator -> rank -> process
+        self.comms: Dict[str, List[Comm]] = {}
         for proc in procs:
             for (key, rank), comm in proc.comms.items():
                 self.members.setdefault(key, {}).setdefault(rank, proc)
@@ -47,18 +50,19 @@ class Job:
         return str(line[0]) if line and line[0] else None
 
     def flag(self, name: str) -> bool:
+        """Say whether any process showed a mark."""
         return any(proc.has("flag", name) for proc in self.procs)
 
 
-def _rank_lines(sources: "Iterable[Source]") -> "Dict[int, List[object]]":
-    lines = {}  # type: Dict[int, List[object]]
+def _rank_lines(sources: Iterable[Source]) -> Dict[int, List[object]]:
+    lines: Dict[int, List[object]] = {}
     for source in sources:
         for rank, line in source.ranks.items():
             lines.setdefault(rank, line)
     return lines
 
 
-# -- streams to jobs -----------------------------------------------------------------------------------------------------------
+# -- streams to jobs ---------------------------------------------------------------------------------------------------
 def group(partial: Partial, one_job: bool = False) -> List[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one."""
     parent = list(range(len(partial.sources)))
@@ -81,7 +85,7 @@ def group(partial: Partial, one_job: bool = False) -> List[Job]:
     _join_by_pid(partial, join)
     _join_complementary(partial, find, join)
     _join_by_stem(partial, find, join)
-    roots = {}  # type: Dict[int, List[int]]
+    roots: Dict[int, List[int]] = {}
     for index in range(len(parent)):
         roots.setdefault(find(index), []).append(index)
     jobs = []
@@ -93,7 +97,7 @@ def group(partial: Partial, one_job: bool = False) -> List[Job]:
 
 
 def _join_by_comm_id(partial: Partial, join: object) -> None:
-    first = {}  # type: Dict[str, int]
+    first: Dict[str, int] = {}
     for (index, _, _), proc in partial.procs.items():
         for key, _rank in proc.comms:
             if key.startswith("0x"):
@@ -102,8 +106,8 @@ def _join_by_comm_id(partial: Partial, join: object) -> None:
 
 def _join_by_pid(partial: Partial, join: object) -> None:
     """Join a table whose header names (host, pid) with the debug files of those processes."""
-    where = {}  # type: Dict[Tuple[str, int], Set[int]]
-    for (index, host, pid) in partial.procs:
+    where: Dict[Tuple[str, int], Set[int]] = {}
+    for index, host, pid in partial.procs:
         where.setdefault((host, pid), set()).add(index)
     for index, source in enumerate(partial.sources):
         own = {index for line in source.ranks.values() for index in where.get((str(line[0]), int(line[1])), ())}
@@ -116,8 +120,8 @@ def _join_by_pid(partial: Partial, join: object) -> None:
 
 def _join_complementary(partial: Partial, find: object, join: object) -> None:
     """Join streams of old versions (no communicator id): equal size and version, and no rank twice."""
-    parts = {}  # type: Dict[Tuple[int, str], List[Tuple[int, Set[int]]]]
-    shapes = {}  # type: Dict[int, Tuple[int, Set[int], Set[str], bool]]
+    parts: Dict[Tuple[int, str], List[Tuple[int, Set[int]]]] = {}
+    shapes: Dict[int, Tuple[int, Set[int], Set[str], bool]] = {}
     for (index, _, _), proc in sorted(partial.procs.items()):
         root = find(index)  # type: ignore[operator]
         size, ranks, versions, named = shapes.get(root, (0, set(), set(), False))
@@ -143,9 +147,12 @@ def _join_complementary(partial: Partial, find: object, join: object) -> None:
 
 
 def _join_by_stem(partial: Partial, find: object, join: object) -> None:
-    """Join a stream that names no process with the only job whose files carry its name (``ring.out``, ``ring.HOST.PID.log``)."""
+    """Join a stream that names no process with the only job whose files carry its name.
+
+    A launcher writes ``ring.out`` beside ``ring.HOST.PID.log``.
+    """
     named = {index for (index, host, _) in partial.procs if not host.startswith("?")}
-    stems = {}  # type: Dict[Tuple[str, str], Set[int]]
+    stems: Dict[Tuple[str, str], Set[int]] = {}
     for index in named:
         stems.setdefault(_stem(partial.sources[index].name), set()).add(find(index))  # type: ignore[operator]
     for index, source in enumerate(partial.sources):
@@ -159,18 +166,18 @@ def _stem(path: str) -> Tuple[str, str]:
     return folder, base.split(".", 1)[0]
 
 
-# -- processes -----------------------------------------------------------------------------------------------------------------
-def _merged(items: "List[Tuple[Tuple[int, str, int], Proc]]") -> List[Proc]:
+# -- processes ---------------------------------------------------------------------------------------------------------
+def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
     """Merge the same process over streams, and heads whose host was torn (``rexnode1`` beside ``node1``, same pid)."""
-    merged = {}  # type: Dict[Tuple[object, ...], Proc]
+    merged: Dict[Tuple[object, ...], Proc] = {}
     for (index, host, pid), proc in items:
-        key = (host, pid) if proc.pid is not None else (index, host, pid)  # type: Tuple[object, ...]
+        key: Tuple[object, ...] = (host, pid) if proc.pid is not None else (index, host, pid)
         if key in merged:
             merged[key].merge(_copy(proc))
         else:
             merged[key] = _copy(proc)
-    used = {}  # type: Dict[Optional[str], int]
-    by_pid = {}  # type: Dict[Optional[int], List[Tuple[object, ...]]]
+    used: Dict[Optional[str], int] = {}
+    by_pid: Dict[Optional[int], List[Tuple[object, ...]]] = {}
     for key, proc in merged.items():
         used[proc.host] = used.get(proc.host, 0) + 1
         if proc.pid is not None:
@@ -182,8 +189,11 @@ def _merged(items: "List[Tuple[Tuple[int, str, int], Proc]]") -> List[Proc]:
     return list(merged.values())
 
 
-def _is_torn(torn: Optional[str], whole: Optional[str], used: "Dict[Optional[str], int]") -> bool:
-    """Say whether one host name is the other with something in front, or without its beginning, and nobody else has it."""
+def _is_torn(torn: Optional[str], whole: Optional[str], used: Dict[Optional[str], int]) -> bool:
+    """Say whether one host name is the other with something in front, or without its beginning.
+
+    And nobody else has it.
+    """
     if not torn or not whole or used.get(torn, 0) > 1:
         return False
     return torn.endswith(whole) if used.get(whole, 0) <= 1 else torn.endswith(whole) or whole.endswith(torn)
@@ -195,17 +205,17 @@ def _copy(proc: Proc) -> Proc:
     return fresh
 
 
-# -- processes to nodes --------------------------------------------------------------------------------------------------------
-def _nodes(procs: List[Proc]) -> "Dict[Proc, str]":
+# -- processes to nodes ------------------------------------------------------------------------------------------------
+def _nodes(procs: List[Proc]) -> Dict[Proc, str]:
     """Name the node of each process: its host, told apart where two nodes carry one name."""
-    by_host = {}  # type: Dict[str, List[Proc]]
+    by_host: Dict[str, List[Proc]] = {}
     for proc in procs:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)
-    names = {}  # type: Dict[Proc, str]
+    names: Dict[Proc, str] = {}
     for host, members in by_host.items():
         marks = [_host_id(proc) for proc in members]
         if len({mark for mark in marks if mark}) > 1:
-            for proc, mark in zip(members, marks):
+            for proc, mark in zip(members, marks):  # noqa: B905 -- strict= came with Python 3.10
                 names[proc] = "%s (%s)" % (host, mark) if mark else host
             continue
         clusters = _by_address(members)
@@ -217,15 +227,15 @@ def _nodes(procs: List[Proc]) -> "Dict[Proc, str]":
 
 def _host_id(proc: Proc) -> str:
     values = proc.facts.get("hostid")
-    return sorted(values)[0] if values else ""
+    return min(values) if values else ""
 
 
-def _by_address(members: List[Proc]) -> "List[Tuple[str, List[Proc]]]":
+def _by_address(members: List[Proc]) -> List[Tuple[str, List[Proc]]]:
     """Split processes of one host name where one interface has several addresses."""
-    clusters = []  # type: List[Tuple[Dict[str, str], List[Proc]]]
-    silent = []  # type: List[Proc]
-    for proc in sorted(members, key=lambda item: (item.pid or 0)):
-        addresses = {}  # type: Dict[str, str]
+    clusters: List[Tuple[Dict[str, str], List[Proc]]] = []
+    silent: List[Proc] = []
+    for proc in sorted(members, key=lambda item: item.pid or 0):
+        addresses: Dict[str, str] = {}
         for fact in ("oob", "boot", "socket"):
             for text in sorted(proc.facts.get(fact, ())):
                 interface, _, address = text.partition(" ")
@@ -246,4 +256,4 @@ def _by_address(members: List[Proc]) -> "List[Tuple[str, List[Proc]]]":
     for proc in silent:
         nearest = min(clusters, key=lambda item: min(abs((other.pid or 0) - (proc.pid or 0)) for other in item[1]))
         nearest[1].append(proc)
-    return [(sorted(known.values())[0], cluster) for known, cluster in clusters]
+    return [(min(known.values()), cluster) for known, cluster in clusters]

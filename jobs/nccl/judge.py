@@ -1,18 +1,20 @@
 """Is this job healthy, and if not, why? Turns the facts of a job into faults, a verdict, and one sentence.
 
-Verdict: ``no-go`` with any fatal or degrading fault. ``go`` only with evidence: several nodes, RDMA (or an NVLink fabric) in
-channel lines of ranks, and nothing against it; or one node whose ranks connected or whose table is complete. Everything else
-is ``inconclusive``: a log that shows nothing proves nothing.
+Verdict: ``no-go`` with any fatal or degrading fault. ``go`` only with evidence: several nodes, RDMA (or an NVLink
+fabric) in channel lines of ranks, and nothing against it; or one node whose ranks connected or whose table is complete.
+Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .faults import FAULTS
-from .state import Note, Proc
 from .transports import RDMA
-from .view import View
+
+if TYPE_CHECKING:
+    from .state import Note, Proc
+    from .view import View
 
 Evidence = List[Dict[str, Any]]
 
@@ -20,15 +22,15 @@ Evidence = List[Dict[str, Any]]
 class Judgement:
     """The faults of one job and what follows from them."""
 
-    def __init__(self, view: View, expect: "Optional[Dict[str, Any]]") -> None:
+    def __init__(self, view: View, expect: Optional[Dict[str, Any]]) -> None:
         self.view = view
         self.job = view.job
         self.expect = expect or {}
         self.tables = [table for source in self.job.sources.values() for table in source.tables]
-        self.faults = []  # type: List[Dict[str, Any]]
+        self.faults: List[Dict[str, Any]] = []
         self.hang, self.crash = self._ending()
 
-    # -- endings -----------------------------------------------------------------------------------------------------------
+    # -- endings -------------------------------------------------------------------------------------------------------
     def event(self, name: str) -> Optional[Note]:
         """Return the first sighting of an event over the job's streams."""
         for source in self.job.sources.values():
@@ -39,8 +41,8 @@ class Judgement:
     def _ending(self) -> Tuple[bool, bool]:
         """Tell a hang from a crash by how the log ends.
 
-        A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made it die; a
-        job that still waited when a watchdog or a time limit spoke is a hang.
+        A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made
+        it die; a job that still waited when a watchdog or a time limit spoke is a hang.
         """
         waited = any(self.event(name) for name in ("watchdog", "time-limit", "test-timeout"))
         died = any(self.event(name) for name in ("signal", "launch-failed", "test-failure", "oom-kill"))
@@ -52,8 +54,10 @@ class Judgement:
             return False, True
         return waited, ended and not waited
 
-    # -- faults ------------------------------------------------------------------------------------------------------------
-    def add(self, fault: str, subject: str, evidence: Evidence, why: Optional[str] = None, cause: Optional[str] = None) -> None:
+    # -- faults --------------------------------------------------------------------------------------------------------
+    def add(
+        self, fault: str, subject: str, evidence: Evidence, why: Optional[str] = None, cause: Optional[str] = None
+    ) -> None:
         """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
         entry = FAULTS[fault]
         reason = FAULTS[why] if why else entry
@@ -71,14 +75,14 @@ class Judgement:
             }
         )
 
-    def line(self, note: "Optional[Note]") -> Evidence:
+    def line(self, note: Optional[Note]) -> Evidence:
         """Return a note as evidence: file, line, text."""
         if note is None:
             return []
         source = self.job.sources.get(note.source)
         return [{"file": source.name if source else None, "line": note.line, "text": note.text}]
 
-    def earliest(self, name: str) -> "Tuple[Optional[Note], List[Proc]]":
+    def earliest(self, name: str) -> Tuple[Optional[Note], List[Proc]]:
         """Return the first sighting of a symptom, and which processes show it."""
         procs = [proc for proc in self.job.procs if name in proc.notes]
         notes = sorted([proc.notes[name] for proc in procs], key=lambda note: (note.source, note.line))
@@ -89,11 +93,13 @@ class Judgement:
         order = {"fatal": 0, "degraded": 1, "info": 2}
         self.faults.sort(key=lambda fault: order[fault["severity"]])
 
-    # -- verdict -----------------------------------------------------------------------------------------------------------
+    # -- verdict -------------------------------------------------------------------------------------------------------
     def has(self, *names: str) -> bool:
+        """Say whether one of these faults was reported."""
         return any(fault["fault"] in names for fault in self.faults)
 
     def verdict(self) -> str:
+        """Return go, no-go or inconclusive."""
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"
         return "go" if self.proven() and not self.has("nccl.log-truncated") else "inconclusive"
@@ -117,9 +123,26 @@ class Judgement:
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(
     (
-        "nccl.nvls-failed", "nccl.shm-full", "nccl.shm-attach", "nccl.duplicate-gpu", "nccl.net-forced", "nccl.mnnvl-failed",
-        "nccl.bootstrap-interface", "nccl.version-mismatch", "nccl.ib-memlock", "nccl.gdr-register", "nccl.mr-register",
-        "nccl.cuda-memory", "nccl.cuda-arch", "nccl.cuda-failure", "nccl.nic-count", "nccl.rank-count", "nccl.ucx-error",
-        "nccl.ib-unreachable", "nccl.ib-mixed-fabric", "nccl.no-route", "nccl.gin-failed",
+        "nccl.nvls-failed",
+        "nccl.shm-full",
+        "nccl.shm-attach",
+        "nccl.duplicate-gpu",
+        "nccl.net-forced",
+        "nccl.mnnvl-failed",
+        "nccl.bootstrap-interface",
+        "nccl.version-mismatch",
+        "nccl.ib-memlock",
+        "nccl.gdr-register",
+        "nccl.mr-register",
+        "nccl.cuda-memory",
+        "nccl.cuda-arch",
+        "nccl.cuda-failure",
+        "nccl.nic-count",
+        "nccl.rank-count",
+        "nccl.ucx-error",
+        "nccl.ib-unreachable",
+        "nccl.ib-mixed-fabric",
+        "nccl.no-route",
+        "nccl.gin-failed",
     )
-)  # fmt: skip
+)

@@ -1,15 +1,19 @@
 """What has been seen so far? The state of an analysis over some streams, JSON-able and bounded.
 
-``merge(parts)`` holds the same as one reading of everything: a part is a list of streams and what was seen of each process in them.
+``merge(parts)`` holds the same as one reading of everything: a part is a list of streams and what was seen of each
+process in them.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
-from .state import EdgeKey, Proc, Source
+from .state import channels_in
 from .wire import decode, encode
+
+if TYPE_CHECKING:
+    from .state import EdgeKey, Proc, Source
 
 POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
 
@@ -20,13 +24,16 @@ class Partial:
     __slots__ = ("compacted", "limited", "procs", "sources")
 
     def __init__(self) -> None:
-        self.sources = []  # type: List[Source]
-        self.procs = {}  # type: Dict[Tuple[int, str, int], Proc]
+        self.sources: List[Source] = []
+        self.procs: Dict[Tuple[int, str, int], Proc] = {}
         self.limited = False  # a bound was reached: what is missing may be in what was not read or kept
         self.compacted = False
 
     def to_dict(self, budget: int = 0) -> Dict[str, Any]:
-        """Return JSON-able data; with a budget in bytes, details go (peers of point-to-point edges first) until it fits."""
+        """Return JSON-able data.
+
+        With a budget in bytes, details go (peers of point-to-point edges first) until it fits.
+        """
         data = encode(self.sources, self.procs, self.limited, self.compacted)
         return data if not budget or _size(data) <= budget else _compact(self, budget)
 
@@ -48,14 +55,14 @@ class Partial:
             for note in proc.notes.values():
                 note.source += shift
             if proc.last_error:
-                proc.last_error = [proc.last_error[0] + shift] + proc.last_error[1:]
+                proc.last_error = [proc.last_error[0] + shift, *proc.last_error[1:]]
             proc.sources = {item + shift for item in proc.sources}
             self.procs[(index + shift, host, pid)] = proc
         self.limited = self.limited or other.limited
         self.compacted = self.compacted or other.compacted
 
 
-def merge(partials: "Iterable[Partial]") -> Partial:
+def merge(partials: Iterable[Partial]) -> Partial:
     """Join partials, as if everything had been read at once; the parts are copied, not changed."""
     whole = Partial()
     for part in partials:
@@ -71,7 +78,14 @@ def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
     """Drop details, the least telling first, until the JSON form fits the budget."""
     small = Partial.from_dict(partial.to_dict())
     small.compacted = True
-    steps = (_merge_p2p_peers, _merge_local_edges, _shorten_texts, _drop_environment, _drop_rank_lists, _drop_edges)  # type: Tuple[Callable[[Partial], None], ...]
+    steps: Tuple[Callable[[Partial], None], ...] = (
+        _merge_p2p_peers,
+        _merge_local_edges,
+        _shorten_texts,
+        _drop_environment,
+        _drop_rank_lists,
+        _drop_edges,
+    )
     for step in steps:
         step(small)
         data = small.to_dict()
@@ -82,7 +96,7 @@ def _compact(partial: Partial, budget: int) -> Dict[str, Any]:
 
 def _fold(partial: Partial, fold: Callable[[EdgeKey], EdgeKey]) -> None:
     for proc in partial.procs.values():
-        folded = {}  # type: Dict[Any, int]
+        folded: Dict[Any, int] = {}
         for edge, mask in proc.edges.items():
             key = fold(edge)
             folded[key] = folded.get(key, 0) | mask
@@ -91,11 +105,11 @@ def _fold(partial: Partial, fold: Callable[[EdgeKey], EdgeKey]) -> None:
 
 def _merge_p2p_peers(partial: Partial) -> None:
     """Forget between which local ranks point-to-point channels inside a node run."""
-    _fold(partial, lambda key: (key[0], -1, -1, "") + key[4:] if key[4] == 1 and key[5] in ("p2p", "shm") else key)
+    _fold(partial, lambda key: (key[0], -1, -1, "", *key[4:]) if key[4] == 1 and key[5] in ("p2p", "shm") else key)
 
 
 def _merge_local_edges(partial: Partial) -> None:
-    _fold(partial, lambda key: (key[0], -1, -1, "") + key[4:] if key[5] in ("p2p", "shm") else key)
+    _fold(partial, lambda key: (key[0], -1, -1, "", *key[4:]) if key[5] in ("p2p", "shm") else key)
 
 
 def _shorten_texts(partial: Partial) -> None:
@@ -121,5 +135,5 @@ def _drop_rank_lists(partial: Partial) -> None:
 def _drop_edges(partial: Partial) -> None:
     """Last resort: per process only the most frequent kinds of edges stay."""
     for proc in partial.procs.values():
-        best = sorted(proc.edges.items(), key=lambda item: (item[0][5] != "net", -bin(item[1]).count("1"), item[0]))
+        best = sorted(proc.edges.items(), key=lambda item: (item[0][5] != "net", -channels_in(item[1]), item[0]))
         proc.edges = dict(best[:128])

@@ -1,8 +1,8 @@
 """Who wrote this line? Takes off what launchers, log shippers and NCCL itself put in front of the message.
 
-NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and no
-rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines stand in front
-of it in every order (catalogue 1.0).
+NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and
+no rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines stand
+in front of it in every order (catalogue 1.0).
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import NamedTuple, Optional
 
 from .clean import ANSI_BYTES
 
-# A host is free of ":" and blanks; reporters put <names> or {names} in its place; what is glued in front ends in > ] ) or |.
-_HEAD = re.compile(rb"(<[^<>\s:]{1,80}>|\{[^{}\s:]{1,80}\}|[^\s:>\]\"|)\x1b]{0,255}):(\d{1,10}):(\d{1,20}) \[(\d{1,4})\] ")
+# A host is free of ":" and blanks; reporters put <names> or {names} in its place; what is glued in front ends in > ] )
+# or |.
+_HEAD = re.compile(
+    rb"(<[^<>\s:]{1,80}>|\{[^{}\s:]{1,80}\}|[^\s:>\]\"|)\x1b]{0,255}):(\d{1,10}):(\d{1,20}) \[(\d{1,4})\] "
+)
 _DEV_ONLY = re.compile(rb"(?:^|[\s:>\])])\[(\d{1,4})\] (?:\S.*)?$")
 _MPI_TAG = re.compile(rb"\[(\d+),(\d+)\]<std(?:out|err|diag)>:")  # mpirun --tag-output; Open MPI 5 adds a blank
 _SRUN_TAG = re.compile(rb"(?:^|[\])Z|\t] ?)\s{0,6}(\d{1,6}): ")  # srun -l, right aligned
@@ -54,7 +57,13 @@ def parse_head(left: bytes) -> Head:
 
 def launcher_tag(left: bytes) -> str:
     """Name the process as its launcher did, or return an empty text."""
-    for kind, pattern in (("mpi", _MPI_TAG), ("torch", _TORCH_TAG), ("srun", _SRUN_TAG), ("ray", _RAY_TAG), ("pod", _POD_TAG)):
+    for kind, pattern in (
+        ("mpi", _MPI_TAG),
+        ("torch", _TORCH_TAG),
+        ("srun", _SRUN_TAG),
+        ("ray", _RAY_TAG),
+        ("pod", _POD_TAG),
+    ):
         match = pattern.search(left)
         if match:
             return kind + ":" + match.group(match.lastindex or 1).decode("utf-8", "replace")

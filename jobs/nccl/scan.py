@@ -1,8 +1,8 @@
 """How are bytes turned into state? One pass over a stream, line by line, in constant memory.
 
-Most lines of a real log say nothing new (channels of the same edge, operations, progress). The loop recognises those by four
-bytes behind ``NCCL INFO`` and by sets of what was seen; only the rest is parsed (platform.md, 4: a regex per line is 5 times
-slower).
+Most lines of a real log say nothing new (channels of the same edge, operations, progress). The loop recognises those by
+four bytes behind ``NCCL INFO`` and by sets of what was seen; only the rest is parsed (platform.md, 4: a regex per line
+is 5 times slower).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from . import events, signals
 from .clean import ESCAPES, printable
 from .partial import Partial
 from .prefix import Head, parse_head, torn_at
+from .rows import TYPE
 from .state import Proc, Source
-from .table import TYPE, TableReader
+from .table import TableReader
 from .unwrap import unwrapper
 
 MAX_LINE = 64 * 1024  # NCCL's own buffer is 1 KiB (2 KiB for device lists); longer lines are cut, never kept
@@ -28,7 +29,24 @@ _REPEATS = 100_000  # whole lines of NCCL's that were read: a line that is print
 
 # First four bytes of a message that says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
 _SKIP = frozenset(
-    (b"Tree", b"Sett", b"thre", b"Allo", b"CC O", b"RAS ", b"=== ", b"====", b"Patt", b"work", b"Mem ", b"[Pro", b"Max ", b"ID  ", b"NIC/", b"PCI/")
+    (
+        b"Tree",
+        b"Sett",
+        b"thre",
+        b"Allo",
+        b"CC O",
+        b"RAS ",
+        b"=== ",
+        b"====",
+        b"Patt",
+        b"work",
+        b"Mem ",
+        b"[Pro",
+        b"Max ",
+        b"ID  ",
+        b"NIC/",
+        b"PCI/",
+    )
 )
 # Operations (NCCL_DEBUG_SUBSYS=COLL): millions of lines that only say that the process exists.
 _OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
@@ -49,18 +67,18 @@ class Reader:
         self.tables = TableReader(self.source)
         self.signals = signals.SignalReader(self.source, self.index)
         self.line = 0
-        self._tokens = {}  # type: Dict[bytes, events.Tracker]
-        self._trackers = {}  # type: Dict[Proc, events.Tracker]
+        self._tokens: Dict[bytes, events.Tracker] = {}
+        self._trackers: Dict[Proc, events.Tracker] = {}
         self._tail = b""
         self._skipping = False  # inside a line longer than MAX_LINE
         self._last = b""
         self._remembered = 0
         self._tagging = True
         self._gate = signals.GATE_ALL
-        self._repeats = set()  # type: Set[bytes]
+        self._repeats: Set[bytes] = set()
         self._blocks = self._repeated = 0
 
-    # -- bytes to lines ----------------------------------------------------------------------------------------------------
+    # -- bytes to lines ------------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
         """Read the next bytes of the stream."""
         self.source.bytes += len(chunk)
@@ -90,7 +108,8 @@ class Reader:
         """Read what stands behind the last line end, and settle what waits for more."""
         if self._tail:
             tail, self._tail = self._tail, b""
-            # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn lines").
+            # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn
+            # lines").
             self.source.cut = True
             self._gate = signals.GATE_ALL
             self._lines([ESCAPES.sub(b"", tail)])
@@ -104,7 +123,7 @@ class Reader:
         self.source.lines = self.line
         self._repeats = set()
 
-    def _lines(self, lines: "List[bytes]") -> None:
+    def _lines(self, lines: List[bytes]) -> None:
         """Read whole lines; those of NCCL's that were read before are passed over first."""
         start, self.line = self.line + 1, self.line + len(lines)
         self._last = next((raw for raw in reversed(lines[-8:]) if raw.strip()), self._last)
@@ -124,7 +143,7 @@ class Reader:
         if len(repeats) < _REPEATS:
             repeats.update([raw for raw in lines if b"NCCL INFO " in raw])
 
-    def _each(self, lines: "Iterable[Tuple[int, bytes]]") -> None:
+    def _each(self, lines: Iterable[Tuple[int, bytes]]) -> None:
         """Read line by line: the hot loop."""
         tokens = self._tokens
         nccl = 0
@@ -154,7 +173,7 @@ class Reader:
                 self._message(tracker, text, number, raw)
         self.source.nccl_lines += nccl
 
-    # -- NCCL's lines ------------------------------------------------------------------------------------------------------
+    # -- NCCL's lines --------------------------------------------------------------------------------------------------
     def _slow(self, raw: bytes, number: int) -> None:
         """Read a line whose head is new, or which holds several lines."""
         for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
@@ -188,8 +207,11 @@ class Reader:
         elif text[:4] not in _OPERATIONS:
             self._message(tracker, text, number, piece)
 
-    def _torn(self, tracker: "events.Tracker", text: bytes, number: int, raw: bytes) -> None:
-        """Read the first of two lines that were written into one; its end may be lost, so no channel is taken from it."""
+    def _torn(self, tracker: events.Tracker, text: bytes, number: int, raw: bytes) -> None:
+        """Read the first of two lines that were written into one.
+
+        Its end may be lost, so no channel is taken from it.
+        """
         text = text.rstrip().rstrip(b"|").rstrip()
         if text[:4] not in _COLLECTIVE_NETWORK:
             self._message(tracker, text, number, raw)
@@ -205,7 +227,7 @@ class Reader:
         if second is not None:
             self._piece(text[second:], number)
 
-    def _message(self, tracker: "events.Tracker", text: bytes, number: int, raw: bytes) -> None:
+    def _message(self, tracker: events.Tracker, text: bytes, number: int, raw: bytes) -> None:
         if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
             text = text[: text.rfind(b"[repeated ")].rstrip()
         if tracker.changes_communicator(text):
@@ -214,13 +236,13 @@ class Reader:
             tracker.seen.add(text)
             self._remembered += 1
 
-    def _flush(self, tracker: "events.Tracker") -> None:
+    def _flush(self, tracker: events.Tracker) -> None:
         """Parse the channel lines that wait for a process, now that their communicator is known."""
         if tracker.pending and not tracker.channels(tracker.pending):
             self.partial.limited = True
         tracker.pending = set()
 
-    def _head(self, left: bytes) -> "Tuple[events.Tracker, bytes]":
+    def _head(self, left: bytes) -> Tuple[events.Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
         blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
         head = parse_head(left)
@@ -240,7 +262,7 @@ class Reader:
             self._tokens[left[blank + 1 :] if head.host is not None else left] = tracker
         return tracker, front
 
-    def _identify(self, head: Head) -> "events.Tracker":
+    def _identify(self, head: Head) -> events.Tracker:
         if head.host is not None and head.pid is not None:
             key = (self.index, head.host, head.pid)
         else:
@@ -259,7 +281,7 @@ class Reader:
             tracker = self._trackers[proc] = events.Tracker(proc, self.index)
         return tracker
 
-    # -- everything else ---------------------------------------------------------------------------------------------------
+    # -- everything else -----------------------------------------------------------------------------------------------
     def _other(self, raw: bytes, number: int) -> None:
         """Read a line with carriage returns: progress bars rewrite it, and Windows ends it so."""
         for piece in raw.split(b"\r"):
@@ -273,7 +295,7 @@ class Reader:
         # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
         if (b"  " in raw or self.tables.squeezed(raw)) and TYPE.search(raw) and self.tables.row(raw, number):
             return
-        if self.tables.open_left is not None and self.tables.fragment(raw, number):
+        if self.tables.open_left is not None and self.tables.fragment(raw):
             return
         if self._gate.search(raw) is not None or self.signals.expects():
             self._marked(raw[:MAX_LINE], number)
@@ -316,11 +338,12 @@ class Reader:
             return
 
 
-def read(sources: "Iterable[Tuple[str, Union[Iterable[bytes], object]]]", limit: Optional[int] = None) -> Partial:
+def read(sources: Iterable[Tuple[str, Union[Iterable[bytes], object]]], limit: Optional[int] = None) -> Partial:
     """Read streams and return what was seen in them.
 
-    ``sources`` yields (name, stream); a stream is a binary file or an iterable of byte chunks. ``limit`` bounds the bytes that
-    are taken of each stream; a longer one is marked, and what was not read is never guessed. Memory does not grow with length.
+    ``sources`` yields (name, stream); a stream is a binary file or an iterable of byte chunks. ``limit`` bounds the
+    bytes that are taken of each stream; a longer one is marked, and what was not read is never guessed. Memory does not
+    grow with length.
     """
     partial = Partial()
     for name, stream in sources:
@@ -332,9 +355,10 @@ def read_one(partial: Partial, name: str, stream: object, limit: Optional[int] =
     """Read one stream into a partial."""
     reader = Reader(partial, name)
     taken = 0
-    feed = None  # type: Optional[Callable[[bytes], None]]
-    close = None  # type: Optional[Callable[[], None]]
-    for chunk in chunks(stream):
+    feed: Optional[Callable[[bytes], None]] = None
+    close: Optional[Callable[[], None]] = None
+    for whole in chunks(stream):
+        chunk = whole
         if limit is not None and taken + len(chunk) > limit:
             chunk = chunk[: limit - taken]
             partial.limited = True
@@ -350,7 +374,7 @@ def read_one(partial: Partial, name: str, stream: object, limit: Optional[int] =
     reader.finish()
 
 
-def chunks(stream: object) -> "Iterator[bytes]":
+def chunks(stream: object) -> Iterator[bytes]:
     """Yield the bytes of a binary file or of an iterable of chunks."""
     read_some = getattr(stream, "read", None)
     if read_some is not None:
@@ -362,5 +386,3 @@ def chunks(stream: object) -> "Iterator[bytes]":
     for chunk in stream:  # type: ignore[attr-defined]
         if chunk:
             yield bytes(chunk) if not isinstance(chunk, str) else chunk.encode("utf-8", "replace")
-
-

@@ -1,44 +1,102 @@
-"""What do the others say? Evidence that is not NCCL's own: PyTorch's watchdog, launchers, Slurm, signals, nccl-tests' errors.
+"""What do the others say? Evidence that is not NCCL's own: PyTorch, launchers, Slurm, signals, nccl-tests' errors.
 
-A job that stopped making progress (watchdog, time limit) hangs; a job whose process ended with an error crashed. Lines of a
-launcher that only repeat it ("primary job terminated") are consequences.
+A job that stopped making progress (watchdog, time limit) hangs; a job whose process ended with an error crashed. Lines
+of a launcher that only repeat it ("primary job terminated") are consequences.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Optional, Tuple
+from typing import TYPE_CHECKING, Optional, Tuple
 
 from .clean import printable
 from .prefix import launcher_tag
-from .state import Source
 from .symptoms import BENIGN, CONSEQUENCE, classify
 
-_WATCHDOG = re.compile(rb"\[(?:PG[^\]]{0,120} )?Rank (\d+)\]\s+Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+)")
-_WATCHDOG_ANY = re.compile(rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog|Timeout at NCCL work")
+if TYPE_CHECKING:
+    from .state import Source
+
+_WATCHDOG = re.compile(
+    rb"\[(?:PG[^\]]{0,120} )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
+    rb"WorkNCCL\(SeqNum=(\d{1,15})"
+)
+_WATCHDOG_ANY = re.compile(
+    rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
+    rb"|Timeout at NCCL work"
+)
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
-_SIGNALS = (
-    ("time-limit", re.compile(rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit")),
+_SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
+    (
+        "time-limit",
+        re.compile(
+            rb"CANCELLED AT .* DUE TO TIME LIMIT|DUE TO TIME LIMIT|Job step aborted.*time limit|exceeded time limit"
+        ),
+    ),
     ("test-timeout", re.compile(rb"Test timeout \(\d+s\)")),
     ("dead-peer", re.compile(rb"RAS declaring peer .* as DEAD")),
     ("test-failure", re.compile(rb"Test (?:NCCL|CUDA) failure")),
     ("test-stack", re.compile(rb"\.\. \S+ pid \d+: Test failure")),
-    ("nccl-error", re.compile(rb"DistBackendError: NCCL error|NCCL error in:|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error |: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error")),
-    ("signal", re.compile(rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation|Aborted|Bus)|exited on signal (?:6|7|8|11)\b|Fatal Python error")),
+    (
+        "nccl-error",
+        re.compile(
+            rb"DistBackendError: NCCL error|NCCL error in:|ncclUnhandledCudaError|ncclSystemError|ncclInternalError"
+            rb"|ncclRemoteError|ncclInvalidUsage|^NCCL error |: NCCL (?:failure|error)[ :]|unhandled (?:system"
+            rb"|cuda) error"
+        ),
+    ),
+    (
+        "signal",
+        re.compile(
+            rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
+            rb"|Aborted|Bus)|exited on signal (?:6|7|8|11)\b|Fatal Python error"
+        ),
+    ),
     ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
-    ("launch-failed", re.compile(rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)|prte was unable|Invalid number of GPUs|invalid sizes for|could not find (?:an )?executable")),
-    ("terminated", re.compile(rb"mpirun noticed that process rank|exited with non-zero status|returned\s*a non-zero exit code|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned|MPI_ABORT was invoked")),
-)  # type: Tuple[Tuple[str, re.Pattern[bytes]], ...]
-# Which lines are looked at more closely. Every alternative begins with a byte that is rare in ordinary program output, so that
-# most lines are passed over at several hundred MB/s (platform.md, 4: what an alternation costs is its first bytes).
+    (
+        "launch-failed",
+        re.compile(
+            rb"not enough slots available|There are not enough slots|ORTE (?:was unable|does not know)"
+            rb"|unable to reliably start|Host key verification failed|mpirun was unable to (?:launch|find)"
+            rb"|prte was unable|Invalid number of GPUs|invalid sizes for|could not find (?:an )?executable"
+        ),
+    ),
+    (
+        "terminated",
+        re.compile(
+            rb"mpirun noticed that process rank|exited with non-zero status|returned\s*a non-zero exit code"
+            rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
+            rb"|MPI_ABORT was invoked"
+        ),
+    ),
+)
+# Which lines are looked at more closely. Every alternative begins with a byte that is rare in ordinary program output,
+# so that most lines are passed over at several hundred MB/s (platform.md, 4: what an alternation costs is its first
+# bytes).
 _RARE = (
-    rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO|SIG[AS]|Segmentation|Signal: "
-    rb"|OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py|Avg bus|Out of bounds|UCX  ERROR|CANCELLED|Killed|Exited with"
+    rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO|SIG[AS]"
+    rb"|Segmentation|Signal: "
+    rb"|OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py|Avg bus|Out of bounds|UCX  ERROR|CANCELLED"
+    rb"|Killed|Exited with"
     rb"|Last error|\] INFO |PRTE|WORLD_SIZE"
 )
 GATE = re.compile(_RARE)
-# Those that begin with ordinary bytes: one look at a whole block says whether any of its lines needs the longer pattern.
-ORDINARY = (b"_perf", b"world_size", b"signal ", b"slots", b"non-zero", b" with PID", b"dumped core", b"kill", b"watchdog", b"executable", b"exceeded", b"invalid sizes", b" pid ")
+# Those that begin with ordinary bytes: one look at a whole block says whether any of its lines needs the longer
+# pattern.
+ORDINARY = (
+    b"_perf",
+    b"world_size",
+    b"signal ",
+    b"slots",
+    b"non-zero",
+    b" with PID",
+    b"dumped core",
+    b"kill",
+    b"watchdog",
+    b"executable",
+    b"exceeded",
+    b"invalid sizes",
+    b" pid ",
+)
 GATE_ALL = re.compile(_RARE + b"|" + b"|".join(re.escape(item) for item in ORDINARY))
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
@@ -111,7 +169,10 @@ class SignalReader:
         return True
 
     def tag(self, raw: bytes) -> bool:
-        """Remember which launcher processes printed something; say whether to go on: the first lines of a stream tell."""
+        """Remember which launcher processes printed something.
+
+        Say whether to go on: the first lines of a stream tell.
+        """
         self._tagged += 1
         if b": " in raw[:64] or b"]<std" in raw[:64]:
             tag = launcher_tag(raw[:200])
@@ -124,7 +185,7 @@ class SignalReader:
         self._last_error = 0
 
 
-def watch_summary(watch: "dict[str, list[int]]") -> Optional[str]:
+def watch_summary(watch: dict[str, list[int]]) -> Optional[str]:
     """Describe which ranks gave up on which operation."""
     if not watch:
         return None

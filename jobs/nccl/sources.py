@@ -1,7 +1,7 @@
 """Where do log bytes come from? Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
-What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one line.
-Inside a directory whatever is no NCCL log is passed over.
+What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
+line. Inside a directory whatever is no NCCL log is passed over.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
 Source = Tuple[str, Iterator[bytes]]
 
 
-def open_sources(paths: "List[str]") -> "Iterator[Source]":
+def open_sources(paths: List[str]) -> Iterator[Source]:
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
     Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
@@ -37,13 +37,13 @@ def open_sources(paths: "List[str]") -> "Iterator[Source]":
     """
     if not paths:
         raise NcclLogError("no log was given: name files, directories, or - for standard input")
-    plan = []  # type: List[Tuple[str, Optional[str]]]
+    plan: List[Tuple[str, Optional[str]]] = []
     for path in paths:
         plan.extend([("-", None)] if path == "-" else _plan(path))
     return _stream(plan)
 
 
-def _stream(plan: "List[Tuple[str, Optional[str]]]") -> "Iterator[Source]":
+def _stream(plan: List[Tuple[str, Optional[str]]]) -> Iterator[Source]:
     for name, path in plan:
         if path is None:
             yield "(standard input)", _chunks(sys.stdin.buffer, "standard input", sized=False)
@@ -51,7 +51,7 @@ def _stream(plan: "List[Tuple[str, Optional[str]]]") -> "Iterator[Source]":
             yield name, _file(path, name)
 
 
-def _plan(path: str) -> "List[Tuple[str, Optional[str]]]":
+def _plan(path: str) -> List[Tuple[str, Optional[str]]]:
     """List the logs that one argument names."""
     shown = printable(path, 200)
     try:
@@ -61,7 +61,9 @@ def _plan(path: str) -> "List[Tuple[str, Optional[str]]]":
     if stat.S_ISDIR(status.st_mode):
         found = _walk(path)
         if not found:
-            raise NcclLogError("%s: a directory without NCCL logs; name the log files, or the directory that holds them" % shown)
+            raise NcclLogError(
+                "%s: a directory without NCCL logs; name the log files, or the directory that holds them" % shown
+            )
         return [(printable(item, 200), item) for item in found]
     if stat.S_ISREG(status.st_mode):
         head = _head(path)
@@ -79,9 +81,9 @@ def _why(error: Exception) -> str:
     return {"No such file or directory": "no such file"}.get(reason, printable(reason.lower(), 120))
 
 
-def _walk(folder: str) -> "List[str]":
+def _walk(folder: str) -> List[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
-    found = []  # type: List[str]
+    found: List[str] = []
     for parent, names, files in os.walk(folder):
         names[:] = sorted(item for item in names if not item.startswith("."))
         for item in sorted(files):
@@ -102,7 +104,13 @@ def _walk(folder: str) -> "List[str]":
 def _other_json(head: bytes) -> bool:
     """Say whether this is some JSON document that is neither nccl-tests' own nor a container's log."""
     start = head.lstrip()[:1]
-    return start in (b"{", b"[") and b'"log":' not in head and b'"bus_bw"' not in head and b'"busBw"' not in head and b"NCCL INFO" not in head
+    return (
+        start in (b"{", b"[")
+        and b'"log":' not in head
+        and b'"bus_bw"' not in head
+        and b'"busBw"' not in head
+        and b"NCCL INFO" not in head
+    )
 
 
 def _head(path: str) -> bytes:
@@ -136,14 +144,14 @@ def is_binary(head: bytes) -> bool:
     return strange * 20 > len(sample)
 
 
-def _histogram(sample: bytes) -> "List[Tuple[int, int]]":
+def _histogram(sample: bytes) -> List[Tuple[int, int]]:
     counts = [0] * 256
     for byte in sample:
         counts[byte] += 1
     return list(enumerate(counts))
 
 
-def _file(path: str, name: str) -> "Iterator[bytes]":
+def _file(path: str, name: str) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
             sized = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -153,7 +161,7 @@ def _file(path: str, name: str) -> "Iterator[bytes]":
         raise NcclLogError("%s: %s" % (name, _why(error))) from error
 
 
-def _chunks(file: BinaryIO, name: str, sized: bool) -> "Iterator[bytes]":
+def _chunks(file: BinaryIO, name: str, sized: bool) -> Iterator[bytes]:
     """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream."""
     read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
     first = read(CHUNK)
@@ -180,7 +188,7 @@ def _chunks(file: BinaryIO, name: str, sized: bool) -> "Iterator[bytes]":
         raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % name)
 
 
-def _rest(first: bytes, read: "object", sized: bool) -> "Iterator[bytes]":
+def _rest(first: bytes, read: object, sized: bool) -> Iterator[bytes]:
     taken = 0
     chunk = first
     while chunk:
@@ -191,7 +199,7 @@ def _rest(first: bytes, read: "object", sized: bool) -> "Iterator[bytes]":
         chunk = read(CHUNK)  # type: ignore[operator]
 
 
-def _inflate(first: bytes, read: "object", name: str) -> "Iterator[bytes]":
+def _inflate(first: bytes, read: object, name: str) -> Iterator[bytes]:
     """Unpack gzip, also several members one after the other, and refuse a bomb."""
     packed = produced = 0
     chunk = first
@@ -207,7 +215,10 @@ def _inflate(first: bytes, read: "object", name: str) -> "Iterator[bytes]":
                 raise NcclLogError("%s: damaged gzip data" % name) from None
             produced += len(out)
             if produced > INFLATE_GRACE and produced > packed * MAX_INFLATE_RATIO:
-                raise NcclLogError("%s: unpacks to more than %d times its size; unpack it yourself if it is a log" % (name, MAX_INFLATE_RATIO))
+                raise NcclLogError(
+                    "%s: unpacks to more than %d times its size; unpack it yourself if it is a log"
+                    % (name, MAX_INFLATE_RATIO)
+                )
             if out:
                 yield out
             chunk = unpacker.unconsumed_tail

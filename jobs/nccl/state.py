@@ -1,22 +1,31 @@
 """What has been seen of one process, of one communicator, in one stream?
 
-Nothing here is a judgement. Everything is a set, a maximum, a sum or "the earliest line", so that the order in which lines,
-files or pods arrive does not matter.
+Nothing here is a judgement. Everything is a set, a maximum, a sum or "the earliest line", so that the order in which
+lines, files or pods arrive does not matter.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from .clean import printable
-from .transports import Edge
+
+if TYPE_CHECKING:
+    from .transports import Edge
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64
 MAX_ENV = 96
 MAX_ITEMS = 256
 
-EdgeKey = Tuple[str, int, int, str, int, str, str, int, int, int]  # comm, src, dst, direction, conn, kind, net, dev, gdr, proxy
+EdgeKey = Tuple[
+    str, int, int, str, int, str, str, int, int, int
+]  # comm, src, dst, direction, conn, kind, net, dev, gdr, proxy
+
+
+def channels_in(mask: int) -> int:
+    """Count the channels of an edge's mask."""
+    return bin(mask).count("1")  # noqa: FURB161 -- int.bit_count came with Python 3.10
 
 
 class Note:
@@ -37,10 +46,12 @@ class Note:
             self.source, self.line, self.text = other.source, other.line, other.text
 
     def to_list(self) -> List[Any]:
+        """Return the JSON form."""
         return [self.source, self.line, self.count, self.text]
 
     @classmethod
     def from_list(cls, data: List[Any], shift: int = 0) -> "Note":
+        """Read the JSON form."""
         return cls(int(data[0]) + shift, int(data[1]), str(data[3]), int(data[2]))
 
 
@@ -59,6 +70,7 @@ class Comm:
         self.completed = False
 
     def merge(self, other: "Comm") -> None:
+        """Add what another reading of the same communicator saw."""
         self.nnodes = max(self.nnodes, other.nnodes)
         self.local = max(self.local, other.local)
         self.mnnvl = max(self.mnnvl, other.mnnvl)
@@ -66,10 +78,12 @@ class Comm:
         self.completed = self.completed or other.completed
 
     def to_list(self) -> List[int]:
+        """Return the JSON form."""
         return [self.rank, self.nranks, self.nnodes, self.local, self.mnnvl, int(self.started), int(self.completed)]
 
     @classmethod
     def from_list(cls, data: List[int]) -> "Comm":
+        """Read the JSON form."""
         comm = cls(int(data[0]), int(data[1]))
         comm.nnodes, comm.local, comm.mnnvl = int(data[2]), int(data[3]), int(data[4])
         comm.started, comm.completed = bool(data[5]), bool(data[6])
@@ -79,24 +93,40 @@ class Comm:
 class Proc:
     """One process: what it printed about itself, its network, its communicators and its channels."""
 
-    __slots__ = ("comms", "devs", "edges", "env", "facts", "hcas", "host", "ibs", "last_error", "notes", "pid", "ranks", "sources", "tags")
+    __slots__ = (
+        "comms",
+        "devs",
+        "edges",
+        "env",
+        "facts",
+        "hcas",
+        "host",
+        "ibs",
+        "last_error",
+        "notes",
+        "pid",
+        "ranks",
+        "sources",
+        "tags",
+    )
 
-    # facts: name -> set of texts. Names in use: version, driver, hostid, boot, oob, net, loaded, provider, listed, flag, ring, git
+    # facts: name -> set of texts. Names in use: version, driver, hostid, boot, oob, net, loaded, provider, listed,
+    # flag, ring, git
     def __init__(self, host: Optional[str], pid: Optional[int]) -> None:
         self.host = host
         self.pid = pid
-        self.tags = set()  # type: Set[str]
-        self.devs = set()  # type: Set[int]
-        self.sources = set()  # type: Set[int]
-        self.facts = {}  # type: Dict[str, Set[str]]
-        self.env = {}  # type: Dict[str, str]
-        self.hcas = {}  # type: Dict[int, str]
-        self.ibs = {}  # type: Dict[str, int]  # what NET/IB said: "none", "empty", "list" -> first line
-        self.comms = {}  # type: Dict[Tuple[str, int], Comm]
-        self.edges = {}  # type: Dict[EdgeKey, int]
-        self.notes = {}  # type: Dict[str, Note]
-        self.ranks = set()  # type: Set[int]  # ranks of the largest ring order that was printed
-        self.last_error = None  # type: Optional[List[int]]  # [source, line, code] of an error trace that nothing followed
+        self.tags: Set[str] = set()
+        self.devs: Set[int] = set()
+        self.sources: Set[int] = set()
+        self.facts: Dict[str, Set[str]] = {}
+        self.env: Dict[str, str] = {}
+        self.hcas: Dict[int, str] = {}
+        self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
+        self.comms: Dict[Tuple[str, int], Comm] = {}
+        self.edges: Dict[EdgeKey, int] = {}
+        self.notes: Dict[str, Note] = {}
+        self.ranks: Set[int] = set()  # ranks of the largest ring order that was printed
+        self.last_error: Optional[List[int]] = None  # [source, line, code] of an error trace that nothing followed
 
     def add(self, fact: str, value: str) -> None:
         """Remember a fact; a bounded set per name."""
@@ -107,6 +137,7 @@ class Proc:
             values.add(value)
 
     def has(self, fact: str, value: str) -> bool:
+        """Say whether a fact is known."""
         return value in self.facts.get(fact, ())
 
     def note(self, name: str, source: int, line: int, raw: bytes) -> None:
@@ -119,7 +150,18 @@ class Proc:
 
     def edge(self, comm: str, edge: Edge) -> bool:
         """Add one channel to an edge; False where the bound was reached."""
-        key = (comm, edge.src, edge.dst, edge.direction, edge.conn, edge.kind, edge.net, edge.device, int(edge.gdr), edge.proxy)
+        key = (
+            comm,
+            edge.src,
+            edge.dst,
+            edge.direction,
+            edge.conn,
+            edge.kind,
+            edge.net,
+            edge.device,
+            int(edge.gdr),
+            edge.proxy,
+        )
         old = self.edges.get(key)
         if old is None and len(self.edges) >= MAX_EDGES:
             return False
@@ -166,11 +208,11 @@ class Source:
         self.bytes = 0
         self.nccl_lines = 0
         self.cut = False  # the last line has no end
-        self.events = {}  # type: Dict[str, Note]
-        self.watch = {}  # type: Dict[str, List[int]]  # rank -> sequence numbers its watchdog gave up on
-        self.ranks = {}  # type: Dict[int, List[Any]]  # table header: rank -> [host, pid, device, bus id, GPU]
-        self.tables = []  # type: List[Dict[str, Any]]
-        self.tags = set()  # type: Set[str]  # launcher tags of lines that are not NCCL's
+        self.events: Dict[str, Note] = {}
+        self.watch: Dict[str, List[int]] = {}  # rank -> sequence numbers its watchdog gave up on
+        self.ranks: Dict[int, List[Any]] = {}  # table header: rank -> [host, pid, device, bus id, GPU]
+        self.tables: List[Dict[str, Any]] = []
+        self.tags: Set[str] = set()  # launcher tags of lines that are not NCCL's
 
     def note(self, name: str, index: int, line: int, raw: bytes) -> None:
         """Count a kind of line and keep its first, as it may be shown."""

@@ -1,7 +1,8 @@
-"""Which lines are symptoms, and of what? The catalogue's symptom table as patterns, in the order in which they are tried.
+"""Which lines are symptoms, and of what? The symptom table as patterns, in the order in which they are tried.
 
-A consequence (a peer that went away, a flushed work request) is never a cause, and what only looks alarming stays quiet: both
-are named here, so that no other pattern takes them. Numbers are the rows of the symptom table (nccl-log-catalogue.md, 2).
+A consequence (a peer that went away, a flushed work request) is never a cause, and what only looks alarming stays
+quiet: both are named here, so that no other pattern takes them. Numbers are the rows of the
+catalogue's symptom table (section 2).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Symptom(NamedTuple):
 
     fault: str
     role: str
-    pattern: "re.Pattern[bytes]"
+    pattern: re.Pattern[bytes]
     rows: Tuple[int, ...]
 
 
@@ -30,13 +31,28 @@ def _symptom(fault: str, role: str, pattern: bytes, *rows: int) -> Symptom:
 
 
 # The first match wins. Benign and secondary lines come first where a later pattern would also take them.
-SYMPTOMS = (
+SYMPTOMS: Tuple[Symptom, ...] = (
     # -- benign, however they look (catalogue 1.3, 1.8, 1.9 and rows marked I)
-    _symptom("", BENIGN, rb"NUMA auto balancing enabled|Missing \"?iommu=pt|HSA_FORCE_FINE_GRAIN_PCIE|amdgpu driver|MSCCL", 63),
+    _symptom(
+        "",
+        BENIGN,
+        rb"NUMA auto balancing enabled|Missing \"?iommu=pt|HSA_FORCE_FINE_GRAIN_PCIE|amdgpu driver|MSCCL",
+        63,
+    ),
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
-    _symptom("", BENIGN, rb"Could not load libgdrapi|[Ff]ailed to initialize GDRCopy|Failed to open gdr handle|Need to force simple protocol"),
-    _symptom("", BENIGN, rb"Failed to find nccl(?:Net|CollNet|Tuner|Profiler|Env)Plugin_v\d+ symbol|Failed to find symbol nccl\w+_v\d+", 8),
+    _symptom(
+        "",
+        BENIGN,
+        rb"Could not load libgdrapi|[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"
+        rb"|Need to force simple protocol",
+    ),
+    _symptom(
+        "",
+        BENIGN,
+        rb"Failed to find nccl(?:Net|CollNet|Tuner|Profiler|Env)Plugin_v\d+ symbol|Failed to find symbol nccl\w+_v\d+",
+        8,
+    ),
     _symptom("", BENIGN, rb"Communicator has \d+ nodes which is less than CollNet node threshold", 53),
     _symptom("", BENIGN, rb"NET/Socket : GPU Direct RDMA Disabled"),
     _symptom("", BENIGN, rb"retrying \d+/\d+ after|Port recovery succeeded", 75),
@@ -46,10 +62,14 @@ SYMPTOMS = (
     _symptom(
         "nccl.peer-gone",
         CONSEQUENCE,
-        rb"[Cc]onnection closed by remote peer|Socket recv failed|Failed to execute operation|\[Service thread\] (?:Error|Could not|Accept failed)"
-        rb"|Could not receive (?:type|message)|remote process (?:has )?exited|connection reset by peer|Connection reset by peer"
-        rb"|Error encountered progressing operation|Proxy Call to rank|ncclProxyClientGetFd|failed to (?:send|receive) .* peer"
-        rb"|Broken pipe|Socket send failed|recv failed.*[Bb]ootstrap|socketProgressOpt.*abort|Proxy .*op(?:eration)? .*abort",
+        rb"[Cc]onnection closed by remote peer|Socket recv failed|Failed to execute operation"
+        rb"|\[Service thread\] (?:Error|Could not|Accept failed)"
+        rb"|Could not receive (?:type|message)|remote process (?:has )?exited|connection reset by peer"
+        rb"|Connection reset by peer"
+        rb"|Error encountered progressing operation|Proxy Call to rank|ncclProxyClientGetFd|failed to (?:send"
+        rb"|receive) .* peer"
+        rb"|Broken pipe|Socket send failed|recv failed.*[Bb]ootstrap|socketProgressOpt.*abort"
+        rb"|Proxy .*op(?:eration)? .*abort",
         39,
     ),
     # -- process and launcher level
@@ -58,68 +78,157 @@ SYMPTOMS = (
     _symptom("nccl.message-truncated", CAUSE, rb"[Mm]essage truncated", 41),
     _symptom("nccl.collective-mismatch", CAUSE, rb"[Mm]ismatched collective|Collective mismatch", 58),
     # -- shared memory and local peers
-    _symptom("nccl.shm-attach", CAUSE, rb"attaching to shared memory segment|shm_open.*No such file|Could not open /dev/shm/nccl", 46),
-    _symptom("nccl.shm-full", CAUSE, rb"posix_fallocate failed|failed to extend /dev/shm|creating shared memory segment|/dev/shm.*No space left", 45),
-    _symptom("nccl.nvls-silent", DEGRADED, rb"(?:NVLS|NVLink SHARP).*Proceeding without NVLS|Proceeding without NVLS support", 50),
-    _symptom("nccl.nvls-failed", CAUSE, rb"NVLink SHARP \(NVLS\) Multicast|transport/nvls\.cc:\d+ .*NCCL WARN|Cuda failure 401\b|cuMulticast\w+ failed", 49),
+    _symptom(
+        "nccl.shm-attach",
+        CAUSE,
+        rb"attaching to shared memory segment|shm_open.*No such file|Could not open /dev/shm/nccl",
+        46,
+    ),
+    _symptom(
+        "nccl.shm-full",
+        CAUSE,
+        rb"posix_fallocate failed|failed to extend /dev/shm|creating shared memory segment|/dev/shm.*No space left",
+        45,
+    ),
+    _symptom(
+        "nccl.nvls-silent",
+        DEGRADED,
+        rb"(?:NVLS|NVLink SHARP).*Proceeding without NVLS|Proceeding without NVLS support",
+        50,
+    ),
+    _symptom(
+        "nccl.nvls-failed",
+        CAUSE,
+        rb"NVLink SHARP \(NVLS\) Multicast|transport/nvls\.cc:\d+ .*NCCL WARN|Cuda failure 401\b|cuMulticast\w+ failed",
+        49,
+    ),
     _symptom("nccl.mnnvl-failed", CAUSE, rb"MNNVL .*not working|Check the IMEX|IMEX channel", 51),
     _symptom("nccl.p2p-off", DEGRADED, rb"P2P is disabled between NVLINK connected GPUs", 47),
     _symptom("", BENIGN, rb"P2P is disabled between connected GPUs", 54),
     # -- why sockets: plugins, verbs, filters
     _symptom("nccl.net-forced", CAUSE, rb"Error: network .{1,80} not found|Failed to initialize any NET plugin", 15),
-    _symptom("nccl.plugin-too-old", WHY, rb"Failed to find ncclNetPlugin symbol|ncclNetPlugin symbols v\d and lower are not supported", 7),
+    _symptom(
+        "nccl.plugin-too-old",
+        WHY,
+        rb"Failed to find ncclNetPlugin symbol|ncclNetPlugin symbols v\d and lower are not supported",
+        7,
+    ),
     _symptom(
         "nccl.plugin-broken",
         WHY,
-        rb"NET/Plugin ?:.{0,200}(?:undefined symbol|cannot open shared object file: (?!No such)|invalid ELF|wrong ELF|version `[^']+' not found)"
+        rb"NET/Plugin ?:.{0,200}(?:undefined symbol|cannot open shared object file: (?!No such)|invalid ELF|wrong ELF"
+        rb"|version `[^']+' not found)"
         rb"|NET/Plugin ?:.{0,120}lib(?!nccl-net)[a-z_]{2,40}\.so[.\d]*: cannot open shared object file",
         6,
     ),
     _symptom(
         "nccl.plugin-missing",
         WHY,
-        rb"NET/Plugin ?: ?(?:dlerror=)?.{0,80}(?:No plugin found|Could not find: libnccl-net|Plugin load \([^)]*\) returned 2\b)|No network plugin found|No plugin found \(",
+        rb"NET/Plugin ?: ?(?:dlerror=)?.{0,80}(?:No plugin found|Could not find: libnccl-net"
+        rb"|Plugin load \([^)]*\) returned 2\b)|No network plugin found|No plugin found \(",
         9,
     ),
     _symptom(
         "nccl.ofi-no-provider",
         WHY,
-        rb"aws-ofi-nccl initialization failed|aws-ofi-rccl initialization failed|Could not find any optimal provider|No eligible providers"
+        rb"aws-ofi-nccl initialization failed|aws-ofi-rccl initialization failed|Could not find any optimal provider"
+        rb"|No eligible providers"
         rb"|Couldn't open a fabric provider|Unable to find a protocol that worked|NET/OFI .*[Nn]o .*provider",
         10,
     ),
-    _symptom("nccl.mr-register", CAUSE, rb"Unable to register memory|Failed to register memory|register_mr_buffers.*failed", 61),
+    _symptom(
+        "nccl.mr-register",
+        CAUSE,
+        rb"Unable to register memory|Failed to register memory|register_mr_buffers.*failed",
+        61,
+    ),
     _symptom("nccl.libibverbs-missing", WHY, rb"(?:Failed to|Could not|Count not) open libibverbs", 4),
-    _symptom("nccl.ib-open", WHY, rb"NET/IB ?: Unable to open device|Unable to query (?:device|port)|ibv_open_device failed", 32),
-    _symptom("nccl.ib-no-device", WHY, rb"NET/IB ?: No device found|[Nn]et/IB: call to devices\(\) returned 0 devices|NET/IB ?: No IB device found", 1, 2),
+    _symptom(
+        "nccl.ib-open",
+        WHY,
+        rb"NET/IB ?: Unable to open device|Unable to query (?:device|port)|ibv_open_device failed",
+        32,
+    ),
+    _symptom(
+        "nccl.ib-no-device",
+        WHY,
+        rb"NET/IB ?: No device found|[Nn]et/IB: call to devices\(\) returned 0 devices|NET/IB ?: No IB device found",
+        1,
+        2,
+    ),
     _symptom("nccl.plugin-init-failed", WHY, rb"Failed to initialize NET plugin (?!Socket)", 14),
     # -- verbs at work
-    _symptom("nccl.ib-mixed-fabric", CAUSE, rb"incompatible (?:collNet )?devices|NICs of only one link type|[Mm]ix(?:ed|ing) .*(?:IB|InfiniBand).*RoCE", 29),
-    _symptom("nccl.ib-memlock", CAUSE, rb"ibv_(?:reg_mr\w*|create_qp|create_cq|reg_dmabuf_mr)\S* failed.*(?:Cannot allocate memory|error 12\b|with 12 )", 30, 31),
-    _symptom("nccl.gdr-register", CAUSE, rb"ibv_reg_(?:dmabuf_)?mr\S* failed.*(?:Bad address|Invalid argument|Operation not (?:supported|permitted))", 61),
+    _symptom(
+        "nccl.ib-mixed-fabric",
+        CAUSE,
+        rb"incompatible (?:collNet )?devices|NICs of only one link type|[Mm]ix(?:ed|ing) .*(?:IB|InfiniBand).*RoCE",
+        29,
+    ),
+    _symptom(
+        "nccl.ib-memlock",
+        CAUSE,
+        rb"ibv_(?:reg_mr\w*|create_qp|create_cq|reg_dmabuf_mr)\S* failed.*(?:Cannot allocate memory|error 12\b"
+        rb"|with 12 )",
+        30,
+        31,
+    ),
+    _symptom(
+        "nccl.gdr-register",
+        CAUSE,
+        rb"ibv_reg_(?:dmabuf_)?mr\S* failed.*(?:Bad address|Invalid argument|Operation not (?:supported|permitted))",
+        61,
+    ),
     _symptom("nccl.ib-mixed-fabric", CAUSE, rb"ibv_modify_qp failed.*(?:Invalid argument|with 22 )", 29),
     _symptom("nccl.ib-unreachable", CAUSE, rb"ibv_modify_qp failed", 28),
-    _symptom("nccl.ib-link-flap", CAUSE, rb"Got async (?:fatal )?event|port error|[Pp]ort .*(?:went|is) down|non-fatal async event", 25),
-    _symptom("nccl.ib-protection", CAUSE, rb"Got completion.*(?:status=(?:\w+\()?(?:4|10)\)?[ ,]|error (?:4|10), )", 27),
-    _symptom("nccl.ib-retry", CAUSE, rb"Got completion.*(?:status=(?:\w+\()?1[23]\)?[ ,]|error 1[23], |vendor err(?:=| )129)", 24, 25, 75),
+    _symptom(
+        "nccl.ib-link-flap",
+        CAUSE,
+        rb"Got async (?:fatal )?event|port error|[Pp]ort .*(?:went|is) down|non-fatal async event",
+        25,
+    ),
+    _symptom(
+        "nccl.ib-protection", CAUSE, rb"Got completion.*(?:status=(?:\w+\()?(?:4|10)\)?[ ,]|error (?:4|10), )", 27
+    ),
+    _symptom(
+        "nccl.ib-retry",
+        CAUSE,
+        rb"Got completion.*(?:status=(?:\w+\()?1[23]\)?[ ,]|error 1[23], |vendor err(?:=| )129)",
+        24,
+        25,
+        75,
+    ),
     _symptom("nccl.ib-error", CAUSE, rb"Got completion (?:from peer|with error)", 24),
     # -- bootstrap and sockets
     _symptom(
         "nccl.bootstrap-interface",
         CAUSE,
-        rb"[Bb]ootstrap ?: no socket interface found|No usable listening interface|NET/Socket ?: no interface found|no device found matching|No interface found",
+        rb"[Bb]ootstrap ?: no socket interface found|No usable listening interface|NET/Socket ?: no interface found"
+        rb"|no device found matching|No interface found",
         34,
     ),
-    _symptom("nccl.no-route", CAUSE, rb"No route to host|returned 113\b|Network is unreachable|Host is unreachable", 37),
+    _symptom(
+        "nccl.no-route", CAUSE, rb"No route to host|returned 113\b|Network is unreachable|Host is unreachable", 37
+    ),
     _symptom("nccl.connect-refused", CAUSE, rb"[Cc]onnection refused|returned 111\b", 36),
-    _symptom("nccl.connect-timeout", CAUSE, rb"(?:[Ss]ocket|[Bb]ootstrap|[Cc]onnect).*[Cc]onnection timed out|returned 110\b|Connect to .* (?:failed|timed out)", 38),
+    _symptom(
+        "nccl.connect-timeout",
+        CAUSE,
+        rb"(?:[Ss]ocket|[Bb]ootstrap|[Cc]onnect).*[Cc]onnection timed out|returned 110\b|Connect to .* (?:failed"
+        rb"|timed out)",
+        38,
+    ),
     _symptom("nccl.mixed-transport", CAUSE, rb"wrong type \d+ != \d+", 12),
     _symptom("nccl.wrong-peer", CAUSE, rb"wrong magic|magic mismatch|invalid magic", 40),
     _symptom("nccl.rank-count", CAUSE, rb"mismatch in (?:rank count|info) from procs|has already checked in"),
     _symptom("nccl.socket-address", CAUSE, rb"neither AF_INET|unsupported address family"),
     _symptom("nccl.files-limit", CAUSE, rb"Too many open files", 68),
     # -- GPUs and topology
-    _symptom("nccl.cuda-memory", CAUSE, rb"[Oo]ut of memory|Failed to CUDA (?:host )?(?:calloc|malloc|alloc)|cudaErrorMemoryAllocation", 56),
+    _symptom(
+        "nccl.cuda-memory",
+        CAUSE,
+        rb"[Oo]ut of memory|Failed to CUDA (?:host )?(?:calloc|malloc|alloc)|cudaErrorMemoryAllocation",
+        56,
+    ),
     _symptom("nccl.cuda-arch", CAUSE, rb"invalid device function|no kernel image", 57),
     _symptom("nccl.nic-count", CAUSE, rb"mixed local Net device counts", 67),
     _symptom("nccl.pxn-off", DEGRADED, rb"PXN Disabled as plugin is v4", 55),
@@ -129,24 +238,32 @@ SYMPTOMS = (
     _symptom("nccl.tcpx-stall", CAUSE, rb"rx ctrl timeout|tx ctrl timeout", 62),
     _symptom("nccl.gin-failed", CAUSE, rb"DOCA failure|gdaki.*fail"),
     _symptom("nccl.ucx-error", CAUSE, rb"UCX error|UCX  ?ERROR"),
-    _symptom("nccl.cuda-failure", CAUSE, rb"Cuda failure|HIP failure|cudaError|unspecified launch failure|illegal memory access|Call to CUDA function failed"),
+    _symptom(
+        "nccl.cuda-failure",
+        CAUSE,
+        rb"Cuda failure|HIP failure|cudaError|unspecified launch failure|illegal memory access"
+        rb"|Call to CUDA function failed",
+    ),
     # -- GPUDirect: why it is off
     _symptom("nccl.gdr-no-module", WHY, rb"NET/(?!Socket)[\w ]{1,40} ?: GPU Direct RDMA Disabled", 17),
     _symptom("nccl.gdr-distance", WHY, rb"GPU Direct RDMA Disabled for GPU.*\(distance \d+ > \d+\)", 18, 19),
-)  # type: Tuple[Symptom, ...]
+)
 
 # One alternation in front of the list, for the many lines that match nothing.
 _GATE = re.compile(b"|".join(b"(?:" + item.pattern.pattern + b")" for item in SYMPTOMS))
-_CACHE = {}  # type: Dict[bytes, Optional[Symptom]]
+_CACHE: Dict[bytes, Optional[Symptom]] = {}
 _CACHE_LIMIT = 20_000
 
 
 def classify(text: bytes) -> Optional[Symptom]:
-    """Return the symptom that a message shows, or None; benign ones are returned too, so that they are not taken for unknown."""
+    """Return the symptom that a message shows, or None.
+
+    Benign ones are returned too, so that they are not taken for unknown.
+    """
     text = text[:1200]
     if text in _CACHE:
         return _CACHE[text]
-    found = None  # type: Optional[Symptom]
+    found: Optional[Symptom] = None
     if _GATE.search(text):
         for item in SYMPTOMS:
             if item.pattern.search(text):

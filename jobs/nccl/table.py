@@ -1,58 +1,63 @@
 """What did the benchmark measure? Reads the tables of nccl-tests, rccl-tests and of benches that print the same form.
 
-Columns are found by the header line, counted from the right: the left side can have empty fields (catalogue 3.2). Tags stand
-inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with other ranks'
-lines in between. Nothing unreadable ever becomes a zero.
+Columns are found by the header line, counted from the right: the left side can have empty fields (catalogue 3.2). Tags
+stand inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with
+other ranks' lines in between. Nothing unreadable ever becomes a zero.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .clean import ANSI_BYTES, name, printable
-from .state import Source
+from .rows import (
+    ENDS,
+    SIDES,
+    TYPE,
+    is_label,
+    is_numeric,
+    labels_of,
+    longest_gap,
+    note_odd,
+    number,
+    side_of,
+    side_width,
+    sides_of,
+    strip_tags,
+    type_at,
+    value_count,
+)
+
+if TYPE_CHECKING:
+    from .state import Source
 
 MAX_ROWS = 4096
 MAX_TABLES = 512
 MAX_RANK_LINES = 65_536
 
-TYPE = re.compile(
-    rb"\s(?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])|f(?:p)?8_?e[45]m[23]\w*|fp8_\w+|bf16|fp16|fp32|fp64)"
-    rb"(?:\s|$)"
-)
-_ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
-_LEFT_TAG = re.compile(
-    rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\[(?:default|rank)\d+\]:|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
-    rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
-)
 _RANK = re.compile(
-    rb"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)\s+\[([0-9a-fA-Fx:.]+)\]\s*(.*)"
+    rb"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d{1,10})\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+\[([0-9a-fA-Fx"
+    rb":.]+)\]\s*(.*)"
 )
-_LIBRARY = re.compile(rb"#\s+nccl-tests version\s+(\S+)(?:.*nccl-library=(\d+))?")
+_LIBRARY = re.compile(rb"#\s+nccl-tests version\s+(\S+)(?:.*nccl-library=(\d{4,6}))?")
 _TEST = re.compile(rb"#\s+Collective test starting:\s+(\S+)")
-_CONFIG = re.compile(rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?")
+_CONFIG = re.compile(
+    rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?"
+)
 _BOUNDS = re.compile(rb"Out of bounds values\s*:\s*(\S+)\s*(OK|FAILED)?")
 _AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*(\S+)\s*(OK|FAILED)?")
 _COLLECTIVE = re.compile(
-    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|all_to_all|sendrecv|hypercube|gather|scatter|reduce)(?:_bias)?(?:_perf)?(?:_mpi)?\b"
+    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|all_to_all|sendrecv|hypercube|gather|scatter"
+    rb"|reduce)(?:_bias)?(?:_perf)?(?:_mpi)?\b"
 )
 _BENCH_NCCL = re.compile(rb"#.*\bbench\b.*\bnccl (\d+\.\d+(?:\.\d+)?\S*)")
 PERF = re.compile(
-    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter|reduce)(?:_bias)?_perf(?:_mpi)?\b"
+    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter"
+    rb"|reduce)(?:_bias)?_perf(?:_mpi)?\b"
 )
 _DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
-_ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"A"))
-_SIDES = frozenset(("time", "cputime"))
-
-
-def number(text: bytes) -> Optional[float]:
-    """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def library_version(code: int) -> str:
@@ -87,14 +92,14 @@ class TableReader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.table = None  # type: Optional[Dict[str, Any]]
-        self.open_left = None  # type: Optional[Tuple[int, bytes]]  # the left half of a torn row
+        self.table: Optional[Dict[str, Any]] = None
+        self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
         self._waited = 0  # lines since the left half
-        self.version = None  # type: Optional[str]
-        self.collective = None  # type: Optional[str]
+        self.version: Optional[str] = None
+        self.collective: Optional[str] = None
 
-    # -- lines that begin with '#' -----------------------------------------------------------------------------------------
-    def header(self, raw: bytes, line: int) -> bool:
+    # -- lines that begin with '#' -------------------------------------------------------------------------------------
+    def header(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line with a '#'; say whether it was one of the benchmark's."""
         raw = ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
         if b"algbw" in raw and b"busbw" in raw:
@@ -112,7 +117,7 @@ class TableReader:
             self._close()
             self.collective = _collective(test.group(1))
             return True
-        if b"nThread" in raw and b"minBytes" in raw or b"Bytes" in raw and b"iters:" in raw:
+        if (b"nThread" in raw and b"minBytes" in raw) or (b"Bytes" in raw and b"iters:" in raw):
             self._start(line)["config"] = _config(raw)
             return True
         bench = _BENCH_NCCL.search(raw)
@@ -140,7 +145,7 @@ class TableReader:
             value = number(average.group(1))
             table["avg_busbw"] = value if value is not None and math.isfinite(value) else None
             if value is not None and not math.isfinite(value):
-                _odd(table, "the average bus bandwidth is %s" % average.group(1).decode("ascii", "replace"))
+                note_odd(table, "the average bus bandwidth is %s" % average.group(1).decode("ascii", "replace"))
             table["avg_ok"] = None if average.group(2) is None else average.group(2) == b"OK"
             table["complete"] = True
             table["avg_line"] = line
@@ -166,7 +171,7 @@ class TableReader:
             table = self._start(line)
         words = ANSI_BYTES.sub(b"", raw).split()
         texts = [word.decode("ascii", "replace") for word in words]
-        first = next((index for index, word in enumerate(texts) if word in _SIDES), None)
+        first = next((index for index, word in enumerate(texts) if word in SIDES), None)
         if first is None:
             return False
         table["columns"] = texts[first:]
@@ -174,7 +179,7 @@ class TableReader:
         table["line"] = line
         return True
 
-    def _rank(self, match: "re.Match[bytes]", line: int) -> bool:
+    def _rank(self, match: re.Match[bytes], line: int) -> bool:
         if self.table is not None and (self.table["rows"] or self.table["complete"]):
             self._close()
         if len(self.source.ranks) < MAX_RANK_LINES:
@@ -184,12 +189,12 @@ class TableReader:
             )
         return True
 
-    # -- rows --------------------------------------------------------------------------------------------------------------
+    # -- rows ----------------------------------------------------------------------------------------------------------
     def row(self, raw: bytes, line: int) -> bool:
         """Read a line that holds a data type's name; say whether it was a row, or the left half of one."""
         text = strip_tags(raw)
         tokens = text.split()
-        at = _type_at(tokens)
+        at = type_at(tokens)
         if at is None:
             return False
         columns = self._right_columns()
@@ -197,22 +202,22 @@ class TableReader:
         left_words = self.table.get("left") if self.table else None
         spare = 2 if left_words is None else max(0, len(left_words) - 3)
         size, count, kind = tokens[at - 2], tokens[at - 1], tokens[at]
-        extra = [] # type: List[bytes]
-        while right and len(right) > 0 and len(extra) < spare and _is_label(right[0], len(right), len(columns)):
+        extra: List[bytes] = []
+        while right and len(right) > 0 and len(extra) < spare and is_label(right[0], len(right), len(columns)):
             extra.append(right.pop(0))
         if not right:
             self._abandon()
             self.open_left, self._waited = (line, text), 0
             return True
-        if self.table is None and not (len(right) in (4, 8) and all(_numeric(item) for item in right)):
+        if self.table is None and not (len(right) in (4, 8) and all(is_numeric(item) for item in right)):
             return False
         if len(right) > len(columns):
-            right = right[: len(columns)] if not all(_numeric(item) for item in right) else right[-len(columns) :]
-        if not all(_numeric(item) for item in right[: _value_count(columns)]):
+            right = right[: len(columns)] if not all(is_numeric(item) for item in right) else right[-len(columns) :]
+        if not all(is_numeric(item) for item in right[: value_count(columns)]):
             self._current(line)["unreadable"] += 1
             return True
-        in_place_only = len(columns) >= 8 and len(right) == _side_width(columns) and _gap_before(text, right[0]) >= 30
-        if len(right) not in (len(columns), _value_count(columns)) and not in_place_only:
+        in_place_only = len(columns) >= 8 and len(right) == side_width(columns) and longest_gap(text) >= 30
+        if len(right) not in (len(columns), value_count(columns)) and not in_place_only:
             if len(right) < len(columns):
                 self._abandon()
                 self.open_left, self._waited = (line, text), 0  # the rest may follow
@@ -222,27 +227,40 @@ class TableReader:
 
     def squeezed(self, raw: bytes) -> bool:
         """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
-        return self.table is not None and not self.table["complete"] and raw.rstrip()[-1:] in _ENDS
+        return self.table is not None and not self.table["complete"] and raw.rstrip()[-1:] in ENDS
 
-    def fragment(self, raw: bytes, line: int) -> bool:
-        """Read numbers that may be the rest of a torn row: as many as are missing, at the end of a line without other numbers."""
+    def fragment(self, raw: bytes) -> bool:
+        """Read numbers that may be the rest of a torn row.
+
+        As many as are missing, at the end of a line without other numbers.
+        """
         if self.open_left is None:
             return False
         self._waited += 1
         if self._waited > 2000:  # the other half never came
             self._abandon()
             return False
-        if raw.rstrip()[-1:] not in _ENDS:
+        if raw.rstrip()[-1:] not in ENDS:
             return False
         tokens = strip_tags(raw).split()
         start, left = self.open_left
         columns = self._right_columns()
-        at = _type_at(strip_tags(left).split()) or 0
-        have = len(strip_tags(left).split()) - at - 1 - len([word for word in (self.table or {}).get("left") or () if word in ("redop", "root")])
-        need = _value_count(columns) - max(0, have)
+        at = type_at(strip_tags(left).split()) or 0
+        have = (
+            len(strip_tags(left).split())
+            - at
+            - 1
+            - len([word for word in (self.table or {}).get("left") or () if word in ("redop", "root")])
+        )
+        need = value_count(columns) - max(0, have)
         rest = tokens[-need:] if 0 < need <= len(tokens) else tokens
         front = tokens[: -len(rest)] if len(tokens) > len(rest) else []
-        if not rest or not all(_numeric(item) for item in rest) or (front and _numeric(front[-1])) or len(front) > 8:
+        if (
+            not rest
+            or not all(is_numeric(item) for item in rest)
+            or (front and is_numeric(front[-1]))
+            or len(front) > 8
+        ):
             return False
         self.open_left = None
         if self.row(left.rstrip() + b" " + b" ".join(rest), start):
@@ -262,15 +280,22 @@ class TableReader:
         self.open_left = None
 
     def _append(
-        self, line: int, size: bytes, count: bytes, kind: bytes, extra: "List[bytes]", right: "List[bytes]",
-        columns: "List[str]", in_place_only: bool,
+        self,
+        line: int,
+        size: bytes,
+        count: bytes,
+        kind: bytes,
+        extra: List[bytes],
+        right: List[bytes],
+        columns: List[str],
+        in_place_only: bool,
     ) -> None:
         table = self._current(line)
         self._abandon()
         if len(table["rows"]) >= MAX_ROWS:
             table["unreadable"] += 1
             return
-        redop, root = _labels(extra, table.get("left"))
+        redop, root = labels_of(extra, table.get("left"))
         row = {
             "size_bytes": int(size),
             "count": int(count),
@@ -280,19 +305,22 @@ class TableReader:
             "out_of_place": None,
             "in_place": None,
         }  # type: Dict[str, Any]
-        sides = _sides(columns)
+        sides = sides_of(columns)
         if in_place_only:
-            row["in_place"] = _side(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
+            row["in_place"] = side_of(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
         else:
-            for side, fields in zip(("out_of_place", "in_place"), sides):
-                row[side] = _side(right, fields, table, row)
+            for side, fields in zip(("out_of_place", "in_place"), sides):  # noqa: B905 -- one side, or two
+                row[side] = side_of(right, fields, table, row)
         for side in ("out_of_place", "in_place"):
             if row[side] and row[side]["wrong"]:
-                table["wrong_line"] = table["wrong_line"] or [line, printable(b" ".join([size, count, kind] + extra + right))]
+                table["wrong_line"] = table["wrong_line"] or [
+                    line,
+                    printable(b" ".join([size, count, kind, *extra, *right])),
+                ]
         table["rows"].append(row)
 
-    # -- which table -------------------------------------------------------------------------------------------------------
-    def _right_columns(self) -> "List[str]":
+    # -- which table ---------------------------------------------------------------------------------------------------
+    def _right_columns(self) -> List[str]:
         columns = self.table["columns"] if self.table else []
         return list(columns) or list(_DEFAULT)
 
@@ -301,7 +329,11 @@ class TableReader:
 
     def _start(self, line: int) -> Dict[str, Any]:
         collective, version = self.collective, self.version
-        config = self.table["config"] if self.table is not None and not self.table["rows"] and not self.table["complete"] else {}
+        config = (
+            self.table["config"]
+            if self.table is not None and not self.table["rows"] and not self.table["complete"]
+            else {}
+        )
         self._close()
         self.collective, self.version = collective, version
         table = new_table(line)
@@ -313,7 +345,12 @@ class TableReader:
 
     def _close(self) -> None:
         self._abandon()
-        if self.table is not None and not self.table["rows"] and self.table["avg_busbw"] is None and not self.table["columns"]:
+        if (
+            self.table is not None
+            and not self.table["rows"]
+            and self.table["avg_busbw"] is None
+            and not self.table["columns"]
+        ):
             if self.source.tables and self.source.tables[-1] is self.table:
                 self.source.tables.pop()
         self.table = None
@@ -324,108 +361,13 @@ class TableReader:
         self._close()
 
 
-def strip_tags(raw: bytes) -> bytes:
-    """Take launcher tags out of a row, wherever they stand."""
-    if b"\x1b" in raw:
-        raw = ANSI_BYTES.sub(b" ", raw)
-    return _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
-
-
-def _type_at(tokens: "List[bytes]") -> Optional[int]:
-    """Find the data type: the first known name with a size and a count in front of it."""
-    for index in range(2, min(len(tokens), 14)):
-        if tokens[index - 1].isdigit() and tokens[index - 2].isdigit() and TYPE.match(b" " + tokens[index]):
-            return index
-    return None
-
-
-def _is_label(token: bytes, remaining: int, columns: int) -> bool:
-    """Say whether the token right of the type is a redop or a root and no measurement."""
-    if token.isalpha() and token not in (b"nan", b"inf", b"NaN"):
-        return True
-    if remaining <= 1 and token.lstrip(b"-").isdigit():
-        return True
-    return remaining > columns and token.lstrip(b"-").isdigit() or token == b"-1"
-
-
-def _numeric(token: bytes) -> bool:
-    return token == b"N/A" or number(token) is not None
-
-
-def _value_count(columns: "List[str]") -> int:
-    return len([word for word in columns if word != "timestamp"])
-
-
-def _sides(columns: "List[str]") -> "List[Dict[str, int]]":
-    """Return, per side, which column is where."""
-    sides = []  # type: List[Dict[str, int]]
-    for index, word in enumerate(columns):
-        if word in _SIDES:
-            sides.append({})
-        if sides:
-            sides[-1].setdefault("time" if word in _SIDES else word, index)
-    return sides
-
-
-def _side_width(columns: "List[str]") -> int:
-    starts = [index for index, word in enumerate(columns) if word in _SIDES]
-    return starts[1] - starts[0] if len(starts) > 1 else len(columns)
-
-
-def _gap_before(text: bytes, token: bytes) -> int:
-    """Count the blanks in front of the first measurement: an empty out-of-place side is 32 of them."""
-    longest = 0
-    for match in re.finditer(rb"\s+", text.strip()):
-        longest = max(longest, match.end() - match.start())
-    return longest if token else 0
-
-
-def _labels(extra: "List[bytes]", left: "Optional[List[str]]") -> "Tuple[Optional[str], Optional[int]]":
-    redop = root = None
-    for token in extra:
-        if token.lstrip(b"-").isdigit():
-            root = int(token)
-        else:
-            redop = token.decode("ascii", "replace")
-    if left is not None and "root" not in left:
-        root = None
-    return redop, root
-
-
-def _side(tokens: "List[bytes]", fields: Dict[str, int], table: Dict[str, Any], row: Dict[str, Any]) -> "Optional[Dict[str, Any]]":
-    values = {}  # type: Dict[str, Optional[float]]
-    for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
-        value = number(tokens[fields[word]]) if word in fields and fields[word] < len(tokens) else None
-        if value is not None and not math.isfinite(value):
-            _odd(table, "%s at %d bytes is %s" % (word, row["size_bytes"], tokens[fields[word]].decode("ascii", "replace")))
-            value = None
-        values[key] = value
-    wrong = None
-    if "#wrong" in fields and fields["#wrong"] < len(tokens):
-        count = number(tokens[fields["#wrong"]])
-        wrong = int(count) if count is not None and math.isfinite(count) else None
-    elif "error" in fields and fields["error"] < len(tokens):
-        # Before 2.13 the column is the largest relative error, not a count: only zero says that nothing is wrong.
-        wrong = 0 if number(tokens[fields["error"]]) == 0 else None
-    if all(value is None for value in values.values()) and wrong is None:
-        return None
-    side = dict(values)  # type: Dict[str, Any]
-    side["wrong"] = wrong
-    return side
-
-
-def _odd(table: Dict[str, Any], text: str) -> None:
-    if len(table["odd"]) < 8:
-        table["odd"].append(printable(text, 120))
-
-
 def _collective(text: bytes) -> Optional[str]:
     found = _COLLECTIVE.search(text.replace(b"_perf", b" ").replace(b"_mpi", b" "))
     return found.group(1).decode("ascii") if found else None
 
 
 def _config(raw: bytes) -> Dict[str, Any]:
-    config = {}  # type: Dict[str, Any]
+    config: Dict[str, Any] = {}
     for match in _CONFIG.finditer(raw):
         value = number(match.group(2))
         key = match.group(1).decode("ascii").replace(" ", "_")

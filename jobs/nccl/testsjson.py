@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from .clean import name, printable
-from .state import Source
 from .table import PERF, library_version, new_table
+
+if TYPE_CHECKING:
+    from .state import Source
 
 MAX_DOCUMENT = 16 * 1024 * 1024
 MAX_ROWS = 4096
@@ -27,7 +29,7 @@ class JsonReader:
     def __init__(self, source: Source, reader: Any) -> None:
         self.source = source
         self._reader = reader
-        self._parts = []  # type: List[bytes]
+        self._parts: List[bytes] = []
         self._size = 0
 
     def feed(self, chunk: bytes) -> None:
@@ -67,7 +69,13 @@ class JsonReader:
             self._devices(config.get("devices"))
             table["config"] = {
                 ours: config[theirs]
-                for theirs, ours in (("minimum_bytes", "minBytes"), ("maximum_bytes", "maxBytes"), ("iterations", "iters"), ("warmup_iters", "warmup_iters"), ("validation", "validation"))
+                for theirs, ours in (
+                    ("minimum_bytes", "minBytes"),
+                    ("maximum_bytes", "maxBytes"),
+                    ("iterations", "iters"),
+                    ("warmup_iters", "warmup_iters"),
+                    ("validation", "validation"),
+                )
                 if isinstance(config.get(theirs), int)
             }
         rows = document.get("results")
@@ -93,15 +101,19 @@ class JsonReader:
             self.source.ranks.setdefault(
                 item["rank"],
                 [
-                    name(str(item.get("hostname", ""))), _integer(item.get("pid")) or 0, _integer(item.get("device")) or 0,
-                    name(str(item.get("device_hex", ""))), printable(str(item.get("device_info", "")), 60), 1,
+                    name(str(item.get("hostname", ""))),
+                    _integer(item.get("pid")) or 0,
+                    _integer(item.get("device")) or 0,
+                    name(str(item.get("device_hex", ""))),
+                    printable(str(item.get("device_info", "")), 60),
+                    1,
                 ],
-            )  # fmt: skip
+            )
 
     def _rccl(self, records: List[Any]) -> None:
         """Read rccl-tests' list: one record per size and placement."""
-        tables = {}  # type: Dict[str, Dict[str, Any]]
-        rows = {}  # type: Dict[Any, Dict[str, Any]]
+        tables: Dict[str, Dict[str, Any]] = {}
+        rows: Dict[Any, Dict[str, Any]] = {}
         for item in records[: MAX_ROWS * 4]:
             if not isinstance(item, dict) or _integer(item.get("size")) is None:
                 continue
@@ -110,7 +122,9 @@ class JsonReader:
                 tables[test] = new_table(1)
                 found = PERF.search((test.lower() + "_perf").encode("utf-8", "replace"))
                 known = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
-                tables[test]["collective"] = found.group(1).decode("ascii") if found else known.get(test.lower().replace("_", ""))
+                tables[test]["collective"] = (
+                    found.group(1).decode("ascii") if found else known.get(test.lower().replace("_", ""))
+                )
                 self.source.tables.append(tables[test])
             key = (test, item.get("numCycle"), item.get("size"), item.get("type"), item.get("redop"))
             if key not in rows:
@@ -118,9 +132,11 @@ class JsonReader:
                 tables[test]["rows"].append(rows[key])
             place = "in_place" if str(item.get("inPlace")) in ("1", "True", "true") else "out_of_place"
             rows[key][place] = {
-                "time_us": _finite(item.get("time")), "algbw_gbps": _finite(item.get("algBw")),
-                "busbw_gbps": _finite(item.get("busBw")), "wrong": _integer(item.get("wrong")),
-            }  # fmt: skip
+                "time_us": _finite(item.get("time")),
+                "algbw_gbps": _finite(item.get("algBw")),
+                "busbw_gbps": _finite(item.get("busBw")),
+                "wrong": _integer(item.get("wrong")),
+            }
         for table in tables.values():
             table["complete"] = not self.source.cut
             _mark_wrong(table)
@@ -137,9 +153,11 @@ def _row(table: Dict[str, Any], item: Dict[str, Any]) -> None:
             continue
         time = values.get("time", values.get("cpu_time"))
         row[side] = {
-            "time_us": _finite(time), "algbw_gbps": _finite(values.get("alg_bw")),
-            "busbw_gbps": _finite(values.get("bus_bw")), "wrong": _integer(values.get("nwrong")),
-        }  # fmt: skip
+            "time_us": _finite(time),
+            "algbw_gbps": _finite(values.get("alg_bw")),
+            "busbw_gbps": _finite(values.get("bus_bw")),
+            "wrong": _integer(values.get("nwrong")),
+        }
         for key in ("time", "alg_bw", "bus_bw"):
             if str(values.get(key)).lower() in ("nan", "inf", "-inf") and len(table["odd"]) < 8:
                 table["odd"].append("%s at %d bytes is %s" % (key, row["size_bytes"], str(values[key]).lower()))
@@ -163,7 +181,10 @@ def _mark_wrong(table: Dict[str, Any]) -> None:
     for row in table["rows"]:
         for side in ("out_of_place", "in_place"):
             if row[side] and row[side]["wrong"]:
-                table["wrong_line"] = table["wrong_line"] or [1, "%s bytes, %s: nwrong %s" % (row["size_bytes"], side, row[side]["wrong"])]
+                table["wrong_line"] = table["wrong_line"] or [
+                    1,
+                    "%s bytes, %s: nwrong %s" % (row["size_bytes"], side, row[side]["wrong"]),
+                ]
 
 
 def _finite(value: Any) -> Optional[float]:
@@ -185,7 +206,7 @@ def _integer(value: Any) -> Optional[int]:
 def _salvage(text: str) -> Dict[str, Any]:
     """Take the whole rows and devices out of a document that was cut (a crash leaves it open, catalogue 3.4)."""
     decoder = json.JSONDecoder()
-    document = {"results": [], "config": {"devices": []}}  # type: Dict[str, Any]
+    document: Dict[str, Any] = {"results": [], "config": {"devices": []}}
     version = _VERSION.search(text)
     if version:
         document["nccl_version"] = int(version.group(1))

@@ -1,8 +1,8 @@
 """What carried the data? Reads the transport of a channel line and names the family of a network.
 
-Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's name may
-hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix that is not
-known is a torn line and is dropped: half a token must not turn "with GPUDirect" into "without".
+Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
+name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
+that is not known is a torn line and is dropped: half a token must not turn "with GPUDirect" into "without".
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _P2P = re.compile(
     rb"P2P/(IPC|CUMEM|MNNVL|direct pointer|common device|indirect/\d+(?:\[[0-9a-fA-F]+\])?)(?:/read)?(?:/CE)?$"
 )
 _SHM = re.compile(rb"SHM(?:/(?:direct|CE)){0,2}$|direct shared memory$")
-TAIL = re.compile(rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*(?:\x1b\[\d*m)?\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$")
+TAIL = re.compile(
+    rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*(?:\x1b\[\d*m)?\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$"
+)
 _SUFFIXES = frozenset((b"GDRDMA", b"GDRDMA(PCI)", b"Shared"))
 
 
@@ -39,11 +41,14 @@ class Edge(NamedTuple):
     proxy: int  # the rank whose NIC is used (PXN), -1 without
 
 
-_PARSED = {}  # type: Dict[bytes, Optional[Edge]]
+_PARSED: Dict[bytes, Optional[Edge]] = {}
 
 
 def parse_channel(text: bytes) -> Optional[Edge]:
-    """Read one channel line; None where it is none, or torn. Ranks print the same few thousand texts: they are parsed once."""
+    """Read one channel line.
+
+    None where it is none, or torn. Ranks print the same few thousand texts: they are parsed once.
+    """
     if text in _PARSED:
         return _PARSED[text]
     if len(_PARSED) >= 20_000:
@@ -52,7 +57,7 @@ def parse_channel(text: bytes) -> Optional[Edge]:
     return edge
 
 
-def _parse(text: bytes) -> Optional[Edge]:
+def _parse(text: bytes) -> Optional[Edge]:  # noqa: PLR0911 -- one return per form
     match = _CHANNEL.match(text)
     if match is None:
         return None
@@ -68,12 +73,16 @@ def _parse(text: bytes) -> Optional[Edge]:
         if any(item not in _SUFFIXES for item in suffixes):
             return None
         gdr = any(item.startswith(b"GDRDMA") for item in suffixes)
-        return Edge(*common, "net", net.group(1).decode("ascii").strip(), int(net.group(2)), gdr, int(net.group(3) or -1))
+        return Edge(
+            *common, "net", net.group(1).decode("ascii").strip(), int(net.group(2)), gdr, int(net.group(3) or -1)
+        )
     if via[:8] == b"COLLNET/" or word in (b"Coll", b"CollNet"):
         tree = _COLLNET.match(via)
         if tree is None:
             return None
-        return Edge(*common, "collnet", tree.group(1).decode("ascii"), int(tree.group(2)), b"GDRDMA" in tree.group(3), -1)
+        return Edge(
+            *common, "collnet", tree.group(1).decode("ascii"), int(tree.group(2)), b"GDRDMA" in tree.group(3), -1
+        )
     if dst is None:
         return None
     peer = _P2P.match(via)
@@ -83,7 +92,8 @@ def _parse(text: bytes) -> Optional[Edge]:
     return Edge(*common, "shm", "SHM", -1, False, -1) if _SHM.match(via) else None
 
 
-# Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in view.py.
+# Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in
+# view.py.
 _FAMILIES = {
     "ib": "verbs",
     "socket": "socket",
@@ -102,11 +112,14 @@ TCP = frozenset(("socket", "fastsocket"))
 
 
 def family(net: str) -> str:
-    """Return the family of a network's printed name: verbs, ofi, socket, ucx, gib, ...; ``other`` for an unknown plugin."""
+    """Return the family of a network's printed name.
+
+    Verbs, ofi, socket, ucx, gib, ...; ``other`` for an unknown plugin.
+    """
     low = net.strip().lower()
     if low in _FAMILIES:
         return _FAMILIES[low]
-    if low.startswith("ibext") or low.startswith("nccl rdma plugin") or low.startswith("ib_"):
+    if low.startswith(("ibext", "nccl rdma plugin", "ib_")):
         return "verbs"
     if low.startswith("gpudirecttcpx"):
         return "fastrak" if "tcpxo" in low or "fastrak" in low else "tcpx"

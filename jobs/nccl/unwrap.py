@@ -16,7 +16,7 @@ _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")
 MAX_PART = 64 * 1024
 
 
-def unwrapper(first: bytes, reader: Any) -> "Tuple[Callable[[bytes], None], Callable[[], None]]":
+def unwrapper(first: bytes, reader: Any) -> Tuple[Callable[[bytes], None], Callable[[], None]]:
     """Return what takes the stream's chunks, and what ends it."""
     head = first[:65536].lstrip(b"\xef\xbb\xbf \r\n\t")
     line = head.split(b"\n", 1)[0]
@@ -75,7 +75,7 @@ class _CriLines:
     """What the kubelet keeps on disk: time, stream, P for a part and F for the end of a line."""
 
     def __init__(self) -> None:
-        self._parts = {}  # type: Dict[bytes, bytes]
+        self._parts: Dict[bytes, bytes] = {}
 
     def text(self, line: bytes) -> bytes:
         match = _CRI.match(line)
@@ -100,7 +100,7 @@ class _Lines:
         self._unwrap = unwrap
         self._tail = b""
 
-    def hooks(self) -> "Tuple[Callable[[bytes], None], Callable[[], None]]":
+    def hooks(self) -> Tuple[Callable[[bytes], None], Callable[[], None]]:
         return self.feed, self.finish
 
     def feed(self, chunk: bytes) -> None:

@@ -1,17 +1,21 @@
-"""What did this job really use? Transports between nodes, GPUDirect, rails, sizes: facts of one job, nothing judged yet.
+"""What did this job really use? Transports between nodes, GPUDirect, rails, sizes: facts, nothing judged yet.
 
-Evidence order (catalogue 1.5): channel lines, then the network that was selected, then device lists. What none of them shows
-stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is called
-"between nodes".
+Evidence order (catalogue 1.5): channel lines, then the network that was selected, then device lists. What none of them
+shows stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is
+called "between nodes".
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .jobs import Job
-from .state import EdgeKey, Proc
+from .sizes import known_single, ranks_by_device, ranks_of, remote_trouble, silent, table_nodes, tasks_without_node
+from .state import channels_in
 from .transports import RDMA, TCP, family
+
+if TYPE_CHECKING:
+    from .jobs import Job
+    from .state import EdgeKey, Proc
 
 
 class Crossing(NamedTuple):
@@ -31,13 +35,13 @@ class View:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.crossings = []  # type: List[Crossing]
-        self.local_net = []  # type: List[Crossing]
-        self.local = {"p2p": 0, "shm": 0, "mnnvl": 0}  # type: Dict[str, int]
+        self.crossings: List[Crossing] = []
+        self.local_net: List[Crossing] = []
+        self.local: Dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
         self.collnet = 0
-        self.single = _known_single(job)
-        self._node_hcas = {}  # type: Dict[str, Dict[int, str]]
-        self._all_hcas = {}  # type: Dict[int, str]
+        self.single = known_single(job)
+        self._node_hcas: Dict[str, Dict[int, str]] = {}
+        self._all_hcas: Dict[int, str] = {}
         for proc in job.procs:
             for index, device in proc.hcas.items():
                 self._node_hcas.setdefault(job.node_of[proc], {}).setdefault(index, device)
@@ -46,21 +50,21 @@ class View:
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
         self._edges()
-        self.ranks = _ranks(job)
-        self.ranks_by_device = self.ranks is None and bool(_ranks_by_device(job))
-        self.ranks = self.ranks or _ranks_by_device(job) or None
-        self.selected = {proc: selected(proc, self) for proc in job.procs}  # type: Dict[Proc, Optional[str]]
+        self.ranks = ranks_of(job)
+        self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
+        self.ranks = self.ranks or ranks_by_device(job) or None
+        self.selected: Dict[Proc, Optional[str]] = {proc: selected(proc, self) for proc in job.procs}
         self.nodes = self._nodes()
         self.transport = self._transport()
         self.fallback = self._fallback()
         self.gdr, self.gdr_mixed = self._gdr()
 
-    # -- edges -------------------------------------------------------------------------------------------------------------
+    # -- edges ---------------------------------------------------------------------------------------------------------
     def _edges(self) -> None:
         for proc in self.job.procs:
             for key, mask in proc.edges.items():
-                comm, src, dst, direction, conn, kind, net, dev, gdr, proxy = key
-                channels = bin(mask).count("1")
+                comm, src, dst, direction, _conn, kind, net, dev, _gdr, _proxy = key
+                channels = channels_in(mask)
                 if kind in ("p2p", "shm"):
                     self.local[kind] += channels
                     continue
@@ -90,7 +94,10 @@ class View:
         return self.job.rank_host(rank) if not comm or comm in self.job.world else None
 
     def net_family(self, proc: Proc, net: str, dev: int) -> str:
-        """Return the transport behind a network's name, deciding link layer and provider from the process's other lines."""
+        """Return the transport behind a network's name.
+
+        Deciding link layer and provider from the process's other lines.
+        """
         kind = family(net)
         if kind == "verbs":
             return self.link(proc, dev)
@@ -126,7 +133,10 @@ class View:
         return "%s/%d" % (net, dev) if dev >= 0 else net
 
     def provider(self, proc: Proc) -> str:
-        """Return the fabric behind the libfabric plugin: its provider decides, AWS's name alone does not (Slingshot uses it too)."""
+        """Return the fabric behind the libfabric plugin.
+
+        Its provider decides, AWS's name alone does not (Slingshot uses it too).
+        """
         for values in (proc.facts.get("provider", set()), self._providers):
             for value in sorted(values):
                 for start, transport in _PROVIDERS:
@@ -134,20 +144,20 @@ class View:
                         return transport
         return "cxi" if self._slingshot else "efa"
 
-    # -- nodes -------------------------------------------------------------------------------------------------------------
-    def _nodes(self) -> Optional[int]:
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+    def _nodes(self) -> Optional[int]:  # noqa: PLR0911 -- one return per form
         job = self.job
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
-        seen = set(job.node_of[proc] for proc in job.procs if proc.host is not None)
+        seen = {job.node_of[proc] for proc in job.procs if proc.host is not None}
         if printed:
             return max(printed, len(seen)) if mnnvl else printed
-        table = _table_nodes(job)
+        table = table_nodes(job)
         if table is not None and len(seen) <= table:
             return table
         complete = bool(self.ranks) and self._ranks_with_nodes() >= (self.ranks or 0)
         if len(seen) > 1:
-            return None if _tasks_without_node(job) and not complete else len(seen)
+            return None if tasks_without_node(job) and not complete else len(seen)
         if self.ranks == 1:
             return 1
         if self.crossings:
@@ -158,7 +168,7 @@ class View:
             return None
         if any(value in RDMA or value == "fastsocket" for value in self.selected.values()):
             return None
-        if seen and not _remote_trouble(job) and not _silent(job):
+        if seen and not remote_trouble(job) and not silent(job):
             return 1
         return 1 if self.local_evidence() else None
 
@@ -173,10 +183,10 @@ class View:
         marked = marked or any("symptom " + name in source.events for source in job.sources.values() for name in local)
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self.crossings
 
-    # -- conclusions -------------------------------------------------------------------------------------------------------
+    # -- conclusions ---------------------------------------------------------------------------------------------------
     def counts(self) -> Dict[str, int]:
         """Return channels per transport over the edges that cross nodes."""
-        counts = {}  # type: Dict[str, int]
+        counts: Dict[str, int] = {}
         for crossing in self.crossings:
             counts[crossing.transport] = counts.get(crossing.transport, 0) + crossing.channels
         return counts
@@ -186,7 +196,7 @@ class View:
         if counts:
             best = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if name not in TCP]
             return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
-        if self.ranks == 1 or self.nodes == 1 and not _remote_trouble(self.job):
+        if self.ranks == 1 or (self.nodes == 1 and not remote_trouble(self.job)):
             return "none"
         chosen = {value for value in self.selected.values() if value is not None}
         if not chosen:
@@ -199,15 +209,20 @@ class View:
         return any(name in proc.notes for proc in self.job.procs for name in names)
 
     def link_shown(self) -> bool:
-        """Say whether a failed transfer tells the link layer: from 2.18 on its line has GIDs on RoCE, and none on InfiniBand."""
+        """Say whether a failed transfer tells the link layer.
+
+        From 2.18 on its line has GIDs on RoCE, and none on InfiniBand.
+        """
         texts = [note.text for proc in self.job.procs for note in proc.notes.values() if "Got completion" in note.text]
         return any("status=" in text for text in texts) or any(proc.facts.get("link") for proc in self.job.procs)
 
     def mixed_selection(self) -> bool:
+        """Say whether some processes chose sockets and others did not."""
         chosen = {value for value in self.selected.values() if value is not None}
         return len(chosen) > 1 and bool(chosen & (TCP | {"socket"})) and bool(chosen - TCP)
 
     def mixed_crossings(self) -> bool:
+        """Say whether some channels between nodes are sockets and others are not."""
         kinds = set(self.counts())
         return bool(kinds & TCP) and bool(kinds - TCP)
 
@@ -227,7 +242,14 @@ class View:
         return False if chosen or self.transport != "unknown" or self.verbs_used() else None
 
     def reasons(self) -> bool:
-        names = ("nccl.libibverbs-missing", "nccl.ib-no-device", "nccl.ib-open", "nccl.plugin-broken", "nccl.ofi-no-provider")
+        """Say whether a line tells why RDMA could not be used."""
+        names = (
+            "nccl.libibverbs-missing",
+            "nccl.ib-no-device",
+            "nccl.ib-open",
+            "nccl.plugin-broken",
+            "nccl.ofi-no-provider",
+        )
         return any(name in proc.notes for proc in self.job.procs for name in names)
 
     def excerpt(self) -> bool:
@@ -252,26 +274,35 @@ class View:
                 return "1" in rings, len(rings) > 1
         return None, False
 
-    def _gdr_of(self, crossings: "List[Crossing]") -> Tuple[bool, bool]:
-        """Return whether GPUDirect is used, and whether hosts differ in it; a whole direction without it is one setting."""
-        per_side = {}  # type: Dict[Tuple[str, str], Set[bool]]
+    def _gdr_of(self, crossings: List[Crossing]) -> Tuple[bool, bool]:
+        """Return whether GPUDirect is used, and whether hosts differ in it.
+
+        A whole direction without it is one setting.
+        """
+        per_side: Dict[Tuple[str, str], Set[bool]] = {}
         for item in crossings:
             per_side.setdefault((self.job.node_of[item.proc], item.key[3]), set()).add(bool(item.key[8]))
         values = {value for found in per_side.values() for value in found}
         if len(values) == 1:
             return values.pop(), False
-        directions = {}  # type: Dict[str, Set[bool]]
+        directions: Dict[str, Set[bool]] = {}
         for (_, direction), found in per_side.items():
             directions.setdefault(direction, set()).update(found)
-        return all(True in found for found in directions.values()) or any(found == {True} for found in directions.values()), True
+        return all(True in found for found in directions.values()) or any(
+            found == {True} for found in directions.values()
+        ), True
 
     def direction_only(self) -> bool:
         """Say whether GPUDirect is on in one direction and off in the other, on every host alike (GDR read, row 20)."""
-        directions = {}  # type: Dict[str, Set[bool]]
+        directions: Dict[str, Set[bool]] = {}
         for item in self.crossings:
             if item.key[5] == "net" and item.transport not in TCP:
                 directions.setdefault(item.key[3], set()).add(bool(item.key[8]))
-        return len(directions) > 1 and all(len(found) == 1 for found in directions.values()) and len({tuple(found) for found in directions.values()}) > 1
+        return (
+            len(directions) > 1
+            and all(len(found) == 1 for found in directions.values())
+            and len({tuple(found) for found in directions.values()}) > 1
+        )
 
 
 def selected(proc: Proc, view: View) -> Optional[str]:
@@ -289,7 +320,9 @@ def selected(proc: Proc, view: View) -> Optional[str]:
         if kind not in ("socket", "verbs", "other"):
             return view.net_family(proc, name, -1)
     if "Socket" in listed and (proc.ibs or _verbs_ruled_out(proc)):
-        return "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)
+        return (
+            "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)
+        )
     return None
 
 
@@ -298,7 +331,14 @@ def _verbs_ruled_out(proc: Proc) -> bool:
 
 
 # libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).
-_PROVIDERS = (("efa", "efa"), ("cxi", "cxi"), ("tcp", "socket"), ("sockets", "socket"), ("udp", "socket"), ("verbs", "verbs-ofi"))
+_PROVIDERS = (
+    ("efa", "efa"),
+    ("cxi", "cxi"),
+    ("tcp", "socket"),
+    ("sockets", "socket"),
+    ("udp", "socket"),
+    ("verbs", "verbs-ofi"),
+)
 
 
 def _on_slingshot(proc: Proc) -> bool:
@@ -307,95 +347,6 @@ def _on_slingshot(proc: Proc) -> bool:
     return any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env)
 
 
-def _known_single(job: Job) -> bool:
-    """Say whether NCCL itself counted one node (and no NVLink domain that spans hosts)."""
-    printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
-    return bool(printed) and all(comm.nnodes == 1 and not comm.mnnvl for comm in printed)
-
-
-def _table_nodes(job: Job) -> Optional[int]:
-    """Count hosts by the table's header; one GPU named twice on one host means two hosts of one name (or one GPU shared).
-
-    Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per domain.
-    """
-    if not job.rank_lines:
-        return None
-    hosts = set()
-    gpus = set()
-    for line in job.rank_lines.values():
-        host, pid, device, bus = str(line[0]), line[1], line[2], str(line[3])
-        hosts.add(host)
-        if bus.count(":") < 2:
-            continue
-        if (host, device, bus) in gpus:
-            return None
-        gpus.add((host, device, bus))
-        del pid
-    return len(hosts)
-
-
-def _tasks_without_node(job: Job) -> bool:
-    """Say whether a launcher's task printed something, but no line of it names a host."""
-    tasks = {tag for source in job.sources.values() for tag in source.tags}
-    known = {tag for proc in job.procs for tag in proc.tags}
-    return bool({tag for tag in tasks - known if tag.startswith(("srun:", "mpi:"))}) and bool(known)
-
-
-def _remote_trouble(job: Job) -> bool:
-    """Say whether a line speaks of another host: connecting to it failed, or a transfer with it."""
-    names = (
-        "nccl.no-route", "nccl.connect-refused", "nccl.connect-timeout", "nccl.ib-retry", "nccl.ib-error", "nccl.ib-unreachable",
-        "nccl.wrong-peer", "nccl.net-forced", "nccl.ib-protection", "nccl.ib-flushed", "nccl.gin-failed", "nccl.mnnvl-failed",
-    )  # fmt: skip
-    mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
-    return mnnvl or any(name in proc.notes for proc in job.procs for name in names)
-
-
-def _silent(job: Job) -> bool:
-    """Say whether processes printed no more than their versions: nothing that speaks of where they run."""
-    return all(not proc.facts.keys() - {"version", "driver", "git"} and not proc.edges and not proc.notes for proc in job.procs)
-
-
-def _ranks(job: Job) -> Optional[int]:
-    """Return the size of the job: the largest communicator, the table's header, a ring, or what the program itself said."""
-    listed = max(job.rank_lines) + 1 if job.rank_lines else 0
-    if job.nranks or listed:
-        return max(job.nranks, listed)
-    rings = max([len(proc.ranks) for proc in job.procs] or [0])
-    if rings:
-        return rings
-    closed = _closed_ring(job)
-    if closed:
-        return closed
-    worlds = {int(name.split(" ")[1]) for source in job.sources.values() for name in source.events if name.startswith("world ")}
-    if len(worlds) == 1:
-        return worlds.pop()
-    return None
-
-
-def _ranks_by_device(job: Job) -> int:
-    """Count ranks by devices: one host, each device once and from 0 on. As far as such a log shows, that is the job."""
-    hosts = {job.node_of[proc] for proc in job.procs}
-    devs = [dev for proc in job.procs for dev in proc.devs]
-    chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
-    if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
-        return 0
-    return len(devs) if sorted(devs) == list(range(len(devs))) else 0
-
-
-def _closed_ring(job: Job) -> int:
-    """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
-    following = {}  # type: Dict[int, Set[int]]
-    for proc in job.procs:
-        for key in proc.edges:
-            if key[1] >= 0 and key[2] >= 0:
-                following.setdefault(key[1], set()).add(key[2])
-    size = len(following)
-    if size < 2 or set(following) != set(range(size)) or any(dst >= size for dsts in following.values() for dst in dsts):
-        return 0
-    return size
-
-
-def compact_devices(names: "Set[str]") -> List[Any]:
+def compact_devices(names: Set[str]) -> List[Any]:
     """Return device names in a stable order, numbers by value."""
     return sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name))

@@ -1,12 +1,13 @@
 """How does a partial travel? Its JSON form, small enough for a pod's standard output.
 
-Environments, device lists and facts that many ranks share are written once and referred to by number; edges are short texts.
+Environments, device lists and facts that many ranks share are written once and referred to by number; edges are short
+texts.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 from .clean import printable
 from .errors import NcclLogError
@@ -19,8 +20,8 @@ class _Pool:
     """Values that repeat, each written once."""
 
     def __init__(self) -> None:
-        self.items = []  # type: List[Any]
-        self._index = {}  # type: Dict[str, int]
+        self.items: List[Any] = []
+        self._index: Dict[str, int] = {}
 
     def put(self, value: Any) -> int:
         key = json.dumps(value, sort_keys=True)
@@ -30,7 +31,9 @@ class _Pool:
         return self._index[key]
 
 
-def encode(sources: List[Source], procs: Dict[Tuple[int, str, int], Proc], limited: bool, compacted: bool) -> Dict[str, Any]:
+def encode(
+    sources: List[Source], procs: Dict[Tuple[int, str, int], Proc], limited: bool, compacted: bool
+) -> Dict[str, Any]:
     """Return the JSON form of a partial."""
     pool = _Pool()
     written = [_proc(key, proc, pool) for key, proc in sorted(procs.items())]
@@ -53,18 +56,20 @@ def _source(source: Source) -> Dict[str, Any]:
         "cut": source.cut,
         "events": {name: note.to_list() for name, note in source.events.items()},
         "watch": source.watch,
-        "ranks": [[rank] + item for rank, item in sorted(source.ranks.items())],
+        "ranks": [[rank, *item] for rank, item in sorted(source.ranks.items())],
         "tables": source.tables,
         "tags": sorted(source.tags),
     }
 
 
 def _proc(key: Tuple[int, str, int], proc: Proc, pool: _Pool) -> List[Any]:
-    edges = {}  # type: Dict[str, List[str]]
+    edges: Dict[str, List[str]] = {}
     for edge, mask in sorted(proc.edges.items()):
         comm, src, dst, direction, conn, kind, net, dev, gdr, proxy = edge
         what = pool.put([comm, kind, net, conn])
-        edges.setdefault(str(what), []).append("%d %d %s %d %d %d %x" % (src, dst, direction or "-", dev, gdr, proxy, mask))
+        edges.setdefault(str(what), []).append(
+            "%d %d %s %d %d %d %x" % (src, dst, direction or "-", dev, gdr, proxy, mask)
+        )
     return [
         list(key),
         [proc.host, proc.pid],
@@ -83,9 +88,9 @@ def _proc(key: Tuple[int, str, int], proc: Proc, pool: _Pool) -> List[Any]:
     ]
 
 
-def _ranges(numbers: "set[int]") -> str:
+def _ranges(numbers: set[int]) -> str:
     """Write a set of numbers as ``0-7,9``."""
-    out = []  # type: List[List[int]]
+    out: List[List[int]] = []
     for number in sorted(numbers):
         if out and out[-1][1] == number - 1:
             out[-1][1] = number
@@ -94,8 +99,8 @@ def _ranges(numbers: "set[int]") -> str:
     return ",".join("%d-%d" % (low, high) if low != high else str(low) for low, high in out)
 
 
-def _unranges(text: str) -> "set[int]":
-    numbers = set()
+def _unranges(text: str) -> set[int]:
+    numbers: Set[int] = set()
     for part in text.split(",") if text else ():
         low, _, high = part.partition("-")
         if int(high or low) - int(low) > 1_000_000:
@@ -104,7 +109,7 @@ def _unranges(text: str) -> "set[int]":
     return numbers
 
 
-def decode(data: Dict[str, Any]) -> "Tuple[List[Source], Dict[Tuple[int, str, int], Proc], bool, bool]":
+def decode(data: Dict[str, Any]) -> Tuple[List[Source], Dict[Tuple[int, str, int], Proc], bool, bool]:
     """Read the JSON form; what does not fit the schema is one error, whatever is wrong with it."""
     try:
         schema = data["schema"]
@@ -149,7 +154,18 @@ def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
         for text in texts:
             src, dst, direction, dev, gdr, proxy, mask = text.split(" ")
             side = "" if direction == "-" else str(direction)
-            key = (str(comm_name), int(src), int(dst), side, int(conn), str(kind), str(net), int(dev), int(gdr), int(proxy))
+            key = (
+                str(comm_name),
+                int(src),
+                int(dst),
+                side,
+                int(conn),
+                str(kind),
+                str(net),
+                int(dev),
+                int(gdr),
+                int(proxy),
+            )
             proc.edges[key] = int(mask, 16)
     proc.notes = {str(name): Note.from_list(note) for name, note in item[11].items()}
     proc.ranks = _unranges(item[12])

@@ -1,0 +1,139 @@
+"""How did the job end? A hang, a crash with its first cause, or a log that stops before the job does.
+
+One broken thing is one fault: what follows from the first cause (a peer that went away) is not reported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from .judge import DEADLY, Judgement
+from .signals import watch_summary
+from .subjects import subject_of
+from .symptoms import SYMPTOMS
+
+if TYPE_CHECKING:
+    from .state import Note, Proc
+
+_CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
+
+
+def judge_ending(judgement: Judgement) -> None:
+    """Report a hang, a crash with its first cause, or a log that ends too early."""
+    cause = first_cause(judgement)
+    if cause is not None and (
+        judgement.crash or judgement.hang or cause[0] in DEADLY or cause[0].startswith("nccl.ib-")
+    ):
+        name, note, procs = cause
+        judgement.add(name, subject_of(judgement, procs), judgement.line(note))
+        if judgement.hang:
+            judgement.add(
+                "nccl.hang",
+                "the job",
+                _hang_evidence(judgement),
+                cause="it followed the fault above: %s" % judgement.faults[0]["title"].lower(),
+            )
+        return
+    waited = judgement.event("watchdog")
+    if judgement.hang or (waited and judgement.crash):
+        watch = {rank: numbers for source in judgement.job.sources.values() for rank, numbers in source.watch.items()}
+        judgement.add("nccl.hang", "the job", _hang_evidence(judgement), cause=_hang_cause(watch))
+        return
+    if judgement.crash:
+        for event, fault in (("launch-failed", "nccl.launch-failed"), ("oom-kill", "nccl.oom-killed")):
+            said = judgement.event(event)
+            if said is not None:
+                judgement.add(fault, "the job", judgement.line(said))
+                return
+        judgement.add("nccl.crash", _crash_subject(judgement), _crash_evidence(judgement))
+        return
+    _judge_truncation(judgement)
+
+
+def first_cause(judgement: Judgement) -> Optional[Tuple[str, Note, List[Proc]]]:
+    """Return the cause that was seen first: the earliest line over processes, of each its first warning that is one.
+
+    Warnings after the first error trace of a process are consequences (catalogue 1.1), unless nothing stood before it.
+    """
+    found: List[Tuple[bool, int, int, str, Note]] = []
+    for proc in judgement.job.procs:
+        trace = proc.notes.get("trace")
+        for name, note in proc.notes.items():
+            if name in _CAUSES:
+                late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
+                found.append((late, note.source, note.line, name, note))
+    if not found:
+        for source in judgement.job.sources.values():
+            for event, note in source.events.items():
+                if event.startswith("symptom ") and event[8:] in _CAUSES:
+                    found.append((event[8:] == "nccl.cuda-failure", note.source, note.line, event[8:], note))
+    if not found:
+        return None
+    _, _, _, name, note = min(found, key=lambda item: item[:4])
+    return name, note, [proc for proc in judgement.job.procs if name in proc.notes]
+
+
+def _hang_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
+    lines = []
+    for name in ("watchdog", "time-limit", "test-timeout", "dead-peer"):
+        lines.extend(judgement.line(judgement.event(name)))
+    return lines
+
+
+def _hang_cause(watch: Dict[str, List[int]]) -> Optional[str]:
+    text = watch_summary(watch)
+    if text is None:
+        return None
+    if "different operations" in text:
+        return text + ": the ranks lost step with each other, which is a fault of the program"
+    return text + ": a rank that is not among them is missing, or the network stalled"
+
+
+def _crash_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
+    lines = []
+    for name in ("warn", "trace"):
+        note, _ = judgement.earliest(name)
+        lines.extend(judgement.line(note))
+    for name in ("test-failure", "nccl-error", "signal", "test-stack", "terminated"):
+        lines.extend(judgement.line(judgement.event(name)))
+    return lines
+
+
+def _crash_subject(judgement: Judgement) -> str:
+    note, procs = judgement.earliest("warn")
+    if note is None:
+        note, procs = judgement.earliest("trace")
+    first = [
+        proc
+        for proc in procs
+        if note is not None and (proc.notes.get("warn") is note or proc.notes.get("trace") is note)
+    ]
+    return subject_of(judgement, first) if first else "the job"
+
+
+def _judge_truncation(judgement: Judgement) -> None:
+    """A table without its end, or ranks that began and never finished, in a log that shows no failure."""
+    open_tables = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
+    if open_tables and not judgement.job.flag("destroyed") and _has_config(open_tables[-1]):
+        rows = len(open_tables[-1]["rows"])
+        judgement.add(
+            "nccl.log-truncated",
+            "the table of %s" % (open_tables[-1]["collective"] or "the benchmark"),
+            [],
+            cause="the table ends after %d rows, without its last lines" % rows,
+        )
+        return
+    started = {(key, rank) for proc in judgement.job.procs for (key, rank), comm in proc.comms.items() if comm.started}
+    ended = {(key, rank) for proc in judgement.job.procs for (key, rank), comm in proc.comms.items() if comm.completed}
+    if started - ended and any(key.startswith("0x") for key, _ in started):
+        judgement.add(
+            "nccl.log-truncated",
+            "the job",
+            [],
+            cause="%d of %d ranks began to initialise and are not seen to finish"
+            % (len(started - ended), len(started)),
+        )
+
+
+def _has_config(table: Dict[str, Any]) -> bool:
+    return bool(table["config"]) or bool(table["collective"])

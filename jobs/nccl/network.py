@@ -1,0 +1,142 @@
+"""Is the network what it should be? Sockets, mixtures, missing GPUDirect, versions, another fabric.
+
+Or no evidence at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Set
+
+from .rails import judge_rails
+from .subjects import pairs_text, process_order, subject_of
+from .transports import RDMA, TCP
+from .whys import why_no_gdr, why_sockets
+
+if TYPE_CHECKING:
+    from .judge import Judgement
+    from .state import Proc
+
+
+def judge_network(judgement: Judgement) -> None:
+    """Report sockets, mixtures, missing GPUDirect and missing rails; or that the log does not show them."""
+    view = judgement.view
+    _judge_versions(judgement)
+    if judgement.has("nccl.launch-failed"):
+        return
+    if view.mixed_crossings() or view.mixed_selection():
+        _judge_mixture(judgement)
+    elif view.fallback:
+        _judge_sockets(judgement)
+    elif view.transport in RDMA:
+        _judge_rdma(judgement)
+    _judge_expected(judgement)
+    if not view.crossings and view.transport != "none" and not judgement.faults:
+        judgement.add("nccl.no-evidence", "the job", [], cause=_what_is_missing(judgement))
+
+
+def _what_is_missing(judgement: Judgement) -> str:
+    lines = sum(source.nccl_lines for source in judgement.job.sources.values())
+    if not lines:
+        return (
+            "there is no line of NCCL's in the log: NCCL_DEBUG was not set, or its output went elsewhere "
+            "(NCCL_DEBUG_FILE)"
+        )
+    if judgement.view.transport != "unknown":
+        return (
+            "a network was selected (%s), but no channel line shows that data crossed it: the log ends before the "
+            "first collective" % judgement.view.transport
+        )
+    return "NCCL printed %d lines, and none of them is a channel between hosts" % lines
+
+
+def _judge_versions(judgement: Judgement) -> None:
+    if judgement.has("nccl.version-mismatch"):
+        return
+    seen: Dict[str, List[Proc]] = {}
+    for key in judgement.job.world:
+        for proc in judgement.job.members[key].values():
+            for version in proc.facts.get("version", ()):
+                seen.setdefault(version.partition("+")[0], []).append(proc)
+        if len(seen) > 1:
+            few = min(seen.values(), key=len)
+            texts = ["%s on %s" % (version, subject_of(judgement, procs)) for version, procs in sorted(seen.items())]
+            judgement.add(
+                "nccl.version-mismatch",
+                subject_of(judgement, few),
+                [],
+                cause="different libraries: " + "; ".join(texts),
+            )
+            return
+        seen = {}
+
+
+def _judge_mixture(judgement: Judgement) -> None:
+    view = judgement.view
+    if view.mixed_crossings():
+        bad = {item.proc for item in view.crossings if item.transport in TCP}
+        good = {item.proc for item in view.crossings if item.transport not in TCP}
+        culprits = (
+            [proc for proc in judgement.job.procs if proc in bad and view.selected.get(proc) in TCP]
+            or sorted(bad - good, key=process_order)
+            or sorted(bad, key=process_order)
+        )
+    else:
+        culprits = [proc for proc in judgement.job.procs if view.selected.get(proc) in TCP]
+    why, evidence, cause = why_sockets(judgement, culprits)
+    counts = dict.fromkeys(view.counts(), 0)
+    counts.update(view.counts())
+    text = cause or None
+    judgement.faults[:] = [fault for fault in judgement.faults if fault["fault"] != "nccl.mixed-transport"]
+    judgement.add("nccl.mixed-transport", subject_of(judgement, culprits), evidence, why=why, cause=text)
+
+
+def _judge_sockets(judgement: Judgement) -> None:
+    view = judgement.view
+    procs = [proc for proc in judgement.job.procs if view.selected.get(proc) == "socket"] or [
+        item.proc for item in view.crossings if item.transport == "socket"
+    ]
+    why, evidence, cause = why_sockets(judgement, procs)
+    subject = pairs_text(judgement) or subject_of(judgement, procs)
+    judgement.add("nccl.socket-fallback", subject, evidence, why=why, cause=cause)
+
+
+def _judge_rdma(judgement: Judgement) -> None:
+    view = judgement.view
+    if view.gdr is False:
+        why, evidence, cause = why_no_gdr(judgement)
+        judgement.add("nccl.gdr-off", pairs_text(judgement) or "the job", evidence, why=why, cause=cause)
+    elif view.gdr_mixed:
+        sides: Dict[str, Set[bool]] = {}
+        for item in view.crossings:
+            if item.key[5] == "net":
+                sides.setdefault(judgement.job.node_of[item.proc], set()).add(bool(item.key[8]))
+        bad = sorted(node for node, found in sides.items() if found == {False}) or sorted(
+            node for node, found in sides.items() if False in found
+        )
+        why, evidence, cause = why_no_gdr(judgement)
+        if view.direction_only():
+            cause = (
+                "one direction has no GPUDirect on every host alike: GDR reads are off (NCCL_NET_GDR_READ, or a "
+                "GPU before Ampere without NVLink)"
+            )
+        judgement.add("nccl.gdr-mixed", ", ".join(bad[:4]) or "the job", evidence, why=why, cause=cause)
+    judge_rails(judgement)
+
+
+def _judge_expected(judgement: Judgement) -> None:
+    """Compare with what the profile expects."""
+    expect, view = judgement.expect, judgement.view
+    fabric = expect.get("fabric")
+    if (
+        fabric
+        and view.crossings
+        and view.transport != fabric
+        and view.transport not in TCP
+        and not view.mixed_crossings()
+    ):
+        judgement.add(
+            "nccl.wrong-fabric",
+            pairs_text(judgement) or "the job",
+            [],
+            cause="%s was expected and %s is used" % (fabric, view.transport),
+        )

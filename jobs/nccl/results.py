@@ -1,0 +1,121 @@
+"""What degrades the nodes, and what do the numbers say? Faults inside hosts, wrong data, and bandwidth that falls."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from .subjects import subject_of
+from .symptoms import SYMPTOMS
+from .transports import TCP
+
+if TYPE_CHECKING:
+    from .judge import Judgement
+
+_DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
+
+
+def judge_node(judgement: Judgement) -> None:
+    """Report what degrades the work inside nodes."""
+    for name in _DEGRADED:
+        note, procs = judgement.earliest(name)
+        if note is not None and not judgement.has(name):
+            judgement.add(name, subject_of(judgement, procs), judgement.line(note))
+    view = judgement.view
+    if view.local_net and not judgement.has("nccl.net-intra-node") and view.single:
+        procs = [item.proc for item in view.local_net]
+        judgement.add("nccl.net-intra-node", subject_of(judgement, procs), [], cause=_intra_cause(judgement))
+    fabric = [proc for proc in judgement.job.procs if proc.has("flag", "fabric")]
+    if fabric and view.crossings and not view.local["mnnvl"] and (view.nodes or 0) > 1 and view.transport in TCP:
+        judgement.add("nccl.mnnvl-unused", subject_of(judgement, fabric), [])
+
+
+def _intra_cause(judgement: Judgement) -> Optional[str]:
+    for variable in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
+        if any(proc.env.get(variable) == "1" for proc in judgement.job.procs):
+            return "%s=1 is set" % variable
+    return None
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+def judge_results(judgement: Judgement) -> None:
+    """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
+    for table in judgement.tables:
+        what = table["collective"] or "the benchmark"
+        bad = [
+            row
+            for row in table["rows"]
+            for side in ("out_of_place", "in_place")
+            if row[side] and (row[side]["wrong"] or 0) > 0
+        ]
+        if bad or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
+            line = table["wrong_line"] or [table["line"], ""]
+            count = (
+                table["out_of_bounds"]
+                if not bad
+                else sum((row[side] or {}).get("wrong") or 0 for row in bad for side in ("out_of_place", "in_place"))
+            )
+            judgement.add(
+                "nccl.wrong-results",
+                what,
+                _table_line(judgement, table, line),
+                cause="%s values were wrong" % (count if count is not None else "some"),
+            )
+        if table["avg_ok"] is False:
+            judgement.add(
+                "nccl.low-bandwidth",
+                what,
+                [],
+                cause="the average bus bandwidth of %s GB/s is below the minimum that was set (NCCL_TESTS_MIN_BW)"
+                % table["avg_busbw"],
+            )
+        elif _falls(table):
+            peak, last = _peak_and_last(table)
+            judgement.add(
+                "nccl.bandwidth-falls",
+                what,
+                [],
+                cause="the bus bandwidth falls from %.4g to %.4g GB/s as messages grow" % (peak, last),
+            )
+        if table["odd"]:
+            judgement.add("nccl.odd-numbers", what, [], cause="; ".join(table["odd"][:3]))
+
+
+def _table_line(judgement: Judgement, table: Dict[str, Any], line: List[Any]) -> List[Dict[str, Any]]:
+    for source in judgement.job.sources.values():
+        if any(item is table for item in source.tables):
+            return [{"file": source.name, "line": line[0], "text": line[1]}]
+    return []
+
+
+def busbw(table: Dict[str, Any]) -> List[Tuple[int, float]]:
+    """Return (size, best bus bandwidth of the row) for every readable row."""
+    points = []
+    for row in table["rows"]:
+        values = [
+            row[side]["busbw_gbps"]
+            for side in ("out_of_place", "in_place")
+            if row[side] and row[side]["busbw_gbps"] is not None
+        ]
+        if values and math.isfinite(max(values)):
+            points.append((int(row["size_bytes"]), float(max(values))))
+    return points
+
+
+def _peak_and_last(table: Dict[str, Any]) -> Tuple[float, float]:
+    points = busbw(table)
+    return max(value for _, value in points), max(points)[1]
+
+
+def _falls(table: Dict[str, Any]) -> bool:
+    """Say whether bandwidth collapses with size: a message of 64 MiB or more gives less than 40 % of the peak.
+
+    Healthy curves rise and stay: over the corpus' healthy tables the largest size gives more than 85 % of the peak, the
+    sick link of row 72 gives 12 %.
+    """
+    points = busbw(table)
+    if len(points) < 4:
+        return False
+    size, last = max(points)
+    peak = max(value for _, value in points)
+    return size >= 64 << 20 and peak > 1.0 and last < 0.4 * peak

@@ -1,0 +1,145 @@
+"""What does one row of a benchmark's table hold? Tags taken out, the data type found, the sides read from the right.
+
+Forms (catalogue 3.2): ``size count type [redop] [root]`` and per side ``time algbw busbw #wrong`` (``error`` before
+2.13). Values may be ``1.8e+07``, ``nan``, ``inf`` or ``N/A``; what is not finite becomes None and is noted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Dict, List, Optional, Tuple
+
+from .clean import ANSI_BYTES, printable
+
+TYPE = re.compile(
+    rb"\s(?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])"
+    rb"|f(?:p)?8_?e[45]m[23]\w*|fp8_\w+|bf16|fp16|fp32|fp64)"
+    rb"(?:\s|$)"
+)
+_ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
+_LEFT_TAG = re.compile(
+    rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\[(?:default|rank)\d+\]:"
+    rb"|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
+    rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
+)
+ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"A"))
+SIDES = frozenset(("time", "cputime"))
+
+
+def number(text: bytes) -> Optional[float]:
+    """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def strip_tags(raw: bytes) -> bytes:
+    """Take launcher tags out of a row, wherever they stand."""
+    if b"\x1b" in raw:
+        raw = ANSI_BYTES.sub(b" ", raw)
+    return _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
+
+
+def type_at(tokens: List[bytes]) -> Optional[int]:
+    """Find the data type: the first known name with a size and a count in front of it."""
+    for index in range(2, min(len(tokens), 14)):
+        if _is_count(tokens[index - 1]) and _is_count(tokens[index - 2]) and TYPE.match(b" " + tokens[index]):
+            return index
+    return None
+
+
+def _is_count(token: bytes) -> bool:
+    return token.isdigit() and len(token) <= 20
+
+
+def is_label(token: bytes, remaining: int, columns: int) -> bool:
+    """Say whether the token right of the type is a redop or a root and no measurement."""
+    if token.isalpha() and token not in (b"nan", b"inf", b"NaN"):
+        return True
+    if remaining <= 1 and token.lstrip(b"-").isdigit():
+        return True
+    return (remaining > columns and token.lstrip(b"-").isdigit()) or token == b"-1"
+
+
+def is_numeric(token: bytes) -> bool:
+    """Say whether the token stands where a measurement stands."""
+    return token == b"N/A" or number(token) is not None
+
+
+def value_count(columns: List[str]) -> int:
+    """Count the columns that hold numbers; a timestamp (-S) holds a date and a time."""
+    return len([word for word in columns if word != "timestamp"])
+
+
+def sides_of(columns: List[str]) -> List[Dict[str, int]]:
+    """Return, per side, which column is where."""
+    sides: List[Dict[str, int]] = []
+    for index, word in enumerate(columns):
+        if word in SIDES:
+            sides.append({})
+        if sides:
+            sides[-1].setdefault("time" if word in SIDES else word, index)
+    return sides
+
+
+def side_width(columns: List[str]) -> int:
+    """Count the columns of one side."""
+    starts = [index for index, word in enumerate(columns) if word in SIDES]
+    return starts[1] - starts[0] if len(starts) > 1 else len(columns)
+
+
+def longest_gap(text: bytes) -> int:
+    """Return the longest run of blanks inside a row: an out-of-place side that is left empty is 32 of them."""
+    longest = 0
+    for match in re.finditer(rb"\s+", text.strip()):
+        longest = max(longest, match.end() - match.start())
+    return longest
+
+
+def labels_of(extra: List[bytes], left: Optional[List[str]]) -> Tuple[Optional[str], Optional[int]]:
+    """Return redop and root out of what stands between the type and the measurements."""
+    redop = root = None
+    for token in extra:
+        if token.lstrip(b"-").isdigit() and len(token) <= 12:
+            root = int(token)
+        else:
+            redop = token.decode("ascii", "replace")
+    if left is not None and "root" not in left:
+        root = None
+    return redop, root
+
+
+def side_of(
+    tokens: List[bytes], fields: Dict[str, int], table: Dict[str, Any], row: Dict[str, Any]
+) -> Optional[Dict[str, Any]]:
+    """Return one side of a row; None where it is empty."""
+    values: Dict[str, Optional[float]] = {}
+    for word, key in (("time", "time_us"), ("algbw", "algbw_gbps"), ("busbw", "busbw_gbps")):
+        value = number(tokens[fields[word]]) if word in fields and fields[word] < len(tokens) else None
+        if value is not None and not math.isfinite(value):
+            note_odd(
+                table,
+                "%s at %d bytes is %s" % (word, row["size_bytes"], tokens[fields[word]].decode("ascii", "replace")),
+            )
+            value = None
+        values[key] = value
+    wrong = None
+    if "#wrong" in fields and fields["#wrong"] < len(tokens):
+        count = number(tokens[fields["#wrong"]])
+        wrong = int(count) if count is not None and math.isfinite(count) else None
+    elif "error" in fields and fields["error"] < len(tokens):
+        # Before 2.13 the column is the largest relative error, not a count: only zero says that nothing is wrong.
+        wrong = 0 if number(tokens[fields["error"]]) == 0 else None
+    if all(value is None for value in values.values()) and wrong is None:
+        return None
+    side: Dict[str, Any] = dict(values)
+    side["wrong"] = wrong
+    return side
+
+
+def note_odd(table: Dict[str, Any], text: str) -> None:
+    """Keep a number that cannot be a measurement, as text."""
+    if len(table["odd"]) < 8:
+        table["odd"].append(printable(text, 120))

@@ -1,0 +1,125 @@
+"""How large is a job? Ranks and nodes, from what NCCL prints, the table's header, rings.
+
+Or at last the devices of one host.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Optional, Set
+
+if TYPE_CHECKING:
+    from .jobs import Job
+
+
+def known_single(job: Job) -> bool:
+    """Say whether NCCL itself counted one node (and no NVLink domain that spans hosts)."""
+    printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
+    return bool(printed) and all(comm.nnodes == 1 and not comm.mnnvl for comm in printed)
+
+
+def table_nodes(job: Job) -> Optional[int]:
+    """Count hosts by the table's header; None where one GPU is named twice on a host: two hosts of one name, or shared.
+
+    Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per
+    domain.
+    """
+    if not job.rank_lines:
+        return None
+    hosts = set()
+    gpus = set()
+    for line in job.rank_lines.values():
+        host, pid, device, bus = str(line[0]), line[1], line[2], str(line[3])
+        hosts.add(host)
+        if bus.count(":") < 2:
+            continue
+        if (host, device, bus) in gpus:
+            return None
+        gpus.add((host, device, bus))
+        del pid
+    return len(hosts)
+
+
+def tasks_without_node(job: Job) -> bool:
+    """Say whether a launcher's task printed something, but no line of it names a host."""
+    tasks = {tag for source in job.sources.values() for tag in source.tags}
+    known = {tag for proc in job.procs for tag in proc.tags}
+    return bool({tag for tag in tasks - known if tag.startswith(("srun:", "mpi:"))}) and bool(known)
+
+
+def remote_trouble(job: Job) -> bool:
+    """Say whether a line speaks of another host: connecting to it failed, or a transfer with it."""
+    names = (
+        "nccl.no-route",
+        "nccl.connect-refused",
+        "nccl.connect-timeout",
+        "nccl.ib-retry",
+        "nccl.ib-error",
+        "nccl.ib-unreachable",
+        "nccl.wrong-peer",
+        "nccl.net-forced",
+        "nccl.ib-protection",
+        "nccl.ib-flushed",
+        "nccl.gin-failed",
+        "nccl.mnnvl-failed",
+    )
+    mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
+    return mnnvl or any(name in proc.notes for proc in job.procs for name in names)
+
+
+def silent(job: Job) -> bool:
+    """Say whether processes printed no more than their versions: nothing that speaks of where they run."""
+    return all(
+        not proc.facts.keys() - {"version", "driver", "git"} and not proc.edges and not proc.notes for proc in job.procs
+    )
+
+
+def ranks_of(job: Job) -> Optional[int]:
+    """Return the size of the job.
+
+    The largest communicator, the table's header, a ring, or what the program itself said.
+    """
+    listed = max(job.rank_lines) + 1 if job.rank_lines else 0
+    if job.nranks or listed:
+        return max(job.nranks, listed)
+    rings = max([len(proc.ranks) for proc in job.procs] or [0])
+    if rings:
+        return rings
+    closed = _closed_ring(job)
+    if closed:
+        return closed
+    worlds = {
+        int(name.split(" ")[1])
+        for source in job.sources.values()
+        for name in source.events
+        if name.startswith("world ")
+    }
+    if len(worlds) == 1:
+        return worlds.pop()
+    return None
+
+
+def ranks_by_device(job: Job) -> int:
+    """Count ranks by devices: one host, each device once and from 0 on. As far as such a log shows, that is the job."""
+    hosts = {job.node_of[proc] for proc in job.procs}
+    devs = [dev for proc in job.procs for dev in proc.devs]
+    chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
+    if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
+        return 0
+    return len(devs) if sorted(devs) == list(range(len(devs))) else 0
+
+
+def _closed_ring(job: Job) -> int:
+    """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
+    following: Dict[int, Set[int]] = {}
+    for proc in job.procs:
+        for key in proc.edges:
+            if key[1] >= 0 and key[2] >= 0:
+                following.setdefault(key[1], set()).add(key[2])
+    size = len(following)
+    if (
+        size < 2
+        or set(following) != set(range(size))
+        or any(dst >= size for dsts in following.values() for dst in dsts)
+    ):
+        return 0
+    return size

@@ -1,0 +1,52 @@
+"""What is a fault about? Names processes and pairs of hosts for a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Tuple
+
+if TYPE_CHECKING:
+    from .judge import Judgement
+    from .state import Proc
+
+
+def process_order(proc: Proc) -> Tuple[str, int]:
+    """Return a stable order of processes."""
+    return proc.host or "", proc.pid or 0
+
+
+def subject_of(judgement: Judgement, procs: List[Proc]) -> str:
+    """Name processes for a person: hosts, and their ranks where it is not all of the host."""
+    if not procs:
+        return "the job"
+    nodes: Dict[str, List[Proc]] = {}
+    for proc in sorted(set(procs), key=process_order):
+        nodes.setdefault(judgement.job.node_of[proc] or "(host not shown)", []).append(proc)
+    totals: Dict[str, int] = {}
+    for node in judgement.job.node_of.values():
+        totals[node or "(host not shown)"] = totals.get(node or "(host not shown)", 0) + 1
+    texts = []
+    for node, members in sorted(nodes.items()):
+        ranks = sorted(
+            {comm.rank for proc in members for comm in proc.comms.values() if comm.nranks == judgement.job.nranks}
+        )
+        if len(members) < totals.get(node, 0) and ranks:
+            texts.append(
+                "%s (rank %s)"
+                % (node, ", ".join(str(rank) for rank in ranks[:8]) + (", ..." if len(ranks) > 8 else ""))
+            )
+        else:
+            texts.append(node)
+    return ", ".join(texts[:4]) + (" and %d more" % (len(texts) - 4) if len(texts) > 4 else "")
+
+
+def pairs_text(judgement: Judgement) -> str:
+    """Name the pairs of hosts that the network connects."""
+    pairs = sorted(
+        {
+            tuple(sorted((item.src_node, item.dst_node)))
+            for item in judgement.view.crossings
+            if item.src_node and item.dst_node
+        }
+    )
+    texts = ["%s - %s" % pair for pair in pairs[:3]]
+    return ", ".join(texts) + (" and %d more pairs" % (len(pairs) - 3) if len(pairs) > 3 else "")

@@ -1,0 +1,99 @@
+"""Why sockets, and why no GPUDirect? The decision list of the catalogue (2, "WHY-a-fallback"): the first hit wins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    from .judge import Judgement
+    from .state import Note, Proc
+
+_WHY = (
+    "nccl.plugin-broken",
+    "nccl.plugin-too-old",
+    "nccl.ofi-no-provider",
+    "nccl.ib-disabled",
+    "nccl.libibverbs-missing",
+    "nccl.ib-open",
+    "nccl.ib-filter",
+    "nccl.ib-no-device",
+    "nccl.plugin-missing",
+    "nccl.plugin-init-failed",
+)
+
+
+def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str], List[Dict[str, Any]], Optional[str]]:  # noqa: PLR0911 -- one return per form
+    """Return why these processes use sockets: the fault that explains it, its evidence, and a cause in words."""
+    for variable in ("NCCL_NET", "NCCL_NET_PLUGIN"):
+        values = {proc.env[variable] for proc in procs if variable in proc.env}
+        if variable == "NCCL_NET" and any(value.lower() == "socket" for value in values):
+            return "nccl.net-env", [], "NCCL_NET=Socket is set"
+        if variable == "NCCL_NET_PLUGIN" and values & {"none", "None"}:
+            return "nccl.net-env", [], "NCCL_NET_PLUGIN=none is set"
+    providers = {value for proc in procs for value in proc.facts.get("provider", ())}
+    if any(value.startswith(("tcp", "sockets", "udp")) for value in providers):
+        return "nccl.ofi-provider", [], "the libfabric plugin selected the provider %s" % min(providers)
+    for why in _WHY:
+        if why == "nccl.ib-disabled":
+            off = [proc for proc in procs if proc.env.get("NCCL_IB_DISABLE") not in (None, "0")]
+            if off:
+                return why, [], "NCCL_IB_DISABLE=%s is set" % off[0].env["NCCL_IB_DISABLE"]
+            continue
+        note = _first_note("nccl.ib-no-device" if why == "nccl.ib-filter" else why, procs)
+        if note is None:
+            continue
+        if why == "nccl.ib-filter":
+            filters = sorted({proc.env["NCCL_IB_HCA"] for proc in procs if "NCCL_IB_HCA" in proc.env})
+            if not filters:
+                continue
+            cause = (
+                "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or there is none at all"
+                % filters[0]
+            )
+            return why, judgement.line(note), cause
+        if why == "nccl.plugin-missing" and not _needs_plugin(procs):
+            continue
+        if (
+            why == "nccl.ib-no-device"
+            and _needs_plugin(procs)
+            and _first_note("nccl.plugin-missing", procs) is not None
+        ):
+            return (
+                "nccl.plugin-missing",
+                judgement.line(note) + judgement.line(_first_note("nccl.plugin-missing", procs)),
+                None,
+            )
+        return why, judgement.line(note), None
+    return None, [], None
+
+
+def _first_note(name: str, procs: List[Proc]) -> Optional[Note]:
+    notes = sorted(
+        [proc.notes[name] for proc in procs if name in proc.notes], key=lambda note: (note.source, note.line)
+    )
+    return notes[0] if notes else None
+
+
+def _needs_plugin(procs: List[Proc]) -> bool:
+    """Say whether the host's interfaces belong to a fabric that needs a plugin (Slingshot's are hsn0, ...)."""
+    names = {
+        text.split(" ")[0] for proc in procs for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())
+    }
+    return any(name.startswith("hsn") for name in names)
+
+
+def why_no_gdr(judgement: Judgement) -> Tuple[Optional[str], List[Dict[str, Any]], Optional[str]]:
+    """Return why GPUDirect is off, as far as the log says."""
+    for proc in judgement.job.procs:
+        level = proc.env.get("NCCL_NET_GDR_LEVEL", "")
+        if level in ("LOC", "0") or proc.env.get("NCCL_IB_CUDA_SUPPORT") == "0":
+            return (
+                "nccl.gdr-env",
+                [],
+                "NCCL_NET_GDR_LEVEL=%s is set" % level if level else "NCCL_IB_CUDA_SUPPORT=0 is set",
+            )
+    for name in ("nccl.gdr-no-module", "nccl.gdr-distance", "nccl.topology-virtual"):
+        note, _ = judgement.earliest(name)
+        if note is not None:
+            return name, judgement.line(note), None
+    return None, [], None
