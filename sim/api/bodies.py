@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ..schema.errors import ApiError, bad_request, invalid, invalid_value
+from . import protobuf
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -43,7 +44,9 @@ def _unsupported(media: str) -> ApiError:
 
 
 def decode(raw: bytes, media: str) -> Any:
-    """Decode JSON or YAML; 400 for what is neither, 415 for another media type."""
+    """Decode JSON, YAML or protobuf; 400 for what is none of them, 415 for another media type."""
+    if media == protobuf.MEDIA:
+        return protobuf.decode(raw)
     if media in ("", "application/json", "*/*"):
         try:
             return json.loads(raw)

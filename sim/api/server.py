@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from ..schema.errors import ApiError, method_not_allowed
-from . import deleting, discovery, podparts, reading, subresources, writing
+from . import deleting, discovery, openapi, podparts, reading, subresources, writing
 from .access import Attributes, authenticate, authorize, check, impersonate
 from .answers import page_not_found, raw, refuse, respond, text
 from .bodies import mapping, media_type, of_kind, read
@@ -88,7 +88,9 @@ async def serve(
     `hosts` are further names and addresses for the server's certificate (the API Service's address in the pod network).
     """
     front = Front(store, kubelet or podparts.NoKubelet(), version)
-    runner = web.ServerRunner(web.Server(front.handle, handler_cancellation=True, access_log=None), shutdown_timeout=1.0)
+    runner = web.ServerRunner(
+        web.Server(front.handle, handler_cancellation=True, access_log=None), shutdown_timeout=1.0
+    )
     await runner.setup()
     context = store.authority.server_context([*HOSTS, *hosts])
     site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
@@ -183,6 +185,8 @@ class Front:
             return self._health(request, parts)
         if first in ("api", "apis"):
             return self._discovery(request, parts)
+        if parts[:2] == ["openapi", "v3"]:
+            return self._openapi(parts[2:])
         documents: dict[str, Any] = {
             "": lambda: {"paths": PATHS},
             "version": lambda: discovery.version_info(self.version),
@@ -190,6 +194,15 @@ class Front:
         }
         document = documents.get("/".join(parts))
         return respond(document()) if document else page_not_found()
+
+    def _openapi(self, parts: list[str]) -> web.Response:
+        if not parts:
+            return respond(openapi.index(self.store.kinds))
+        version = parts[-1]
+        group = parts[1] if len(parts) == 3 and parts[0] == "apis" else ""
+        good = len(parts) == (3 if group else 2)
+        found = openapi.document(self.store.kinds, group, version, self.version) if good else None
+        return respond(found) if found else page_not_found()
 
     def _health(self, request: web.BaseRequest, parts: list[str]) -> web.Response:
         if len(parts) > 1:

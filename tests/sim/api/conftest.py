@@ -6,10 +6,9 @@ import asyncio
 import json
 import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPSConnection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -19,6 +18,11 @@ from sim.controllers import Controllers
 from sim.schema.errors import bad_request
 from sim.store import Store
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+INFO = ("architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion")
+INFO += ("machineID", "operatingSystem", "osImage", "systemUUID")
 CAPACITY = {"cpu": "96", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 
 
@@ -30,7 +34,7 @@ def node(name: str) -> dict[str, Any]:
         "allocatable": CAPACITY,
         "conditions": [ready],
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
-        "nodeInfo": {"kubeletVersion": "v1.36.2"},
+        "nodeInfo": dict.fromkeys(INFO, "v1.36.2"),
     }
     return {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status}
 

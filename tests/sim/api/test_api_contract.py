@@ -11,7 +11,47 @@ import sys
 
 import pytest
 
-CASES = ["apply-server-side", "auth-bad-token", "auth-forbidden-texts", "auth-rules-review", "auth-self-subject-access-review", "auth-who-am-i", "configmap-crud", "configmap-generate-name", "configmap-immutable", "crd-mpijob", "delete-collection", "delete-preconditions", "discovery-aggregated", "discovery-core-resources", "discovery-paths-wrong", "discovery-roots", "discovery-version-and-health", "dry-run", "events-api", "job-defaults", "list-field-selectors", "list-label-selectors", "list-metadata-only", "list-table", "malformed-bodies", "namespace-lifecycle", "owner-garbage-collection", "patch-json", "patch-merge", "pod-defaults", "pod-immutable", "pvc-claims", "rbac-objects", "secret-crud", "service-crud", "serviceaccount-crud", "watch-all-namespaces", "watch-from-resource-version", "watch-live"]
+CASES = [
+    "apply-server-side",
+    "auth-bad-token",
+    "auth-forbidden-texts",
+    "auth-rules-review",
+    "auth-self-subject-access-review",
+    "auth-who-am-i",
+    "configmap-crud",
+    "configmap-generate-name",
+    "configmap-immutable",
+    "crd-mpijob",
+    "delete-collection",
+    "delete-preconditions",
+    "discovery-aggregated",
+    "discovery-core-resources",
+    "discovery-paths-wrong",
+    "discovery-roots",
+    "discovery-version-and-health",
+    "dry-run",
+    "events-api",
+    "job-defaults",
+    "list-field-selectors",
+    "list-label-selectors",
+    "list-metadata-only",
+    "list-table",
+    "malformed-bodies",
+    "namespace-lifecycle",
+    "owner-garbage-collection",
+    "patch-json",
+    "patch-merge",
+    "pod-defaults",
+    "pod-immutable",
+    "pvc-claims",
+    "rbac-objects",
+    "secret-crud",
+    "service-crud",
+    "serviceaccount-crud",
+    "watch-all-namespaces",
+    "watch-from-resource-version",
+    "watch-live",
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from sim.store import ApiError
         ("1e3", "1e3"),
         ("0", "0"),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_quantities_have_one_canonical_text(given, shown):
     """What a user writes as 0.5 the server shows as 500m."""
