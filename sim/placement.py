@@ -159,32 +159,37 @@ def _term_matches(term: Object, owner: Object, other: Object) -> bool:
     return bool(selectors.labels(term.get("labelSelector"))(other["metadata"].get("labels") or {}))
 
 
-def _same_domain(key: str, view: NodeView, views: list[NodeView]) -> list[Object]:
-    value = view.labels.get(key)
-    if value is None:
-        return []
-    return [pod for other in views if other.labels.get(key) == value for pod in other.pods.values()]
+class Neighbourhood:
+    """What a pod's and its neighbours' affinities make of each topology domain; computed once for all nodes."""
 
+    def __init__(self, pod: Object, views: list[NodeView]) -> None:
+        self._wanted = [(t["topologyKey"], *self._domains(t, pod, views)) for t in _pod_terms(pod, "podAffinity")]
+        self._self = [_term_matches(t, pod, pod) for t in _pod_terms(pod, "podAffinity")]
+        apart = _pod_terms(pod, "podAntiAffinity")
+        self._shunned = [(t["topologyKey"], self._domains(t, pod, views)[0]) for t in apart]
+        self._closed = {
+            (term["topologyKey"], view.labels.get(term["topologyKey"]))
+            for view in views for other in view.pods.values() for term in _pod_terms(other, "podAntiAffinity")
+            if term["topologyKey"] in view.labels and _term_matches(term, other, pod)
+        }
 
-def _inter_pod(pod: Object, view: NodeView, views: list[NodeView]) -> Refusal | None:
-    for term in _pod_terms(pod, "podAffinity"):
-        near = _same_domain(term["topologyKey"], view, views)
-        if any(_term_matches(term, pod, other) for other in near):
-            continue
-        alone = not any(_term_matches(term, pod, other) for v in views for other in v.pods.values())
-        if not (alone and _term_matches(term, pod, pod) and term["topologyKey"] in view.labels):
-            return Refusal(("node(s) didn't match pod affinity rules",), final=True)
-    for term in _pod_terms(pod, "podAntiAffinity"):
-        if any(_term_matches(term, pod, o) for o in _same_domain(term["topologyKey"], view, views)):
+    @staticmethod
+    def _domains(term: Object, pod: Object, views: list[NodeView]) -> tuple[set[str], bool]:
+        """The domains that hold a matching pod, and whether there is any such pod at all."""
+        holding = [v for v in views if any(_term_matches(term, pod, other) for other in v.pods.values())]
+        return {v.labels[term["topologyKey"]] for v in holding if term["topologyKey"] in v.labels}, bool(holding)
+
+    def refuse(self, view: NodeView) -> Refusal | None:
+        """Why the pods around forbid a node; None: they do not."""
+        for (key, domains, anybody), itself in zip(self._wanted, self._self, strict=True):
+            first_of_its_kind = not anybody and itself and key in view.labels
+            if view.labels.get(key) not in domains and not first_of_its_kind:
+                return Refusal(("node(s) didn't match pod affinity rules",), final=True)
+        if any(view.labels.get(key) in domains for key, domains in self._shunned):
             return Refusal(("node(s) didn't match pod anti-affinity rules",), final=False)
-    for other_view in views:
-        for other in other_view.pods.values():
-            for term in _pod_terms(other, "podAntiAffinity"):
-                key = term["topologyKey"]
-                if (view.labels.get(key) is not None and view.labels.get(key) == other_view.labels.get(key)
-                        and _term_matches(term, other, pod)):
-                    return Refusal(("node(s) didn't satisfy existing pods anti-affinity rules",), final=False)
-    return None
+        if any(view.labels.get(key) == value for key, value in self._closed):
+            return Refusal(("node(s) didn't satisfy existing pods anti-affinity rules",), final=False)
+        return None
 
 
 def _fit(wanted: dict[str, Fraction], view: NodeView) -> Refusal | None:
@@ -204,7 +209,7 @@ def _host_ports(pod: Object) -> set[tuple[int, str]]:
             for p in c.get("ports") or [] if p.get("hostPort")}
 
 
-def refuse(pod: Object, wanted: dict[str, Fraction], view: NodeView, views: list[NodeView]) -> Refusal | None:
+def refuse(pod: Object, wanted: dict[str, Fraction], view: NodeView, around: Neighbourhood) -> Refusal | None:
     """Why a node cannot take a pod; None: it can."""
     spec = view.node.get("spec") or {}
     tolerations = pod["spec"].get("tolerations") or []
@@ -219,7 +224,7 @@ def refuse(pod: Object, wanted: dict[str, Fraction], view: NodeView, views: list
     ports = _host_ports(pod)
     if ports and any(ports & _host_ports(other) for other in view.pods.values()):
         return Refusal(("node(s) didn't have free ports for the requested pod ports",), final=False)
-    return _fit(wanted, view) or _inter_pod(pod, view, views)
+    return _fit(wanted, view) or around.refuse(view)
 
 
 def score(pod: Object, view: NodeView) -> tuple[float, int, float, str]:

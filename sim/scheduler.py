@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .kubelet.status import condition
-from .placement import ENDED, NodeView, Refusal, explain, explain_preemption, refuse, requests, score
+from .placement import ENDED, Neighbourhood, NodeView, Refusal, explain, explain_preemption, refuse, requests, score
 from .schema.errors import ApiError
 from .schema.requests import Request
 from .schema.values import rfc3339_micro
@@ -143,11 +143,11 @@ class Scheduler:
             if not views:
                 why = "no nodes available to schedule pods"
             else:
-                wanted = requests(pod)
+                wanted, around = requests(pod), Neighbourhood(pod, views)
                 refusals: list[Refusal] = []
                 fitting = []
                 for view in views:
-                    refusal = refuse(pod, wanted, view, views)
+                    refusal = refuse(pod, wanted, view, around)
                     if refusal is None:
                         fitting.append(view)
                     else:
@@ -204,7 +204,7 @@ class Scheduler:
         for other in lower:
             alone.take(other["metadata"]["uid"])
             victims.append(other)
-            if refuse(pod, wanted, alone, others) is None:
+            if refuse(pod, wanted, alone, Neighbourhood(pod, others)) is None:
                 return victims
         return []
 

@@ -180,3 +180,14 @@ def test_a_claim_of_an_offered_class_is_bound():
                 lambda s: s.load("persistentvolumeclaims", claim(storageClassName="fast")))
     assert store.get("persistentvolumeclaims", "default", "data")["status"]["phase"] == "Bound"
     assert len(store.list("persistentvolumes")) == 1
+
+
+def test_a_quotas_status_follows_what_exists():
+    """status.hard and status.used, counted again after each change (case resource-quota)."""
+    hard = {"pods": "2", "requests.nvidia.com/gpu": "8", "configmaps": "5"}
+    gpus = {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}}
+    store = run(lambda s: s.create("resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": hard}}, "default"),
+                lambda s: s.load("pods", pod("a", "10.244.0.2", containers=[{"name": "c", "image": "a", "resources": gpus}])))
+    found = store.get("resourcequotas", "default", "q")["status"]
+    assert found["hard"] == hard
+    assert found["used"] == {"pods": "1", "requests.nvidia.com/gpu": "8", "configmaps": "1"}
