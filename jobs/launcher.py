@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import manifests
 from .cleanup import Ledger, remove
+from .creation import Creation, JobError
 from .diagnosis import diagnose
-from .errors import ApiError, ClusterError, Conflict, Forbidden, Invalid, NotFound
+from .errors import ApiError, Forbidden, Invalid, NotFound
 from .evidence import RankEvidence, Reader
 from .kube import path
 from .logs import tail
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from .cleanup import Entry
     from .kube import Kube
     from .logs import Follower
     from .trial import TrialSpec
@@ -47,10 +47,6 @@ __all__ = [
     "Replica",
     "TrialResult",
 ]
-
-
-class JobError(Exception):
-    """A job cannot be handled as asked; the message is one line."""
 
 
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
@@ -107,10 +103,10 @@ class Launcher:
             files = shipped()
         objects = manifests.build(spec, files)
         began = time.monotonic()
-        entries: list[Entry] = []
+        creation = Creation(self._kube, self._ledger, spec.run_id, self._progress)
         self._progress(f"creating job {spec.job_name} in {spec.namespace}: {spec.nodes} x {spec.gpus_per_node} GPUs")
         try:
-            warned = self._create(spec, objects, entries)
+            warned = creation.create(objects)
         except (Forbidden, Invalid) as error:
             return _refused(spec.job_name, error, time.monotonic() - began)
         limits = Limits(start_s=spec.deadlines.start_s, job_s=spec.deadlines.job_s)
@@ -119,7 +115,7 @@ class Launcher:
         outcome = vigil.keep()
         result = self._result(spec.job_name, spec.run_id, vigil, outcome, began, warned)
         if outcome.aborted:
-            self._give_up(entries)
+            creation.give_up()
         return result
 
     def attach(self, name: str, namespace: str = "") -> TrialResult:
@@ -183,69 +179,7 @@ class Launcher:
                 found[pod_name] = tail(self._kube, namespace, pod_name, str(containers[0].get("name")), lines)
         return found
 
-    # -- steps -----------------------------------------------------------------------------------------------------
-
-    def _create(self, spec: TrialSpec, objects: manifests.Manifests, entries: list[Entry]) -> tuple[str, ...]:
-        """Create the Job suspended, then what it owns, then let it go."""
-        job, warned = self._post(spec, "jobs", "batch", objects.job, entries)
-        configmap, service = objects.owned_by(str(job["metadata"]["uid"]))
-        for resource, item in (("configmaps", configmap), ("services", service)):
-            _, more = self._post(spec, resource, "", item, entries)
-            warned += more
-        url_path = path("jobs", spec.job_name, namespace=spec.namespace, group="batch")
-        self._kube.patch(url_path, {"spec": {"suspend": False}})
-        return warned
-
-    def _post(
-        self, spec: TrialSpec, resource: str, group: str, item: dict[str, Any], entries: list[Entry]
-    ) -> tuple[dict[str, Any], tuple[str, ...]]:
-        name, namespace = spec.job_name, spec.namespace
-        known: dict[str, str] = {}
-
-        def undo() -> None:
-            uid = known.get("uid") or self._own_uid(resource, group, namespace, name, spec.run_id)
-            if uid:
-                remove(self._kube, resource, group, namespace, name, uid=uid)
-
-        # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
-        entry = self._ledger.enter(f"{resource.removesuffix('s')}/{name} in {namespace}", undo)
-        entries.append(entry)
-        try:
-            answer = self._kube.create(path(resource, namespace=namespace, group=group), item)
-        except Conflict as error:
-            self._ledger.strike(entry)
-            raise JobError(
-                f"{resource.removesuffix('s')} {name} exists already in {namespace}: another run has this id"
-            ) from error
-        except ApiError as error:
-            if error.status < 500:
-                self._ledger.strike(entry)
-            if len(entries) > 1:
-                self._give_up(entries)
-            raise
-        known["uid"] = str((answer.body.get("metadata") or {}).get("uid") or "")
-        return answer.body, answer.warnings
-
-    def _own_uid(self, resource: str, group: str, namespace: str, name: str, run: str) -> str:
-        try:
-            found = self._kube.get(path(resource, name, namespace=namespace, group=group))
-        except NotFound:
-            return ""
-        tags = as_map(as_map(found.get("metadata")).get("labels"))
-        mine = tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == run
-        return str(found["metadata"].get("uid") or "") if mine else ""
-
-    def _give_up(self, entries: list[Entry]) -> None:
-        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""
-        for entry in reversed(entries):
-            if entry.done:
-                continue
-            try:
-                entry.undo()
-            except ClusterError as error:
-                self._progress(f"{entry.what} not deleted yet: {error}")
-            else:
-                self._ledger.strike(entry)
+    # -- steps --------------------------------------------------------------------------------------------------
 
     def _vigil(self, name: str, namespace: str, run: str, limits: Limits, selector: str) -> Vigil:
         return Vigil(

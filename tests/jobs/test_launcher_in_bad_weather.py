@@ -1,0 +1,97 @@
+"""A trial through an API server that answers 429, 500 and 503, resets, cuts streams and loses answers."""
+
+import contextlib
+import random
+import time
+
+import pytest
+
+from jobs.cleanup import Ledger
+from jobs.errors import ClusterError
+from jobs.kube import Kube
+from jobs.launcher import JobError, Launcher
+from tests.jobs.on_sim import PROBE, Sim, left_over, spec
+
+
+class Weather:
+    """Forwards to the real server; some answers get lost on the way."""
+
+    def __init__(self, api, kube, seed, drop, *, writes):
+        self.rng, self.kube, self.drop, self.writes = random.Random(seed), kube, drop, writes
+        self.bad = True
+        self.faults = 0
+        api.answer = self.answer
+
+    def answer(self, asked):
+        reading = asked.verb == "GET"
+        dice = self.rng.random() if self.bad and (reading or self.writes) else 1.0
+        if dice < 0.4:
+            self.faults += 1
+        if dice < 0.1:
+            return 429, {"Retry-After": "0"}, {"kind": "Status", "reason": "TooManyRequests", "code": 429}
+        if dice < 0.2:
+            return self.rng.choice([500, 503]), {}, {"kind": "Status", "reason": "InternalError", "code": 500}
+        if dice < 0.25:
+            return 0, {}, self.drop
+        stack = contextlib.ExitStack()
+        end = time.monotonic() + 60
+        raw = stack.enter_context(self.kube.open(asked.verb, asked.path, asked.query, body=asked.body, end=end, silence_s=60,
+                                                 content_type=asked.headers.get("content-type", ""), accept=asked.headers["accept"]))  # fmt: skip
+        if dice < 0.3:
+            stack.close()
+            return 0, {}, self.drop  # done, but nobody is told
+        return raw.status, {}, self.pieces(raw, stack, cut=self.rng.randrange(2000) if dice < 0.4 else None)
+
+    def pieces(self, raw, stack, cut):
+        with stack:
+            sent = 0
+            while True:
+                try:
+                    data = raw.read1(4096)
+                except Exception:  # noqa: BLE001  (the other side went away)
+                    return
+                if not data:
+                    return
+                if cut is not None and sent + len(data) > cut:
+                    yield data[: max(1, cut - sent)]
+                    yield self.drop
+                    return
+                sent += len(data)
+                yield data
+
+
+@pytest.fixture(scope="module")
+def healthy(root, tmp_path_factory):
+    sim = Sim(root, tmp_path_factory.mktemp("weather"), "healthy")
+    yield sim
+    sim.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reads_in_bad_weather_change_nothing(api, drop, healthy, tmp_path, kubeconfig, seed):
+    """Lists, watches and logs that break: the same result, complete evidence, nothing left."""
+    real = Kube.connect(str(healthy.config))
+    weather = Weather(api, real, seed, drop, writes=False)
+    kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
+    ledger = Ledger()
+    result = Launcher(kube, ledger=ledger, logs=tmp_path / "logs").run(spec(kube, env={"NAP": "1"}), {"probe.py": PROBE})
+    assert weather.faults > 0
+    assert (result.state, result.analysis) == ("Complete", None)
+    assert all(evidence.complete for evidence in result.evidence.values()) and len(result.evidence) == 2
+    assert all(file.read_text().count('"stage": "end"') == 1 for file in result.logs.values())
+    weather.bad = False
+    assert ledger.unwind() == [] and left_over(real) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_writes_whose_answer_is_lost_leave_nothing_behind(api, drop, healthy, tmp_path, kubeconfig, seed):
+    """Created or not? Whatever the launcher knows or does not, the ledger removes it."""
+    real = Kube.connect(str(healthy.config))
+    weather = Weather(api, real, seed + 100, drop, writes=True)
+    kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
+    ledger = Ledger()
+    with contextlib.suppress(ClusterError, JobError):
+        result = Launcher(kube, ledger=ledger).run(spec(kube), {"probe.py": PROBE})
+        assert result.state == "Complete"
+    weather.bad = False
+    assert ledger.unwind() == [] and left_over(real) == []
