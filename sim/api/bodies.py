@@ -43,13 +43,44 @@ def _unsupported(media: str) -> ApiError:
     return ApiError(415, "UnsupportedMediaType", text) if media else bad_request("no kind is registered")
 
 
+class _Pairs(dict[str, Any]):
+    """An object of a body; it remembers the names that were given twice."""
+
+    twice: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        plain = dict(pairs)
+        if len(plain) == len(pairs):
+            return plain
+        names = [name for name, _ in pairs]
+        found = cls(plain)
+        found.twice = tuple(dict.fromkeys(name for name in names if names.count(name) > 1))
+        return found
+
+
+def duplicates(value: Any, path: str = "") -> list[str]:
+    """Return a complaint for every field that a JSON body holds twice."""
+    found: list[str] = []
+    if isinstance(value, dict):
+        prefix = f"{path}." if path else ""
+        found += [f'duplicate field "{prefix}{name}"' for name in getattr(value, "twice", ())]
+        for key, item in value.items():
+            if isinstance(item, (dict, list)):
+                found += duplicates(item, prefix + key)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            found += duplicates(item, f"{path}[{index}]")
+    return found
+
+
 def decode(raw: bytes, media: str) -> Any:
     """Decode JSON, YAML or protobuf; 400 for what is none of them, 415 for another media type."""
     if media == protobuf.MEDIA:
         return protobuf.decode(raw)
     if media in ("", "application/json", "*/*"):
         try:
-            return json.loads(raw)
+            return json.loads(raw, object_pairs_hook=_Pairs.read)
         except ValueError as error:
             raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
     if media in YAML_TYPES:

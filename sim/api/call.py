@@ -8,7 +8,7 @@ from ..schema import types
 from ..schema.errors import ApiError, bad_request, not_found
 from ..schema.requests import Request
 from ..schema.types import Decoder
-from . import custom, versions
+from . import bodies, custom, versions
 from .answers import Form, negotiate, respond
 from .options import dry_run, field_validation
 from .tables import partial, table
@@ -60,14 +60,18 @@ class Call:
         """Return the 404 for the object of this call."""
         return not_found(self.kind.plural, self.kind.group, self.route.name)
 
+    def existing(self) -> Object | None:
+        """Return the object of this call, if there is one."""
+        return self.store.get(self.kind.key, self.namespace, self.route.name)
+
     def current(self) -> Object:
         """Return the object of this call; 404 if there is none."""
-        found = self.store.get(self.kind.key, self.namespace, self.route.name)
+        found = self.existing()
         if found is None:
             raise self.missing()
         return found
 
-    def decoded(self, body: Object, options_kind: str) -> Object:
+    def decoded(self, body: Object, options_kind: str, *, applied: bool = False) -> Object:
         """Return what the server makes of a body: known fields only; complains as fieldValidation says."""
         how = field_validation(self.query, options_kind)
         if self.kind.custom:
@@ -76,15 +80,25 @@ class Call:
             decoder = Decoder(self.kind.kind, self.kind.version)
             found = decoder.decode(body, types.of_kind(self.kind.api_version, self.kind.kind))
             unknown = decoder.unknown
-        if unknown and how == "Strict":
-            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        if unknown and applied:
+            raise self._undeclared(body, unknown)
+        problems = [f'unknown field "{path}"' for path in unknown] + bodies.duplicates(body)
+        if problems and how == "Strict":
             name, version = self.kind.kind, self.kind.version
-            raise bad_request(
-                f'{name} in version "{version}" cannot be handled as a {name}: strict decoding error: {listed}'
-            )
-        if unknown and how == "Warn":
-            self.warnings.extend(f'unknown field "{path}"' for path in unknown)
+            why = f"strict decoding error: {', '.join(problems)}"
+            raise bad_request(f'{name} in version "{version}" cannot be handled as a {name}: {why}')
+        if how == "Warn":
+            self.warnings.extend(problems)
         return versions.stored(self.kind, found)
+
+    def _undeclared(self, body: Object, unknown: list[str]) -> ApiError:
+        """Return the refusal of an applied configuration with unknown fields (structured-merge-diff's words)."""
+        texts = [f".{path}: field not declared in schema" for path in unknown]
+        listed = texts[0] if len(texts) == 1 else "errors:" + "".join(f"\n  {text}" for text in texts)
+        name = (body.get("metadata") or {}).get("name", "")
+        kind = f"{self.kind.group}/{self.kind.version}, Kind={self.kind.kind}"
+        place = f"{self.route.namespace}/{name}; {kind}"
+        return ApiError(500, "", f"failed to create typed patch object ({place}): {listed}")
 
     def answer(self, obj: Object, code: int = 200) -> web.Response:
         """Return one object in the form that the client wants."""

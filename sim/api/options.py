@@ -80,6 +80,7 @@ class ListOptions:
                 "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
             )
             raise invalid("ListOptions", "meta.k8s.io", "", [cause])
+        _initial_events(query, match)
         if match == "Exact" and version not in ("", "0"):
             revision = int(version)
         return cls(
@@ -94,6 +95,17 @@ class ListOptions:
             is_true(query.get("allowWatchBookmarks")) if "allowWatchBookmarks" in query else False,
             is_true(query.get("sendInitialEvents")) if "sendInitialEvents" in query else False,
         )
+
+
+def _initial_events(query: Mapping[str, str], match: str) -> None:
+    if "sendInitialEvents" not in query:
+        return
+    if "watch" not in query or not is_true(query["watch"]):
+        cause = forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        raise invalid("ListOptions", "meta.k8s.io", "", [cause])
+    if match != "NotOlderThan":
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise invalid("ListOptions", "meta.k8s.io", "", [forbidden_field("resourceVersionMatch", text)])
 
 
 def make_token(revision: int, start: str) -> str:

@@ -116,6 +116,17 @@ def _value(old: Any, patch: Any, known: Field | None) -> Any:
     return clone(patch)
 
 
+def go_text(value: Any) -> str:
+    """Write a value as Go's %v does: map[a:1 b:[x y]]."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{go_text(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(go_text(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)
+
+
 def _list(old: list[Any], patch: list[Any], known: Field) -> list[Any]:
     key = known.merge_key
     if not key:
@@ -127,7 +138,7 @@ def _list(old: list[Any], patch: list[Any], known: Field) -> list[Any]:
     merged = list(old)
     for item in patch:
         if not isinstance(item, dict) or (key not in item and "$patch" not in item):
-            raise bad_request(f"map: {json.dumps(item)} does not contain declared merge key: {key}")
+            raise ApiError(500, "", f"map: {go_text(item)} does not contain declared merge key: {key}")
         at = next(
             (i for i, have in enumerate(merged) if isinstance(have, dict) and have.get(key) == item.get(key)), None
         )

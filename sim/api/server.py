@@ -247,6 +247,8 @@ class Front:
         call = Call(self.store, request, asked, kind, user)
         if asked.subresource:
             return await self._subresource(call)
+        if not kind.namespaced and asked.namespace and kind.key != "namespaces":
+            raise NOT_FOUND
         if kind.namespaced and not asked.namespace and asked.verb not in ("list", "watch", "deletecollection"):
             if asked.verb == "create" and kind.key in REVIEWS:
                 pass

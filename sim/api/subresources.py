@@ -33,7 +33,7 @@ async def token(call: Call) -> web.Response:
         raise invalid(
             "TokenRequest",
             "authentication.k8s.io",
-            account["metadata"]["name"],
+            "",
             [invalid_value("spec.expirationSeconds", seconds, text)],
         )
     if seconds > MAX_TOKEN_S:
@@ -41,7 +41,7 @@ async def token(call: Call) -> web.Response:
         raise invalid(
             "TokenRequest",
             "authentication.k8s.io",
-            account["metadata"]["name"],
+            "",
             [invalid_value("spec.expirationSeconds", seconds, text)],
         )
     meta = account["metadata"]

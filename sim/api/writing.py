@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from .call import Call
 
 
+RBAC = "rbac.authorization.k8s.io"
+# AllowCreateOnUpdate and AllowUnconditionalUpdate of the registry strategies.
+CREATES_ON_UPDATE = frozenset(
+    {
+        *("services", "endpoints", "events", "limitranges", "leases.coordination.k8s.io"),
+        *(f"{plural}.{RBAC}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")),
+    }
+)
+NEEDS_REVISION = frozenset(
+    {
+        "leases.coordination.k8s.io",
+        "poddisruptionbudgets.policy",
+        "runtimeclasses.node.k8s.io",
+        "customresourcedefinitions.apiextensions.k8s.io",
+    }
+)
+
+
 def _names(call: Call, body: Object) -> None:
     """Check the name and the namespace of a body against the path."""
     meta = body.get("metadata")
@@ -55,11 +73,12 @@ async def update(call: Call) -> web.Response:
     request = call.write("UpdateOptions")
     obj = call.decoded(body, "UpdateOptions")
     _names(call, obj)
+    if call.kind.key in CREATES_ON_UPDATE and not call.route.subresource and call.existing() is None:
+        return call.answer(call.store.create(call.kind.key, obj, call.route.namespace or None, request=request), 201)
     call.current()
-    if call.kind.custom and not obj["metadata"].get("resourceVersion"):
-        cause = Cause(
-            "metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0: must be specified for an update"
-        )
+    if (call.kind.custom or call.kind.key in NEEDS_REVISION) and not obj["metadata"].get("resourceVersion"):
+        text = "Invalid value: 0: must be specified for an update"
+        cause = Cause("metadata.resourceVersion", "FieldValueInvalid", text)
         raise invalid(call.kind.plural, call.kind.group, call.route.name, [cause])
     if not call.kind.namespaced:
         obj["metadata"].pop("namespace", None)
@@ -124,7 +143,7 @@ def _apply(call: Call, body: Object) -> web.Response:
         raise invalid("PatchOptions", "meta.k8s.io", "", [required("fieldManager", "is required for apply patch")])
     if not body.get("apiVersion") or not body.get("kind"):
         raise bad_request("Object 'Kind' is missing in the applied object")
-    obj = call.decoded(bodies.of_kind(body, call.kind), "PatchOptions")
+    obj = call.decoded(bodies.of_kind(body, call.kind), "PatchOptions", applied=True)
     obj.setdefault("metadata", {}).setdefault("name", call.route.name)
     _names(call, obj)
     request.force = call.query.get("force", "").lower() in ("true", "1", "t")

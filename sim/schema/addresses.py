@@ -46,7 +46,7 @@ def allocate(store: Objects, old: Object | None, new: Object) -> None:
     spec.setdefault("ipFamilies", ["IPv4"])
     spec.setdefault("ipFamilyPolicy", "SingleStack")
     if kind in ("NodePort", "LoadBalancer"):
-        _node_ports(store, before, spec)
+        _node_ports(store, before, new)
     else:
         for port in spec.get("ports") or []:
             port.pop("nodePort", None)
@@ -82,15 +82,23 @@ def _claim(store: Objects, new: Object, address: str) -> None:
         raise invalid("Service", "", name, [invalid_value("spec.clusterIPs", [address], text)])
 
 
-def _node_ports(store: Objects, before: Object, spec: Object) -> None:
+def _node_ports(store: Objects, before: Object, new: Object) -> None:
+    spec, name = new["spec"], new["metadata"].get("name", "")
     had = {port.get("port"): port.get("nodePort") for port in before.get("ports") or []}
-    taken = {port.get("nodePort") for other in _services(store) for port in other.get("ports") or []}
+    taken = {port.get("nodePort") for other in _services(store) for port in other.get("ports") or []} - {None}
+    taken -= set(had.values())
     spec.setdefault("externalTrafficPolicy", "Cluster")
-    for port in spec.get("ports") or []:
-        if port.get("nodePort"):
-            continue
-        number = had.get(port.get("port"))
-        while not number or (number in taken and number not in had.values()):
-            number = random.choice(NODE_PORTS)  # noqa: S311
+    for index, port in enumerate(spec.get("ports") or []):
+        given = port.get("nodePort")
+        text = ""
+        if given in taken:
+            text = "provided port is already allocated"
+        elif given and given not in NODE_PORTS:
+            text = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        if text:
+            raise invalid("Service", "", name, [invalid_value(f"spec.ports[{index}].nodePort", given, text)])
+        number = given or had.get(port.get("port"))
+        while not number or number in taken:
+            number = random.choice(NODE_PORTS)  # noqa: S311 - a port, not a secret
         port["nodePort"] = number
         taken.add(number)

@@ -275,6 +275,8 @@ def fields(selector: str, key: str, what: str = "") -> Predicate:
 
 
 def _unsupported(key: str, path: str, what: str) -> str:
+    if key == "jobs.batch":
+        return f'field label "{path}" not supported for batchv1.Job'
     if key in SELECTABLE:
         return f"field label not supported: {path}"
     return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"' + what

@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "secrets": others.secret,
     "events": events.event,
     "nodes": others.node,
+    "leases.coordination.k8s.io": others.lease,
     "persistentvolumeclaims": others.claim,
     "resourcequotas": others.quota,
     "limitranges": others.limit_range,

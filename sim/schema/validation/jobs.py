@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import zoneinfo
 from typing import TYPE_CHECKING, Any
 
 from .. import selectors
 from ..errors import Cause, forbidden_field, invalid_value, required, unsupported
 from ..values import clone
-from . import metadata, pods
+from . import metadata, pods, schedules
 
 if TYPE_CHECKING:
     from ..values import Object
@@ -217,10 +217,6 @@ def _template_change(old: Object, before: Object, after: Object) -> list[Cause]:
     return []
 
 
-_CRON_FIELD = re.compile(r"^[\d*/,\-?A-Za-z#L]+$")
-MACROS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-
-
 def cron_job(obj: Object) -> list[Cause]:
     """Judge a CronJob."""
     spec = obj.get("spec", {})
@@ -231,8 +227,11 @@ def cron_job(obj: Object) -> list[Cause]:
     schedule = spec.get("schedule", "")
     if not schedule:
         found.append(required("spec.schedule"))
-    elif wrong := schedule_error(schedule):
+    elif wrong := schedules.error(schedule):
         found.append(invalid_value("spec.schedule", schedule, wrong))
+    zone = spec.get("timeZone")
+    if zone is not None and (not zone or zone.lower() == "local" or zone not in zoneinfo.available_timezones()):
+        found.append(invalid_value("spec.timeZone", zone, f"unknown time zone {zone}"))
     if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
         found.append(
             unsupported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), ["Allow", "Forbid", "Replace"])
@@ -245,16 +244,3 @@ def cron_job(obj: Object) -> list[Cause]:
     if inner.get("selector") is not None and not inner.get("manualSelector"):
         found.append(forbidden_field("spec.jobTemplate.spec.selector", "`selector` will be auto-generated"))
     return found + _template(inner, "spec.jobTemplate.spec.template")
-
-
-def schedule_error(schedule: str) -> str:
-    """Return what is wrong with a cron expression, or ""."""
-    if schedule.startswith("@every ") or schedule in MACROS:
-        return ""
-    parts = schedule.split()
-    if len(parts) != 5:
-        return f"expected exactly 5 fields, found {len(parts)}: {parts}".replace("'", "").replace(",", "")
-    for part in parts:
-        if not _CRON_FIELD.match(part):
-            return f'failed to parse int from {part}: strconv.Atoi: parsing "{part}": invalid syntax'
-    return ""

@@ -47,7 +47,9 @@ def length(limit: int) -> str:
 def dns_label(value: str) -> list[str]:
     """Return what is wrong with an RFC 1123 label."""
     found = [length(63)] if len(value) > 63 else []
-    return found if _LABEL.match(value) else [*found, LABEL_TEXT]
+    if _LABEL.match(value):
+        return found
+    return [*found, "must not contain dots" if _SUBDOMAIN.match(value) else LABEL_TEXT]
 
 
 def dns_subdomain(value: str) -> list[str]:

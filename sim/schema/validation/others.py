@@ -321,3 +321,15 @@ def storage_class_change(old: Object, new: Object) -> list[Cause]:
         if old.get(name) != new.get(name):
             found.append(forbidden_field(name, f"updates to {name} are forbidden."))
     return found
+
+
+def lease(obj: Object) -> list[Cause]:
+    """Judge a Lease."""
+    spec = obj.get("spec") or {}
+    found: list[Cause] = []
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        found.append(invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        found.append(invalid_value("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    return found

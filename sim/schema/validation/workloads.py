@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
-def _common(obj: Object) -> list[Cause]:
+def _common(obj: Object, word: str) -> list[Cause]:
     spec = obj.get("spec", {})
     found: list[Cause] = []
     for name in ("replicas", "minReadySeconds", "revisionHistoryLimit"):
@@ -27,7 +27,7 @@ def _common(obj: Object) -> list[Cause]:
     else:
         found += metadata.selector(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            found.append(invalid_value("spec.selector", selector, "empty selector is invalid for deployment"))
+            found.append(invalid_value("spec.selector", selector, f"empty selector is invalid for {word}"))
     labels = template.get("metadata", {}).get("labels") or {}
     if selector is not None and not any(c.field.startswith("spec.selector") for c in found):
         if not selectors.labels(selector)(labels):
@@ -48,7 +48,7 @@ def _common(obj: Object) -> list[Cause]:
 
 def deployment(obj: Object) -> list[Cause]:
     """Judge a Deployment."""
-    found = _common(obj)
+    found = _common(obj, "deployment")
     strategy = obj.get("spec", {}).get("strategy", {})
     if strategy.get("type") not in ("Recreate", "RollingUpdate"):
         found.append(unsupported("spec.strategy.type", strategy.get("type"), ["Recreate", "RollingUpdate"]))
@@ -60,17 +60,17 @@ def deployment(obj: Object) -> list[Cause]:
 
 def replica_set(obj: Object) -> list[Cause]:
     """Judge a ReplicaSet."""
-    return _common(obj)
+    return _common(obj, "deployment")
 
 
 def daemon_set(obj: Object) -> list[Cause]:
     """Judge a DaemonSet."""
-    return _common(obj)
+    return _common(obj, "daemonset")
 
 
 def stateful_set(obj: Object) -> list[Cause]:
     """Judge a StatefulSet."""
-    return _common(obj)
+    return _common(obj, "statefulset")
 
 
 def selector_change(old: Object, new: Object) -> list[Cause]:
@@ -109,6 +109,9 @@ def disruption_budget(obj: Object) -> list[Cause]:
     """Judge a PodDisruptionBudget."""
     spec = obj.get("spec", {})
     found = metadata.selector(spec.get("selector"), "spec.selector")
+    for name in ("minAvailable", "maxUnavailable"):
+        if isinstance(spec.get(name), int) and spec[name] < 0:
+            found.append(invalid_value(f"spec.{name}", spec[name], NOT_NEGATIVE))
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         found.append(invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
     return found
