@@ -206,16 +206,36 @@ async def evict(call: Call) -> web.Response:
 
 
 def _budget(store: Store, pod: Object) -> None:
-    for budget in store.list("poddisruptionbudgets.policy", pod["metadata"]["namespace"]):
-        if not matches(budget.get("spec", {}).get("selector"), pod):
+    """Refuse an eviction that a disruption budget forbids; counted live where no controller writes the status."""
+    namespace = pod["metadata"]["namespace"]
+    for budget in store.list("poddisruptionbudgets.policy", namespace):
+        selector = budget.get("spec", {}).get("selector")
+        if not matches(selector, pod):
             continue
         status = budget.get("status", {})
-        if status.get("disruptionsAllowed", 0) > 0:
+        if "observedGeneration" in status:
+            need, have = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        else:
+            need, have = _healthy(budget["spec"], [p for p in store.list("pods", namespace) if matches(selector, p)])
+        if have - 1 >= need:
             continue
         name = budget["metadata"]["name"]
-        need, have = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-        cause = {
-            "reason": "DisruptionBudget",
-            "message": f"The disruption budget {name} needs {need} healthy pods and has {have} currently",
-        }
+        text = f"The disruption budget {name} needs {need} healthy pods and has {have} currently"
+        cause = {"reason": "DisruptionBudget", "message": text}
         raise too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0, [cause])
+
+
+def _healthy(spec: Object, pods: list[Object]) -> tuple[int, int]:
+    """Return how many pods must be healthy, and how many are."""
+    healthy = sum(
+        any(c["type"] == "Ready" and c["status"] == "True" for c in pod.get("status", {}).get("conditions") or [])
+        for pod in pods
+    )
+    if spec.get("maxUnavailable") is not None:
+        return max(len(pods) - _share(spec["maxUnavailable"], len(pods)), 0), healthy
+    return _share(spec.get("minAvailable", 0), len(pods)), healthy
+
+
+def _share(amount: int | str, total: int) -> int:
+    """Read a number or a percentage of a total, rounded up."""
+    return -(-int(amount.rstrip("%")) * total // 100) if isinstance(amount, str) else amount

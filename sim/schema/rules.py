@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import admission, base, customs, defaults, fieldsets, prepare, validation
+from . import admission, advice, base, customs, defaults, fieldsets, prepare, validation
 from .admission import lifecycle
 from .errors import conflict, invalid
 from .kinds import WITH_GENERATION
@@ -77,6 +77,7 @@ def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
         causes += events.new_event(new)
     if causes:
         raise invalid(kind.kind, _error_group(kind), new["metadata"].get("name", ""), causes)
+    request.warnings.extend(advice.on_create(kind, new))
     admission.judge(store, kind, new, request)
     fieldsets.track(kind, {}, new, request, store.clock())
 
@@ -106,6 +107,7 @@ def update(store: Objects, kind: Kind, old: Object, new: Object, request: Reques
         causes += validation.check_change(kind.key, old, new)
     if causes:
         raise invalid(kind.kind, _error_group(kind), old["metadata"]["name"], causes)
+    request.warnings.extend(advice.on_update(kind, old, new))
     admission.judge_change(store, kind, old, new, request)
     fieldsets.track(kind, old, new, request, store.clock())
     return new
