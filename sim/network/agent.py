@@ -1,11 +1,10 @@
 """Who makes sandboxes and containers on order?
 
 The agent: first process of a user, pid, mount and network namespace.  Orders and answers are JSON messages on a
-SOCK_SEQPACKET socket, descriptors travel beside them.  Its parent, the launcher, stays outside and ends
-everything as soon as the process that asked for the cluster is gone.
+SOCK_SEQPACKET socket, descriptors travel beside them.
 """
 
-# ruff: noqa: PTH115, PTH123, PTH208
+# ruff: noqa: PTH115, PTH123
 # (importing pathlib would double the time in which the agent starts)
 from __future__ import annotations
 
@@ -13,32 +12,22 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from .filesystem import private_root
+from .family import kill_descendants, processes, resident
 from .netlink import PASS, Netlink
 from .process import Child, fresh_process
 from .syscalls import (
-    MAX_MESSAGE,
     NEWIPC,
     NEWNET,
-    NEWNS,
     NEWPID,
-    NEWUSER,
     NEWUTS,
     NODEV,
     NOSUID,
-    PR_SET_CHILD_SUBREAPER,
-    PR_SET_PDEATHSIG,
     call,
     mount,
-    mount_fresh,
-    prctl,
     receive,
 )
 
@@ -168,13 +157,13 @@ class NamespaceAgent(Agent):
         self.net.route(*SERVICES, 1, local=True)  # every service address can be bound, or refuses
         try:  # the cable is kept, not removed: removing a link waits for an RCU grace period
             self.net.veth(9, "probe0", "probe1")
-            for name, value in ("ip_forward", "1"), ("icmp_ratelimit", "0"):
-                with open("/proc/sys/net/ipv4/" + name, "w") as file:
-                    file.write(value)
+            self.net.forward(9)
             self.net.rule(True, 1, PASS, src=GATEWAY)
             self.own_network = True
         except OSError:
             self.net.route(*PODS, 1, local=True)
+        with contextlib.suppress(OSError), open("/proc/sys/net/ipv4/icmp_ratelimit", "w") as file:
+            file.write("0")  # refusals come at once; with a read-only /proc/sys after a second at times
 
     def do_rule(self, message: dict[str, Any], _: list[int]) -> None:
         """Add or remove a routing rule."""
@@ -208,6 +197,7 @@ class NamespaceAgent(Agent):
         index = number + FIRST_CABLE
         self.net.veth(index, f"pod{number}", "eth0", netns)
         self.net.route(ip, 32, index)
+        self.net.forward(index)
         pod = Netlink()
         pod.up(1)
         pod.up(2)
@@ -305,45 +295,6 @@ class PlainAgent(Agent):
         os._exit(0)
 
 
-def processes() -> list[tuple[int, int, int]]:
-    """(pid, parent, session) of every process that can be seen."""
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-            found.append((int(entry), int(fields[1]), int(fields[3])))
-    return found
-
-
-def resident(pid: int) -> int:
-    """Resident bytes of a process; 0 once it is gone."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def kill_descendants() -> None:
-    """Kill all descendants of this process, again until none is left: they may be forking."""
-    while True:
-        family = {os.getpid()}
-        table = processes()
-        for _ in range(len(table)):
-            grown = family | {pid for pid, parent, _ in table if parent in family}
-            if grown == family:
-                break
-            family = grown
-        family.discard(os.getpid())
-        if not family:
-            return
-        for pid in family:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.001)  # ends when none is left: SIGKILL cannot be refused
-
-
 def _become(child: Child, enter: Callable[[Child], None], *, contained: bool) -> None:
     try:
         fresh_process()
@@ -353,85 +304,3 @@ def _become(child: Child, enter: Callable[[Child], None], *, contained: bool) ->
         child.fail(error)
     finally:
         os._exit(127)
-
-
-def _serve(control: socket.socket, keep: list[str], mode: str) -> None:
-    """In the child: build the world and serve; say at which step it failed."""
-    step = "root file system"
-    try:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        agent: Agent
-        if mode == "plain":
-            prctl(PR_SET_CHILD_SUBREAPER, 1)
-            agent = PlainAgent(control, keep, [])
-        else:
-            bound = private_root(keep)
-            mount_fresh("proc", "/proc")
-            step = "network"
-            agent = NamespaceAgent(control, keep, bound)
-        step = "running"
-        agent.run()
-    except OSError as error:
-        _refuse(control, step, error)
-
-
-def _refuse(control: socket.socket, step: str, error: OSError) -> None:
-    message = {"ready": False, "step": step, "errno": error.errno, "error": str(error)}
-    control.send(json.dumps(message).encode())
-    os._exit(1)
-
-
-def _unshare(control: socket.socket) -> None:
-    ids, step = (os.geteuid(), os.getegid()), "user namespace"
-    try:
-        call("unshare", NEWUSER)
-        step = "user mapping"
-        for name, text in ("setgroups", "deny"), ("uid_map", f"0 {ids[0]} 1"), ("gid_map", f"0 {ids[1]} 1"):
-            with open("/proc/self/" + name, "w") as file:
-                file.write(text)
-        step = "namespaces"
-        call("unshare", NEWNS | NEWNET | NEWPID | NEWUTS | NEWIPC)
-    except OSError as error:
-        _refuse(control, step, error)
-
-
-def main(control_fd: int, parent: int, mode: str, keep: list[str]) -> None:
-    """The launcher: fork the agent, wait until it or the outside process ends, take both and the folder away.
-
-    `keep[0]` is the kubelet's folder; it is removed at the end, however the outside process ended.
-    """
-    control = socket.socket(fileno=control_fd)
-    control.set_inheritable(False)
-    control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
-    outside = os.pidfd_open(parent)
-    if os.getppid() != parent:
-        return
-    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-        signal.signal(number, signal.SIG_IGN)  # the outside process decides when the cluster ends
-    reaper = os.fork()  # the remover of the folder stays outside the namespaces
-    if reaper:
-        control.close()
-        select.select([outside, os.pidfd_open(reaper)], [], [])
-        os.waitpid(reaper, 0)
-        shutil.rmtree(keep[0], ignore_errors=True)
-        sys.exit(0)
-    if mode == "plain":
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
-    else:
-        _unshare(control)
-    pid = os.fork()
-    if pid == 0:
-        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
-            signal.signal(number, signal.SIG_DFL)
-        _serve(control, keep, mode)
-        os._exit(0)
-    control.close()
-    agent = os.pidfd_open(pid)
-    select.select([outside, agent], [], [])
-    if mode == "plain":
-        select.select([agent], [], [], 5)  # it ends its descendants first
-    os.kill(pid, signal.SIGKILL)  # by pidfd, not PDEATHSIG: that one fires when the starting *thread* ends
-    os.waitpid(pid, 0)
-    if mode == "plain":
-        kill_descendants()
-    os._exit(0)

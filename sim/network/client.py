@@ -29,7 +29,8 @@ Reply = dict[str, Any]
 FOLDER = Path(__file__).resolve().parent
 START_S = 10
 """The agent needs 25 ms (measured); a machine that swaps may need seconds."""
-CODE = "import sys; sys.path.append({path!r}); from {package}.agent import main; main({fd}, {pid}, {mode!r}, {keep!r})"
+CODE = ("import sys; sys.path.append({path!r}); from {package}.launcher import main; "
+        "main({fd}, {pid}, {mode!r}, {keep!r})")
 SYSCTLS = (
     ("kernel.unprivileged_userns_clone", "0"), ("user.max_user_namespaces", "0"),
     ("user.max_net_namespaces", "0"), ("kernel.apparmor_restrict_unprivileged_userns", "1"),

@@ -48,6 +48,12 @@ class Netlink:
         """Switch an interface on."""
         self.request(NEWLINK, struct.pack("=BxHiII", 0, 0, index, 1, 1))
 
+    def forward(self, index: int) -> None:
+        """Let packets that come in here go on: what net.ipv4.conf.X.forwarding sets, where /proc/sys is read-only."""
+        settings = attribute(1, attribute(1, struct.pack("=I", 1)))  # IFLA_INET_CONF, IPV4_DEVCONF_FORWARDING
+        body = struct.pack("=BxHiII", 0, 0, index, 0, 0) + attribute(26, attribute(socket.AF_INET, settings))
+        self.request(NEWLINK, body)
+
     def wait_running(self, index: int) -> None:
         """Wait until a cable carries packets: for the end that came up first a deferred kernel event says so."""
         for _ in range(500):
