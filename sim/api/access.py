@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .authority import Authority
 
 RBAC = "rbac.authorization.k8s.io"
-UNAUTHORIZED = ApiError(401, "Unauthorized", "Unauthorized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,11 @@ class Attributes:
 # -- authentication
 
 
+def unauthorized() -> ApiError:
+    """Return the 401 for credentials that belong to nobody."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
 def service_account(namespace: str, name: str, uid: str = "", extra: Mapping[str, list[str]] | None = None) -> User:
     """Return the user that a service account is."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
@@ -96,17 +100,17 @@ def by_token(store: Store, authority: Authority, token: str) -> User:
         return User(name, (*groups, "system:authenticated"))
     claims = authority.claims(token)
     if claims is None:
-        raise UNAUTHORIZED
+        raise unauthorized()
     bound = claims["kubernetes.io"]
     namespace, account = bound["namespace"], bound["serviceaccount"]
     current = store.get("serviceaccounts", namespace, account["name"])
     if current is None or current["metadata"]["uid"] != account["uid"]:
-        raise UNAUTHORIZED
+        raise unauthorized()
     extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
     if "pod" in bound:
         pod = store.get("pods", namespace, bound["pod"]["name"])
         if pod is None or pod["metadata"]["uid"] != bound["pod"]["uid"]:
-            raise UNAUTHORIZED  # a token ends with the pod to which it is bound
+            raise unauthorized()  # a token ends with the pod to which it is bound
         extra["authentication.kubernetes.io/pod-name"] = [bound["pod"]["name"]]
         extra["authentication.kubernetes.io/pod-uid"] = [bound["pod"]["uid"]]
     return service_account(namespace, account["name"], account["uid"], extra)
@@ -122,7 +126,7 @@ def _by_certificate(certificate: Mapping[str, Any], der: bytes) -> User:
             elif key == "organizationName":
                 groups.append(value)
     if not names:
-        raise UNAUTHORIZED
+        raise unauthorized()
     digest = hashlib.sha256(der).hexdigest()
     extra = {"authentication.kubernetes.io/credential-id": [f"X509SHA256={digest}"]}
     return User(names[-1], (*groups, "system:authenticated"), "", extra)

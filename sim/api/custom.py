@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..schema.types import Decoder
 from ..schema.values import clone
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ def prune(kind: Kind, body: Object) -> tuple[Object, list[str]]:
     unknown: list[str] = []
     schema = kind.schema or {PRESERVE: True}
     pruned = {key: clone(value) for key, value in body.items() if key in ENVELOPE}
+    decoder = Decoder(kind.kind, kind.version)
+    pruned["metadata"] = decoder.decode(body.get("metadata") or {}, "meta.v1.ObjectMeta", "metadata")
+    unknown += decoder.unknown
     rest = {key: value for key, value in body.items() if key not in ENVELOPE}
     pruned.update(_pruned(rest, schema, "", unknown))
     return pruned, unknown

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..schema.errors import ApiError, bad_request, expired, forbidden_field, invalid, invalid_value, unsupported
+from ..schema.types import Decoder
 from .paths import is_true
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class DeleteOptions:
     @classmethod
     def read(cls, query: Mapping[str, str], dry: list[str], body: Object | None) -> DeleteOptions:
         """Merge query and body; the body wins."""
-        body = body or {}
+        body = Decoder("DeleteOptions", "v1").decode(body or {}, "meta.v1.DeleteOptions")
         grace = body.get("gracePeriodSeconds", number(query, "gracePeriodSeconds"))
         orphan = body.get("orphanDependents")
         if orphan is None and "orphanDependents" in query:

@@ -24,6 +24,7 @@ from ..schema.errors import (
 )
 from ..schema.requests import Request
 from ..schema.selectors import matches
+from ..schema.types import Decoder
 from ..schema.values import epoch
 from . import bodies
 from .answers import respond
@@ -160,7 +161,7 @@ async def bind(call: Call) -> web.Response:
     """Bind a pod to a node."""
     body = bodies.mapping(await bodies.read(call.request), bodies.media_type(call.request))
     name = call.route.name or body.get("metadata", {}).get("name", "")
-    target = (body.get("target") or {}).get("name", "")
+    target = Decoder("Binding", "v1").decode(body, "core.v1.Binding").get("target", {}).get("name", "")
     if not target:
         raise invalid("Binding", "", name, [required("target.name")])
     place(call.store, call.route.namespace, name, target)

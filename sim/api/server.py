@@ -55,8 +55,12 @@ HEALTH_CHECKS = (
     "poststarthook/rbac/bootstrap-roles",
 )
 PATHS = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-NOT_FOUND = ApiError(404, "NotFound", "the server could not find the requested resource", {})
 _NAME_FIELD = re.compile(r"(?:^|,)metadata\.name==?([^,]+)")
+
+
+def unserved() -> ApiError:
+    """Return the 404 for a resource that this server does not know."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
 @dataclass(slots=True)
@@ -161,7 +165,7 @@ class Front:
             served = self.store.kinds.groups().get(asked.group, {})
             if asked.group and not served:
                 return page_not_found()
-            raise NOT_FOUND
+            raise unserved()
         return await self._resource(request, asked, kind, user)
 
     def _who(self, request: web.BaseRequest, asked: Attributes) -> User:
@@ -226,7 +230,7 @@ class Front:
         elif len(parts) == 3:
             found = discovery.resource_list(kinds, parts[1], parts[2])
             if found is None and parts[1] in kinds.groups():
-                raise NOT_FOUND
+                raise unserved()
         return respond(found) if found is not None else page_not_found()
 
     def _aggregate(self, request: web.BaseRequest, version: str, *, core: bool) -> web.Response:
@@ -248,12 +252,12 @@ class Front:
         if asked.subresource:
             return await self._subresource(call)
         if not kind.namespaced and asked.namespace and kind.key != "namespaces":
-            raise NOT_FOUND
+            raise unserved()
         if kind.namespaced and not asked.namespace and asked.verb not in ("list", "watch", "deletecollection"):
             if asked.verb == "create" and kind.key in REVIEWS:
                 pass
             elif asked.name or asked.verb != "create":
-                raise NOT_FOUND
+                raise unserved()
             else:
                 raise method_not_allowed()
         if asked.verb not in kind.verbs or (
@@ -285,13 +289,14 @@ class Front:
 
     async def _review(self, call: Call) -> web.Response:
         body = of_kind(mapping(await read(call.request), media_type(call.request)), call.kind)
+        body = call.decoded(body, "CreateOptions")
         body = {"kind": call.kind.kind, "apiVersion": call.kind.api_version, "metadata": {}, **body}
         return respond(REVIEWS[call.kind.key](self.store, call.user, body), code=201)
 
     async def _subresource(self, call: Call) -> web.StreamResponse:
         sub = call.kind.sub(call.route.subresource)
         if sub is None:
-            raise NOT_FOUND
+            raise unserved()
         if call.route.verb not in sub.verbs:
             raise method_not_allowed()
         if call.kind.key == "pods":

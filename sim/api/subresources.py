@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..schema.errors import bad_request, conflict, invalid, invalid_value, not_found
+from ..schema.types import Decoder
 from ..schema.values import clone, rfc3339
 from . import bodies, patches
 from .answers import respond
@@ -26,7 +27,7 @@ async def token(call: Call) -> web.Response:
     account = call.current()
     content = await bodies.read(call.request)
     body = bodies.mapping(content, bodies.media_type(call.request)) if content else {}
-    spec = body.get("spec") or {}
+    spec = Decoder("TokenRequest", "v1").decode(body, "authentication.v1.TokenRequest").get("spec", {})
     seconds = spec.get("expirationSeconds") or DEFAULT_TOKEN_S
     if seconds < MIN_TOKEN_S:
         text = "may not specify a duration less than 10 minutes"

@@ -92,8 +92,8 @@ class Watch:
             await self._follow(response, at, end)
         except ApiError as error:
             await response.write(dumps({"type": "ERROR", "object": error.status()}) + b"\n")
-        except (ConnectionError, asyncio.CancelledError):
-            return response
+        except ConnectionError:
+            return response  # the client left
         await response.write_eof()
         return response
 
