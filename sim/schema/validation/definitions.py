@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Cause, invalid_value, required, unsupported
 from . import metadata
@@ -36,7 +37,73 @@ def definition(obj: Object) -> list[Cause]:
     for index, version in enumerate(versions):
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             found.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
+        else:
+            at = (
+                "spec.validation.openAPIV3Schema"
+                if len(versions) == 1
+                else f"spec.versions[{index}].schema.openAPIV3Schema"
+            )
+            found += _schema(version["schema"]["openAPIV3Schema"], at)
     for name in ("plural", "kind"):
         if not names.get(name):
             found.append(required(f"spec.names.{name}"))
     return found
+
+
+TYPES = ("array", "boolean", "integer", "number", "object", "string")
+NUMBERS = (
+    "minimum",
+    "maximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+)
+LISTS = ("required", "enum", "allOf", "anyOf", "oneOf", "x-kubernetes-list-map-keys")
+
+
+def _schema(schema: Any, path: str) -> list[Cause]:
+    """Judge the form of a schema, so that objects can be judged by it."""
+    if not isinstance(schema, dict):
+        return [invalid_value(path, schema, "must be an object")]
+    found: list[Cause] = []
+    kind = schema.get("type", "")
+    if not isinstance(kind, str) or (kind and kind not in TYPES):
+        found.append(unsupported(f"{path}.type", kind, TYPES))
+    for name in NUMBERS:
+        value = schema.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            found.append(invalid_value(f"{path}.{name}", value, "must be a number"))
+    found += [
+        invalid_value(f"{path}.{name}", schema[name], "must be a list")
+        for name in LISTS
+        if schema.get(name) is not None and not isinstance(schema[name], list)
+    ]
+    for name in ("required", "x-kubernetes-list-map-keys"):
+        words = schema.get(name)
+        if isinstance(words, list) and not all(isinstance(word, str) for word in words):
+            found.append(invalid_value(f"{path}.{name}", words, "must be a list of strings"))
+    found += _pattern(schema.get("pattern"), f"{path}.pattern")
+    properties = schema.get("properties")
+    if properties is not None and not isinstance(properties, dict):
+        found.append(invalid_value(f"{path}.properties", properties, "must be an object"))
+        properties = None
+    for name, part in (properties or {}).items():
+        found += _schema(part, f"{path}.properties[{name}]")
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            found += _schema(schema[name], f"{path}.{name}")
+    return found
+
+
+def _pattern(pattern: Any, path: str) -> list[Cause]:
+    if pattern is None:
+        return []
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError):
+        return [invalid_value(path, pattern, "must be a valid regular expression")]
+    return []
