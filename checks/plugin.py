@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import fixtures, options, selection
+from checks import options, selection
 from checks.evidence import CannotTell, Evidence
+from checks.session import SESSION, Session, install_handlers
 from jobs.redact import redact
 from reports.record import RUN, CheckResult, Outcome, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from checks.session import Session
 
-
-SESSION: pytest.StashKey[Session] = pytest.StashKey()
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
@@ -87,10 +85,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
-    from checks import session as held  # noqa: PLC0415 -- collection stays light
-
-    opened = held.Session(options.read_options(config), _progress(config))
-    held.install_handlers(opened.run)
+    opened = Session(options.read_options(config), _progress(config))
+    install_handlers(opened.run)
     config.stash[SESSION] = opened
     config.stash[RUN] = opened.run
     try:
@@ -107,7 +103,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         _check_required(opened.run, config.stash[KNOWN])
     if opened.options.print_manifests:
         del config.stash[RUN]
-        print(fixtures.manifests(opened))
+        print(opened.manifests())
         return True
     return None
 
@@ -196,14 +192,23 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     run = item.config.stash[RUN]
     run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
     run.results.append(result)
-    for fault in result.faults:
-        subject = next((f.subject for f in result.findings if f.fault == fault), "")
-        run.faults.setdefault(fault, fixtures.explain_fault(fault, subject, run.cluster.get("namespace", "")))
+    _explain(run, result)
     for name, value in (("check", found.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)
     report.seatrial = result
     return report
+
+
+def _explain(run: Run, result: CheckResult) -> None:
+    """Put the catalogue entries of the faults into the record, their commands filled in for the first subject."""
+    if not result.faults:
+        return
+    from checks.faults import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
+
+    for fault in result.faults:
+        subject = next((f.subject for f in result.findings if f.fault == fault), "")
+        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", "")))
 
 
 def _outcome(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> Outcome:

@@ -6,15 +6,17 @@ import contextlib
 import datetime
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import fixtures, selection
+from checks import selection
 from checks.profile import Profile, ProfileError, load_profile
+from checks.trial_spec import build_spec
 from jobs.cleanup import Ledger
 from jobs.kube import ConfigError, Kube
-from jobs.trial import SpecError, new_run_id
+from jobs.trial import Deadlines, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 
     from checks.options import Options
     from checks.simulation import Simulation
+    from jobs.inventory import Inventory
+    from jobs.trial import TrialSpec
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIMULATED_DEADLINES = {"start_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
+"""Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
 
 
 class Session:
@@ -68,7 +74,7 @@ class Session:
         except (ProfileError, ConfigError) as error:
             raise pytest.UsageError(str(error)) from error
         try:
-            fixtures.trial_spec(self)
+            self.trial_spec()
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
         self.run.profile = self.profile.name
@@ -77,6 +83,23 @@ class Session:
         if self.simulation:
             facts = self.simulation.facts
             self.run.cluster |= {k: facts[k] for k in ("scenario", "platform", "network", "lost") if k in facts}
+
+    def trial_spec(self, cluster: Inventory | None = None) -> TrialSpec:
+        """Build the trial from the profile and the options; ``cluster`` tells what no profile does.
+
+        Raises SpecError for what the user typed wrong.
+        """
+        spec = build_spec(
+            self.profile, self.options, run_id=self.run.run_id, namespace=self.kube.namespace, cluster=cluster
+        )
+        return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES)) if self.options.simulated else spec
+
+    def manifests(self) -> str:
+        """The objects that the trial would create, as YAML."""
+        from jobs import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
+        from jobs.probes import files  # noqa: PLC0415
+
+        return manifests.to_yaml(manifests.build(self.trial_spec(), files()))
 
     @property
     def kube(self) -> Kube:
@@ -92,6 +115,10 @@ class Session:
             if self.simulation is not None:
                 self.simulation.close()
             self.run.seconds = time.monotonic() - self._began
+
+
+SESSION = pytest.StashKey[Session]()
+"""Where pytest keeps the session of a run, from just before the first check."""
 
 
 def install_handlers(run: Run) -> None:
