@@ -21,11 +21,10 @@ _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "c
 def judge_ending(judgement: Judgement) -> None:
     """Report a hang, a crash with its first cause, or a log that ends too early."""
     cause = first_cause(judgement)
-    if cause is not None and (
-        judgement.crash or judgement.hang or cause[0] in DEADLY or cause[0].startswith("nccl.ib-")
-    ):
+    if cause is not None and _stopped_the_job(judgement, cause[0]):
         name, note, procs = cause
-        judgement.add(name, subject_of(judgement, procs), judgement.line(note))
+        why = "nccl.bootstrap-unroutable" if name in _UNREACHED and _virtual_interfaces(judgement) else None
+        judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why)
         if judgement.hang:
             judgement.add(
                 "nccl.hang",
@@ -33,6 +32,12 @@ def judge_ending(judgement: Judgement) -> None:
                 _hang_evidence(judgement),
                 cause="it followed the fault above: %s" % judgement.faults[0]["title"].lower(),
             )
+        return
+    if cause is not None and cause[0].startswith("nccl.ib-"):
+        judgement.add("nccl.ib-recovered", subject_of(judgement, cause[2]), judgement.line(cause[1]))
+    if (judgement.hang or judgement.crash) and not _came_up(judgement) and _virtual_interfaces(judgement):
+        text = "the bootstrap uses %s" % ", ".join(_virtual_interfaces(judgement)[:4])
+        judgement.add("nccl.bootstrap-unroutable", "the job", _hang_evidence(judgement), cause=text)
         return
     waited = judgement.event("watchdog")
     if judgement.hang or (waited and judgement.crash):
@@ -48,6 +53,36 @@ def judge_ending(judgement: Judgement) -> None:
         judgement.add("nccl.crash", _crash_subject(judgement), _crash_evidence(judgement))
         return
     _judge_truncation(judgement)
+
+
+# Bridges and tunnels of a host: the other host has one of the same name, and no way to it (row 35).
+_VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "podman", "ip6tnl", "tunl")
+_UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
+
+
+def _virtual_interfaces(judgement: Judgement) -> List[str]:
+    """Return the virtual interfaces that are all a process offers for the bootstrap, where several nodes take part."""
+    if judgement.view.nodes == 1:
+        return []
+    found = set()
+    for proc in judgement.job.procs:
+        names = {text.split(" ")[0] for text in proc.facts.get("boot", ())}
+        if names and all(name.startswith(_VIRTUAL) for name in names):
+            found |= names
+    return sorted(found)
+
+
+def _came_up(judgement: Judgement) -> bool:
+    """Say whether any communicator was set up."""
+    return any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
+
+
+def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
+    """Say whether a cause ended the job: it failed, waited, or never came up; RDMA errors may have been recovered."""
+    if judgement.crash or judgement.hang or cause in DEADLY:
+        return True
+    ended = judgement.job.flag("destroyed") or any(table["complete"] for table in judgement.tables)
+    return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
 
 
 def first_cause(judgement: Judgement) -> Optional[Tuple[str, Note, List[Proc]]]:

@@ -32,6 +32,19 @@ _RING_ORDER = re.compile(rb"^Channel (\d+)/(\d+) :((?:\s+\d+)+)\s*$")
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 
 
+# How NCCL says that there is no plugin, by version (catalogue 1.3). Two hosts that say it differently run two versions
+# (row 43).
+_PLUGIN_FORMS = (
+    ("2.22 to 2.25", b"Using internal network plugin"),
+    ("2.26 or later", b"NET/Plugin: Could not find: libnccl-net"),
+    ("2.21", b"NET/Plugin: No plugin found (libnccl-net.so)"),
+    ("2.19 to 2.20", b"NET/Plugin : dlerror="),
+    ("2.17 to 2.18", b"NET/Plugin : Plugin load"),
+    ("2.5 to 2.16", b"NET/Plugin : No plugin found (libnccl-net.so), using internal"),
+    ("2.4", b"NET/Plugin : No plugin found (libnccl-net.so)"),
+)
+
+
 class Tracker:
     """Follows one process through one stream."""
 
@@ -232,6 +245,10 @@ class Tracker:
             return self._ib(text)
         if text.startswith(b"NET/OFI"):
             return self._ofi(text)
+        for form, start in _PLUGIN_FORMS:
+            if start in text:
+                self.proc.add("plugin-form", form)
+                break
         loaded = _LOADED.search(text) if b"Loaded net plugin" in text else None
         if loaded:
             self.proc.add("loaded", name(loaded.group(1), 40) or "")

@@ -175,6 +175,26 @@ add(
 )
 add(
     FAULTS,
+    "nccl.bootstrap-unroutable",
+    "fatal",
+    "The bootstrap uses an interface that other hosts cannot reach",
+    "a bridge or tunnel of this host (docker0, virbr0, veth, ...) was picked",
+    "ip -br addr on both hosts",
+    "set NCCL_SOCKET_IFNAME to the interface that connects the hosts, or exclude: ^lo,docker,virbr,veth",
+    "pytorch/pytorch#68893; NVIDIA/nccl#529",
+)
+add(
+    FAULTS,
+    "nccl.ib-recovered",
+    "degraded",
+    "RDMA transfers failed and were recovered",
+    "a link that flaps, or a path that loses packets: the job went on, at a price",
+    "port counters and dmesg on the hosts of the evidence lines",
+    "repair the link before it fails for good",
+    "net_ib/p2p_resiliency_recovery.cc (2.30); catalogue row 75",
+)
+add(
+    FAULTS,
     "nccl.no-route",
     "fatal",
     "A peer's address cannot be reached",

@@ -143,6 +143,7 @@ DEADLY = frozenset(
         "nccl.ib-unreachable",
         "nccl.ib-mixed-fabric",
         "nccl.no-route",
+        "nccl.files-limit",
         "nccl.gin-failed",
     )
 )

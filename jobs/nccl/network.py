@@ -68,6 +68,19 @@ def _judge_versions(judgement: Judgement) -> None:
             )
             return
         seen = {}
+    _judge_forms(judgement)
+
+
+def _judge_forms(judgement: Judgement) -> None:
+    """Before 2.22 only rank 0 prints its version: how the others word a missing plugin tells theirs."""
+    nodes: Dict[str, Set[str]] = {}
+    for proc in judgement.job.procs:
+        nodes.setdefault(judgement.job.node_of[proc], set()).update(proc.facts.get("plugin-form", ()))
+    forms = {node: found for node, found in nodes.items() if len(found) == 1}
+    if len({next(iter(found)) for found in forms.values()}) > 1:
+        texts = ["%s on %s" % (next(iter(found)), node) for node, found in sorted(forms.items())]
+        text = "the hosts word the same message as different versions do: NCCL " + "; ".join(texts[:4])
+        judgement.add("nccl.version-mismatch", min(forms), [], cause=text)
 
 
 def _judge_mixture(judgement: Judgement) -> None:

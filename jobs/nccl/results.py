@@ -22,7 +22,7 @@ def judge_node(judgement: Judgement) -> None:
         if note is not None and not judgement.has(name):
             judgement.add(name, subject_of(judgement, procs), judgement.line(note))
     view = judgement.view
-    if view.local_net and not judgement.has("nccl.net-intra-node") and view.single:
+    if view.local_net and not judgement.has("nccl.net-intra-node"):
         procs = [item.proc for item in view.local_net]
         judgement.add("nccl.net-intra-node", subject_of(judgement, procs), [], cause=_intra_cause(judgement))
     fabric = [proc for proc in judgement.job.procs if proc.has("flag", "fabric")]

@@ -235,7 +235,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("nccl.topology-virtual", WHY, rb"Topology detection: network path .* is not a PCI device", 65),
     _symptom("nccl.topology-odd", DEGRADED, rb"Could not find a path for pattern", 66),
     _symptom("nccl.collnet-off", BENIGN, rb"Cannot initialize CollNet|SHARP coll init error", 53),
-    _symptom("nccl.tcpx-stall", CAUSE, rb"rx ctrl timeout|tx ctrl timeout", 62),
+    _symptom("nccl.tcpx-stall", DEGRADED, rb"rx ctrl timeout|tx ctrl timeout", 62),
     _symptom("nccl.gin-failed", CAUSE, rb"DOCA failure|gdaki.*fail"),
     _symptom("nccl.ucx-error", CAUSE, rb"UCX error|UCX  ?ERROR"),
     _symptom(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .state import Source
 
 MAX_ROWS = 4096
+MAX_ALL_ROWS = 20_000  # of one stream
 MAX_TABLES = 512
 MAX_RANK_LINES = 65_536
 
@@ -94,6 +95,7 @@ class TableReader:
         self.source = source
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
+        self._rows = 0
         self._waited = 0  # lines since the left half
         self.version: Optional[str] = None
         self.collective: Optional[str] = None
@@ -292,7 +294,8 @@ class TableReader:
     ) -> None:
         table = self._current(line)
         self._abandon()
-        if len(table["rows"]) >= MAX_ROWS:
+        self._rows += 1
+        if len(table["rows"]) >= MAX_ROWS or self._rows > MAX_ALL_ROWS:
             table["unreadable"] += 1
             return
         redop, root = labels_of(extra, table.get("left"))

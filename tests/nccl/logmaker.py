@@ -90,7 +90,7 @@ class Maker:
 
     def network(self, rank: int, where: str) -> list[str]:
         new, out = self.number, []
-        if self.net == "IB":
+        if self.net in ("IB", "Socket"):
             out.append("NET/Plugin: Could not find: libnccl-net.so" if new >= (2, 22) else "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation")
         if rank in self.socket_ranks or self.net == "Socket":
             out.append("NET/IB : No device found.")

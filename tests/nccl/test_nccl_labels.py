@@ -1,0 +1,95 @@
+"""Does the analyzer conclude what a careful reader concluded? Scored key by key over labelled logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.nccl import conclude, read
+
+KEYS = (
+    "inter_node_transport", "gdr", "socket_fallback", "mixed", "ranks", "nodes", "nccl_version", "avg_busbw", "hang", "crash",
+)  # fmt: skip
+
+# Labels that the log itself does not show (their notes say so: issue title, thread, file name, the application's output), and
+# labels that we read differently. Log number -> keys -> why.
+NOT_IN_THE_LOG = {
+    "004": {"crash": "two processes died from signal 6 and 15 at the end, as in 008, which is labelled a crash"},
+    "040": {"ranks": "six of the sixteen processes are in the excerpt, and nothing says how many there were"},
+    "044": {"gdr": "the question in the issue's title; no channel line is in the excerpt"},
+    "046": {"hang": "the reporter says so; the log just ends"},
+    "048": {"nccl_version": "issue title", "crash": "issue title"},
+    "049": dict.fromkeys(("gdr", "ranks", "nodes", "nccl_version", "avg_busbw"), "issue text, as its notes say"),
+    "050": {"inter_node_transport": "the thread says RoCE; this form of the line shows no link layer"},
+    "060": {"ranks": "title of the issue", "nccl_version": "title of the issue"},
+    "064": dict.fromkeys(("ranks", "nodes", "crash"), "the application's and Ray's words; the crash is not in the excerpt"),
+    "065": {"crash": "thread; the excerpt ends before"},
+    "078": {"inter_node_transport": "issue text: one node; the excerpt shows a selection", "nodes": "issue text"},
+    "079": dict.fromkeys(("ranks", "nccl_version"), "issue text"),
+    "080": dict.fromkeys(("ranks", "nccl_version"), "deduced from the form and the machine"),
+    "081": {"nccl_version": "deduced from the form"},
+    "082": dict.fromkeys(("ranks", "nodes"), "deduced from the application's TP14"),
+    "084": {"hang": "issue text"},
+    "086": dict.fromkeys(("ranks", "nodes", "nccl_version"), "three of eight processes are in the excerpt"),
+    "088": dict.fromkeys(("ranks", "hang"), "issue text"),
+    "092": {"hang": "issue text"},
+    "093": dict.fromkeys(("ranks", "hang"), "issue text; three processes are in the excerpt"),
+    "mpirun-debug-file-per-rank": {"nccl_version": "its table's header names the library: nccl-library=22809"},
+}  # fmt: skip
+
+
+def mismatches(folder: Path) -> list[str]:
+    """Return every label that the analyzer misses, and is not excused."""
+    wrong = []
+    for path in sorted(folder.glob("*.log")):
+        label = json.loads(path.with_suffix(".json").read_text())
+        excused = NOT_IN_THE_LOG.get(path.stem.split("-")[0], NOT_IN_THE_LOG.get(path.stem, {}))
+        with path.open("rb") as file:
+            jobs = conclude(read([(path.name, file)]))
+        assert len(jobs) == 1, f"{path.name} is one job"
+        json.dumps(jobs, allow_nan=False)
+        for key in KEYS:
+            wanted = label.get(key, False if key in ("mixed", "hang", "crash") else "absent")
+            unjudged = wanted == "absent" or (key in ("hang", "crash") and label.get(key, False) is None)
+            if not unjudged and key not in excused and jobs[0][key] != wanted:
+                wrong.append(f"{path.name}: {key} is {wanted!r}, concluded {jobs[0][key]!r}")
+        if "avg_busbw_all" in label and jobs[0]["avg_busbw_all"] != label["avg_busbw_all"]:
+            wrong.append(f"{path.name}: avg_busbw_all {jobs[0]['avg_busbw_all']}")
+    return wrong
+
+
+def test_every_label_of_our_own_recordings_is_right(data):
+    """Real runs of NCCL 2.28.9, healthy and broken, are read as a careful reader reads them."""
+    assert mismatches(data / "recorded") == []
+
+
+@pytest.mark.parametrize("folder", ["nccl-corpus", "nccl-recorded"])
+def test_every_label_that_a_log_shows_is_right(shared, folder):
+    """Real logs of many versions, launchers and clouds: every label that the log itself shows is concluded."""
+    assert mismatches(shared / folder) == []
+
+
+def test_no_excuse_is_stale(shared):
+    """A label that is concluded after all needs no excuse."""
+    stale = []
+    for path in [*(shared / "nccl-corpus").glob("*.log"), *(shared / "nccl-recorded").glob("*.log")]:
+        label = json.loads(path.with_suffix(".json").read_text())
+        excused = NOT_IN_THE_LOG.get(path.stem.split("-")[0], NOT_IN_THE_LOG.get(path.stem, {}))
+        with path.open("rb") as file:
+            job = conclude(read([(path.name, file)]))[0]
+        stale += [f"{path.name}: {key}" for key in excused if job[key] == label.get(key, False)]
+    assert stale == []
+
+
+def test_no_rule_names_a_log_or_its_hosts(shared, root):
+    """Judgement is by mechanism: neither a log's name nor a host name of the corpus is in the analyzer."""
+    source = "\n".join(path.read_text() for path in (root / "jobs" / "nccl").glob("*.py"))
+    hosts = set()
+    for path in (shared / "nccl-corpus").glob("*.log"):
+        with path.open("rb") as file:
+            for host in conclude(read([(path.name, file)]))[0]["hosts"]:
+                hosts.add(str(host["name"]).split(" ")[0])
+    named = {host for host in hosts if len(host) > 5 and host in source} - {"hostname", "localhost"}
+    assert named == set()

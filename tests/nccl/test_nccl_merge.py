@@ -1,0 +1,116 @@
+"""Do parts conclude what the whole concludes? Pods see only their own ranks."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+
+import pytest
+
+from jobs.nccl import POD_BUDGET, NcclLogError, Partial, conclude, merge, read
+from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
+
+CASES = {
+    "healthy": Maker(),
+    "old": Maker(version="2.7.8"),
+    "mixed": Maker(socket_ranks=(2,)),
+    "no-gpudirect-on-one-host": Maker(no_gdr_hosts=("gpu-node-1",)),
+    "sockets": Maker(net="Socket"),
+    "stopped": Maker(stop="init"),
+    "four-hosts": Maker(hosts=("a1", "a2", "a3", "a4"), gpus=3, channels=4),
+}
+
+
+def of(*logs: bytes) -> Partial:
+    return read([(f"log{index}", io.BytesIO(log)) for index, log in enumerate(logs)])
+
+
+def said(job: dict) -> dict:
+    """Return a job document without what must differ: file names and line numbers."""
+    kept = {key: value for key, value in job.items() if key not in ("files", "faults")}
+    kept["faults"] = [(fault["fault"], fault["subject"], fault["why"], fault["cause"]) for fault in job["faults"]]
+    return json.loads(json.dumps(kept))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("by", ["process", "host"])
+def test_merged_parts_conclude_what_the_whole_concludes(case, by):
+    """Each pod reads its own files; merged, that is the analysis of everything."""
+    maker = CASES[case]
+    groups: dict[object, dict] = {}
+    for key, lines in maker.processes().items():
+        groups.setdefault(key if by == "process" else key[0], {})[key] = lines
+    table = "".join(line + "\n" for line in table_of(maker)).encode()
+    parts = [of(sequential(group)) for group in groups.values()] + [of(table)]
+    sent = [Partial.from_dict(json.loads(json.dumps(part.to_dict(POD_BUDGET)))) for part in parts]
+    (whole,) = conclude(of(sequential(maker.processes()) + table), one_job=True)
+    (merged,) = conclude(merge(sent), one_job=True)
+    assert said(merged) == said(whole)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_how_ranks_interleave_does_not_matter(case, seed):
+    """The order in which lines of different processes arrive changes nothing."""
+    processes = CASES[case].processes()
+    (first,) = conclude(of(sequential(processes)))
+    (mixed,) = conclude(of(interleaved(processes, seed)))
+    assert said(mixed) == said(first)
+
+
+def test_the_order_of_parts_does_not_matter():
+    """Pods answer in any order."""
+    parts = [of(sequential({key: lines})) for key, lines in CASES["mixed"].processes().items()]
+    shuffled = list(parts)
+    random.Random(5).shuffle(shuffled)
+    (one,), (other,) = conclude(merge(parts), one_job=True), conclude(merge(shuffled), one_job=True)
+    assert said(one) == said(other)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 100, 4096])
+def test_where_the_stream_is_cut_into_chunks_does_not_matter(chunk):
+    """Chunks end in the middle of lines."""
+    log = interleaved(CASES["healthy"].processes(), 2)
+    pieces = [log[at : at + chunk] for at in range(0, len(log), chunk)]
+    assert said(conclude(read([("x", pieces)]))[0]) == said(conclude(read([("x", io.BytesIO(log))]))[0])
+
+
+def test_merging_leaves_the_parts_alone():
+    """A part can be merged twice."""
+    part = of(sequential(CASES["healthy"].processes()))
+    before = json.dumps(part.to_dict(), sort_keys=True)
+    merge([part, part])
+    assert json.dumps(part.to_dict(), sort_keys=True) == before
+
+
+def test_a_pods_partial_is_small():
+    """Eight ranks, 32 channels, several communicators, alltoall to 2,048 peers: at most 200 KiB, and it still judges."""
+    maker = Maker(hosts=tuple(f"n{index:03d}" for index in range(4)), gpus=8, rails=8, channels=32)
+    lines: dict = {key: list(value) for key, value in maker.processes().items() if key[0] == "n000"}
+    for rank, out in enumerate(lines.values()):
+        head = out[0].split("NCCL INFO")[0] + "NCCL INFO "
+        out += [f"{head}NCCL_SETTING_{number} set by environment to {'x' * 60}." for number in range(40)]
+        for peer in range(2048):
+            out.append(f"{head}Channel {peer % 32:02d}/1 : {rank}[{rank}] -> {peer}[{peer % 8}] [send] via NET/IB/{peer % 8}/GDRDMA/Shared")
+    part = of(sequential(lines))
+    data = part.to_dict(POD_BUDGET)
+    assert len(json.dumps(data, separators=(",", ":"))) <= POD_BUDGET
+    assert data["compacted"] is True
+    (job,) = conclude(Partial.from_dict(data))
+    assert (job["inter_node_transport"], job["gdr"], job["ranks"]) == ("ib", True, 32)
+
+
+def test_an_ordinary_partial_is_not_compacted():
+    """Eight ranks with 32 channels and three communicators fit without losing anything."""
+    maker = Maker(gpus=8, rails=8, channels=32)
+    data = of(sequential({key: lines for key, lines in maker.processes().items() if key[0] == "gpu-node-0"})).to_dict(POD_BUDGET)
+    assert data["compacted"] is False
+    assert len(json.dumps(data)) < 40_000
+
+
+@pytest.mark.parametrize("broken", [{}, {"schema": 9}, {"schema": 1, "sources": 3}, {"schema": 1, "sources": [], "procs": [[1]], "pool": []}])
+def test_damaged_evidence_is_one_clear_error(broken):
+    """What a pod sent may be cut or of another version: a NcclLogError, nothing else."""
+    with pytest.raises(NcclLogError):
+        Partial.from_dict(broken)

@@ -1,0 +1,167 @@
+"""Does bad input get one clear line, before anything is half done?"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from jobs.nccl import NcclLogError, conclude, open_sources, read, sources
+from tests.nccl.logmaker import Maker, sequential
+
+LOG = sequential(Maker().processes())
+
+
+def test_a_missing_file_is_named(tmp_path):
+    """No such file: says which."""
+    with pytest.raises(NcclLogError, match=r"nothing\.log: no such file"):
+        open_sources([str(tmp_path / "nothing.log")])
+
+
+def test_an_empty_log_says_what_to_check(tmp_path):
+    """An empty file, or one of blank lines, is no log; it says what to look for."""
+    for text in ("", "\n  \n"):
+        (tmp_path / "empty.log").write_text(text)
+        with pytest.raises(NcclLogError, match="empty.*NCCL_DEBUG=INFO"):
+            open_sources([str(tmp_path / "empty.log")])
+
+
+def test_a_directory_without_logs_is_an_error_and_one_with_logs_is_read(tmp_path):
+    """A directory where a log is expected: its NCCL logs are taken, the rest is passed over."""
+    (tmp_path / "notes.txt").write_text("nothing to see\n")
+    (tmp_path / "label.json").write_text(json.dumps({"notes": "NCCL INFO is written about here"}).replace("NCCL INFO", "NCCL"))
+    (tmp_path / "picture.log").write_bytes(bytes(range(256)) * 40)
+    with pytest.raises(NcclLogError, match="directory without NCCL logs"):
+        open_sources([str(tmp_path)])
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "job.log").write_bytes(LOG)
+    assert [name for name, _ in open_sources([str(tmp_path)])] == [str(tmp_path / "sub" / "job.log")]
+
+
+@pytest.mark.parametrize("content", [b"\x00" * 5000, os.urandom(20000), b"\x7fELF" + bytes(range(256)) * 20, b"\x89PNG\r\n\x1a\n" + bytes(range(128, 256)) * 50])
+def test_a_binary_is_no_log(tmp_path, content):
+    """Zeros, random bytes, programs and pictures are refused."""
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(NcclLogError, match="binary"):
+        open_sources([str(tmp_path / "x")])
+
+
+def test_logs_in_other_alphabets_are_logs(tmp_path):
+    """Box drawings, progress bars and Chinese comments are text."""
+    (tmp_path / "x.log").write_bytes("训练 ████ 100%\n".encode() * 50 + LOG)
+    assert conclude(read(open_sources([str(tmp_path / "x.log")])))[0]["verdict"] == "go"
+
+
+def test_a_gzip_bomb_is_refused(tmp_path, monkeypatch):
+    """What unpacks to hundreds of times its size is no log."""
+    monkeypatch.setattr(sources, "INFLATE_GRACE", 1 << 20)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(b"A" * (8 << 20)))
+    with pytest.raises(NcclLogError, match="unpacks to more than"):
+        read(open_sources([str(tmp_path / "x.gz")]))
+
+
+def test_damaged_gzip_is_one_line(tmp_path):
+    """Broken at the start: an error; broken at the end: what came before is read."""
+    packed = gzip.compress(LOG * 20)
+    (tmp_path / "a.gz").write_bytes(packed[:10] + b"junk" * 10)
+    with pytest.raises(NcclLogError, match="damaged gzip|binary"):
+        read(open_sources([str(tmp_path / "a.gz")]))
+    (tmp_path / "b.gz").write_bytes(packed[: len(packed) - 20])
+    assert conclude(read(open_sources([str(tmp_path / "b.gz")])))[0]["ranks"] == 4
+
+
+def test_a_fifo_is_read_until_it_ends(tmp_path):
+    """A pipe has no size; an endless one is bounded."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(LOG,))
+    writer.start()
+    assert conclude(read(open_sources([str(path)])))[0]["verdict"] == "go"
+    writer.join()
+
+
+def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
+    """/dev/urandom's text brothers never end: reading stops."""
+    monkeypatch.setattr(sources, "MAX_ENDLESS", 1 << 20)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def write() -> None:
+        try:
+            with path.open("wb", buffering=0) as file:
+                while True:
+                    file.write(LOG)
+        except BrokenPipeError:
+            return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert conclude(read(open_sources([str(path)])))[0]["verdict"] == "go"
+    writer.join()
+
+
+def test_every_name_is_checked_before_the_first_is_read(tmp_path):
+    """A wrong second name fails before the first was worked on."""
+    (tmp_path / "good.log").write_bytes(LOG)
+    with pytest.raises(NcclLogError, match="no such file"):
+        open_sources([str(tmp_path / "good.log"), str(tmp_path / "bad.log")])
+
+
+def test_no_name_at_all_says_what_to_give():
+    """Without an argument there is nothing to judge."""
+    with pytest.raises(NcclLogError, match="standard input"):
+        open_sources([])
+
+
+def test_a_name_with_escapes_cannot_act_on_the_terminal():
+    """File names are untrusted too."""
+    with pytest.raises(NcclLogError) as error:
+        open_sources(["\x1b[2Jnope"])
+    assert "\x1b" not in str(error.value)
+
+
+def test_streams_may_be_files_or_chunks_of_bytes_or_text():
+    """What read() takes: a binary file, an iterable of chunks, also of text."""
+    for stream in (io.BytesIO(LOG), [LOG[:100], LOG[100:]], [LOG.decode()], iter([LOG])):
+        assert conclude(read([("x", stream)]))[0]["verdict"] == "go"
+
+
+def test_nothing_read_is_no_job():
+    """No stream, no job: the caller sees an empty list, never a healthy job."""
+    assert conclude(read([])) == []
+
+
+@pytest.mark.parametrize("python", [sys.executable, *[f"{os.path.expanduser('~')}/.pyenv/versions/{version}/bin/python" for version in ("3.8.18", "3.9.18")]])
+def test_it_runs_as_plain_files_on_old_pythons(root, tmp_path, python):
+    """Inside a pod it is the package 'nccl' beside probe.py, and the image's Python may be 3.8."""
+    if not os.path.exists(python):
+        pytest.skip(f"{python} is not installed here")
+    (tmp_path / "job.log").write_bytes(LOG)
+    (tmp_path / "nccl").symlink_to(root / "jobs" / "nccl")
+    command = [python, "-S", "-m", "nccl"]
+    run = subprocess.run([*command, "job.log"], cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["jobs"][0]["verdict"] == "go"
+    partial = subprocess.run([*command, "--partial", "job.log"], cwd=tmp_path, capture_output=True, text=True, check=True, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert json.loads(partial.stdout)["schema"] == 1
+    missing = subprocess.run([*command, "nothing"], cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert (missing.returncode, missing.stderr) == (4, "nccl: nothing: no such file\n")
+
+
+def test_the_package_needs_nothing_but_the_standard_library(root):
+    """Only relative imports and the standard library, in the grammar of Python 3.8."""
+    import ast
+
+    for path in (root / "jobs" / "nccl").glob("*.py"):
+        tree = ast.parse(path.read_text(), feature_version=(3, 8))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                assert node.module.split(".")[0] in sys.stdlib_module_names, (path.name, node.module)
+            if isinstance(node, ast.Import):
+                assert all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in node.names), path.name

@@ -1,0 +1,148 @@
+"""Is the judgement the same for every version of NCCL? Line shapes change; what happened does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nccl.logmaker import Maker, interleaved, sequential
+
+VERSIONS = (
+    "2.3.7", "2.4.7", "2.4.8", "2.5.6", "2.6.4", "2.7.8", "2.8.4", "2.10.3", "2.12.12", "2.14.3", "2.16.2", "2.18.1", "2.18.5", "2.20.5",
+    "2.22.3", "2.24.3", "2.26.2", "2.28.9", "2.30.7",
+)  # fmt: skip
+
+
+def faults(job):
+    return [fault["fault"] for fault in job["faults"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_healthy_job_is_go_in_every_version(judge, version):
+    """RDMA with GPUDirect on every channel between two hosts: go, with the pairs to show it."""
+    job = judge(interleaved(Maker(version=version + "+cuda12.2").processes(), 1))
+    assert (job["verdict"], job["diagnosis"], job["inter_node_transport"], job["gdr"]) == ("go", "healthy-rdma", "ib", True)
+    assert (job["ranks"], job["nodes"], job["nccl_version"], job["mixed"]) == (4, 2, version + "+cuda12.2", False)
+    assert {(pair["src"], pair["dst"]) for pair in job["pairs"]} == {("gpu-node-0", "gpu-node-1"), ("gpu-node-1", "gpu-node-0")}
+    assert all(pair["direction"] == "both" and pair["transports"] == {"ib": 2} for pair in job["pairs"])
+    assert job["rails"]["per_host"] == {"gpu-node-0": {"used": 2, "offered": 2}, "gpu-node-1": {"used": 2, "offered": 2}}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sockets_between_hosts_are_no_go_in_every_version(judge, version):
+    """No device on any rank: a fallback, with its cause."""
+    job = judge(sequential(Maker(version=version, net="Socket").processes()))
+    assert (job["verdict"], job["diagnosis"], job["socket_fallback"], job["gdr"]) == ("no-go", "socket", True, False)
+    assert job["faults"][0]["fault"] == "nccl.socket-fallback"
+    assert job["faults"][0]["why"] == "nccl.ib-no-device"
+    assert "No device found" in job["faults"][0]["evidence"][0]["text"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
+    """One socket rank hides behind good banners: mixed, and that rank is named."""
+    maker = Maker(version=version, gpus=8, rails=8, channels=8, socket_ranks=(11,))
+    job = judge(interleaved(maker.processes(), 3))
+    assert (faults(job), job["faults"][0]["subject"]) == (["nccl.mixed-transport"], "gpu-node-1 (rank 11)")
+    boundary = judge(interleaved(Maker(version=version, socket_ranks=(3,)).processes(), 2))
+    assert faults(boundary) == ["nccl.mixed-transport"]
+    assert boundary["faults"][0]["subject"] == "gpu-node-1 (rank 3)"
+    assert boundary["mixed"] is True
+    assert boundary["verdict"] == "no-go"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sockets_on_one_host_are_no_fallback(judge, version):
+    """'Using network Socket' on one node carries nothing: no fallback, whatever it says."""
+    job = judge(sequential(Maker(version=version, hosts=("solo",), net="Socket").processes()))
+    assert (job["verdict"], job["inter_node_transport"], job["socket_fallback"], job["faults"]) == ("go", "none", False, [])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_gpudirect_off_and_half_off_are_told_apart(judge, version):
+    """Off everywhere is one fault, off on one host another, and that host is named."""
+    off = judge(sequential(Maker(version=version, gdr=False).processes()))
+    half = judge(sequential(Maker(version=version, no_gdr_hosts=("gpu-node-1",)).processes()))
+    assert (faults(off), off["gdr"]) == (["nccl.gdr-off"], False)
+    assert (faults(half), half["faults"][0]["subject"]) == (["nccl.gdr-mixed"], "gpu-node-1")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_log_that_stops_early_proves_nothing(judge, version):
+    """Ranks that began and never finished, or no channel yet: inconclusive, never go, and it says what to set."""
+    for stop in ("init", "channels"):
+        job = judge(sequential(Maker(version=version, stop=stop).processes()))
+        assert job["verdict"] == "inconclusive"
+        assert job["faults"][0]["fault"] in ("nccl.log-truncated", "nccl.no-evidence")
+        assert "NCCL_DEBUG=INFO" in job["advice"]
+
+
+def test_pxn_is_gpudirect_and_no_other_device(judge):
+    """NET/IB/1(5)/GDRDMA: the number in parentheses is a rank, and the data goes by GPUDirect."""
+    job = judge(sequential(Maker(pxn=True).processes()))
+    assert job["verdict"] == "go"
+    assert all(pair["pxn"] and pair["gdr"] is True for pair in job["pairs"])
+
+
+def test_the_link_layer_decides_between_infiniband_and_roce(judge):
+    """NET/IB over Ethernet ports is RoCE."""
+    assert judge(sequential(Maker(link="RoCE").processes()))["inter_node_transport"] == "roce"
+
+
+@pytest.mark.parametrize(("name", "provider", "transport"), [("AWS Libfabric", "efa", "efa"), ("Libfabric", "cxi", "cxi"), ("AWS Libfabric", "cxi", "cxi")])
+def test_the_provider_decides_what_the_libfabric_plugin_is(judge, name, provider, transport):
+    """'AWS Libfabric' over Slingshot is not EFA."""
+    log = sequential(Maker(net=name).processes()).replace(b"provider is efa, fabric is efa", b"provider is " + provider.encode())
+    job = judge(log)
+    assert (job["inter_node_transport"], job["verdict"]) == (transport, "go")
+
+
+def test_the_libfabric_plugin_over_tcp_is_a_fallback(judge):
+    """The plugin is loaded, but its provider is tcp: plain sockets after all (row 13)."""
+    log = sequential(Maker(net="AWS Libfabric", gdr=False).processes()).replace(b"provider is efa, fabric is efa", b"provider is tcp")
+    job = judge(log)
+    assert (job["socket_fallback"], job["faults"][0]["why"]) == (True, "nccl.ofi-provider")
+
+
+def test_two_versions_in_one_communicator_are_a_fault(judge):
+    """Before NCCL notices, the versions that the ranks print show it."""
+    old = Maker(version="2.26.2+cuda12.2").processes()
+    new = Maker(version="2.28.9+cuda12.2").processes()
+    mixed = {key: (old if key[0] == "gpu-node-0" else new)[key] for key in old}
+    job = judge(sequential(mixed))
+    assert "nccl.version-mismatch" in faults(job)
+    assert (job["verdict"], job["mixed"]) == ("no-go", True)
+
+
+def test_child_communicators_do_not_change_the_size_of_the_job(judge):
+    """Megatron splits the world: the job is as large as its largest communicator."""
+    maker = Maker(gpus=4)
+    processes = maker.processes()
+    for rank, lines in enumerate(processes.values()):
+        head = lines[0].split("NCCL INFO")[0] + "NCCL INFO "
+        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {rank % 2} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color {rank // 2} key 0 commId 0xaa{rank // 2:04x} - Init START")
+        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {rank % 2} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color {rank // 2} key 0 commId 0xaa{rank // 2:04x} - Init COMPLETE")
+    job = judge(interleaved(processes, 5))
+    assert (job["ranks"], job["nodes"], job["init"]["communicators"]) == (8, 2, 5)
+
+
+def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
+    """Rank 1 of a child communicator is not rank 1 of the world: the pair of hosts is right all the same."""
+    maker = Maker(gpus=2, stop="channels")
+    processes = maker.processes()
+    for rank, lines in enumerate(processes.values()):
+        if rank % 2:
+            continue
+        head, child = lines[0].split("NCCL INFO")[0] + "NCCL INFO ", rank // 2
+        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {child} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color 0 key 0 commId 0xaa01 - Init START")
+        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {child} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color 0 key 0 commId 0xaa01 - Init COMPLETE")
+        lines.append(f"{head}Channel 00/0 : {child}[0] -> {1 - child}[0] [send] via NET/IB/0/GDRDMA")
+    job = judge(sequential(processes))
+    assert {(pair["src"], pair["dst"]) for pair in job["pairs"]} == {("gpu-node-0", "gpu-node-1"), ("gpu-node-1", "gpu-node-0")}
+
+
+def test_a_multi_node_nvlink_domain_is_no_network(judge):
+    """MNNVL: channels are P2P/MNNVL across hosts and 'Using network Socket' carries nothing."""
+    log = sequential(Maker(net="Socket", hosts=("r1-n1", "r1-n2")).processes()).replace(b"NET/Socket/0", b"").replace(b"nNodes 2", b"nNodes 1").replace(b"MNNVL 0", b"MNNVL 1")
+    log = log.replace(b"[send] via ", b"via P2P/MNNVL").replace(b"[receive] via ", b"via P2P/MNNVL")
+    job = judge(log)
+    assert (job["inter_node_transport"], job["socket_fallback"], job["verdict"], job["nodes"]) == ("mnnvl", False, "go", 2)
