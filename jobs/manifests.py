@@ -106,6 +106,7 @@ def trial_json(spec: TrialSpec) -> dict[str, Any]:
         "deadline_s": times.probe_s,
         "dns_timeout_s": times.dns_s,
         "port_timeout_s": times.port_s,
+        "peer_wait_s": times.start_s,
         "collective_timeout_s": times.collective_s,
         "collectives": [{"name": item.name, "env": dict(item.env)} for item in spec.collectives],
         "bench": asdict(spec.bench),

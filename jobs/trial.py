@@ -37,11 +37,14 @@ RESERVED_ENV = frozenset(
 class Deadlines:
     """How long each part may take, in seconds; the probe ends well before the Job would be killed.
 
+    `start_s` holds what a first run on a fresh node takes: an autoscaler's new node, and a PyTorch image of 20 GB that
+    is pulled and unpacked. The first pods wait that long for the last; `probe_s` counts from when all have met.
+
     `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
     start and includes the time its pods are Pending. A Job that meets it deletes its pods and with them the logs.
     """
 
-    start_s: float = 300.0
+    start_s: float = 900.0
     dns_s: float = 90.0
     port_s: float = 60.0
     collective_s: float = 240.0

@@ -2,7 +2,8 @@
 
 torch's all_reduce works in place: the in-place columns are measured, the out-of-place ones say N/A. Bandwidth is
 nccl-tests' own (its doc/PERFORMANCE.md): algbw = bytes / time, busbw = algbw * 2(n-1)/n, with 1 GB = 1e9 bytes and the
-slowest rank's time.
+slowest rank's time. A slow network (sockets) is measured with fewer repetitions, or with smaller messages only: it must
+not look like one that hangs.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ LARGEST_VALUE = 8191
 EXACT = 1 << 24  # float32 holds every whole number up to here, so the sum is exact in any order
 CHECK_ROWS = 1024  # rows of PERIOD values compared at once: 64 MB of scratch memory
 SPARE_BYTES = 1 << 30  # left free on the GPU, as nccl-tests does
+LEAST_S = 1.0  # for each size, however little of the sweep's volume it is: small messages cost latency, not volume
+SHARE = 0.7  # of the time that is left goes into repetitions; the rest is for filling, checking and errors
+OPERATIONS = 4  # at least: two to see how long one takes, one measured, one checked
 PROCESS_GROUP_SLACK_S = (
     120  # torch's own time-out comes after the probe's deadline: one mechanism decides what is a hang
 )
@@ -53,36 +57,65 @@ class Bench:
         expected = self.pattern(0)
         for rank in range(1, self.ranks):
             expected += self.pattern(rank)
-        size = options.min_bytes
-        while size <= largest:
+        seconds = 0.0
+        sizes = steps(options.min_bytes, largest, options.factor)
+        for place, size in enumerate(sizes):
+            if self.too_long(size, seconds * options.factor):
+                break
             part = buffer[: size // ELEMENT_BYTES]
             fill(part, mine)
-            seconds = self.measure(part)
+            seconds = self.measure(part, size / sum(sizes[place:]))
             fill(part, mine)
             self.dist.all_reduce(part)
             self.row(part.numel(), seconds, self.total(mismatches(part, expected)))
-            size *= options.factor
         self.footer()
 
-    def measure(self, part: Any) -> float:
-        """Return the mean seconds of one all_reduce, on the slowest rank."""
+    def too_long(self, size: int, predicted: float) -> bool:
+        """Say whether the next size does not fit into the time any more, given what one all_reduce of it will take."""
+        left = self.left()
+        if predicted * OPERATIONS <= left:
+            return False
+        if self.rank == 0:
+            words = "# seatrial: sizes from %d on are left out: one takes about %.1f s, %.0f s remain"
+            say(words % (size, predicted, left))
+        return True
+
+    def measure(self, part: Any, share: float) -> float:
+        """Return the mean seconds of one all_reduce, on the slowest rank, using this size's `share` of what remains."""
+        wanted, budget = self.options.warmup + self.options.iters, max(LEAST_S, SHARE * share * self.left())
+        one = self.timed(part, 1)
+        if one * wanted > budget:
+            one = min(one, self.timed(part, 1))  # the first of a size may set up connections
+        if one * wanted > budget:
+            iters = max(1, min(self.options.iters, int(budget / one)))
+            if self.rank == 0:
+                say("# seatrial: %d of %d iterations: one takes about %.2f s" % (iters, self.options.iters, one))
+            return self.timed(part, iters)
         for _ in range(self.options.warmup):
             self.dist.all_reduce(part)
+        return self.timed(part, self.options.iters)
+
+    def timed(self, part: Any, iters: int) -> float:
+        """Return the mean seconds of that many all_reduces, on the slowest rank."""
         self.align()
         if self.cuda:
             begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
-            for _ in range(self.options.iters):
+            for _ in range(iters):
                 self.dist.all_reduce(part)
             end.record()
             end.synchronize()
             seconds = begin.elapsed_time(end) / 1000.0
         else:
             began = time.perf_counter()
-            for _ in range(self.options.iters):
+            for _ in range(iters):
                 self.dist.all_reduce(part)
             seconds = time.perf_counter() - began
-        return self.slowest(seconds / self.options.iters)
+        return self.slowest(seconds / iters)
+
+    def left(self) -> float:
+        """Return the seconds that remain, on the rank that has the least."""
+        return self.least(int(time_left() * 1000)) / 1000.0
 
     def pattern(self, rank: int) -> Any:
         """Return one period of a rank's values: whole numbers that differ by rank and by position."""
@@ -192,6 +225,21 @@ class Bench:
 COLUMNS = ("time", "algbw", "busbw", "#wrong")
 
 
+def steps(first: int, last: int, factor: int) -> List[int]:
+    """Return the sizes of the sweep."""
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def time_left() -> float:
+    """Return the seconds until the probe would end this command; the processes of a machine share the clock."""
+    until = os.environ.get("SEATRIAL_BENCH_UNTIL")
+    return max(0.0, float(until) - time.monotonic()) if until else 600.0
+
+
 def fill(part: Any, pattern: Any) -> None:
     """Write the pattern over and over, without scratch memory."""
     period = pattern.numel()
@@ -283,7 +331,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
 
 def begin(torch: Any, options: argparse.Namespace) -> None:
     """Join the process group; a GPU that torch cannot use is a failure, never a reason to measure the CPU instead."""
-    deadline = float(os.environ.get("SEATRIAL_BENCH_TIMEOUT_S") or 600)
+    deadline = max(1.0, time_left())  # less what importing torch took, which may be minutes from a cold image
     faulthandler.dump_traceback_later(deadline, exit=False)  # a hang shows where it hangs
     backend: Dict[str, str] = {"cuda": "nccl", "cpu": "gloo"}
     if options.device == "cuda":

@@ -49,7 +49,7 @@ def test_the_job_is_indexed_suspended_and_ends_by_itself():
     """One pod per node, no retry, a deadline, a TTL; created suspended so that what it owns comes first."""
     made = build(FULL, FILES).job
     wanted = {"suspend": True, "completionMode": "Indexed", "completions": 3, "parallelism": 3, "backoffLimit": 0,
-              "activeDeadlineSeconds": 960, "ttlSecondsAfterFinished": 3600}  # fmt: skip
+              "activeDeadlineSeconds": 1560, "ttlSecondsAfterFinished": 3600}  # fmt: skip
     assert {key: made["spec"][key] for key in wanted} == wanted
     assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
 
@@ -142,6 +142,7 @@ def test_the_probe_is_told_what_to_do():
     told = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
     assert told["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
     assert told["collectives"] == [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}]
+    assert told["peer_wait_s"] == 900  # the first pods wait as long as the last may take to start
     assert (told["deadline_s"], told["gpus_per_node"], told["master_port"], told["gpu_kind"]) == (540, 4, 23456, "nvidia")
     assert told["bench"] == dataclasses.asdict(Bench())
 

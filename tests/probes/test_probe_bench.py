@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs import nccl
 from jobs.probes import allreduce
 
 BENCH = Path(allreduce.__file__)
@@ -150,3 +152,45 @@ for count in (1, 100, bench.PERIOD, bench.PERIOD * 3 + 5):
 """
     done = subprocess.run([torch_python, "-c", code], capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
+SLOW_NETWORK = f"""
+import importlib.util, os, sys, time
+spec = importlib.util.spec_from_file_location("bench", {str(BENCH)!r})
+bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
+import torch, torch.distributed as dist
+real = dist.all_reduce
+def slow(tensor, op=dist.ReduceOp.SUM):
+    if tensor.numel() > 1:
+        time.sleep(tensor.numel() * 4 / 4e6)
+    return real(tensor, op=op)
+dist.all_reduce = slow
+os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1],
+                  SEATRIAL_BENCH_DEVICE="cpu", SEATRIAL_BENCH_UNTIL=str(time.monotonic() + 12))
+bench.LEAST_S = 0.2
+options = bench.parse(["--min-bytes=262144", "--max-bytes=16777216"])
+bench.begin(torch, options)
+bench.Bench(torch, options).run()
+print("# left", bench.time_left() > 0)
+"""
+
+
+@pytest.mark.slow
+def test_a_slow_network_is_measured_and_does_not_look_hung(torch_python: str, pods) -> None:
+    """Too slow for the whole sweep: fewer repetitions, then smaller messages only, and a whole table before the deadline."""
+    done = subprocess.run(
+        [torch_python, "-c", SLOW_NETWORK, str(pods.trial["master_port"])],
+        capture_output=True, timeout=60, check=False, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    sizes = [int(row[0]) for row in table(done.stdout)]
+    assert sizes[:4] == [262144, 524288, 1048576, 2097152]
+    assert sizes[-1] < 16777216
+    assert "of 20 iterations" in done.stdout
+    assert "are left out: one takes about" in done.stdout
+    assert "# Out of bounds values : 0 OK" in done.stdout
+    assert "# left True" in done.stdout
+    (job,) = nccl.conclude(nccl.read([("output", io.BytesIO(done.stdout.encode()))]))
+    assert job["tables"][0]["complete"]
+    assert len(job["tables"][0]["rows"]) == len(sizes)
+    assert not job["hang"]

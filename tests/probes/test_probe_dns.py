@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jobs.probes.stages import dns, dnsquery
+from jobs.probes.stages import dns, dnsquery, spec
+from jobs.probes.stages.run import Probe
 from jobs.probes.stages.watch import Watch
 
 if TYPE_CHECKING:
@@ -149,10 +150,11 @@ def test_impossible_names_are_no_crash(name: str) -> None:
 def resolve(peers: list[str], lookup, timeout_s: float = 3, tmp: Path | None = None) -> tuple[dict, list]:
     data: dict = {}
     heard: list = []
+    limit = time.monotonic() + timeout_s
     dns.resolve_all(
         data,
         peers,
-        timeout_s=timeout_s,
+        until=lambda record: limit,
         watch=Watch(60, 1),
         found=lambda index, addresses: heard.append((index, addresses)),
         resolv_conf=str(tmp or "/nonexistent"),
@@ -222,3 +224,68 @@ def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -
 
     data, _ = resolve(["odd"], lookup, timeout_s=0.3)
     assert data["peers"][0]["error"] == "EAI_NONAME (but the DNS server answers)"
+
+
+def waiting(tmp_path: Path, **more: float) -> tuple[Probe, dict, list[dict]]:
+    """Two ranks of a probe that is not run: its dns stage's data, and each name's record."""
+    raw = {"schema": 1, "run": "r", "job": "j", "nodes": 2, "peers": ["j-0.j", "j-1.j"], "dns_timeout_s": 10, **more}
+    probe = Probe(spec.Trial(raw), spec.Identity(0, "10.0.0.1", "n", "p"), str(tmp_path))
+    records = [{"index": i, "name": f"j-{i}.j", "addresses": [], "error": "NXDOMAIN"} for i in (0, 1)]
+    return probe, {"peers": records}, records
+
+
+def test_the_name_of_a_pod_that_has_not_started_is_waited_for(tmp_path: Path) -> None:
+    """A kubelet reports a pod's address after its image was pulled: while our own name resolves, a missing one is late."""
+    probe, data, (own, peer) = waiting(tmp_path, peer_wait_s=900)
+    until = probe.patience(data, 1000.0)
+    assert (until(own), until(peer)) == (1010.0, 1010.0)  # nothing resolves: DNS itself may be broken
+    own["addresses"] = ["10.0.0.1"]
+    assert until(peer) == 1900.0
+    peer["error"] = "SERVFAIL"  # no word about the pod
+    assert until(peer) == 1010.0
+
+
+def test_a_pod_that_came_in_must_have_a_name_soon(tmp_path: Path) -> None:
+    """A peer that dialled us runs: from then its name has the usual time, and no image is to blame."""
+    probe, data, (own, peer) = waiting(tmp_path, peer_wait_s=900)
+    own["addresses"] = ["10.0.0.1"]
+    probe.meeting._met[1] = 1200.0
+    assert probe.patience(data, 1000.0)(peer) == 1210.0
+
+
+def test_nobody_waits_for_a_late_pod_once_another_has_given_up(tmp_path: Path) -> None:
+    """Another rank's objection settles it: the rest of the waiting would be in vain."""
+    probe, data, (own, peer) = waiting(tmp_path, peer_wait_s=900)
+    own["addresses"] = ["10.0.0.1"]
+    probe.meeting.heard(1, {"kind": "ready", "topic": "port", "objection": "names that do not resolve"})
+    assert probe.patience(data, 1000.0)(peer) == 1010.0
+
+
+def test_the_wait_for_a_name_may_become_longer(monkeypatch) -> None:
+    """The limit is asked for again while waiting, so that a name may come after the usual time."""
+    monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
+    began = time.monotonic()
+
+    def lookup(name: str) -> list[str]:
+        if name == "late" and time.monotonic() < began + 1.2:
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        return ["10.0.0.1"]
+
+    data: dict = {}
+    dns.resolve_all(
+        data, ["own", "late"], until=lambda _: began + (5 if data["peers"][0]["addresses"] else 0.5),
+        watch=Watch(60, 1), found=lambda *_: None, resolv_conf="/nonexistent", lookup=lookup,
+    )  # fmt: skip
+    assert data["peers"][1]["addresses"] == ["10.0.0.1"]
+    assert time.monotonic() - began < 4
+
+
+def test_the_deadline_counts_from_the_ranks_meeting() -> None:
+    """The time that was given for late pods is not taken from the work, nor added to it."""
+    watch = Watch(60, 5, before_s=900)
+    assert 950 < watch.left() <= 955
+    watch.all_met()
+    assert 54 < watch.left() <= 55
+    other = Watch(60, 5)
+    other.all_met()
+    assert 54 < other.left() <= 55

@@ -142,7 +142,7 @@ class Bench:
         env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
         env.update(chosen)
         env["NCCL_DEBUG_FILE"] = os.path.join(self.place, name + ".%h.%p.log")
-        env["SEATRIAL_BENCH_TIMEOUT_S"] = "%d" % max(1, self._limit_s() - 5)
+        env["SEATRIAL_BENCH_UNTIL"] = "%.1f" % (time.monotonic() + max(1.0, self._limit_s() - 5))
         if self.trial.gpu_kind in ("none", "cpu"):
             env["SEATRIAL_BENCH_DEVICE"] = "cpu"
         return env

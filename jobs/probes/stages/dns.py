@@ -1,7 +1,7 @@
 """Which peers' names resolve in this pod? How soon, and to which address, is evidence too.
 
 A name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while: so every
-name is asked again until it answers or the stage's time is over, and the time to the first answer is evidence.
+name is asked again until it answers or its time is over, and the time to the first answer is evidence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ _CODES = {
     if hasattr(socket, name)
 }
 
+# What a name is told to be whose pod has no address yet, as dnsquery says it.
+NOT_THERE = ("NXDOMAIN", "NODATA")
+
 Found = Callable[[int, List[str]], None]
+Until = Callable[[Dict[str, Any]], float]
 
 
 class _Name:
@@ -53,24 +57,35 @@ class _Name:
 class _Board:
     """The names still to be asked, shared by a few threads: a resolver that hangs must not hold up the other names."""
 
-    def __init__(self, names: List[_Name], limit: float) -> None:
+    def __init__(self, names: List[_Name], until: Until) -> None:
         self.waiting = list(names)
-        self.limit = limit
+        self.until = until
         self.open = len(names)
+        self._looked = 0.0
         self.changed = threading.Condition()
 
     def take(self, watch: Watch) -> Optional[_Name]:
         """Return the next name that is due, or None when there is nothing left to ask."""
         with self.changed:
-            while self.open and time.monotonic() < self.limit and not watch.stopped():
+            while self.open and not watch.stopped():
                 now = time.monotonic()
+                self._give_up(now)
                 due = [name for name in self.waiting if name.due <= now]
                 if due:
                     self.waiting.remove(due[0])
                     return due[0]
                 soonest = min([name.due for name in self.waiting] + [now + 0.2])
-                self.changed.wait(max(0.005, min(soonest, self.limit) - now))
+                self.changed.wait(max(0.005, soonest - now))
             return None
+
+    def _give_up(self, now: float) -> None:
+        """Drop the names whose time is over; not at every turn, since there may be thousands."""
+        if now - self._looked < 0.1:
+            return
+        self._looked = now
+        hopeful = [name for name in self.waiting if now < self.until(name.record)]
+        self.open -= len(self.waiting) - len(hopeful)
+        self.waiting = hopeful
 
     def put_back(self, name: _Name) -> None:
         """Ask this one again after a while."""
@@ -91,19 +106,21 @@ def resolve_all(
     data: Dict[str, Any],
     peers: List[str],
     *,
-    timeout_s: float,
+    until: Until,
     watch: Watch,
     found: Found,
     resolv_conf: str = "/etc/resolv.conf",
     lookup: Optional[Callable[[str], List[str]]] = None,
 ) -> None:
-    """Fill the `dns` stage's data; `found` hears of every resolved peer at once, so that it can be dialled."""
+    """Fill the `dns` stage's data; `found` hears of every resolved peer at once, so that it can be dialled.
+
+    `until` says from a name's record until when (monotonic) it is asked again, and may change its mind.
+    """
     resolver = dnsquery.read_resolver(resolv_conf)
     data["resolver"] = resolver.to_dict()
     names = [_Name(index, name) for index, name in enumerate(peers)]
     data["peers"] = [name.record for name in names]
-    limit = watch.limit(timeout_s)
-    board = _Board(names, limit)
+    board = _Board(names, until)
     began = time.monotonic()
 
     def work() -> None:
@@ -111,7 +128,7 @@ def resolve_all(
             name = board.take(watch)
             if name is None:
                 return
-            if _try(name, resolver, limit, began, lookup or addresses):
+            if _try(name, resolver, min(watch.soft_ends, until(name.record)), began, lookup or addresses):
                 board.done()
                 found(name.record["index"], name.record["addresses"])
             else:
@@ -121,11 +138,17 @@ def resolve_all(
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=max(0.0, limit + 0.5 - time.monotonic()))
+        while worker.is_alive() and time.monotonic() < _latest(names, until) + 0.5 and not watch.stopped():
+            worker.join(timeout=0.1)
     for name in names:
         if not name.record["addresses"] and name.record["error"] is None:
             name.record["error"] = "timeout"
             name.record["first_error"] = name.record["first_error"] or "timeout"
+
+
+def _latest(names: List[_Name], until: Until) -> float:
+    """Return when the last open name's time is over."""
+    return max([until(name.record) for name in names if not name.record["addresses"]] + [0.0])
 
 
 def addresses(name: str) -> List[str]:

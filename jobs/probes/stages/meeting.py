@@ -223,6 +223,11 @@ class Meeting:
             return waited < trial.peer_wait_s  # its address is up, its container is not: an image is being pulled
         return waited < trial.port_timeout_s
 
+    def met(self, index: int) -> Optional[float]:
+        """Return when (monotonic) a peer was first heard of, None if it was not."""
+        with self.changed:
+            return self._met.get(index)
+
     def complaint(self) -> str:
         """Return the first thing that is wrong, in words; empty when every pair has met."""
         if self.listen_error:

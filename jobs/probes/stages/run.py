@@ -26,6 +26,7 @@ from .watch import Watch
 __all__ = ["main"]
 
 START_S, RUNTIME_S, RDMA_S = 15.0, 100.0, 15.0
+WAITING_SAY_S = 15.0
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
 STOP_GRACE_S = (
     8.0  # what a stage may still take after SIGTERM: ending the children and analysing; Kubernetes gives 30 s
@@ -37,7 +38,7 @@ class Probe:
 
     def __init__(self, trial: spec.Trial, me: spec.Identity, here: str) -> None:
         self.trial, self.me, self.here = trial, me, here
-        self.watch = Watch(trial.deadline_s, spec.reserve(trial.deadline_s))
+        self.watch = Watch(trial.deadline_s, spec.reserve(trial.deadline_s), trial.before_s)
         message = os.environ.get("SEATRIAL_TERMINATION_LOG") or TERMINATION_LOG
         self.writer = Writer(trial.run, me.rank, message_path=message)
         self.meeting = Meeting(trial, me, self.watch)
@@ -52,12 +53,14 @@ class Probe:
         self.meeting.open()
         self.stage("runtime", RUNTIME_S, runtime_blank(), self.runtime)
         self.stage("rdma", RDMA_S, {"devices": None, "uverbs": None, "error": None}, rdma.read)
-        self.stage("dns", trial.dns_timeout_s + 4, {"resolver": None, "peers": []}, self.dns)
+        patience = max(trial.peer_wait_s, trial.dns_timeout_s) + trial.dns_timeout_s + 4
+        self.stage("dns", patience, {"resolver": None, "peers": []}, self.dns)
         if trial.nodes > 1:
             limit = trial.peer_wait_s + 2 * trial.dns_timeout_s + 4 * trial.port_timeout_s + 60
             self.stage("port", limit, {"peers": []}, self.port)
         else:
             self.meeting.close_port()
+        self.watch.all_met()
         bench = Bench(trial, me, self.watch, self.council, self.place, self.here)
         bench.say, bench.analyze = writer.say, analyze
         for chosen in trial.collectives:
@@ -129,7 +132,8 @@ class Probe:
     def dns(self, data: Dict[str, Any]) -> str:
         """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
         trial, meeting = self.trial, self.meeting
-        dns.resolve_all(data, trial.peers, timeout_s=trial.dns_timeout_s, watch=self.watch, found=meeting.dial)
+        until = self.patience(data, time.monotonic())
+        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=meeting.dial)
         resolved = [record for record in data["peers"] if record["addresses"]]
         self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
         limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
@@ -146,6 +150,33 @@ class Probe:
                 "%s (%s)" % (r["name"], r["error"]) for r in data["peers"][:8] if not r["addresses"]
             )
         return "ok" if len(resolved) == trial.nodes and not wrong else "failed"
+
+    def patience(self, data: Dict[str, Any], began: float) -> Callable[[Dict[str, Any]], float]:
+        """Return until when (monotonic) a peer's name is asked for; meant for `resolve_all`.
+
+        A kubelet reports a pod's address only after its image is there (kubernetes pkg/kubelet/kubelet.go: SyncPod sets
+        the status before it pulls and starts), and until then the name does not exist. So a missing name says nothing
+        about DNS while this rank's own name, published by the same Service, resolves.
+        """
+        trial, meeting = self.trial, self.meeting
+        spoke = [began]
+
+        def until(record: Dict[str, Any]) -> float:
+            base = began + trial.dns_timeout_s
+            if record["index"] == self.me.rank or not data["peers"][self.me.rank]["addresses"]:
+                return base
+            if record["error"] not in dns.NOT_THERE or self.council.decided("port"):
+                return base
+            met = meeting.met(record["index"])
+            if met is not None:  # it came in by itself: its pod is there, and so must its name be soon
+                return max(base, met + trial.dns_timeout_s)
+            now = time.monotonic()
+            if now - spoke[0] > WAITING_SAY_S:
+                spoke[0] = now
+                self.writer.say("dns: %s does not exist yet: its pod has not started" % record["name"])
+            return began + max(trial.peer_wait_s, trial.dns_timeout_s)
+
+        return until
 
     def port(self, data: Dict[str, Any]) -> str:
         """Let every pair of ranks meet on MASTER_PORT, give the port back, and agree on going on."""

@@ -47,9 +47,11 @@ class Trial:
         self.collective_timeout_s = _seconds(raw, "collective_timeout_s", 240)
         self.collectives = _collectives(raw)
         self.bench = _bench(raw)
-        # How long a peer whose address answers "refused" (its image is still being pulled) is waited for.
+        # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
+        # for. Given, it comes before the deadline, which then counts from the ranks' meeting.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
         self.peer_wait_s = _seconds(raw, "peer_wait_s", max(self.port_timeout_s, spare))
+        self.before_s = self.peer_wait_s if "peer_wait_s" in raw else 0.0
 
 
 def reserve(deadline_s: float) -> float:

@@ -16,13 +16,19 @@ OWN_DEADLINE = "the probe's own deadline"
 class Watch:
     """The probe's deadline; `stop` is called by signals and by the deadline itself."""
 
-    def __init__(self, deadline_s: float, reserve_s: float) -> None:
+    def __init__(self, deadline_s: float, reserve_s: float, before_s: float = 0.0) -> None:
         self.began = time.monotonic()
-        self.ends = self.began + deadline_s
+        self._deadline_s, self._reserve_s = deadline_s, reserve_s
+        self.ends = self.began + before_s + deadline_s
         self.soft_ends = self.ends - reserve_s
         self.reason = ""
         self.asked = ""  # a signal's name: handlers only set this, since taking a lock there could deadlock
         self._event = threading.Event()
+
+    def all_met(self) -> None:
+        """Count the deadline from now on: the time that `before_s` gave for waiting is over."""
+        self.ends = min(self.ends, time.monotonic() + self._deadline_s)
+        self.soft_ends = self.ends - self._reserve_s
 
     def elapsed(self) -> float:
         """Return the seconds since the probe started."""
