@@ -110,7 +110,7 @@ def _flag(call: Call, name: str) -> bool:
     return name in call.query and is_true(call.query[name])
 
 
-def _container(pod: Object, asked: str) -> str:
+def chosen_container(pod: Object, asked: str) -> str:
     """Return the container to read, as the pod log strategy chooses it."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     regular = [container["name"] for container in spec.get("containers", [])]
@@ -135,7 +135,7 @@ async def log(call: Call, kubelet: Kubelet) -> web.StreamResponse:
     """Stream a container's log."""
     pod = call.current()
     options = _log_options(call)
-    container = _container(pod, call.query.get("container", ""))
+    container = chosen_container(pod, call.query.get("container", ""))
     node = pod["spec"].get("nodeName", "")
     headers = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
     if not node:

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from ..schema.errors import ApiError, method_not_allowed
-from . import deleting, discovery, openapi, podparts, reading, subresources, writing
+from . import deleting, discovery, openapi, podparts, reading, streams, subresources, writing
 from .access import Attributes, authenticate, authorize, check, impersonate
 from .answers import page_not_found, raw, refuse, respond, text
 from .bodies import mapping, media_type, of_kind, read
@@ -25,13 +25,15 @@ from .reviews import REVIEWS
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ..schema.kinds import Kind
     from ..store import Store
     from .access import User
     from .authority import Authority
     from .paths import Route
+
+    Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 LOG = logging.getLogger("sim.api")
 ADMIN, NOBODY = "kubernetes-admin", "user-without-rights"
@@ -86,14 +88,16 @@ async def serve(
     port: int = 0,
     sockets: Sequence[socket.socket] = (),
     hosts: Sequence[str] = (),
+    around: Callable[[Handler], Handler] | None = None,
 ) -> Server:
     """Serve a store over HTTPS on 127.0.0.1 and on further listening sockets; returns when it is ready.
 
     `hosts` are further names and addresses for the server's certificate (the API Service's address in the pod network).
+    `around` puts a layer around the handler of all requests.
     """
     front = Front(store, kubelet or podparts.NoKubelet(), version)
     runner = web.ServerRunner(
-        web.Server(front.handle, handler_cancellation=True, access_log=None), shutdown_timeout=1.0
+        web.Server(around(front.handle) if around else front.handle, handler_cancellation=True, access_log=None), shutdown_timeout=1.0
     )
     await runner.setup()
     context = store.authority.server_context([*HOSTS, *hosts])
@@ -299,17 +303,13 @@ class Front:
             raise unserved()
         if call.route.verb not in sub.verbs:
             raise method_not_allowed()
-        if call.kind.key == "pods":
-            if sub.name == "log":
-                return await podparts.log(call, self.kubelet)
-            if sub.name == "binding":
-                return await podparts.bind(call)
-            if sub.name == "eviction":
-                return await podparts.evict(call)
-        if call.kind.key == "serviceaccounts" and sub.name == "token":
-            return await subresources.token(call)
-        if sub.name == "scale":
-            return await subresources.scale(call)
+        if sub.name in ("log", "exec", "attach", "portforward"):
+            serve_pod = podparts.log if sub.name == "log" else streams.converse
+            return await serve_pod(call, self.kubelet)
+        parts = {"binding": podparts.bind, "eviction": podparts.evict, "token": subresources.token,
+                 "scale": subresources.scale}  # fmt: skip
+        if sub.name in parts:
+            return await parts[sub.name](call)
         if sub.name in ("status", "finalize", "ephemeralcontainers", "resize", "approval"):
             return await self._verb(call)
         raise ApiError(501, "NotImplemented", f"the simulated cluster does not serve {call.kind.plural}/{sub.name}")

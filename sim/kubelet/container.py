@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..network.interface import Process, StartError
-from . import memory, plain, probes, pulling
+from . import memory, plain, probes, pulling, sessions
 from .environment import ConfigError, Environment, expand
 from .logs import Log, pump
 from .runtime import RUNC, capabilities, start_error
@@ -45,6 +45,8 @@ class Container:
         self.log: Log | None = None
         self.previous: Log | None = None
         self.killed_by = ""
+        self.input: asyncio.StreamWriter | None = None
+        self._mounts: list[Object] = []
         self._backoff = BACKOFF_S
         self._killing = False
 
@@ -185,17 +187,31 @@ class Container:
                  for (reading, _), name in zip(pipes, ("stdout", "stderr"), strict=True)]
         self._pumps = asyncio.gather(*pumps, return_exceptions=True)
         self._pumps.add_done_callback(lambda _: log.end())
-        if self.worker.kubelet.network.mode == "plain":
-            argv, env = plain.rewrite(self.worker, self.worker.folder / "containers" / self.name, argv, env, mounts)
+        self._mounts = mounts
+        argv, env = self._placed(argv, env)
+        given = await self._open_input() if self.spec.get("stdin") else []
         try:
             return await self.worker.sandbox.start(
-                argv, env, stdout=pipes[0][1], stderr=pipes[1][1], mounts=mounts,
+                argv, env, stdio=[pipes[0][1], pipes[1][1], *given], mounts=mounts,
                 cwd=self.spec.get("workingDir") or "/", uid=context.get("runAsUser"), gid=context.get("runAsGroup"),
                 capabilities=capabilities(context),
                 no_new_privileges=context.get("allowPrivilegeEscalation") is False)
         finally:
-            for _, writing in pipes:
-                os.close(writing)
+            for fd in (pipes[0][1], pipes[1][1], *given):
+                os.close(fd)
+
+    def _placed(self, argv: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        """Command and environment as they find their files."""
+        if self.worker.kubelet.network.mode != "plain":
+            return argv, env
+        return plain.rewrite(self.worker, self.worker.folder / "containers" / self.name, argv, env, self._mounts)
+
+    async def _open_input(self) -> list[int]:
+        reading, writing = os.pipe()
+        if self.input is not None:
+            self.input.close()
+        self.input = await sessions.writer(writing)
+        return [reading]
 
     _pumps: asyncio.Future[list[BaseException | None]] | None = None
 
@@ -205,6 +221,8 @@ class Container:
             self._pumps.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._pumps
+        if self.input is not None:
+            self.input.close()
         if self.log is not None:
             self.log.end()
 
@@ -275,16 +293,11 @@ class Container:
 
     async def execute(self, command: list[str], timeout_s: float) -> tuple[int | None, str]:
         """Run a command inside; (exit code or None after the time limit, its output)."""
-        process, sandbox = self.process, self.worker.sandbox
-        if process is None or sandbox is None or not command:
+        if self.process is None or not command:
             return 126, "container not running"
         reading, writing = os.pipe()
-        context = self.context()
         try:
-            env = Environment(self.worker.pod, self.spec, self.worker.lookup, self.worker.allocatable,
-                              self.worker.base_env()).build()
-            other = await sandbox.execute(process, command, env, stdout=writing, stderr=writing,
-                                          uid=context.get("runAsUser"), gid=context.get("runAsGroup"))
+            other = await self.spawn(command, [writing, writing])
         except (StartError, ConfigError) as error:
             os.close(reading)
             return 127, str(error)
@@ -301,6 +314,20 @@ class Container:
             output = os.read(reading, 10 * 1024)
         os.close(reading)
         return code, output.decode(errors="replace")
+
+    async def spawn(self, argv: list[str], stdio: list[int], *, terminal: bool = False) -> Process:
+        """Start one more command in the running container."""
+        process, sandbox, context = self.process, self.worker.sandbox, self.context()
+        if process is None or sandbox is None:
+            raise StartError({"stage": "exec", "errno": errno.ESRCH, "error": "container not running"})
+        if argv[0].rpartition("/")[2] in self.worker.missing_commands(self.spec["image"]):
+            raise StartError({"stage": "exec", "errno": errno.ENOENT, "error": argv[0]})
+        env = Environment(self.worker.pod, self.spec, self.worker.lookup, self.worker.allocatable,
+                          self.worker.base_env()).build()
+        argv, env = self._placed(argv, {**env, "TERM": "xterm"} if terminal else env)
+        return await sandbox.execute(process, argv, env, stdio=stdio, terminal=terminal,
+                                     cwd=self.spec.get("workingDir") or "/", uid=context.get("runAsUser"),
+                                     gid=context.get("runAsGroup"))
 
     async def stop(self, grace_s: float, event: str = "") -> None:
         """End it: preStop, SIGTERM, and SIGKILL after the grace period."""

@@ -13,18 +13,22 @@ import itertools
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from ..network.interface import StartError
 from ..network.policy import PolicyController
 from ..schema.errors import ApiError
 from . import logs as reading
 from .heartbeat import beat
 from .pod import ENDED, PodWorker, background
+from .runtime import exec_error
 from .seams import Hardware, Images, NoHardware, NoImages
+from .sessions import Attachment, Execution
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ..network import Network, Sandbox
     from ..store import Store
+    from .container import Container
     from .logs import Log
 
 Object = dict[str, Any]
@@ -189,6 +193,34 @@ class Kubelet:
         return str(self.store.authority.token(
             meta["namespace"], name, account["metadata"]["uid"], seconds=seconds,
             audiences=(audience,) if audience else (), pod=(meta["name"], meta["uid"])))
+
+    # -- terminals
+
+    async def execute(self, ns: str, pod: str, container: str, command: list[str], *, stdin: bool,
+                      tty: bool) -> Execution:
+        """Start a command in a running container; ApiError 500 with the runtime's text where it cannot."""
+        found = self.running(ns, pod, container)
+        session = Execution(terminal=tty)
+        try:
+            await session.start(found, command or [""], stdin=stdin)
+        except StartError as error:
+            raise ApiError(500, "InternalError", "Internal error occurred: error executing command in container: "
+                           f"failed to exec in container: {exec_error(error, command)}") from None
+        return session
+
+    def attach(self, ns: str, pod: str, container: str) -> Attachment:
+        """Listen to a running container."""
+        return Attachment(self.running(ns, pod, container))
+
+    def running(self, ns: str, pod: str, name: str) -> Container:
+        """The container, while it runs; ApiError 500 with the kubelet's text otherwise."""
+        found = self.store.need("pods", ns, pod)
+        self._reachable(found, ns, pod, name)
+        worker = self.workers.get(found["metadata"]["uid"])
+        container = worker.containers.get(name) if worker else None
+        if container is None or container.process is None:
+            raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{name}")')
+        return container
 
     # -- logs
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 MAX_BYTES = 10 * 1024 * 1024
 """containerLogMaxSize's default (https://kubernetes.io/docs/concepts/cluster-administration/logging/)."""
@@ -44,6 +44,8 @@ class Log:
         self.generation = 0
         self.ended = False
         self._waiters: set[asyncio.Event] = set()
+        self.taps: set[Callable[[str, bytes], None]] = set()
+        """Who listens to (stream, bytes) as they come; no bytes: the end."""
 
     def write(self, stream: str, lines: list[bytes], *, partial: bool = False) -> None:
         """Append lines without their newlines; `partial`: the last one has none."""
@@ -71,7 +73,13 @@ class Log:
         """Nothing more will come."""
         self.ended = True
         self._file.close()
+        self.tap("", b"")
         self._wake()
+
+    def tap(self, stream: str, data: bytes) -> None:
+        """Tell those who are attached."""
+        for listener in tuple(self.taps):
+            listener(stream, data)
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -104,6 +112,7 @@ async def pump(fd: int, stream: str, log: Log) -> None:
     rest = b""
     try:
         while data := await reader.read(CHUNK):
+            log.tap(stream, data)
             *lines, rest = (rest + data).split(b"\n")
             if max(map(len, lines), default=0) <= PART:
                 log.write(stream, lines)

@@ -26,17 +26,27 @@ CAPABILITIES = {
 
 
 def start_error(error: StartError, command: str) -> str:
-    """What runc says of a command that could not be started."""
-    quoted = f'exec: "{command}": '
+    """What runc says of a container whose command could not be started."""
     if error.stage != "exec":
         return f"{RUNC}error during container init: {error}"
+    return RUNC + _why(error, command)
+
+
+def exec_error(error: StartError, command: list[str]) -> str:
+    """What runc says of a further command that could not be started in a container."""
+    runc = "OCI runtime exec failed: exec failed: unable to start container process: "
+    return f'failed to start exec "{os.urandom(32).hex()}": {runc}{_why(error, (command or [""])[0])}: unknown'
+
+
+def _why(error: StartError, command: str) -> str:
+    quoted = f'exec: "{command}": '
     if error.errno == errno.ENOENT and "/" not in command:
-        return f"{RUNC}{quoted}executable file not found in $PATH"
+        return f"{quoted}executable file not found in $PATH"
     if error.errno == errno.ENOENT:
-        return f"{RUNC}{quoted}stat {command}: no such file or directory"
+        return f"{quoted}stat {command}: no such file or directory"
     if error.errno in (errno.EACCES, errno.EISDIR):
-        return f"{RUNC}{quoted}permission denied"
-    return f"{RUNC}{quoted}{os.strerror(error.errno or errno.EINVAL).lower()}"
+        return f"{quoted}permission denied"
+    return f"{quoted}{os.strerror(error.errno or errno.EINVAL).lower()}"
 
 
 def capabilities(context: Object) -> frozenset[int]:

@@ -63,20 +63,21 @@ class Sandbox:
     def __init__(self, network: ProcessNetwork, number: int, ip: str, tmpfs: dict[str, int]) -> None:
         self._network, self._number, self.ip, self._tmpfs = network, number, ip, tmpfs
 
-    async def start(self, argv: list[str], env: dict[str, str], *, stdout: int, stderr: int, cwd: str = "/",
+    async def start(self, argv: list[str], env: dict[str, str], *, stdio: list[int], cwd: str = "/",
                     mounts: list[dict[str, Any]] | None = None, uid: int | None = None, gid: int | None = None,
                     capabilities: frozenset[int] = KEPT_CAPABILITIES, no_new_privileges: bool = False) -> Process:
         """Start a container; StartError when its command never ran."""
         return await self._network.run(
-            "start", [stdout, stderr], sandbox=self._number, argv=argv, env=env, cwd=cwd, mounts=mounts or [],
+            "start", stdio, sandbox=self._number, argv=argv, env=env, cwd=cwd, mounts=mounts or [],
             uid=uid, gid=gid, capabilities=sorted(capabilities), no_new_privileges=no_new_privileges)
 
-    async def execute(self, process: AnyProcess, argv: list[str], env: dict[str, str], *, stdout: int, stderr: int,
-                      cwd: str = "/", uid: int | None = None, gid: int | None = None) -> Process:
+    async def execute(self, process: AnyProcess, argv: list[str], env: dict[str, str], *, stdio: list[int],
+                      cwd: str = "/", uid: int | None = None, gid: int | None = None,
+                      terminal: bool = False) -> Process:
         """Run one more command in a running container."""
         number = process.number if isinstance(process, Process) else 0
         return await self._network.run(
-            "exec", [stdout, stderr], container=number, argv=argv, env=env, cwd=cwd, mounts=[],
+            "exec", stdio, container=number, argv=argv, env=env, cwd=cwd, mounts=[], terminal=terminal,
             uid=uid, gid=gid, capabilities=sorted(KEPT_CAPABILITIES))
 
     def remove(self) -> None:

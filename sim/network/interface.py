@@ -57,14 +57,15 @@ class Sandbox(Protocol):
 
     ip: str
 
-    async def start(self, argv: list[str], env: dict[str, str], *, stdout: int, stderr: int, cwd: str = "/",
+    async def start(self, argv: list[str], env: dict[str, str], *, stdio: list[int], cwd: str = "/",
                     mounts: list[dict[str, Any]] | None = None, uid: int | None = None, gid: int | None = None,
                     capabilities: frozenset[int] = KEPT_CAPABILITIES, no_new_privileges: bool = False) -> Process:
-        """Start a container; StartError when its command never ran."""
+        """Start a container; StartError when its command never ran.  `stdio`: output, errors, and maybe input."""
 
-    async def execute(self, process: Process, argv: list[str], env: dict[str, str], *, stdout: int, stderr: int,
-                      cwd: str = "/", uid: int | None = None, gid: int | None = None) -> Process:
-        """Run one more command in a running container."""
+    async def execute(self, process: Process, argv: list[str], env: dict[str, str], *, stdio: list[int],
+                      cwd: str = "/", uid: int | None = None, gid: int | None = None,
+                      terminal: bool = False) -> Process:
+        """Run one more command in a running container; `terminal`: its input is one, and controls it."""
 
     def remove(self) -> None:
         """Let address and namespaces go."""

@@ -8,10 +8,12 @@ closes the pipe, which is how the agent knows that the container has started.
 # (importing pathlib would double the time in which the agent starts)
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import signal
+import termios
 from typing import Any, NoReturn
 
 from .filesystem import View
@@ -56,8 +58,11 @@ class Child:
             os.makedirs(self.spec["cwd"], exist_ok=True)
         if contained or os.path.isdir(self.spec["cwd"]):
             os.chdir(self.spec["cwd"])
-        for fd, source in enumerate([os.open("/dev/null", os.O_RDONLY), self.stdio[0], self.stdio[-1]]):
+        out, error, *given = self.stdio
+        for fd, source in enumerate([given[0] if given else os.open("/dev/null", os.O_RDONLY), out, error]):
             os.dup2(source, fd)
+        if self.spec.get("terminal"):
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         self.stage = "limits"
         _, most = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))

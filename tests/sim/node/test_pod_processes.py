@@ -340,7 +340,7 @@ VICTIM = """
         for number in range(3):
             sandbox = await network.sandbox(network.pod_address(0, number), "v")
             await sandbox.start(["bash", "-c", script.replace("MARK", sys.argv[2])], {"PATH": os.environ["PATH"]},
-                                stdout=out, stderr=out)
+                                stdio=[out, out])
         print(network.root, flush=True)
         await asyncio.sleep(999)
     asyncio.run(main())
