@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from .scenario import Scenario, ScenarioError, load, names
+from .weather import KINDS, Weather
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="sim", description="A Kubernetes cluster with GPUs in a box.")
     parser.add_argument("scenario", nargs="?", help="a shipped scenario, the path of one, or replay=FILE")
     parser.add_argument("--list", action="store_true", help="show the scenarios")
+    parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
     parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="of the administrator or scenario's user")
     parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="of a user without rights")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -61,7 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.list:
             print(listing(as_json=options.json))
             return 0
-        return asyncio.run(_serve(load(options.scenario), options))
+        scenario = load(options.scenario)
+        if options.weather is not None:
+            scenario = scenario.under(Weather.parse(options.weather))
+        return asyncio.run(_serve(scenario, options))
     except ScenarioError as error:
         print(f"sim: {error}", file=sys.stderr)
         return USAGE
@@ -119,10 +124,12 @@ def _ready(cluster: Cluster, options: argparse.Namespace) -> str:
         return json.dumps({
             "ready": True, "scenario": scenario.name, "platform": scenario.platform, "server": cluster.server,
             "namespace": "default", "network": cluster.network, "lost": list(cluster.lost),
+            "weather": str(scenario.weather) if scenario.weather else None,
         })  # fmt: skip
     lost = "".join(f"\n  lost: {text}" for text in cluster.lost)
+    under = f" under the weather {scenario.weather}" if scenario.weather else ""
     return (
-        f"{scenario.name} ({scenario.title}) is ready at {cluster.server}{lost}\n"
+        f"{scenario.name} ({scenario.title}){under} is ready at {cluster.server}{lost}\n"
         f"  export KUBECONFIG={options.write_kubeconfig.absolute()}\n  Ctrl-C stops it"
     )
 

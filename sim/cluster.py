@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .api.server import ADMIN, NOBODY, SERVICE_ADDRESS, kubeconfig, serve
 from .controllers import Controllers
 from .dns import Behaviour, DnsServer
+from .gusts import Sky
 from .hardware import Hardware, Images
 from .kubelet import Kubelet
 from .network import open_network
@@ -68,8 +69,9 @@ class Cluster:
             files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))
             ends.push_async_callback(asyncio.wait, [files])
             await _services(store, scenario, pods, kubelet, ends)
+            around = Sky(scenario.weather, lambda: store.revision).over if scenario.weather else None
             server = await serve(store, kubelet=kubelet, version=scenario.world["version"],
-                                 sockets=await _inside(pods))  # fmt: skip
+                                 sockets=await _inside(pods), around=around)  # fmt: skip
             ends.push_async_callback(server.stop)
             admin = _user(store, scenario, server.url) or server.kubeconfig
             return cls(scenario, server.url, admin, server.nobody_kubeconfig, pods.mode, tuple(pods.lost), store,

@@ -14,75 +14,28 @@ Shipped ones are known by name; a path works as well, so that anybody can write 
 
 from __future__ import annotations
 
-import copy
-import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
-import yaml
+from .format import PLATFORM, WORLD, ScenarioError, check, check_world, merge, nearest, read_yaml
+from .weather import Weather
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+__all__ = ["Scenario", "ScenarioError", "load", "merge", "names", "platform_names"]
 
 SHIPPED = Path(__file__).parent / "scenarios"
 PLATFORMS = Path(__file__).parent / "platforms"
 OUTCOMES = ("go", "no-go", "inconclusive")
-TOP = {"name": str, "title": str, "breaks": str, "faults": list, "outcome": (str, list), "world": dict}
-
-#: What a world may say, and the type of each value. A platform says the same and more (PLATFORM).
-WORLD: dict[str, Any] = {
-    "platform": str,  # a shipped platform, or the path of a file
-    "nodes": int,  # how many GPU nodes
-    "cpu_nodes": int,  # how many nodes without GPUs
-    "node": dict,  # node name or "*" -> merge patch of the Node object
-    "objects": list,  # further API objects, created as they stand
-    "workloads": dict,  # name -> what runs already, as objects; merged with the platform's
-    "user": dict,  # the kubeconfig's user: name, rules (in the namespace), cluster_rules
-    "registry": dict,  # missing: patterns of images; lacks: pattern -> commands that images do not contain
-    "dns": dict,  # mode: ok | servfail | timeout | nxdomain; delay_s; wrong_address
-    "hardware": dict,  # node name or "*" -> gpu, gpus, rdma
-    "collective": dict,  # how collectives behave
-    "api": dict,  # listens: false
-}
-NESTED: dict[str, dict[str, Any]] = {
-    "user": {"name": str, "rules": list, "cluster_rules": list},
-    "registry": {"missing": list, "lacks": dict},
-    "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
-    "collective": {
-        "hang": bool,  # the ranks connect, the first collective never ends
-        "wrong": int,  # wrong elements per row
-        "bandwidth_scale": (int, float),  # share of the nominal rate between nodes
-        "log_limit_bytes": int,  # the file system of the debug files is full then
-        "socket_ranks": list,  # ranks whose process cannot open an RDMA device
-        "replay": str,  # a recorded log that rank 0 prints instead
-        "torch": str,
-        "nccl": str,
-        "curves": dict,  # ring, tree, socket, nvlink, nvlink-ring -> [GB/s, us, us]
-    },
-    "api": {"listens": bool},
-}
-WORKLOAD = {
-    "kind": str, "api_version": str, "namespace": str, "image": str, "replicas": int, "where": str, "ordinal": bool,
-    "labels": dict, "requests": dict, "broken": dict,
-}  # fmt: skip
-HARDWARE: dict[str, dict[str, Any]] = {
-    "rdma": {"mounted": bool, "gdr": bool, "devices": dict},
-}
-PLATFORM: dict[str, Any] = {
-    **WORLD, "name": str, "title": str, "version": str, "node_name": str, "gpu": dict, "fabric": dict,
-    "gpu_labels": dict, "fabric_labels": dict,
-}  # fmt: skip
-SPOKEN = {
-    "str": "text", "int": "a whole number", "float": "a number", "list": "a list", "dict": "a map",
-    "bool": "true or false",
-}  # fmt: skip
+TOP = {"name": str, "title": str, "breaks": str, "faults": list, "outcome": (str, list),
+       "world": dict, "weather": (str, dict)}  # fmt: skip
+#: What a platform without GPUs or a fabric has.
+BARE: dict[str, Any] = {"gpu": {"resource": "nvidia.com/gpu", "count": 0}, "fabric": {}, "node_name": "gpu-node-{n}"}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-
-
-class ScenarioError(Exception):
-    """A scenario or platform that does not exist or is wrong; one line, with the nearest right word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +49,7 @@ class Scenario:
     outcomes: tuple[str, ...]
     platform: str
     world: Mapping[str, Any] = field(repr=False)
+    weather: Weather | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return what `--list --json` shows."""
@@ -106,7 +60,12 @@ class Scenario:
             "faults": list(self.faults),
             "outcomes": list(self.outcomes),
             "platform": self.platform,
+            **({"weather": str(self.weather)} if self.weather else {}),
         }
+
+    def under(self, weather: Weather) -> Scenario:
+        """Return the same scenario under this weather."""
+        return replace(self, weather=weather)
 
 
 def names() -> tuple[str, ...]:
@@ -118,8 +77,16 @@ def names() -> tuple[str, ...]:
 def load(ref: str) -> Scenario:
     """Return a scenario by name, by path, or `replay=FILE`: healthy, but the collective prints that log.
 
+    `?weather=NAME&seed=N` behind any of them lets the API server misbehave (see weather.py).
     Raises `ScenarioError` with one line that says what is wrong and where.
     """
+    found = re.fullmatch(r"(.*?)\?((?:weather|seed)=.*)", ref)
+    if found:
+        asked = dict(parse_qsl(found[2], keep_blank_values=True))
+        check(asked, {"weather": str, "seed": str}, ref)
+        base = load(found[1])
+        kind = asked.get("weather") or (base.weather.name if base.weather else "")
+        return base.under(Weather.parse(f"{kind}:{asked['seed']}" if "seed" in asked else kind))
     if ref.startswith("replay="):
         return _replay(ref)
     if ref.endswith((".yaml", ".yml")) or "/" in ref:
@@ -130,26 +97,6 @@ def load(ref: str) -> Scenario:
     if ref not in names():
         raise ScenarioError(f"unknown scenario {ref!r}{nearest(ref, [*names(), 'replay=FILE'])}")
     return _read(SHIPPED / f"{ref}.yaml")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)", or all words where none is near."""
-    words = list(known)
-    near = difflib.get_close_matches(word, words, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else f" (known: {', '.join(words)})"
-
-
-def merge(base: Any, patch: Any) -> Any:
-    """Return base with a JSON merge patch (RFC 7386) applied: maps are merged, null removes, all else replaces."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    merged = dict(base) if isinstance(base, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge(merged.get(key), value)
-    return merged
 
 
 def _replay(ref: str) -> Scenario:
@@ -168,7 +115,7 @@ def _replay(ref: str) -> Scenario:
 
 def _read(path: Path) -> Scenario:
     where = path.stem if path.parent == SHIPPED else str(path)
-    data = _yaml(path)
+    data = read_yaml(path)
     check(data, TOP, where)
     for key in ("name", "title", "breaks", "faults", "outcome"):
         if key not in data:
@@ -184,66 +131,38 @@ def _read(path: Path) -> Scenario:
     changes = data.get("world") or {}
     check_world(changes, WORLD, where)
     platform = _platform(changes.get("platform", "h100-ib"), path.parent)
-    world = merge(platform, {key: value for key, value in changes.items() if key not in ("platform", "node")})
+    apart = ("platform", "node", "objects")
+    world = merge(platform, {key: value for key, value in changes.items() if key not in apart})
     world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes
+    world["objects"] = [*platform.get("objects", []), *changes.get("objects", [])]
+    weather = Weather.read(data["weather"], f"scenario {where}") if "weather" in data else None
     return Scenario(data["name"], data["title"], data["breaks"], tuple(data["faults"]), tuple(outcomes),
-                    platform["name"], world)  # fmt: skip
+                    platform["name"], world, weather)  # fmt: skip
 
 
-def _platform(ref: str, folder: Path) -> dict[str, Any]:
-    shipped = sorted(path.stem for path in PLATFORMS.glob("*.yaml"))
-    if ref in shipped:
+def platform_names() -> tuple[str, ...]:
+    """Return the shipped platforms."""
+    return tuple(sorted(path.stem for path in PLATFORMS.glob("*.yaml")))
+
+
+def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a platform: a shipped one or a file beside the scenario, put over the one that it extends."""
+    if ref in platform_names():
         path = PLATFORMS / f"{ref}.yaml"
     elif ref.endswith((".yaml", ".yml")) and (folder / ref).is_file():
         path = folder / ref
     else:
-        raise ScenarioError(f"unknown platform {ref!r}{nearest(ref, shipped)}")
-    data = _yaml(path)
+        raise ScenarioError(f"unknown platform {ref!r}{nearest(ref, platform_names())}")
+    if str(path) in trail:
+        raise ScenarioError(f"platform {ref}: platforms extend each other")
+    data = read_yaml(path)
     check_world(data, PLATFORM, f"platform {ref}")
-    for key in ("name", "version", "node_name", "gpu", "fabric", "node"):
-        if key not in data:
+    if "name" not in data:
+        raise ScenarioError(f"platform {ref}: 'name' is missing")
+    parent = data.pop("extends", None)
+    below = _platform(parent, path.parent, (*trail, str(path))) if parent else BARE
+    whole: dict[str, Any] = merge(below, data)
+    for key in ("version", "node"):
+        if key not in whole:
             raise ScenarioError(f"platform {ref}: {key!r} is missing")
-    return data
-
-
-def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> None:
-    """Check the keys and types of a world, down to the parts whose keys are fixed."""
-    check(world, allowed, where)
-    for key, keys in NESTED.items():
-        check(world.get(key, {}), keys, f"{where}: {key}")
-    for name, workload in world.get("workloads", {}).items():
-        check(workload, WORKLOAD, f"{where}: workloads: {name}")
-    for node, hardware in world.get("hardware", {}).items():
-        check(hardware, {"gpu": dict, "gpus": dict, "rdma": dict}, f"{where}: hardware: {node}")
-        check(hardware.get("rdma", {}), HARDWARE["rdma"], f"{where}: hardware: {node}: rdma")
-    modes = ("ok", "servfail", "timeout", "nxdomain")
-    mode = world.get("dns", {}).get("mode", "ok")
-    if mode not in modes:
-        raise ScenarioError(f"{where}: dns: mode {mode!r}{nearest(mode, modes)}")
-
-
-def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
-    """Check that `data` is a map of known keys with values of the right types."""
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{where}: a map is needed, not {type(data).__name__}")
-    for key, value in data.items():
-        if key not in allowed:
-            raise ScenarioError(f"{where}: unknown key {key!r}{nearest(str(key), allowed)}")
-        wanted = allowed[key] if isinstance(allowed[key], tuple) else (allowed[key],)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            kinds = " or ".join(SPOKEN[kind.__name__] for kind in wanted)
-            raise ScenarioError(f"{where}: {key} must be {kinds}, not {value!r}")
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" in line {mark.line + 1}" if mark else ""
-        raise ScenarioError(f"{path}: no valid YAML{line}: {getattr(error, 'problem', error)}") from None
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from None
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{path}: a map is needed at the top")
-    return data
+    return whole

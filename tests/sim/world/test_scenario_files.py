@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sim import scenario
+from sim.format import read_yaml
 from sim.scenario import ScenarioError
 
 ASKED_FOR = {
@@ -38,7 +39,7 @@ def test_only_two_worlds_pass():
 @pytest.mark.parametrize("name", sorted(ASKED_FOR))
 def test_a_scenario_changes_one_part_of_the_world(name):
     """At most one real thing is broken: the changes of a file touch one part (and what shows it)."""
-    changed = set(scenario._yaml(scenario.SHIPPED / f"{name}.yaml").get("world", {}))
+    changed = set(read_yaml(scenario.SHIPPED / f"{name}.yaml").get("world", {}))
     together = [{"nodes", "cpu_nodes"}, {"node", "workloads"}, {"workloads", "objects"}]
     assert len(changed) <= 1 or changed in together
 

@@ -1,0 +1,170 @@
+"""What does the weather do to one request? A layer around the API server's handler.
+
+What is drawn for a request depends on the seed, its kind (verb, resource, subresource) and how many of that kind came
+before, never on the time, on names or on other kinds: a client that asks in the same order meets the same weather.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import hashlib
+import random
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from .api.answers import dumps, refuse
+from .api.paths import route
+from .schema.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .api.paths import Route
+    from .weather import Weather
+
+    Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+SPARED = ("/healthz", "/livez", "/readyz")
+#: What the API server and a proxy in front of it say when they cannot.
+ERRORS = (
+    (500, "InternalError", "Internal error occurred: etcdserver: leader changed"),
+    (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+)
+_PIECES, _PAUSE_S = 6, 0.05
+_TORN_BYTES = (200, 6000)
+
+
+class Sky:
+    """The weather over one server."""
+
+    def __init__(self, weather: Weather, revision: Callable[[], int]) -> None:
+        """`revision`: the store's current one; no list ever shows a state from before now."""
+        self.weather, self.revision, self.oldest = weather, revision, revision()
+        self.happened: collections.Counter[str] = collections.Counter()
+        self._asked: collections.Counter[str] = collections.Counter()
+        self._refused: collections.Counter[str] = collections.Counter()
+        self._bursts: dict[str, list[tuple[int, str, str]]] = {}
+
+    def over(self, handler: Handler) -> Handler:
+        """Return a handler that does what `handler` does, when the weather lets it."""
+
+        async def weathered(request: web.BaseRequest) -> web.StreamResponse:
+            if request.path.startswith(SPARED):
+                return await handler(request)
+            asked = route(request.method, request.path, request.rel_url.query)
+            kind = f"{asked.verb} {asked.group}/{asked.resource or asked.path}/{asked.subresource}"
+            self._asked[kind] += 1
+            seed = f"{self.weather.seed} {kind} {self._asked[kind]}"
+            chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - weather is no secret
+            return await self._blow(handler, request, asked, kind, chance)
+
+        return weathered
+
+    async def _blow(
+        self, handler: Handler, request: web.BaseRequest, asked: Route, kind: str, chance: random.Random
+    ) -> web.StreamResponse:
+        weather = self.weather
+        if self._is(chance, weather.latency, "latency"):
+            await asyncio.sleep(chance.uniform(0.2, 1.0) * weather.latency_s)
+        if self._refused[kind] < weather.patience:
+            self._refused[kind] += 1
+            refusal = self._refusal(kind, chance)
+            if refusal is not None:
+                return refusal
+            if self._is(chance, weather.reset, "reset"):
+                return await self._reset(handler, request, asked, chance)
+        self._refused[kind] = 0
+        if asked.verb == "watch" and self._is(chance, weather.watch_gone, "watch_gone"):
+            return await self._gone(request)
+        if asked.subresource == "log" and self._is(chance, weather.log_cut, "log_cut"):
+            return await self._torn(handler, request, chance)
+        answer = await handler(self._changed(request, asked, chance))
+        if isinstance(answer, web.Response) and self._is(chance, weather.drip, "drip"):
+            return await _drip(request, answer)
+        return answer
+
+    def _is(self, chance: random.Random, probability: float, what: str) -> bool:
+        drawn = chance.random() < probability
+        if drawn:
+            self.happened[what] += 1
+        return drawn
+
+    def _refusal(self, kind: str, chance: random.Random) -> web.StreamResponse | None:
+        """429, or an error of a burst that is under way or begins now."""
+        if self._is(chance, self.weather.throttle, "throttle"):
+            wait = self.weather.retry_after_s
+            return refuse(ApiError(429, "TooManyRequests", "the server has received too many requests and has asked us "
+                                   "to try again later", {"retryAfterSeconds": wait}))  # fmt: skip
+        burst = self._bursts.setdefault(kind, [])
+        if not burst and self._is(chance, self.weather.error, "error"):
+            burst += [chance.choice(ERRORS)] * chance.randint(1, max(1, self.weather.burst))
+        return refuse(ApiError(*burst.pop())) if burst else None
+
+    async def _reset(
+        self, handler: Handler, request: web.BaseRequest, asked: Route, chance: random.Random
+    ) -> web.StreamResponse:
+        """Break the connection: before the request was looked at, or when all is done and only the answer is lost."""
+        if asked.verb in ("create", "update", "patch", "delete") and chance.random() < 0.5:
+            await handler(request)
+        return _broken(request)
+
+    async def _gone(self, request: web.BaseRequest) -> web.StreamResponse:
+        asked = request.rel_url.query.get("resourceVersion") or "0"
+        status = ApiError(410, "Expired", f"too old resource version: {asked} ({self.revision()})").status()
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(dumps({"type": "ERROR", "object": status}) + b"\n")
+        await response.write_eof()
+        return response
+
+    async def _torn(self, handler: Handler, request: web.BaseRequest, chance: random.Random) -> web.StreamResponse:
+        """End a log in the middle: as if that were its end (so looks a kubelet in trouble from afar), or broken."""
+        if chance.random() < 0.5:
+            return await handler(_with(request, limitBytes=chance.randint(*_TORN_BYTES)))
+        task = asyncio.ensure_future(handler(request))
+        done, _ = await asyncio.wait([task], timeout=chance.uniform(0.05, 1.0))
+        if done:
+            return task.result()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return _broken(request)
+
+    def _changed(self, request: web.BaseRequest, asked: Route, chance: random.Random) -> web.BaseRequest:
+        """The same request for less: a watch of a second or two, a list of an older state."""
+        weather, query = self.weather, request.rel_url.query
+        if asked.verb == "watch" and self._is(chance, weather.watch_end, "watch_end"):
+            return _with(request, timeoutSeconds=chance.randint(1, 2))
+        plain = asked.verb == "list" and request.method == "GET" and not {"continue", "resourceVersion"} & set(query)
+        if plain and self._is(chance, weather.stale, "stale"):
+            older = max(self.oldest, self.revision() - chance.randint(1, max(1, weather.stale_revisions)))
+            return _with(request, resourceVersion=older, resourceVersionMatch="Exact")
+        return request
+
+
+def _with(request: web.BaseRequest, **query: object) -> web.BaseRequest:
+    return request.clone(rel_url=request.rel_url.update_query({name: str(value) for name, value in query.items()}))
+
+
+def _broken(request: web.BaseRequest) -> web.StreamResponse:
+    """An answer that never comes: the connection is gone."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _drip(request: web.BaseRequest, answer: web.Response) -> web.StreamResponse:
+    """The same answer in pieces."""
+    body = answer.body if isinstance(answer.body, bytes) else b""
+    slow = web.StreamResponse(status=answer.status, headers=answer.headers)
+    await slow.prepare(request)
+    size = max(1, -(-len(body) // _PIECES))
+    for start in range(0, len(body), size):
+        await slow.write(body[start : start + size])
+        await asyncio.sleep(_PAUSE_S)
+    await slow.write_eof()
+    return slow
