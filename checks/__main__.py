@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import io
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,8 +68,30 @@ def run_checks(arguments: Sequence[str]) -> int:
     root = suite()
     fixed = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", "-p", "no:cacheprovider"]
     quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=classic"]
+    if not {"--co", "--collect-only"} & set(arguments):
+        quiet.append("-q")  # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
     verbose = any(a.startswith(("-v", "--verbose", "--tb")) for a in arguments)
-    return int(pytest.main([*fixed, *(() if verbose else quiet), *_places(root, arguments), *arguments]))
+    said = io.StringIO()
+    code = int(pytest.ExitCode.INTERNAL_ERROR)
+    try:
+        with contextlib.redirect_stderr(said):  # pytest writes there what the user typed wrong, in several lines
+            code = int(pytest.main([*fixed, *(() if verbose else quiet), *_places(root, arguments), *arguments]))
+    finally:
+        text = said.getvalue()
+        print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
+    return code
+
+
+def _mistake(text: str) -> str:
+    """Reduce pytest's usage error to the one line that says what is wrong, with the nearest option that exists."""
+    lines = [line.strip().removeprefix("ERROR: ") for line in text.splitlines() if line.strip()]
+    about = ("usage: ", "inifile: ", "rootdir: ")
+    said = re.sub(r"^pytest\S*: error: ", "", " ".join(line for line in lines if not line.startswith(about)))
+    wrong = re.match(r"unrecognized arguments: (--[\w-]+)", said)
+    near = difflib.get_close_matches(wrong[1], re.findall(r"--[a-z]+(?:-[a-z]+)*", HELP), n=1) if wrong else []
+    return said + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _places(root: Path, arguments: Sequence[str]) -> list[str]:
@@ -169,9 +194,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.path.insert(0, root)
     try:
         return COMMANDS[command](arguments)
-    except BrokenPipeError:  # `seatrial checks | head`
+    except BrokenPipeError:  # `seatrial checks | head`: end as programs do that are told so by SIGPIPE, never as a go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 141
     except KeyboardInterrupt:
         return 2
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 USAGE = 4
+DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
 WORST_FIRST = (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO)
 
 
@@ -26,12 +27,13 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``seatrial explain``."""
-    made = _Parser(prog="seatrial explain", description=__doc__, allow_abbrev=False)
+    made = _Parser(prog="seatrial explain", description=DESCRIPTION, allow_abbrev=False)
     made.add_argument("logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME or pod/NAME")
     made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-    for name in ("--kubeconfig", "--context", "--namespace"):
-        made.add_argument(name, default=os.environ.get(f"TAO_K8S_{name[2:].upper()}"), help="for job/NAME and pod/NAME")
+    made.add_argument("--kubeconfig", metavar="FILE", help="for job/NAME and pod/NAME, like the next two")
+    made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
+    made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
     return made
 
 

@@ -6,13 +6,17 @@ import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jobs.kube import Kube
+
 USAGE = int(pytest.ExitCode.USAGE_ERROR)
+DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
 
 
 class _Parser(argparse.ArgumentParser):
@@ -22,23 +26,28 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``seatrial cleanup``."""
-    made = _Parser(prog="seatrial cleanup", description=__doc__, allow_abbrev=False)
-    made.add_argument("--kubeconfig", metavar="FILE")
-    made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-    made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    made = _Parser(prog="seatrial cleanup", description=DESCRIPTION, allow_abbrev=False)
+    made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
+    made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"),
+                      help="default: $TAO_K8S_CONTEXT, then the current one")
+    made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"),
+                      help="default: $TAO_K8S_NAMESPACE, then the context's, then default")
     made.add_argument("--run", metavar="ID", help="only what this run created")
     made.add_argument("--dry-run", action="store_true", help="name what would be deleted, delete nothing")
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted."""
+    """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
     options = parser().parse_args(list(arguments))
     from jobs.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
     from jobs.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
 
     try:
         kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        if not _namespace_exists(kube):
+            print(f"seatrial cleanup: namespace {kube.namespace!r} does not exist", file=sys.stderr)
+            return USAGE
         swept = sweep(kube, kube.namespace, run_id=options.run, dry_run=options.dry_run)
     except ConfigError as error:
         print(f"seatrial cleanup: {error}", file=sys.stderr)
@@ -54,3 +63,16 @@ def main(arguments: Sequence[str]) -> int:
     if not swept.deleted and not swept.left:
         print(f"nothing of seatrial in namespace {kube.namespace}")
     return 1 if swept.left else 0
+
+
+def _namespace_exists(kube: Kube) -> bool:
+    """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
+    from jobs.kube import Forbidden, NotFound  # noqa: PLC0415
+
+    try:
+        kube.get(f"/api/v1/namespaces/{quote(kube.namespace, safe='')}")
+    except NotFound:
+        return False
+    except Forbidden:
+        return True
+    return True

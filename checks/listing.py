@@ -45,6 +45,9 @@ def declared_checks() -> dict[str, Declaration]:
 
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
+    if _asks_help(arguments):
+        print("usage: seatrial checks [ID ...]\n\nList the checks, or show the named ones in full.")
+        return 0
     found = declared_checks()
     if not arguments:
         rows = [(d.id, d.stage, d.title) for d in found.values()]
@@ -55,6 +58,9 @@ def show_checks(arguments: Sequence[str]) -> int:
 
 def show_faults(arguments: Sequence[str]) -> int:
     """Print the list of faults, or the faults named in full."""
+    if _asks_help(arguments):
+        print("usage: seatrial faults [ID ...]\n\nList the faults, or show the named ones in full.")
+        return 0
     from checks.faults import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
     if not arguments:
@@ -62,6 +68,10 @@ def show_faults(arguments: Sequence[str]) -> int:
         print(tabulate(rows, headers=["fault", "means"], disable_numparse=True))
         return 0
     return _each(arguments, FAULTS, "fault", lambda name: _entry(name, explain(name)))
+
+
+def _asks_help(arguments: Sequence[str]) -> bool:
+    return bool({"-h", "--help"} & set(arguments))
 
 
 def _each(names: Sequence[str], known: Mapping[str, object], kind: str, text: object) -> int:

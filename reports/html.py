@@ -23,6 +23,7 @@ vertical-align:top;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere;ma
 .st .sim{background:#fff8c5;border:1px solid #d4a72c;padding:6px 12px;border-radius:6px;margin:8px 0;font-weight:600}
 .st .fault{border-left:4px solid #b42318;padding:2px 12px;margin:10px 0}.st .error{border-color:#9a6700}
 .st dt{font-weight:600;margin-top:4px}.st dd{margin:0 0 0 16px;white-space:pre-wrap;overflow-wrap:anywhere}
+#environment-header,#environment,.logwrapper{display:none}
 .st .ok{color:#1a7f37}.st .bad{color:#b42318;font-weight:600}.st .unclear{color:#9a6700;font-weight:600}
 </style>"""
 

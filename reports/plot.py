@@ -67,7 +67,7 @@ def _svg(curves: Mapping[str, list[Point]]) -> str:
     for index, (name, points) in enumerate(curves.items()):
         colour = COLOURS[index % len(COLOURS)]
         line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
-        label = f"{escape(name)} {points[-1][1]:.1f}"
+        label = f"{escape(name)}: {points[-1][1]:.1f} at {_size(int(points[-1][0]))}"
         parts.append(
             f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
             f'<rect x="{WIDTH - RIGHT + 12}" y="{TOP + 20 * index}" width="12" height="12" fill="{colour}"/>'

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import html, terminal
-from .record import RUN, CheckResult, Run, write_json
+from . import html, junit, terminal
+from .record import RUN, CheckResult, Run, write_atomically, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the renderers, before JUnit and pytest-html decide where to write."""
+    html_path = getattr(config.option, "htmlpath", None)
+    if html_path and os.path.isdir(html_path):  # noqa: PTH112 -- pytest-html finds out when the run is over
+        raise pytest.UsageError(f"--html must be a filename, given: {html_path}")
     out = config.getoption("--out", None)
     folder = (config.invocation_params.dir / out).absolute() if out and not config.getoption("collectonly") else None
     config.pluginmanager.register(Renderers(config, folder), "seatrial-renderers")
@@ -29,19 +33,22 @@ class Renderers:
     def __init__(self, config: pytest.Config, folder: Path | None) -> None:
         self.config = config
         self.folder = folder
-        self._partial: dict[Path, Path] = {}  # what a pytest plugin writes -> where it belongs once it is whole
+        self._drafts: dict[Path, Path] = {}  # what a pytest plugin writes -> where it belongs once it is whole
+        self._not_collected: list[pytest.CollectReport] = []
         self._header_shown = False
+        config.option.self_contained_html = True
         if folder is not None:
             self._redirect(folder)
 
     def _redirect(self, folder: Path) -> None:
-        """Have JUnit and pytest-html write beside their place; they are moved there when the run is over."""
+        """Have JUnit and pytest-html write elsewhere: what ends as a usage error must not leave a folder behind."""
+        scratch = tempfile.TemporaryDirectory(prefix="seatrial-report-")
+        self.config.add_cleanup(scratch.cleanup)
         for option, name in (("xmlpath", "junit.xml"), ("htmlpath", "report.html")):
             if getattr(self.config.option, option, None) is None:
-                path = folder / f".{name}.{os.getpid()}.partial"
-                setattr(self.config.option, option, str(path))
-                self._partial[path] = folder / name
-        self.config.option.self_contained_html = True
+                draft = Path(scratch.name) / name
+                setattr(self.config.option, option, str(draft))
+                self._drafts[draft] = folder / name
 
     @property
     def run(self) -> Run | None:
@@ -51,29 +58,36 @@ class Renderers:
     # ------------------------------------------------------------------------------------------------- files
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self) -> Generator[None, Any, Any]:
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, Any, Any]:
         """Write the JSON record, and put everything to its place once JUnit and HTML are whole."""
         result = yield
-        if self.run is not None and self.folder is not None:
-            write_json(self.run, self.folder / "report.json")
-        for partial, final in self._partial.items():
-            if not partial.exists():
-                continue
-            if self.run is None:
-                partial.unlink()
-            else:
-                partial.replace(final)
-        self._name_final_files()
+        if self.run is not None:
+            try:
+                self._write(self.run)
+            except OSError as error:
+                session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+                if self._terminal is not None:
+                    self._terminal.write_line(f"The report could not be written: {error}", red=True)
+        self._hush()
         return result
 
-    def _name_final_files(self) -> None:
-        """Make JUnit's and pytest-html's closing lines name the final path, not the one they wrote to."""
-        moved = {str(partial): final for partial, final in self._partial.items()}
+    def _write(self, run: Run) -> None:
+        if path := getattr(self.config.option, "xmlpath", None):
+            junit.stamp(Path(os.path.expandvars(path)).expanduser(), run)
+        if self.folder is not None:
+            write_json(run, self.folder / "report.json")
+        for draft, final in self._drafts.items():
+            if draft.exists():
+                write_atomically(final, draft.read_text(encoding="utf-8"))
+
+    def _hush(self) -> None:
+        """Keep JUnit's and pytest-html's closing lines from naming the drafts: the summary names the report."""
+        drafts = {str(draft): final for draft, final in self._drafts.items()}
         for plugin in self.config.pluginmanager.get_plugins():
-            for attribute in ("logfile", "_report_path"):  # LogXML.logfile; pytest-html 4 has no public name for it
-                path = getattr(plugin, attribute, None)
-                if path is not None and str(path) in moved:
-                    setattr(plugin, attribute, type(path)(moved[str(path)]))
+            if str(getattr(plugin, "_report_path", "")) in drafts:  # pytest-html 4 has no public name for it
+                self.config.pluginmanager.unregister(plugin)
+            elif (path := str(getattr(plugin, "logfile", ""))) in drafts:
+                plugin.logfile = str(drafts[path])
 
     # ---------------------------------------------------------------------------------------------- terminal
 
@@ -102,8 +116,16 @@ class Renderers:
         if result is not None and self._terminal is not None and self.config.get_verbosity() <= 0:
             terminal.line(self._terminal, result)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep what could not even be read: without pytest's tracebacks nothing else would say why."""
+        if report.failed:
+            self._not_collected.append(report)
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print what was found and what to do, then the verdict."""
+        if self.config.option.tbstyle == "no":
+            for report in self._not_collected:
+                terminal.not_collected(terminalreporter, report)
         if self.run is not None:
             terminal.summary(terminalreporter, self.run, self.folder)
 

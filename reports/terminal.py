@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from .record import CheckResult, Outcome, Run, Verdict, counts
+from .record import CheckResult, Finding, Outcome, Run, Verdict, counts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 MARKUP: dict[Outcome, dict[str, bool]] = {
@@ -23,30 +25,40 @@ MARKUP: dict[Outcome, dict[str, bool]] = {
 COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 FINDINGS_SHOWN = 12
 """Rows of one check's table on the terminal; all of them are in the report."""
+PARAGRAPH_LINES = 8
+"""Lines of one text on the terminal, enough for every entry of the catalogue; the report has it whole."""
 
 
 def header(terminal: Any, run: Run) -> None:
     """Say what is on trial, and that it is simulated where it is."""
-    where = f"{run.cluster.get('server', '')} · namespace {run.cluster.get('namespace', '')}"
     terminal.ensure_newline()
     if run.simulated:
-        terminal.write_line(f"SIMULATED cluster, scenario {run.cluster.get('scenario', '')} · {where}", bold=True)
+        terminal.write_line(f"SIMULATED cluster, scenario {run.cluster.get('scenario', '')}", bold=True)
         for lost in run.cluster.get("lost", ()):
-            terminal.write_line(f"  not simulated here: {lost}", yellow=True)
-    else:
-        terminal.write_line(where, bold=True)
+            _paragraph(terminal, "", f"not simulated here: {lost}", _width())
+    terminal.write_line(
+        f"{run.cluster.get('server', '')} · namespace {run.cluster.get('namespace', '')}", bold=not run.simulated
+    )
     terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: only what needs no profile is judged'}")
     terminal.write_line("")
 
 
 def line(terminal: Any, result: CheckResult) -> None:
-    """Write the line of one finished check: outcome, id, title, and why where it did not pass."""
+    """Write the line of one finished check: outcome, id, title, and why where it did not pass.
+
+    A blocked check has nothing to say yet: the summary names it once, behind what blocked it.
+    """
+    if result.outcome is Outcome.BLOCKED:
+        return
     terminal.ensure_newline()
     terminal.write(f"{result.outcome.upper():<8}", **MARKUP[result.outcome])
     seconds = f"  {result.seconds:.1f} s" if result.seconds >= 0.1 else ""
-    terminal.write_line(f" {result.id:<22} {result.title}{seconds}")
-    if result.outcome not in (Outcome.PASSED, Outcome.BLOCKED) and result.reason:
-        for text in textwrap.wrap(result.reason, _width() - 10)[:4]:
+    title = _plain(f" {result.id:<22} {result.title}{seconds}")
+    first, *rest = textwrap.wrap(title, _width() - 8, subsequent_indent=" " * 24)
+    for text in (first, *(" " * 8 + more for more in rest)):
+        terminal.write_line(text)
+    if result.outcome is not Outcome.PASSED and result.reason:
+        for text in textwrap.wrap(_plain(result.reason), _width() - 9, max_lines=2, placeholder=" …"):
             terminal.write_line(f"         {text}")
 
 
@@ -56,6 +68,11 @@ def summary(terminal: Any, run: Run, folder: Path | None) -> None:
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             _found(terminal, run, result, width)
+    for blockers, names in _blocked(run.results).items():
+        terminal.write_line("")
+        terminal.write("BLOCKED ", **MARKUP[Outcome.BLOCKED])
+        terminal.write_line(f"by {', '.join(blockers) or 'what it requires'}, so not judged:", bold=True)
+        _paragraph(terminal, "", ", ".join(names), width)
     terminal.write_line("")
     if run.leftovers:
         terminal.write_line("Left behind, not deleted:", yellow=True, bold=True)
@@ -67,18 +84,38 @@ def summary(terminal: Any, run: Run, folder: Path | None) -> None:
         terminal.write_line(f"Report: {folder / 'report.html'}")
 
 
+def not_collected(terminal: Any, report: Any) -> None:
+    """Say which file of checks could not be read, and why: the error that Python gave for it."""
+    text = str(report.longrepr)
+    said = [row[1:].strip() for row in text.splitlines() if row.startswith("E  ")]
+    places = re.findall(r"^\S+:\d+(?=: )", text, re.MULTILINE)
+    terminal.ensure_newline()
+    terminal.write("ERROR ", **MARKUP[Outcome.ERROR])
+    terminal.write_line(f"{report.nodeid or (places or ['a file of checks'])[-1]} could not be read", bold=True)
+    _paragraph(terminal, "", "\n".join(said) or text, _width())
+
+
+def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]:
+    """The blocked checks by what is at the root of it: a check that did not pass and was not blocked itself."""
+    by_id = {r.id: r for r in results}
+    roots: dict[str, tuple[str, ...]] = {}
+    grouped: dict[tuple[str, ...], list[str]] = {}
+    for result in results:  # what a check requires stands before it
+        if result.outcome is not Outcome.BLOCKED:
+            continue
+        found = [root for name in result.blocked_by for root in roots.get(name, (name,))]
+        judged = [name for name in found if name in by_id]
+        roots[result.id] = tuple(dict.fromkeys(judged or found))
+        grouped.setdefault(roots[result.id], []).append(result.id)
+    return grouped
+
+
 def _found(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
     terminal.write_line("")
     terminal.write(f"{result.outcome.upper()} ", **MARKUP[result.outcome])
-    terminal.write_line(f"{result.id}: {result.title}", bold=True)
+    terminal.write_line(_plain(f"{result.id}: {result.title}"), bold=True)
     if rows := [f for f in result.findings if f.ok is not True]:
-        table = [
-            [_cut(f.subject, width // 4), _cut(f"{f.observed} {f.unit}".strip(), width // 3),
-             _cut(f"{f.expected} {f.unit}".strip(), width // 4), f.fault]
-            for f in rows[:FINDINGS_SHOWN]
-        ]
-        text = tabulate(table, headers=["subject", "observed", "expected", "fault"], disable_numparse=True)
-        terminal.write_line(textwrap.indent(text, "  "))
+        _findings(terminal, rows[:FINDINGS_SHOWN], width)
         if len(rows) > FINDINGS_SHOWN:
             terminal.write_line(f"  … and {len(rows) - FINDINGS_SHOWN} more in the report")
     else:
@@ -93,6 +130,26 @@ def _found(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
                 _paragraph(terminal, key, entry[key], width)
 
 
+def _findings(terminal: Any, rows: Sequence[Finding], width: int) -> None:
+    """A table where its cells are short; else one block for each finding, so that nothing that matters is cut."""
+    cells = [
+        (f.subject, f"{f.observed} {f.unit}".strip(), f"{f.expected} {f.unit}".strip() if f.expected else "", f.fault)
+        for f in rows
+    ]
+    room = (width // 4, width // 3, width // 4, width)
+    wrapped = [[_wrap(cell, most) for cell, most in zip(row, room, strict=True)] for row in cells]
+    if all(len(cell) <= 2 for row in wrapped for cell in row):
+        text = tabulate([["\n".join(cell) for cell in row] for row in wrapped],
+                        headers=["subject", "observed", "expected", "fault"], disable_numparse=True)
+        terminal.write_line(textwrap.indent(text, "  "))
+        return
+    for subject, observed, expected, fault in cells:
+        _paragraph(terminal, "subject", subject + (f" ({fault})" if fault else ""), width)
+        _paragraph(terminal, "observed", observed, width)
+        if expected:
+            _paragraph(terminal, "expected", expected, width)
+
+
 def _width() -> int:
     """Columns to fill: the terminal's, within what reads well; 100 where the output is no terminal."""
     return max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))
@@ -100,25 +157,30 @@ def _width() -> int:
 
 def _paragraph(terminal: Any, label: str, text: str, width: int) -> None:
     head = f"{label:>9}  " if label else "  "
-    for index, row in enumerate(text.splitlines() or [""]):
-        first = head if index == 0 else " " * len(head)
-        wrapped = textwrap.wrap(row, width - len(head), break_long_words=False, break_on_hyphens=False)
-        for number, part in enumerate(wrapped):
-            terminal.write_line(f"{first if number == 0 else ' ' * len(head)}{part}")
+    rows = [part for row in text.splitlines() for part in _wrap(row, width - len(head)) or [""]]
+    if len(rows) > PARAGRAPH_LINES:
+        rows = [*rows[:PARAGRAPH_LINES], "… the rest is in the report"]
+    for index, row in enumerate(rows):
+        terminal.write_line(f"{head if index == 0 else ' ' * len(head)}{row}")
 
 
-def _cut(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, max(width, 16), max_lines=4, placeholder=" …"))
+def _wrap(text: str, width: int) -> list[str]:
+    """Break at spaces only: names, paths and commands stay whole for whoever copies them."""
+    return textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False)
+
+
+def _plain(text: str) -> str:
+    """Without control characters: what a cluster or a log says must not steer the terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _verdict(terminal: Any, run: Run) -> None:
     said = ", ".join(f"{n} {outcome}" for outcome, n in counts(run.results).items()) or "nothing was checked"
-    simulated = " · SIMULATED: says nothing about any real cluster" if run.simulated else ""
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
-    terminal.write_line(f" · {said} · exit code {run.exit_code}{simulated}")
+    terminal.write_line(f"{' (SIMULATED)' if run.simulated else ''} · {said} · exit code {run.exit_code}")
     if run.scope == "partial":
-        terminal.write_line(f"Partial run ({run.selection}): not enough for a gate.")
+        _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
-        terminal.write_line(f"Required but not judged: {', '.join(run.required_but_unseen)}")
+        _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
     if run.interrupted:
-        terminal.write_line(f"Interrupted: {run.interrupted}", yellow=True)
+        _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())

@@ -16,7 +16,7 @@ SERVES = ("seatrial", "sim")  # until it is stopped: tests/sim
 
 
 def commands(page):
-    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -52,7 +52,7 @@ def served(tmp_path_factory):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_commands_end_as_the_page_says(page, served, tmp_path):
     """'# exit code N' behind a command states how it ends; without it, 0. Files that a page shows are laid down first."""
-    for text in re.findall(r"```(?:yaml|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
+    for text in re.findall(r"```(?:yaml|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if name := re.match(r"# (\S+\.(?:yaml|py))\n", text):
             (tmp_path / name[1]).write_text(text)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(served)}
@@ -73,5 +73,5 @@ def test_the_exit_codes_of_the_readme_are_those_of_the_program():
     """The table and the code agree."""
     from reports.record import EXIT_CODES
 
-    table = dict(re.findall(r"^\| (\d+) \| \*\*(\S+)\*\*", PAGES[0].read_text(encoding="utf-8"), re.M))
+    table = dict(re.findall(r"^\| (\d+) \| \*\*(\S+)\*\*", PAGES[0].read_text(encoding="utf-8"), re.MULTILINE))
     assert {int(code): verdict for code, verdict in table.items()} == {c: str(v) for v, c in EXIT_CODES.items()}

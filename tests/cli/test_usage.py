@@ -16,9 +16,8 @@ def seatrial(*arguments, cwd=ROOT, stdin="", env=None):
 
 
 def said(done):
-    """The error lines, without pytest's own closing ones."""
-    return [line for line in (done.stderr + done.stdout).splitlines()
-            if line.strip() and "no tests ran" not in line and "deselected" not in line]
+    """Everything that was printed, without empty lines."""
+    return [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
 
 
 @pytest.fixture
@@ -40,7 +39,20 @@ CASES = {
     "an unknown profile": (["accept", "--cluster", "sim:healthy", "--profile", "h100-bi"], "h100-ib"),
     "an unknown kind of cluster": (["accept", "--cluster", "simm:healthy"], "sim"),
     "a missing kubeconfig": (["preflight", "--kubeconfig", "no-such-file"], "no-such-file"),
-    "an unknown option": (["accept", "--clutser", "sim:healthy"], "--clutser"),
+    "an unknown option": (["accept", "--clutser", "sim:healthy"], "did you mean --cluster?"),
+    "an option without its value": (["accept", "--cluster"], "--cluster"),
+    "a kubeconfig for a simulated run": (["accept", "--cluster", "sim:healthy", "--kubeconfig", "x"], "contradicts"),
+    "a context for a simulated run": (["accept", "--cluster", "sim:healthy", "--context", "x"], "contradicts"),
+    "a broken selection": (["accept", "--cluster", "sim:healthy", "-k", "a and"], "a and"),
+    "a file that is none of checks": (["accept", "--cluster", "sim:healthy", "extra-word"], "extra-word"),
+    "a profile that is a folder": (["accept", "--cluster", "sim:healthy", "--profile", "./checks"], "checks"),
+    "an image that is none": (["accept", "--cluster", "sim:healthy", "--image", "NOT AN IMAGE"], "NOT AN IMAGE"),
+    "a namespace that is none": (["accept", "--cluster", "sim:healthy", "--namespace", "Bad_NS"], "Bad_NS"),
+    "an HTML report on a folder": (["accept", "--cluster", "sim:healthy", "--html", "checks"], "--html"),
+    "cleanup with a missing kubeconfig": (["cleanup", "--kubeconfig", "no-such-file"], "no-such-file"),
+    "cleanup of too much": (["cleanup", "everything"], "everything"),
+    "explain in an unknown format": (["explain", "--format", "jsn", "x.log"], "json"),
+    "serving an unknown scenario": (["sim", "helthy", "--write-kubeconfig", "k"], "healthy"),
     "an unknown check to show": (["checks", "gpu.alocatable"], "did you mean gpu.allocatable"),
     "an unknown fault to show": (["faults", "gpu.mising"], "did you mean gpu.missing"),
     "a log that does not exist": (["explain", "no-such.log"], "no-such.log"),
@@ -59,8 +71,9 @@ def test_a_mistake_is_one_clear_line_and_exit_code_4(name, tmp_path):
     assert done.returncode == 4, done.stdout + done.stderr
     assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    assert not (out / "report.json").exists()
-    assert not list(out.glob(".*")) if out.exists() else True
+    assert len(said(done)) == 1, said(done)
+    assert done.stdout.strip() == ""
+    assert not out.exists()
 
 
 def test_a_profile_with_a_wrong_key_names_the_nearest(tmp_path):
@@ -99,6 +112,50 @@ def test_a_broken_kubeconfig_is_one_line(tmp_path):
     done = seatrial("preflight", "--kubeconfig", path)
     assert done.returncode == 4
     assert len(said(done)) == 1, said(done)
+
+
+@pytest.mark.parametrize("where", ["a-file", "a-file/below", "/proc/nowhere"])
+def test_a_report_that_could_not_be_written_is_refused_before_the_trial(tmp_path, where):
+    """Minutes of trial whose report is lost are worse than a line at once."""
+    (tmp_path / "a-file").touch()
+    done = seatrial("accept", "--cluster", "sim:healthy", "--out", tmp_path / where)
+    assert done.returncode == 4
+    assert len(said(done)) == 1, said(done)
+    assert where in done.stderr
+
+
+def test_a_selection_that_selects_nothing_says_so(tmp_path):
+    """pytest's own exit code for it, and a word; no report of nothing."""
+    done = seatrial("accept", "--cluster", "sim:healthy", "-k", "no-such-check", "--out", tmp_path / "out")
+    assert done.returncode == 5
+    assert "nothing was selected" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_of_checks_that_cannot_be_read_says_why(tmp_path):
+    """The user's own file is broken: its error is shown, and nothing is judged without it."""
+    path = tmp_path / "test_broken_checks.py"
+    path.write_text("import no_such_module_anywhere\n")
+    done = seatrial("preflight", "--cluster", "sim:healthy", path)
+    assert done.returncode == 2
+    assert "No module named 'no_such_module_anywhere'" in done.stdout
+    assert "test_broken_checks.py" in done.stdout
+
+
+def test_a_pipe_that_closes_early_is_not_a_go(tmp_path):
+    """`seatrial checks | head -1` ends as other programs do; with pipefail a broken pipe is never exit code 0."""
+    line = f"set -o pipefail; {sys.executable} -m checks faults nccl.{{hang,crash}} {'nccl.hang ' * 2000} | head -1; exit $?"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 141, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_printed_manifests_are_yaml_and_nothing_else():
+    """What is printed goes into `kubectl create -f -`."""
+    yaml = pytest.importorskip("yaml")
+    done = seatrial("accept", "--cluster", "sim:healthy", "--print-manifests")
+    assert done.returncode == 0, done.stderr
+    assert [d["kind"] for d in yaml.safe_load_all(done.stdout) if d] == ["Job", "ConfigMap", "Service"]
 
 
 def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):

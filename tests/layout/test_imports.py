@@ -68,5 +68,5 @@ def test_collecting_the_checks_does_not_import_the_kubernetes_client():
         "heavy = sorted({m.split('.')[0] for m in sys.modules} & {'kubernetes', 'pydantic', 'aiohttp', 'cryptography'})\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -59,12 +59,12 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel):
 
 def test_the_installed_wheel_works_from_another_directory_and_read_only(installed, tmp_path):
     """--help, the catalogue and a collection; nothing is written beside the code."""
-    before = {p for p in installed.rglob("*")}
+    before = set(installed.rglob("*"))
     for arguments, expected in (["--help"], "seatrial accept"), (["checks"], "gpu.allocatable"):
         done = seatrial(installed, *arguments, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         assert expected in done.stdout
-    assert {p for p in installed.rglob("*")} == before
+    assert set(installed.rglob("*")) == before
 
 
 @pytest.mark.slow

@@ -1,0 +1,138 @@
+"""The files under --out: whole or absent, valid, escaped, and marked SIMULATED where nothing is real."""
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFTEST = """
+import checks.session
+checks.session.Session.open = lambda self, cwd: None
+pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]
+"""
+HOSTILE = '<script>alert(1)</script>&"\x1b[31m\x00'
+CHECKS = f"""
+import pytest
+@pytest.mark.check("a.bad", "Bad <b>title</b>")
+def test_bad(evidence):
+    '''Doc <img src=x onerror=alert(1)>'''
+    evidence.add({"node " + HOSTILE!r}, ok=False, observed={HOSTILE!r}, expected={HOSTILE!r}, fault="gpu.missing")
+    evidence.note({HOSTILE!r})
+    evidence.verdict()
+
+@pytest.mark.check("b.blocked", "Blocked", requires=["a.bad"])
+def test_blocked(evidence):
+    evidence.add("x", ok=True, observed=1); evidence.verdict()
+
+@pytest.mark.check("c.error", "Error")
+def test_error(evidence):
+    evidence.unknown({HOSTILE!r})
+
+@pytest.mark.parametrize("x", ["<script>alert(2)</script>"])
+def test_plain(x):
+    pass
+"""
+
+
+@pytest.fixture
+def reported(pytester, monkeypatch):
+    """Run the checks above; returns the folder of the reports."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_sample=CHECKS)
+
+    def run(*arguments):
+        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--cluster", "sim:x", *arguments)
+        return pytester.path, result
+
+    return run
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: scripts, handlers, and the rows that pytest-html's script inserts as HTML."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.handlers, self.rows = 0, [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.scripts += tag == "script"
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+        for name, value in attrs:
+            if name == "data-jsonblob":
+                self.rows = "".join(texts(json.loads(value)["tests"]))
+
+
+def texts(value):
+    """Every string in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from texts(inner)
+
+
+def test_junit_is_valid_xml_and_says_verdict_and_simulated(reported):
+    """CI systems show the suite's name and its properties; each outcome is the word that JUnit has for it."""
+    path, _ = reported("--out", "out")
+    root = ElementTree.parse(path / "out" / "junit.xml").getroot()
+    suite = root.find("testsuite")
+    facts = {p.get("name"): p.get("value") for p in suite.find("properties")}
+    assert suite.get("name") == "seatrial (SIMULATED)"
+    assert (facts["verdict"], facts["exit_code"], facts["simulated"]) == ("no-go", "1", "true")
+    kinds = {case.get("name").partition("[")[0]: [child.tag for child in case if child.tag != "properties"]
+             for case in suite.iter("testcase")}
+    assert kinds == {"test_bad": ["failure"], "test_blocked": ["skipped"], "test_error": ["error"], "test_plain": []}
+
+
+def test_a_junit_file_of_the_users_own_choice_is_stamped_too(reported):
+    """`--junitxml` is pytest's option and works as pytest users expect."""
+    path, _ = reported("--junitxml", "mine.xml")
+    assert ElementTree.parse(path / "mine.xml").find("testsuite").get("name") == "seatrial (SIMULATED)"
+
+
+def test_nothing_of_the_cluster_becomes_markup_in_the_html_report(reported):
+    """Names and messages of a cluster are untrusted: every one is escaped, none brings a script or a handler."""
+    path, _ = reported("--out", "out")
+    text = (path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    page = Page(text)
+    rows = Page(page.rows)
+    assert "Doc" in page.rows
+    assert (rows.scripts, rows.handlers, "onerror" in page.handlers) == (0, [], False)
+    assert "SIMULATED" in text
+    assert not re.search(r"<link|<script[^>]+src=", text)  # self-contained
+
+
+def test_the_json_record_is_plain_and_complete(reported):
+    """No NaN, no path of this machine, the outcome of every check."""
+    path, _ = reported("--out", "out")
+    text = (path / "out" / "report.json").read_text(encoding="utf-8")
+    record = json.loads(text, parse_constant=pytest.fail)
+    assert {c["id"]: c["outcome"] for c in record["checks"]} == {"a.bad": "failed", "b.blocked": "blocked", "c.error": "error"}
+    assert str(path) not in text
+
+
+def test_no_draft_is_left_and_no_draft_is_named(reported):
+    """JUnit and pytest-html write elsewhere until they are whole; the summary names the final place only."""
+    path, result = reported("--out", "out")
+    assert sorted(p.name for p in (path / "out").iterdir()) == ["junit.xml", "report.html", "report.json"]
+    assert "seatrial-report-" not in result.stdout.str()
+    assert f"Report: {path / 'out' / 'report.html'}" in result.stdout.str()
+
+
+def test_a_report_that_cannot_be_written_is_no_verdict(reported):
+    """A gate that reads the exit code must not take a run without a report for a go or a no-go."""
+    blocker = "import pathlib; pathlib.Path('out').mkdir(); pathlib.Path('out/report.json').mkdir()"
+    subprocess.run([sys.executable, "-c", blocker], check=True)
+    _, result = reported("--out", "out")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    assert "The report could not be written" in result.stdout.str()

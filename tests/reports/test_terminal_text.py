@@ -1,0 +1,98 @@
+"""What a person at a terminal reads: whole where it matters, short where it does not, never wider than the terminal."""
+
+import pytest
+
+from reports import terminal
+from reports.record import CheckResult, Finding, Outcome, Run
+
+
+class Terminal:
+    """Keeps what pytest's terminal reporter would print."""
+
+    def __init__(self):
+        self.text = ""
+
+    def ensure_newline(self):
+        self.text += "" if self.text.endswith("\n") or not self.text else "\n"
+
+    def write(self, text, **_):
+        self.text += text
+
+    def write_line(self, text, **_):
+        self.text += text + "\n"
+
+
+def check(name, outcome=Outcome.PASSED, **more):
+    return CheckResult(id=name, title=f"The title of {name}", outcome=outcome, **more)
+
+
+LONG = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca_shared_devices_a; no victims found"
+FAILED = check(
+    "job.started", Outcome.FAILED, reason=f"pod-1: {LONG} {LONG}, expected a node takes the pod",
+    findings=(Finding(subject="seatrial-abc-1-xyz", ok=False, observed=LONG, expected="a node takes the pod",
+                      fault="job.unschedulable"),))
+
+
+def printed(run, monkeypatch, columns=80, folder=None):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    screen = Terminal()
+    terminal.header(screen, run)
+    for result in run.results:
+        terminal.line(screen, result)
+    terminal.summary(screen, run, folder)
+    return screen.text
+
+
+def test_no_line_is_wider_than_the_terminal(monkeypatch):
+    """80 columns are enough for everything that has a space to break at."""
+    run = Run(simulated=True, scope="partial", selection="-k job " * 20, results=[check("a.b"), FAILED])
+    assert max(map(len, printed(run, monkeypatch).splitlines())) <= 80
+
+
+def test_a_long_observation_is_shown_whole(monkeypatch):
+    """The reason of the scheduler stands at the end of its sentence: a table that cut it would hide the cause."""
+    said = " ".join(printed(Run(results=[FAILED]), monkeypatch).split())
+    assert f"observed {LONG}" in said
+    assert "seatrial-abc-1-xyz (job.unschedulable)" in said
+
+
+def test_short_findings_stand_in_a_table(monkeypatch):
+    """Two nodes side by side are read faster than two blocks."""
+    rows = tuple(Finding(subject=f"gpu-node-{n}", ok=False, observed="7", expected="8", unit="GPUs", fault="gpu.missing")
+                 for n in range(2))
+    said = printed(Run(results=[check("gpu.allocatable", Outcome.FAILED, reason="x", findings=rows)]), monkeypatch)
+    assert "  gpu-node-1  7 GPUs      8 GPUs      gpu.missing" in said
+
+
+def test_a_reason_that_is_cut_says_so(monkeypatch):
+    """While the run goes on two lines are enough; the ellipsis says that there is more."""
+    live = printed(Run(results=[FAILED]), monkeypatch).split("FAILED job.started")[0]
+    assert live.rstrip().endswith("…")
+
+
+def test_what_was_blocked_is_named_once_behind_the_root_of_it(monkeypatch):
+    """Eighteen consequences of one fault are one paragraph, and they name the fault's check, not each other."""
+    results = [check("a.root", Outcome.ERROR, reason="not seen"),
+               check("b.next", Outcome.BLOCKED, blocked_by=("a.root",)),
+               check("c.last", Outcome.BLOCKED, blocked_by=("b.next",)),
+               check("d.other", Outcome.BLOCKED, blocked_by=("x.never-ran",))]
+    said = printed(Run(results=results), monkeypatch)
+    assert "BLOCKED by a.root, so not judged:\n  b.next, c.last\n" in said
+    assert "BLOCKED by x.never-ran, so not judged:\n  d.other\n" in said
+    assert said.count("b.next") == 1
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_the_verdict_says_whether_it_is_simulated(monkeypatch, tmp_path, simulated):
+    """A verdict of the embedded cluster must not be taken for one of a real cluster."""
+    said = printed(Run(simulated=simulated, results=[check("a.b")]), monkeypatch, folder=tmp_path)
+    assert ("VERDICT: go (SIMULATED) ·" in said) == simulated
+    assert said.endswith(f"Report: {tmp_path / 'report.html'}\n")
+
+
+def test_control_characters_never_reach_the_terminal(monkeypatch):
+    """A name or a message of the cluster could hide lines or set the window's title."""
+    hostile = "pod\x1b]0;owned\x07 \x9b2J \u202e"
+    results = [check("a.b", Outcome.ERROR, reason=hostile), check("c.d", Outcome.FAILED, reason=hostile, findings=(
+        Finding(subject=hostile, ok=False, observed=hostile, expected=hostile, fault="x.y"),), notes=(hostile,))]
+    assert not set(printed(Run(results=results), monkeypatch)) & set("\x1b\x07\x9b\u202e")
