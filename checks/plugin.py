@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import options, selection
+from checks import options, outfolder, selection
 from checks.evidence import CannotTell, Evidence
 from checks.session import SESSION, Session, install_handlers
 from jobs.redact import redact
-from reports.record import RUN, CheckResult, Outcome, Run
+from reports.record import RUN, CheckResult, Outcome, Run, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
+DROPPED = pytest.StashKey[int]()  # how many of them do not run
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
     "preflight: reads the API only",
@@ -39,9 +40,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Register the markers; take the reports of an earlier run away, so that none is taken for this one's."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
+    out = options.read_options(config).out
+    if out is not None and not config.getoption("collectonly") and not config.getoption("--print-manifests"):
+        outfolder.clear(out)
 
 
 # ------------------------------------------------------------------------------------------------ collection
@@ -61,16 +65,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = selection.pick(ids, collected)
     yield
     items[:] = selection.order(items, collected)
+    config.stash[DROPPED] = len(config.stash[KNOWN]) - sum(selection.declaration(i) is not None for i in items)
     return None
 
 
 def _selection(config: pytest.Config) -> str:
-    """How the user narrowed the run, in the user's own words; empty for a full one."""
-    chosen = [f"-k {k}" for k in [config.getoption("keyword")] if k]
-    chosen += [f"-m {m}" for m in [config.getoption("markexpr")] if m]
-    chosen += [f"--check {c}" for c in config.getoption("--check")]
-    chosen += [f"--deselect {d}" for d in config.getoption("deselect") or ()]
+    """How the run was narrowed, in the user's own words where there are some; empty for a full one."""
+    get = config.getoption
+    chosen = [f"-k {k}" for k in [get("keyword")] if k]
+    chosen += [f"-m {m}" for m in [get("markexpr")] if m]
+    chosen += [f"--check {c}" for c in get("--check")]
+    for name in ("deselect", "ignore", "ignore_glob"):
+        chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
+    chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
     chosen += [a for a in config.args if "::" in a or a.endswith(".py")]
+    if not chosen and (dropped := config.stash[DROPPED]):
+        chosen = [f"{dropped} checks left out by a pytest plugin"]
     return " ".join(chosen)
 
 
@@ -81,7 +91,11 @@ def _selection(config: pytest.Config) -> str:
 def pytest_runtestloop(session: pytest.Session) -> object:
     """Open the session before the first check: what the user got wrong is said before anything is touched."""
     config = session.config
-    if not any(selection.declaration(i) for i in session.items) or config.getoption("collectonly"):
+    if config.getoption("collectonly"):
+        return None
+    if not any(selection.declaration(i) for i in session.items):
+        if session.items and selection.asks_for_trial(config):
+            raise pytest.UsageError(f"no check is among the {len(session.items)} tests that were collected")
         return None
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
@@ -91,16 +105,15 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     config.stash[RUN] = opened.run
     try:
         opened.open(config.invocation_params.dir)
+        _narrow(opened.run, config)
+        if opened.options.out is not None and not opened.options.print_manifests:
+            outfolder.make(opened.options.out)
     except pytest.UsageError:
         del config.stash[RUN]  # nothing was judged: nothing is reported
         raise
     except (OSError, RuntimeError, ValueError) as error:
         opened.run.interrupted = redact(f"set-up failed: {error}")
         pytest.exit(opened.run.interrupted, returncode=opened.run.exit_code)
-    opened.run.selection = _selection(config)
-    opened.run.scope = "partial" if opened.run.selection else "full"
-    if opened.run.scope == "full":
-        _check_required(opened.run, config.stash[KNOWN])
     if opened.options.print_manifests:
         del config.stash[RUN]
         print(opened.manifests())
@@ -108,9 +121,12 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     return None
 
 
-def _check_required(run: Run, known: frozenset[str]) -> None:
-    """Refuse a profile that requires a check which does not exist: it would be required in vain."""
-    for check_id in run.required:
+def _narrow(run: Run, config: pytest.Config) -> None:
+    """Note how the run was narrowed; refuse a profile that requires a check which does not exist."""
+    run.selection = _selection(config)
+    run.scope = "partial" if run.selection else "full"
+    known = config.stash[KNOWN]
+    for check_id in run.required if run.scope == "full" else ():
         selection.known(check_id, known, "check in the profile's required")
 
 
@@ -234,6 +250,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
     if run is not None:
         if exitstatus in ENDED_EARLY and not run.interrupted:
             run.interrupted = ENDED_EARLY[exitstatus]
+        if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
+            run.interrupted = "a test that is no check failed"
         if exitstatus not in (*OK, run.exit_code):
             run.pytest_exit = int(exitstatus)
         session.exitstatus = run.exit_code

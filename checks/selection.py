@@ -77,6 +77,12 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
     return [i for i in selected if declaration(i) is None] + list(done.values())
 
 
+def asks_for_trial(config: pytest.Config) -> bool:
+    """Say whether the command line is about a cluster: then a session without a check must not end as a success."""
+    named = ("--kubeconfig", "--context", "--namespace", "--profile", "--nodes", "--image", "--out", "--check")
+    return str(config.getoption("--cluster")) != "kubeconfig" or any(config.getoption(name) for name in named)
+
+
 def pick(ids: Iterable[str], collected: list[pytest.Item]) -> list[pytest.Item]:
     """Return the checks with these ids; an unknown one is a usage error that names the nearest."""
     by_id = {d.id: i for i in collected if (d := declaration(i))}

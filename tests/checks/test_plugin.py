@@ -243,3 +243,65 @@ def test_blind(evidence):
     assert 'failures="0"' in junit
 
 
+
+
+PLAIN_BAD = GOOD + """
+def test_plain():
+    assert 1 == 2
+"""
+
+
+def test_a_plain_test_that_fails_beside_the_checks_is_never_go(trial):
+    """A user's own test without a marker fails: the record says why the run is not go."""
+    record, result = trial(PLAIN_BAD)
+    assert (record["verdict"], record["interrupted"], result.ret) == ("inconclusive", "a test that is no check failed", 10)
+
+
+def test_a_session_without_a_check_is_no_success_where_a_trial_was_asked_for(trial):
+    """The tests of something else passed: that says nothing about a cluster."""
+    record, result = trial("def test_plain(): pass")
+    assert (record, result.ret) == (None, 4)
+    result.stderr.fnmatch_lines(["*no check is among the 1 tests*"])
+
+
+TWO = GOOD + """
+@check("a.other", "Other")
+def test_other(evidence):
+    evidence.add("node-a", ok=True, observed=1); evidence.verdict()
+"""
+
+
+@pytest.mark.parametrize("narrowing", [
+    ("--deselect=test_sample.py::test_other",), ("-o", "python_functions=test_good"), ("--ignore-glob=*nothing*",),
+    ("-p", "dropper"),
+], ids=["deselect", "override", "ignore", "plugin"])
+def test_whatever_narrows_the_run_makes_it_partial(trial, pytester, narrowing):
+    """A gate refuses a partial run, however its checks were left out; also a plugin that shards or deselects."""
+    pytester.makepyfile(dropper="""
+def pytest_collection_modifyitems(items):
+    items[:] = [i for i in items if "other" not in i.name]
+""")
+    pytester.syspathinsert()
+    record, result = trial(TWO, *narrowing)
+    assert (record["scope"], record["verdict"], result.ret) == ("partial", "go", 0)
+    assert record["selection"]
+
+
+@pytest.mark.parametrize("mistake", [("--check", "nope"), ("-k", "(")], ids=["check", "expression"])
+def test_a_run_that_does_not_begin_leaves_no_older_report_behind(trial, pytester, mistake):
+    """A gate that reads report.json must not find the verdict of last week."""
+    trial(GOOD)
+    assert (pytester.path / "out" / "report.json").exists()
+    record, result = trial(GOOD, *mistake)
+    assert (record, result.ret) == (None, 4)
+    assert not list((pytester.path / "out").glob("report.*"))
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_folder_that_cannot_hold_the_report_is_refused_at_once(trial, pytester, place):
+    """One line and exit code 4 before the trial, and not a traceback after it."""
+    (pytester.path / "taken").write_text("a file")
+    _, result = trial(GOOD, "--out", place)
+    assert result.ret == 4
+    assert "a folder is needed" in result.stderr.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
