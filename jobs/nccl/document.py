@@ -116,7 +116,7 @@ def _version(judgement: Judgement) -> Tuple[Optional[str], List[str]]:
 def _table(table: Dict[str, Any], judgement: Judgement) -> Dict[str, Any]:
     points = busbw(table)
     sizes = [size for size, _ in points]
-    algorithms = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
+    algorithms = _algorithms(judgement, table["collective"])
     return {
         "collective": table["collective"],
         "algorithm": algorithms.pop() if len(algorithms) == 1 else None,
@@ -135,6 +135,14 @@ def _table(table: Dict[str, Any], judgement: Judgement) -> Dict[str, Any]:
             for side in ("out_of_place", "in_place")
         ),
     }
+
+
+def _algorithms(judgement: Judgement, collective: Optional[str]) -> Set[str]:
+    """Return what NCCL_ALGO says, else which algorithms NCCL printed for this collective (subsystem TUNING)."""
+    forced = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
+    wanted = (collective or "").replace("_", "").lower()
+    printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
+    return forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == wanted}
 
 
 def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:

@@ -12,10 +12,10 @@ from .clean import name
 from .comms import names_rank, parse_communicator
 from .devices import listed_devices
 from .state import MAX_ENV, Comm, Proc
-from .symptoms import BENIGN, classify
+from .symptoms import BENIGN, classify, suspicious
 from .transports import TAIL, parse_channel
 
-_VERSION = re.compile(rb"^(?:NCCL|RCCL) version (\d+\.\d+[^\s,]*)")
+_VERSION = re.compile(rb"^(?:NCCL|RCCL) version (?:: )?(\d+\.\d+[^\s,]*)")
 _ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
 _INTERFACE = re.compile(rb"(?:\[\d+\])?([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
 _OOB = re.compile(rb"OOB ([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
@@ -28,6 +28,7 @@ _LISTED = re.compile(rb"^NET/([A-Za-z0-9_ -]{1,40}?) ?: Using \[\d+\]")
 _NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
 _LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
+_ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
 _RING_ORDER = re.compile(rb"^Channel (\d+)/(\d+) :((?:\s+\d+)+)\s*$")
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 
@@ -54,6 +55,7 @@ class Tracker:
         self.line = 0
         self.raw = b""
         self._current: Optional[Tuple[str, int]] = None
+        self.announced = False  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Dict[bytes, Tuple[str, int]] = {}
         self._ordinals: Dict[Tuple[int, int], int] = {}
         self.seen: Set[bytes] = set()  # messages that say nothing new
@@ -111,6 +113,10 @@ class Tracker:
             return False
         if b" nvls channels" in text and self._channels(text):
             return True
+        algorithm = _ALGORITHM.match(text)
+        if algorithm:
+            self.proc.add("algorithm", "%s %s" % (name(algorithm.group(1)), name(algorithm.group(2))))
+            return True
         trace = _TRACE.match(text)
         if trace:
             code = int(trace.group(1))
@@ -119,7 +125,7 @@ class Tracker:
                 if self.proc.last_error is None:
                     self.proc.last_error = [self.source, line, code]
             return False
-        return self.symptom(text, line, raw, warn=False)
+        return self.symptom(text, line, raw, warn=False) if suspicious(text) else True
 
     def symptom(self, text: bytes, line: int, raw: bytes, warn: bool) -> bool:
         """Keep the line if it is a symptom (a warning that is none is kept as unknown); say whether it says nothing."""
@@ -159,6 +165,7 @@ class Tracker:
             comm = self.proc.comms[key] = Comm(rank, nranks)
         if what == b"Init":
             comm.started = True
+            self.announced = self.announced or not done
             comm.completed = comm.completed or done
             self._current = key
             if done:

@@ -30,7 +30,7 @@ SIDES = frozenset(("time", "cputime"))
 def number(text: bytes) -> Optional[float]:
     """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such."""
     try:
-        return float(text)
+        return None if b"_" in text else float(text.rstrip(b"*"))  # rccl-tests marks what exceeds its threshold
     except ValueError:
         return None
 
@@ -39,7 +39,8 @@ def strip_tags(raw: bytes) -> bytes:
     """Take launcher tags out of a row, wherever they stand."""
     if b"\x1b" in raw:
         raw = ANSI_BYTES.sub(b" ", raw)
-    return _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
+    raw = _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
+    return raw.replace(b"|", b" ").replace(b"`", b" ") if b"|" in raw or b"`" in raw else raw  # Markdown of a report
 
 
 def type_at(tokens: List[bytes]) -> Optional[int]:

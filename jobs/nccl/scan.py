@@ -52,7 +52,7 @@ _SKIP = frozenset(
 _OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
 _CHANNELS = frozenset((b"Chan", b"Ring"))
 _COLLECTIVE_NETWORK = frozenset((b"Chan", b"Ring", b"Coll"))
-_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version \d+\.\d+[^\s,;)]*)")
+_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
 _CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
 
 
@@ -74,6 +74,7 @@ class Reader:
         self._last = b""
         self._remembered = 0
         self._tagging = True
+        self._short = False  # heads are known by what stands behind the last blank
         self._gate = signals.GATE_ALL
         self._repeats: Set[bytes] = set()
         self._blocks = self._repeated = 0
@@ -130,7 +131,9 @@ class Reader:
         self._blocks += 1
         # Programs that set up many communicators, and logs that were pasted twice, repeat themselves; others do not.
         if self._blocks > 16 and self._repeated < len(lines):
+            self._repeats = set()
             self._each(enumerate(lines, start))
+            self._settle()
             return
         repeats = self._repeats
         fresh = sum(1 for _ in filterfalse(repeats.__contains__, lines))
@@ -140,38 +143,50 @@ class Reader:
             self._each(enumerate(lines, start))
         elif fresh:
             self._each([pair for pair in enumerate(lines, start) if pair[1] not in repeats])
+        self._settle()
         if len(repeats) < _REPEATS:
             repeats.update([raw for raw in lines if b"NCCL INFO " in raw])
 
+    def _settle(self) -> None:
+        """With many ranks, keep their channels parsed, which is a tenth of the text."""
+        if len(self._trackers) > 256:
+            for tracker in self._trackers.values():
+                if tracker.announced and tracker.pending:
+                    self._flush(tracker)
+
     def _each(self, lines: Iterable[Tuple[int, bytes]]) -> None:
         """Read line by line: the hot loop."""
-        tokens = self._tokens
+        tokens, marked, busy, short = self._tokens, self._gate.search, self._busy(), self._short
         nccl = 0
         for number, raw in lines:
             left, mark, text = raw.partition(b"NCCL INFO ")
             if not mark:
-                if raw and raw != b"\r":
-                    if b"\r" in raw:
-                        self._other(raw, number)
-                    else:
-                        self._plain(raw, number)
+                if busy or b"  " in raw or b"\r" in raw or marked(raw) is not None:
+                    self._other(raw, number)
+                    busy = self._busy()
                 continue
             nccl += 1
             key = text[:4]
             if key in _SKIP and b" NCCL " not in text:
                 continue
-            tracker = tokens.get(left)
-            if tracker is None:  # a new head, or one with a time in it: "host:pid:tid [dev] " alone may be known
-                tracker = tokens.get(left[left.rfind(b" ", 0, left.rfind(b" [")) + 1 :]) if len(left) > 3 else None
+            # With a time in front no head comes twice, but "host:pid:tid [dev] " alone does.
+            tracker = tokens.get(left[left.rfind(b" ", 0, left.rfind(b" [")) + 1 :] if short else left)
             if tracker is None or b" NCCL " in text or b"\r" in raw:
+                if len(left) > 3 and not short and left[left.rfind(b" ", 0, left.rfind(b" [")) + 1 :] in tokens:
+                    short = self._short = True
                 self._slow(raw, number)
             elif key in _CHANNELS:
                 tracker.pending.add(text)
                 if len(tracker.pending) >= PENDING:
                     self._flush(tracker)
-            elif text not in tracker.seen and key not in _OPERATIONS:
+            elif text not in tracker.seen and (key not in _OPERATIONS or b"> Algo " in text):
                 self._message(tracker, text, number, raw)
         self.source.nccl_lines += nccl
+
+    def _busy(self) -> bool:
+        """Say whether something is open that the next line without NCCL INFO may belong to."""
+        tables = self.tables
+        return self._tagging or tables.open_left is not None or tables.is_open() or self.signals.expects()
 
     # -- NCCL's lines --------------------------------------------------------------------------------------------------
     def _slow(self, raw: bytes, number: int) -> None:
@@ -204,7 +219,7 @@ class Reader:
             tracker.pending.add(text)
             if len(tracker.pending) >= PENDING:
                 self._flush(tracker)
-        elif text[:4] not in _OPERATIONS:
+        elif text[:4] not in _OPERATIONS or b"> Algo " in text:
             self._message(tracker, text, number, piece)
 
     def _torn(self, tracker: events.Tracker, text: bytes, number: int, raw: bytes) -> None:
@@ -283,8 +298,8 @@ class Reader:
 
     # -- everything else -----------------------------------------------------------------------------------------------
     def _other(self, raw: bytes, number: int) -> None:
-        """Read a line with carriage returns: progress bars rewrite it, and Windows ends it so."""
-        for piece in raw.split(b"\r"):
+        """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so."""
+        for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
             if piece:
                 self._plain(piece, number)
 

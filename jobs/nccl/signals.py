@@ -117,7 +117,12 @@ class SignalReader:
 
     def version(self, text: bytes, line: int, raw: bytes) -> None:
         """Take a version that is printed without a head: ``NCCL version 2.20.3+cuda12.2``."""
-        label = text.decode("ascii", "replace").replace("NCCL version ", "", 1).replace("RCCL version ", "RCCL ", 1)
+        label = (
+            text.decode("ascii", "replace")
+            .replace(" : ", " ")
+            .replace("NCCL version ", "", 1)
+            .replace("RCCL version ", "RCCL ", 1)
+        )
         self.source.note("version " + printable(label.rstrip(".,;:)"), 60), self.index, line, raw)
 
     def line(self, raw: bytes, line: int) -> None:

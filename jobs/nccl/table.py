@@ -227,9 +227,13 @@ class TableReader:
         self._append(line, size, count, kind, extra, right, columns, in_place_only)
         return True
 
+    def is_open(self) -> bool:
+        """Say whether a table has begun and not ended."""
+        return self.table is not None and not self.table["complete"]
+
     def squeezed(self, raw: bytes) -> bool:
         """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
-        return self.table is not None and not self.table["complete"] and raw.rstrip()[-1:] in ENDS
+        return self.is_open() and raw.rstrip()[-1:] in ENDS
 
     def fragment(self, raw: bytes) -> bool:
         """Read numbers that may be the rest of a torn row.

@@ -84,7 +84,7 @@ def test_colour_is_only_used_when_asked_for():
 
 def test_nothing_of_a_log_is_markup_in_markdown():
     """Host names and lines of a log cannot open tables, links, HTML or code blocks."""
-    log = 'ho|st`<img>:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected ``` <script>alert(1)</script> [x](http://y) | a\n'
+    log = "ho|st`<img>:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected ``` <script>alert(1)</script> [x](http://y) | a\n"
     text = explain.to_markdown(conclude(read([("x", io.BytesIO(log.encode()))])))
     assert "Duplicate GPU" in text
     outside = re.sub(r"(`+)(?:(?!\1).)*\1", "", text)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from jobs.nccl import conclude, read
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEYS = (
     "inter_node_transport", "gdr", "socket_fallback", "mixed", "ranks", "nodes", "nccl_version", "avg_busbw", "hang", "crash",

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_an_empty_log_says_what_to_check(tmp_path):
     """An empty file, or one of blank lines, is no log; it says what to look for."""
     for text in ("", "\n  \n"):
         (tmp_path / "empty.log").write_text(text)
-        with pytest.raises(NcclLogError, match="empty.*NCCL_DEBUG=INFO"):
+        with pytest.raises(NcclLogError, match=r"empty.*NCCL_DEBUG=INFO"):
             open_sources([str(tmp_path / "empty.log")])
 
 
@@ -70,7 +71,7 @@ def test_damaged_gzip_is_one_line(tmp_path):
     """Broken at the start: an error; broken at the end: what came before is read."""
     packed = gzip.compress(LOG * 20)
     (tmp_path / "a.gz").write_bytes(packed[:10] + b"junk" * 10)
-    with pytest.raises(NcclLogError, match="damaged gzip|binary"):
+    with pytest.raises(NcclLogError, match=r"damaged gzip|binary"):
         read(open_sources([str(tmp_path / "a.gz")]))
     (tmp_path / "b.gz").write_bytes(packed[: len(packed) - 20])
     assert conclude(read(open_sources([str(tmp_path / "b.gz")])))[0]["ranks"] == 4
@@ -137,10 +138,10 @@ def test_nothing_read_is_no_job():
     assert conclude(read([])) == []
 
 
-@pytest.mark.parametrize("python", [sys.executable, *[f"{os.path.expanduser('~')}/.pyenv/versions/{version}/bin/python" for version in ("3.8.18", "3.9.18")]])
+@pytest.mark.parametrize("python", [sys.executable, *[str(Path.home() / ".pyenv" / "versions" / version / "bin" / "python") for version in ("3.8.18", "3.9.18")]])
 def test_it_runs_as_plain_files_on_old_pythons(root, tmp_path, python):
     """Inside a pod it is the package 'nccl' beside probe.py, and the image's Python may be 3.8."""
-    if not os.path.exists(python):
+    if not Path(python).exists():
         pytest.skip(f"{python} is not installed here")
     (tmp_path / "job.log").write_bytes(LOG)
     (tmp_path / "nccl").symlink_to(root / "jobs" / "nccl")

@@ -118,7 +118,7 @@ def test_the_average_is_never_a_verdict(judge):
 def test_the_benchmarks_own_minimum_is_honoured(judge):
     """NCCL_TESTS_MIN_BW: nccl-tests itself says FAILED."""
     job = judge(HEADER + "  8  2  float  sum  -1  1  0.01  0.01  0  1  0.01  0.01  0\n# Avg bus bandwidth : 0.01 FAILED\n")
-    assert ("nccl.low-bandwidth", "no-go") == (job["faults"][0]["fault"], job["verdict"])
+    assert (job["faults"][0]["fault"], job["verdict"]) == ("nccl.low-bandwidth", "no-go")
     assert job["crash"] is False
 
 
