@@ -15,6 +15,7 @@ from .exchange import Response
 from .kube import path
 from .manifests import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .raw import as_map
+from .redact import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from .kube import Kube
     from .manifests import Manifests
 
+# A job with this label (the user's, or put on it as it was created) is Kueue's to resume, when its queue has room:
+# resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
+QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
 
 
@@ -38,13 +42,17 @@ class Creation:
         self._entries: list[Entry] = []
 
     def create(self, objects: Manifests) -> tuple[str, ...]:
-        """Create the Job suspended, then what it owns, then let it go."""
+        """Create the Job suspended, then what it owns, then let it go (or leave that to its queue)."""
         job, warned = self._post("jobs", "batch", objects.job)
         configmap, service = objects.owned_by(_uid(job))
         for resource, item in (("configmaps", configmap), ("services", service)):
             _, more = self._post(resource, "", item)
             warned += more
         meta = objects.job["metadata"]
+        queue = as_map(as_map(job.get("metadata")).get("labels")).get(QUEUE)
+        if queue:
+            self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
+            return warned
         url_path = path("jobs", meta["name"], namespace=meta["namespace"], group="batch")
         self._kube.patch(url_path, {"spec": {"suspend": False}})
         return warned

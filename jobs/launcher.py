@@ -114,7 +114,7 @@ class Launcher:
         vigil = self._vigil(spec.job_name, spec.namespace, spec.run_id, limits, selector)
         outcome = vigil.keep()
         result = self._result(spec.job_name, spec.run_id, vigil, outcome, began, warned)
-        if outcome.aborted:
+        if outcome.aborted or outcome.lingering:
             creation.give_up()
         return result
 
@@ -230,6 +230,7 @@ class Launcher:
             evidence[replica.index if told.rank is None else told.rank] = told
         logs = {pod: f.file for pod, f in vigil.followers.items() if f.file is not None and f.file.exists()}
         seconds = time.monotonic() - began
+        warned += (outcome.lingering,) if outcome.lingering else ()
         self._progress(f"{name} {outcome.state} after {seconds:.0f} s")
         return TrialResult(
             job=name,

@@ -34,6 +34,8 @@ _EVENTS_EVERY_S = 2.0
 _NODES_EVERY_S = 20.0
 # A control plane that is being upgraded is back within two minutes; longer, and nobody can tell what happened.
 OUTAGE_S = 120.0
+# A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
+_LINGER_S = 30.0
 # How long a log may lag behind its finished container before it is given up.
 _DRAIN_S = 15.0
 # More pods than this, and one list of all events is cheaper than asking for each.
@@ -58,6 +60,7 @@ class Outcome:
     analysis: FailureAnalysis | None = None
     pods: list[dict[str, Any]] = field(default_factory=list)
     aborted: bool = False
+    lingering: str = ""
 
 
 class Vigil:
@@ -87,6 +90,7 @@ class Vigil:
         self._nodes: list[Any] = []
         self._asked_events = self._asked_nodes = -1e9
         self._hopeless_since: tuple[str, float] | None = None
+        self._ended_since: float | None = None
         self._began = time.monotonic()
         self._last_job: dict[str, Any] | None = None
         self._told = ""
@@ -166,8 +170,7 @@ class Vigil:
             return True
         if as_map(pod.get("status")).get("phase") in {"Succeeded", "Failed"}:
             return True
-        states = [as_map(entry.get("state")) for entry in _statuses(pod) if entry.get("name") == CONTAINER]
-        return any("terminated" in state for state in states)
+        return _has_ended(pod)
 
     def _read_events(self, pods: list[dict[str, Any]], *, now: bool) -> None:
         if not now and time.monotonic() - self._asked_events < _EVENTS_EVERY_S:
@@ -209,7 +212,7 @@ class Vigil:
             return True
         if not (self._jobs.synced and self._pods.synced):
             return False
-        if outcome.state.final or self._given_up(outcome, waited):
+        if outcome.state.final or self._given_up(outcome, waited) or self._lingers(outcome):
             return True
         started = sum(1 for pod in outcome.pods if _has_started(pod))
         if waited > self._limits.start_s and started < max(len(outcome.replicas), 1):
@@ -233,6 +236,22 @@ class Vigil:
             return False
         told = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")
         self._abort(outcome, told)
+        return True
+
+    def _lingers(self, outcome: Outcome) -> bool:
+        """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
+        wanted = as_map((self._last_job or {}).get("spec")).get("parallelism") or 1
+        if sum(1 for pod in outcome.pods if _has_ended(pod)) < wanted:
+            self._ended_since = None
+            return False
+        self._ended_since = self._ended_since or time.monotonic()
+        others = [f"{pod['metadata']['name']}: {name}" for pod in outcome.pods for name in _still_running(pod)]
+        if not others or time.monotonic() - self._ended_since < _LINGER_S:
+            return False
+        outcome.lingering = (
+            f"the trial has ended but other containers keep its pods running ({', '.join(others[:4])}): a Job in this "
+            "namespace never completes; exempt its pods from the injection, or make these native sidecars"
+        )
         return True
 
     def _outage(self, outcome: Outcome, waited: float) -> bool:
@@ -334,6 +353,21 @@ def _has_started(pod: dict[str, Any]) -> bool:
             state = as_map(entry.get("state"))
             return "running" in state or "terminated" in state or bool(as_map(entry.get("lastState")).get("terminated"))
     return False
+
+
+def _has_ended(pod: dict[str, Any]) -> bool:
+    """Tell whether the trial's container has run to its end."""
+    states = [as_map(entry.get("state")) for entry in _statuses(pod) if entry.get("name") == CONTAINER]
+    return any("terminated" in state for state in states)
+
+
+def _still_running(pod: dict[str, Any]) -> list[str]:
+    """The other containers of a pod that run."""
+    return [
+        str(entry.get("name"))
+        for entry in _statuses(pod)
+        if entry.get("name") != CONTAINER and "running" in as_map(entry.get("state"))
+    ]
 
 
 def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from jobs import manifests, vigil
 from jobs.cleanup import Ledger, sweep
 from jobs.kube import Kube, path
 from jobs.launcher import JobError, Launcher, NotOurs
@@ -208,3 +209,46 @@ def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault,
         kube.close()
     finally:
         sim.close()
+
+
+def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
+    """Kueue resumes its jobs itself, when there is room: resuming one before would jump the queue and be undone."""
+    wanted = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"})
+    url_path, seen = path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), []
+
+    def admit():
+        for _ in range(100):
+            if Launcher(cluster).get_job_status(wanted.job_name) != "Unknown":
+                break
+            time.sleep(0.05)
+        time.sleep(1.0)
+        seen.append(cluster.get(url_path)["spec"]["suspend"])
+        cluster.patch(url_path, {"spec": {"suspend": False}})
+
+    thread, told, ledger = threading.Thread(target=admit), [], Ledger()
+    thread.start()
+    result = Launcher(cluster, progress=told.append, ledger=ledger).run(wanted, {"probe.py": PROBE})
+    thread.join()
+    assert seen == [True]
+    assert (result.state, result.analysis) == ("Complete", None)
+    assert any("waits until its queue team" in line for line in told)
+    assert ledger.unwind() == []
+
+
+def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, monkeypatch):
+    """A service mesh adds a container that outlives the trial: the evidence counts, the job goes, and it is said."""
+    real = manifests.pod_template
+
+    def injected(*arguments):
+        template = real(*arguments)
+        proxy = {"name": "mesh-proxy", "image": "nvcr.io/nvidia/pytorch:25.08-py3", "command": ["sleep", "600"]}
+        template["spec"]["containers"].append(proxy)
+        return template
+
+    monkeypatch.setattr(manifests, "pod_template", injected)
+    monkeypatch.setattr(vigil, "_LINGER_S", 1.0)
+    result = Launcher(cluster).run(spec(cluster), {"probe.py": PROBE})
+    assert result.analysis is None and all(e.complete for e in result.evidence.values())
+    (warning,) = result.warnings
+    assert "mesh-proxy" in warning and "never completes" in warning
+    assert left_over(cluster) == []
