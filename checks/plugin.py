@@ -5,7 +5,9 @@ Rule: a check that did not look is never a pass, and a check whose prerequisite 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from checks import options, outfolder, selection
 from checks.evidence import CannotTell, Evidence
 from checks.session import SESSION, Session, install_handlers
+from jobs.errors import ClusterError
 from jobs.redact import redact
 from reports.record import RUN, CheckResult, Outcome, Run, Verdict
 
@@ -97,6 +100,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         if session.items and selection.asks_for_trial(config):
             raise pytest.UsageError(f"no check is among the {len(session.items)} tests that were collected")
         return None
+    if session.testsfailed and not config.option.continue_on_collection_errors:
+        return None  # pytest refuses to go on after an error of collection: nothing is started for it
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
     opened = Session(options.read_options(config), _progress(config))
@@ -133,9 +138,13 @@ def _narrow(run: Run, config: pytest.Config) -> None:
 def _progress(config: pytest.Config) -> Callable[[str], None]:
     """Where long work says how far it is: the terminal, and nowhere when the output is not one."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
+    capture = config.pluginmanager.getplugin("capturemanager")
+    lock = threading.Lock()  # the threads that follow logs tell of their progress, too
 
     def say(text: str) -> None:
-        if terminal is not None and terminal.isatty:
+        if terminal is None or not terminal.isatty:
+            return
+        with lock, capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             terminal.write_line(f"  · {redact(text)}", light=True)
 
     return say
@@ -198,7 +207,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     outcome = _outcome(item, report, error)
     if outcome is Outcome.ERROR:
         report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
-    reason = report.longrepr[2] if report.skipped else str(error) if error else ""
+    reason = report.longrepr[2] if report.skipped else _reason(error)
     result = CheckResult(
         id=found.id, title=found.title, stage=found.stage, doc=found.doc, requires=found.requires,
         outcome=outcome, reason=redact(reason.removeprefix("Skipped: ")), seconds=item.stash[SECONDS],
@@ -214,6 +223,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report.user_properties = list(item.user_properties)
     report.seatrial = result
     return report
+
+
+def _reason(error: BaseException | None) -> str:
+    """What ended the check: our own errors speak for themselves, any other is named with its type."""
+    if error is None or isinstance(error, (CannotTell, AssertionError, ClusterError)):
+        return str(error or "")
+    return f"{type(error).__name__}: {error}"
 
 
 def _explain(run: Run, result: CheckResult) -> None:
