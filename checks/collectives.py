@@ -94,6 +94,8 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
         observed = f"{place(trial, missing[0])}: {missing_stage(trial, missing[0], COLLECTIVE + name)}"
     elif (bad := _bad_exit(trial, ran)) and not whole:
         observed, fault = bad, "nccl.program"
+    elif bad and not _explained(job):
+        observed, fault = f"the table is whole, but {bad}", "nccl.program"
     elif not whole:
         observed = "it ended with exit code 0, but its output holds no complete table"
     else:
@@ -102,6 +104,18 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
         said = by_node(trial, f"{root.get('subject') or ''}: {root.get('cause') or ''}".strip(": "))
         fault, observed = str(root["fault"]), f"{observed} ({said})" if said else observed
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _explained(job: dict[str, Any] | None) -> bool:
+    """Say whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
+
+    And where NCCL_TESTS_MIN_BW is not reached. Either is the finding of another check.
+    """
+    tables = (job or {}).get("tables") or []
+    rows = [row for t in tables for row in t.get("rows") or []]
+    wrong = any((row.get(side) or {}).get("wrong") for row in rows for side in ("out_of_place", "in_place"))
+    wrong = wrong or any(t.get("out_of_bounds") for t in tables)
+    return wrong or any(f.get("fault") == "nccl.low-bandwidth" for f in (job or {}).get("faults") or [])
 
 
 def _seconds(ran: Mapping[int, dict[str, Any]]) -> str:

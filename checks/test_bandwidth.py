@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.bandwidth import COLLECTIVE, floor_findings, impossible_findings, notes, table_of
+from checks.bandwidth import COLLECTIVE, floor_findings, impossible_findings, notes, slow_rails, table_of
 from checks.judging import put
 from checks.trial_spec import DEFAULT, RING
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from checks.evidence import Evidence
     from checks.profile import Profile
+    from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
 
     Jobs = Mapping[str, dict[str, Any] | None]
@@ -28,13 +29,14 @@ FAULTS = ["nccl.low-bandwidth", "nccl.impossible-bandwidth"]
     unless_failed=["nccl.gdr", "nccl.rails", "nccl.fabric"], faults=FAULTS,
 )  # fmt: skip
 def test_the_network_reaches_its_floor(
-    nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
+    trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
     """With NCCL_ALGO=Ring the named rows reach the profile's floors, out of place and in place.
 
     Ring puts the bus bandwidth on the wires, so this judges the network. Low with every rail and GPUDirect in use means
     congestion, oversubscribed uplinks, a port at a lower rate, or a PCIe link that trained down.
     """
+    note_rails(trial, spec, profile, evidence)
     judge(RING, nccl_jobs, spec, profile, evidence)
 
 
@@ -43,13 +45,22 @@ def test_the_network_reaches_its_floor(
     "nccl.bandwidth-default", "Users get the bandwidth of this platform (NCCL's own choice)",
     requires=["nccl.bandwidth-ring"], faults=FAULTS,
 )  # fmt: skip
-def test_users_get_the_bandwidth(nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+def test_users_get_the_bandwidth(
+    trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
     """With the algorithm that NCCL chooses itself the named rows reach the profile's floors: what users get.
 
     On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good
     Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
+    note_rails(trial, spec, profile, evidence)
     judge(DEFAULT, nccl_jobs, spec, profile, evidence)
+
+
+def note_rails(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Show which cards are slower than the profile says: where a floor is missed, this is where to look first."""
+    for text in slow_rails(trial, spec, profile):
+        evidence.note(text)
 
 
 def judge(algorithm: str, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:

@@ -70,8 +70,8 @@ def test_enough_gpus_are_free(cluster: Inventory, spec: TrialSpec, evidence: Evi
     nodes = cluster.gpu_nodes(spec.gpu_resource)
     found = rooms(cluster, nodes, spec)
     if nodes and len(found) < spec.nodes:
-        chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items())
-        evidence.add("cluster", ok=False, observed=f"{len(found)} of {len(nodes)} GPU nodes match {chosen or 'the trial'}",
+        chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
+        evidence.add("cluster", ok=False, observed=f"{len(found)} of {len(nodes)} GPU nodes match {chosen}",
                      expected=f"at least {spec.nodes}", fault="nodes.too-few")
     enough = sum(not room.fault for room in found) >= spec.nodes
     for room in found:

@@ -23,6 +23,8 @@ CURVES: dict[str, tuple[float, float, float]] = {
     "nvlink": (480.0, 26.0, 60.0),
     "nvlink-ring": (367.0, 30.0, 40.0),
 }
+#: The rate of a rail with which the plateaus of "ring" and "tree" were measured.
+_RAIL_GBIT_S = 400.0
 #: The rate at which a message counts as large in the start-up time.
 _LARGE = 64 << 20
 
@@ -43,7 +45,8 @@ def curve_of(ranks: Sequence[Mapping[str, Any]], nodes: int, algorithm: str, cur
     table.update({name: list(values) for name, values in curves.items()})
     if nodes == 1:
         return table["nvlink" if algorithm == "nvls" else "nvlink-ring"]
-    curve = table["ring" if algorithm == "ring" else "tree"]
+    name = "ring" if algorithm == "ring" else "tree"
+    curve = table[name]
     slow = [rank for rank in ranks if rank["network"] == "Socket"]
     if slow:
         # Channels share the data evenly and wait for each other: one slow rail of eight sets the pace of all.
@@ -55,7 +58,10 @@ def curve_of(ranks: Sequence[Mapping[str, Any]], nodes: int, algorithm: str, cur
         curve = [curve[0] * 0.28, curve[1] * 1.5, curve[2] * 2]  # through host memory: both copies cross the PCIe root
     rails = max(1, len(ranks) // nodes)
     lost = max(1 - len(rank["devices"]) / rails for rank in ranks)
-    return [curve[0] * (1 - max(0.0, lost)), curve[1], curve[2]]
+    # All rails carry the same share of the data, so that the slowest card sets the pace of all.
+    slowest = min((float(card["rate_gbps"]) for rank in ranks for card in rank["devices"]), default=_RAIL_GBIT_S)
+    pace = min(1.0, slowest / _RAIL_GBIT_S) if name not in curves else 1.0
+    return [curve[0] * (1 - max(0.0, lost)) * pace, curve[1], curve[2]]
 
 
 def rows(sizes: Sequence[int], ranks: int, curve: Sequence[float], *, seed: str, scale: float, wrong: int) -> list[Row]:

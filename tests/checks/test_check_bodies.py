@@ -129,28 +129,28 @@ def test_a_fabric_without_gpudirect_skips_it(trial, jobs, evidence, h100):
         nccl.test_gpudirect_rdma_is_used(trial, jobs, profile, evidence)
 
 
-def test_without_a_floor_bandwidth_is_an_error(jobs, spec, h100, evidence):
+def test_without_a_floor_bandwidth_is_an_error(trial, jobs, spec, h100, evidence):
     """An unknown platform, or one measured on another number of nodes, is never silently passed."""
     for profile, said in ((Profile(), "no profile"), (replace(h100, floors=()), "profile h100-ib has no floor")):
         with pytest.raises(CannotTell, match=said):
-            bandwidth.test_the_network_reaches_its_floor(jobs, spec, profile, evidence)
+            bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, profile, evidence)
     with pytest.raises(CannotTell, match="3 nodes"):
-        bandwidth.test_the_network_reaches_its_floor(jobs, replace(spec, nodes=3), h100, evidence)
+        bandwidth.test_the_network_reaches_its_floor(trial, jobs, replace(spec, nodes=3), h100, evidence)
 
 
-def test_bandwidth_shows_its_floor_and_source(jobs, spec, h100, evidence):
+def test_bandwidth_shows_its_floor_and_source(trial, jobs, spec, h100, evidence):
     """A number nobody can explain is not judged by: every floor brings topology and source."""
-    bandwidth.test_the_network_reaches_its_floor(jobs, spec, h100, evidence)
+    bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, h100, evidence)
     assert any("coreweave/nccl-tests" in note and "350" in note for note in evidence.notes)
     evidence.findings.clear()
-    bandwidth.test_users_get_the_bandwidth(jobs, spec, h100, evidence)
+    bandwidth.test_users_get_the_bandwidth(trial, jobs, spec, h100, evidence)
 
 
-def test_no_table_is_an_error(jobs, spec, h100, evidence):
+def test_no_table_is_an_error(trial, jobs, spec, h100, evidence):
     """Nothing measured is never a pass."""
     jobs["ring"]["tables"] = []
     with pytest.raises(CannotTell, match="no table"):
-        bandwidth.test_the_network_reaches_its_floor(jobs, spec, h100, evidence)
+        bandwidth.test_the_network_reaches_its_floor(trial, jobs, spec, h100, evidence)
 
 
 def test_no_collective_at_all_is_an_error(trial, h100, evidence):

@@ -8,6 +8,7 @@ from checks.bandwidth import (
     floor_findings,
     impossible_findings,
     notes,
+    slow_rails,
     table_of,
 )
 from checks.collectives import by_node, completed_findings, expectation, next_steps, seen
@@ -88,9 +89,19 @@ def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
 
 def test_wrong_sums_end_badly_but_they_end(trial, spec, jobs, bad):
     """The bench exits with 1 when sums are wrong: the table is whole, and correctness is another check's."""
+    jobs["ring"]["tables"][0]["rows"][3]["in_place"]["wrong"] = 2
     for rank in trial.evidence.values():
         rank.stages[RING].update(exit=1)
     assert not bad(completed_findings(trial, spec, jobs))
+
+
+@pytest.mark.parametrize("end", [{"exit": 139}, {"exit": None, "error": "the log analyzer failed: MemoryError"}])
+def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
+    """The numbers are there, and a rank died all the same: that is no orderly end, whatever the table says."""
+    trial.evidence[1].stages[RING].update(end)
+    found = next(completed_findings(trial, spec, jobs))
+    assert (found.ok, found.fault) == (None, "nccl.program")
+    assert "the table is whole, but gpu-node-1: " in found.observed
 
 
 @pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table"])
@@ -343,6 +354,17 @@ def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
     assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
     jobs["default"]["sharp"] = True
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
+
+
+def test_a_card_below_its_rate_is_named(trial, spec, h100):
+    """One slow rail sets the pace of all eight: the pods saw which, so the reader need not search."""
+    for rank, evidence in trial.evidence.items():
+        rates = {"mlx5_3": 100.0} if rank else {}
+        evidence.stages["rdma"] = {"devices": [
+            {"name": f"mlx5_{i}", "state": "ACTIVE", "rate_gbps": rates.get(f"mlx5_{i}", 400.0)} for i in range(8)
+        ]}
+    assert list(slow_rails(trial, spec, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400"]
+    assert not list(slow_rails(trial, spec, Profile()))
 
 
 def test_the_limits_are_those_of_the_reference():

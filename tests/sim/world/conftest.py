@@ -21,6 +21,7 @@ class Pair:
         self.folder = folder
         self.collective: dict = {}
         self.rdma: list = [True, True]
+        self.rates: dict = {}  # (node, rail) -> Gb/s, where a card is slower than the others
         self.gpus = 8
 
     def free_port(self) -> int:
@@ -30,7 +31,8 @@ class Pair:
 
     def state(self, node: int) -> Path:
         cards = [
-            {"name": f"mlx5_{rail}", "port": 1, "state": "ACTIVE", "rate_gbps": 400, "link_layer": "InfiniBand", "rail": rail}
+            {"name": f"mlx5_{rail}", "port": 1, "state": "ACTIVE", "rate_gbps": self.rates.get((node, rail), 400),
+             "link_layer": "InfiniBand", "rail": rail}
             for rail in range(8)
         ]
         gpus = [

@@ -217,3 +217,9 @@ def test_a_wrong_option_is_a_usage_error(pair):
     assert answer.returncode == 2
     assert "unrecognized arguments: --nnode" in answer.stderr
     assert pair.ask("torchrun", "--nnodes=2").returncode == 2
+
+
+def test_the_slowest_card_sets_the_pace_of_all(pair):
+    """Channels share the data evenly: one rail at a quarter of its rate leaves a quarter of the bandwidth."""
+    pair.rates = {(1, 3): 100}
+    assert 85 < pair.run(NCCL_ALGO="Ring").busbw(8 * GIB) < 100
