@@ -333,6 +333,10 @@ def _api_client(source: Source) -> Any:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
         return client.ApiClient(settings)
+    except ImportError as error:  # urllib3 speaks SOCKS only with PySocks
+        raise ConfigError(
+            f"{_origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
+        ) from error
     except (OSError, ValueError) as error:  # a certificate that is no certificate
         raise ConfigError(f"{_origin(source)}: TLS settings cannot be used: {safe(error, 300)}") from error
 

@@ -144,6 +144,11 @@ def _select(paths: list[Path], merged: dict[str, Any], context: str | None, name
             raise ConfigError(f"kubeconfig {files}: context {name!r} names the user {user_name!r}, not found{hint}")
         folder, user = merged["users"][user_name]
         _files_exist(files, f"user {user_name!r}", folder, user, ("client-certificate", "client-key", "tokenFile"))
+        if user.get("as"):  # the official client ignores it, and would act as somebody else than kubectl does
+            raise ConfigError(
+                f"kubeconfig {files}: user {user_name!r} impersonates {safe(user['as'], 100)!r} ('as'), which is not "
+                "supported: use credentials of that user"
+            )
         plugin = str((user.get("exec") or {}).get("command") or "")
     return Source(
         paths=files,

@@ -189,3 +189,18 @@ def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
     assert (source.server, source.namespace, source.paths) == ("https://[fd00::1]:443", "tao", "")
     with pytest.raises(ConfigError, match="only this pod's service account"):
         module.locate(None, "prod", None)
+
+
+def test_a_socks_proxy_without_its_package_is_one_line(tmp_path, monkeypatch):
+    """A cluster behind an SSH tunnel: urllib3 needs PySocks for that, and says so with a traceback otherwise."""
+    file = tmp_path / "tunnel"
+    file.write_text(PLAIN.replace('6443"', '6443", proxy-url: "socks5://127.0.0.1:1080"'))
+    monkeypatch.setitem(sys.modules, "urllib3.contrib.socks", None)
+    refuse("pip install pysocks", str(file))
+
+
+def test_impersonation_is_not_silently_ignored(tmp_path):
+    """kubectl would act as that user, the official client does not: other rights than the ones to be tried."""
+    file = tmp_path / "as"
+    file.write_text(PLAIN.replace("token: t", "token: t, as: tenant"))
+    refuse("impersonates 'tenant'", str(file))

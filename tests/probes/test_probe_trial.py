@@ -330,3 +330,12 @@ def test_an_old_python_is_named(pods) -> None:
     )
     assert done.returncode == 65
     assert "too old" in json.loads(done.stdout)["data"]["error"]
+
+
+def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
+    """A launcher of another architecture, or one that this user may not run: its own reason, not a missing file."""
+    pods.tool("torchrun", "").write_bytes(b"\x7fELF no program")
+    found = pods.run()
+    for rank in (0, 1):
+        assert found[rank]["collective.ring"]["error"].startswith("cannot start ")
+        assert "Exec format error" in found[rank]["collective.ring"]["error"]

@@ -93,6 +93,8 @@ class Bench:
             self._attempt(data, name, argv, env)
         data["rdma_counters"] = rdma.difference(before, rdma.counters())
         self.council.announce_end("collective." + name, _failure(data))
+        if data["output_bytes"] == 0 and not os.path.exists(os.path.join(self.place, name + ".output")):
+            return ""  # it could not even be started: there is nothing to analyse
         if data["timed_out"]:
             self._ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
         self._analyze(data, name)
