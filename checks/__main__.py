@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 USAGE = 4  # pytest's exit code for what the user got wrong, used by every command
 
+FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "collect-only", "co")
+"""Options without a value, behind which a word names what to collect."""
+
 HELP = """\
 usage: seatrial COMMAND [options]
 
@@ -79,6 +82,8 @@ def run_checks(arguments: Sequence[str]) -> int:
     finally:
         text = said.getvalue()
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
+    if code == USAGE:
+        _forget_report(arguments)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
     return code
@@ -95,10 +100,33 @@ def _mistake(text: str) -> str:
 
 
 def _places(root: Path, arguments: Sequence[str]) -> list[str]:
-    """The checks to collect: this suite's, unless the user names files of it; files elsewhere are the user's own."""
-    named = [Path(a.split("::")[0]).resolve() for a in arguments if not a.startswith("-")]
-    chosen = any(path.suffix == ".py" and path.is_relative_to(root / "checks") for path in named)
+    """The checks to collect: this suite's, unless the user names files of it; files elsewhere are the user's own.
+
+    A word behind an option may be its value (--deselect checks/test_nccl.py): it names nothing to collect.
+    """
+    before = ["", *arguments]
+    named = [a for a, b in zip(arguments, before, strict=False) if not a.startswith("-") and not _takes_value(b)]
+    places = [Path(a.split("::")[0]).resolve() for a in named]
+    chosen = any(path.suffix == ".py" and path.is_relative_to(root / "checks") for path in places)
     return [] if chosen else [str(root / "checks")]
+
+
+def _takes_value(word: str) -> bool:
+    """Say whether the next word may belong to this one; in doubt it does, and all checks are collected."""
+    return word.startswith("-") and "=" not in word and word.strip("-") not in FLAGS and word.strip("-vqsxl") != ""
+
+
+def _forget_report(arguments: Sequence[str]) -> None:
+    """Remove an older report where pytest refused the command line before the plugin, which does so, was asked."""
+    import pytest  # noqa: PLC0415 -- as above
+
+    from checks import outfolder  # noqa: PLC0415
+
+    wanted = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    wanted.add_argument("--out", nargs="?")
+    if out := wanted.parse_known_args(list(arguments))[0].out:
+        with contextlib.suppress(pytest.UsageError):
+            outfolder.clear(Path(out).absolute())
 
 
 def preflight(arguments: Sequence[str]) -> int:

@@ -195,3 +195,19 @@ def test_a_real_cluster_without_a_profile_is_not_judged_on_what_only_a_profile_k
     """The header says so, and nothing is guessed."""
     done = seatrial("preflight", "--kubeconfig", kubeconfig)
     assert "profile none" in done.stdout
+
+
+def test_a_mistyped_option_leaves_no_older_report_for_a_gate_to_believe(tmp_path):
+    """pytest refuses the option before any plugin is asked: the verdict of last week must be gone all the same."""
+    (tmp_path / "report.json").write_text('{"verdict": "go", "exit_code": 0}')
+    done = seatrial("accept", "--cluster", "sim:healthy", "--profil", "h100-ib", "--out", tmp_path)
+    assert done.returncode == 4
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_the_value_of_an_option_is_not_what_is_collected():
+    """`--deselect checks/x.py` once collected the tests of this repository instead of the checks."""
+    done = seatrial("accept", "--collect-only", "-q", "--deselect", "checks/test_nccl.py")
+    collected = [line for line in done.stdout.splitlines() if "::" in line]
+    assert collected
+    assert all(line.startswith("checks/") and "test_nccl" not in line for line in collected)
