@@ -138,12 +138,17 @@ def node_term(node: Object, term: Object) -> bool:
 
 
 def _node_affinity(pod: Object, view: NodeView) -> bool:
-    spec = pod["spec"]
-    if any(view.labels.get(k) != v for k, v in (spec.get("nodeSelector") or {}).items()):
+    return selects(pod, view.node)
+
+
+def selects(pod: Object, node: Object) -> bool:
+    """Whether a pod's node selector and required node affinity allow a node."""
+    spec, labels = pod["spec"], node["metadata"].get("labels") or {}
+    if any(labels.get(k) != v for k, v in (spec.get("nodeSelector") or {}).items()):
         return False
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return required is None or any(node_term(view.node, t) for t in required.get("nodeSelectorTerms") or [])
+    return required is None or any(node_term(node, t) for t in required.get("nodeSelectorTerms") or [])
 
 
 def _pod_terms(pod: Object, kind: str) -> list[Object]:

@@ -8,12 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from .claims import ClaimController
+from .cronjobs import CronJobController
+from .daemons import DaemonSetController
+from .deployments import DeploymentController
 from .endpoints import EndpointController
 from .garbage import GarbageCollector
 from .job import JobController
 from .namespace import NamespaceController
 from .nodes import NodeController
 from .quota import QuotaController
+from .replicas import ReplicaSetController
+from .stateful import StatefulSetController
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -37,7 +42,9 @@ class Controllers:
     def __init__(self, store: Store, extra: tuple[Controller, ...] = ()) -> None:
         self.all: tuple[Controller, ...] = (
             NamespaceController(store), JobController(store), EndpointController(store), GarbageCollector(store),
-            NodeController(store), ClaimController(store), QuotaController(store), *extra)
+            NodeController(store), ClaimController(store), QuotaController(store), ReplicaSetController(store),
+            DeploymentController(store), DaemonSetController(store), StatefulSetController(store),
+            CronJobController(store), *extra)
 
     def start(self) -> None:
         """Start all."""
