@@ -28,7 +28,7 @@ def main():
     """Measure the commands in turn, so that a drifting machine does not favour one of them."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     taken = {name: [] for name in COMMANDS}
-    for name, command in COMMANDS.items():
+    for command in COMMANDS.values():
         seconds(command)  # warm the file cache
     for _ in range(rounds):
         for name, command in COMMANDS.items():

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = {"make": "CI runs it", "pip": "installs", "kubectl": "needs kubectl"}
+NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs", "kubectl": "needs kubectl"}
 SERVES = ("seatrial", "sim")  # until it is stopped: tests/sim
 
 
@@ -67,6 +67,20 @@ def test_the_commands_end_as_the_page_says(page, served, tmp_path):
                               capture_output=True, timeout=120, check=False)
         expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.slow
+def test_the_excerpt_is_what_the_program_prints(tmp_path):
+    """The README shows a real run: its lines stand in the output in this order, together where no ellipsis is."""
+    excerpt = re.search(r"```text\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL)[1]
+    command = [sys.executable, "-m", "checks", "accept", "--cluster", "sim:socket-fallback", "--out", "report"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    rest = done.stdout
+    for part in excerpt.split("…\n"):
+        _, found, rest = rest.partition(part)
+        assert found, f"no longer printed:\n{part}\nprinted:\n{done.stdout}"
+    assert len(excerpt.splitlines()) <= 25
 
 
 def test_the_exit_codes_of_the_readme_are_those_of_the_program():
