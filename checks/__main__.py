@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+import traceback
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 USAGE = 4  # pytest's exit code for what the user got wrong, used by every command
+
+INTERNAL = 3  # pytest's exit code for an error of the program itself
 
 FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "collect-only", "co")
 """Options without a value, behind which a word names what to collect."""
@@ -74,6 +77,8 @@ def run_checks(arguments: Sequence[str]) -> int:
     if not {"--co", "--collect-only"} & set(arguments):
         quiet.append("-q")  # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
     verbose = any(a.startswith(("-v", "--verbose", "--tb")) for a in arguments)
+    if not {"--co", "--collect-only", "--print-manifests"} & set(arguments):
+        _forget_report(arguments)
     said = io.StringIO()
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
@@ -82,8 +87,6 @@ def run_checks(arguments: Sequence[str]) -> int:
     finally:
         text = said.getvalue()
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
-    if code == USAGE:
-        _forget_report(arguments)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
     return code
@@ -117,7 +120,7 @@ def _takes_value(word: str) -> bool:
 
 
 def _forget_report(arguments: Sequence[str]) -> None:
-    """Remove an older report where pytest refused the command line before the plugin, which does so, was asked."""
+    """Remove an older report first of all: pytest may refuse the command line before the plugin is asked."""
     import pytest  # noqa: PLC0415 -- as above
 
     from checks import outfolder  # noqa: PLC0415
@@ -217,16 +220,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(COMMANDS)}"
         print(f"seatrial: unknown command {command!r}{hint}", file=sys.stderr)
         return USAGE
+    return _run(COMMANDS[command], arguments)
+
+
+def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
     root = str(suite())
     if root not in sys.path:
         sys.path.insert(0, root)
     try:
-        return COMMANDS[command](arguments)
+        return command(arguments)
     except BrokenPipeError:  # `seatrial checks | head`: end as programs do that are told so by SIGPIPE, never as a go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
         return 2
+    except Exception:  # noqa: BLE001 -- Python's own exit code for it is 1, which says that the cluster is at fault
+        traceback.print_exc()
+        return INTERNAL
 
 
 if __name__ == "__main__":
