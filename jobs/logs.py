@@ -32,6 +32,9 @@ LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
 _RECONNECT_S = 600.0
+# A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
+# believed when this many readings in a row bring nothing new.
+_CONFIRMED = 3
 
 
 class Follower:
@@ -60,7 +63,8 @@ class Follower:
         self._redactor = LineRedactor()
         self._out: TextIO | None = None
         self._written = 0
-        self._torn = self._moved = False
+        self._rest = b""
+        self._moved = False
         self._stop = threading.Event()
         self._cutoff = Cutoff()
         self._thread = threading.Thread(target=self._run, name=f"log {pod}", daemon=True)
@@ -92,7 +96,7 @@ class Follower:
             self.problem = f"log of {self.pod} cannot be written: {error.strerror or error}"
 
     def _follow(self) -> None:
-        pause = 0.2
+        pause, silent = 0.2, 0
         while not self._stop.is_set():
             # Asked before reading: what a finished container wrote is all there when the reading begins.
             over = self._finished()
@@ -113,12 +117,14 @@ class Follower:
                 pause = 0.2 if self._moved else min(pause * 2, 5.0)
             else:
                 self.problem = ""
-                if over:
-                    return
-                pause = 0.2 if self._moved else min(pause * 1.5, 2.0)
-                if self.reader.ended and not self._torn and self._finished():
-                    return
+                silent = silent + 1 if over and not self._moved else 0
+                whole = self.reader.ended and not self._rest
+                if (over and (whole or silent >= _CONFIRMED)) or (whole and self._finished()):
+                    break
+                pause = 0.2 if self._moved or over else min(pause * 1.5, 2.0)
             self._stop.wait(pause)
+        if self._rest:  # nothing follows it any more: that is all there is of this line
+            self._take(self._rest)
 
     def _read(self, *, follow: bool) -> None:
         """Read one connection to its end; `_moved` tells whether anything new came."""
@@ -127,7 +133,7 @@ class Follower:
             params["sinceTime"] = self._resume.second + "Z"
         self._resume.again()
         self._moved = False
-        rest = b""
+        self._rest = rest = b""
         with self._kube.log_stream(
             self._namespace, self.pod, deadline_s=_RECONNECT_S, cutoff=self._cutoff, **params
         ) as chunks:
@@ -135,19 +141,16 @@ class Follower:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     self._take(line)
-                if len(rest) > _LONGEST_LINE:
-                    self._take(rest)
-                    rest = b""
+                while len(rest) > _LONGEST_LINE:  # cut at the same place in every reading
+                    self._take(rest[:_LONGEST_LINE])
+                    rest = rest[_LONGEST_LINE:]
                 if self._out is not None:
                     self._out.flush()
-        self._torn = bool(rest)
-        # While the container lives a torn last line comes again, whole; after its end that is all there is of it.
-        if rest and not follow:
-            self._take(rest)
+        self._rest = rest  # a torn last line comes again, whole, as long as there is more of it
 
     def _take(self, line: bytes) -> None:
         found = _STAMP.match(line)
-        second = found[1].decode() if found else ""
+        second = found[1].decode() if found else self._resume.second  # what has no time continues a line that was cut
         if not self._resume.new(second, line):
             return
         self._moved = True

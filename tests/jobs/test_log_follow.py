@@ -213,3 +213,37 @@ def test_the_tail_of_a_container_without_a_log_is_empty(kube, api):
     assert tail(kube, "ns", "p", "c", 10) == []
     api.answer = lambda _: (200, {}, b"a TOKEN=abc\nb")
     assert tail(kube, "ns", "p", "c", 10) == ["a TOKEN=[REDACTED]", "b"]
+
+
+@pytest.mark.parametrize("cut", [10, 60, 150, 200])
+def test_an_end_that_only_looks_like_one_is_not_believed(kube, api, tmp_path, cut):
+    """A kubelet's broken connection reaches us as a clean end, also in the middle of a line; nothing is lost or doubled."""
+    log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, b"world"), (2.2, evidence(2, "end"))])
+
+    def answer(asked):
+        log.requests += 1
+        text = b"".join(log.serve(asked.query.get("sinceTime")))
+        return 200, {}, iter([text[:cut] if log.requests <= 2 else text])
+
+    api.answer = answer
+    follower = follow(kube, tmp_path)
+    assert follower.join(5)
+    assert follower.reader.result().complete
+    lines = follower.file.read_text().splitlines()
+    assert lines == ["hello", evidence(1, "start").decode(), "world", evidence(2, "end").decode()]
+
+
+def test_a_log_that_really_ends_early_is_given_up(kube, api, tmp_path):
+    """A killed container leaves a log without an end, perhaps in the middle of a line; a few readings prove it."""
+    log = Log([(1.0, b"hello"), (1.5, evidence(1, "start"))])
+
+    def answer(asked):
+        log.requests += 1
+        return 200, {}, iter([*log.serve(asked.query.get("sinceTime")), stamp(1.6).encode() + b" torn"])
+
+    api.answer = answer
+    follower = follow(kube, tmp_path)
+    assert follower.join(5)
+    assert not follower.reader.result().complete
+    assert follower.file.read_text().splitlines() == ["hello", evidence(1, "start").decode(), "torn"]
+    assert log.requests <= 5
