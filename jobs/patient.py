@@ -32,8 +32,9 @@ _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _PASSING_MOUNT = re.compile(r"failed to sync|not registered|timed out waiting for the condition")
 
 
-# Labels and device plugins of a node that is just joining appear within seconds.
-JOINING_S = 10.0
+# Labels and device plugins of a node that is just joining appear within seconds; an autoscaler says within 60 s that a
+# node is coming (10 s between scans; kubernetes/autoscaler, FAQ, service level objectives).
+JOINING_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,8 +349,9 @@ def main() -> int:
     """Run the sweep; prints the reason and returns non-zero where it cannot."""
     options = parse(sys.argv[1:])
     # This script's folder holds packages of the probe's, whose names must not hide installed ones from torch.
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    # In a ConfigMap the script is a link to ..data/, itself a link; Python puts the end of that chain on its path.
+    here = {os.path.dirname(os.path.abspath(__file__)), os.path.dirname(os.path.realpath(__file__))}
+    sys.path[:] = [entry for entry in sys.path if not {os.path.abspath(entry or "."), os.path.realpath(entry)} & here]
     who = "rank %s" % os.environ.get("RANK", "?")
     try:
         import torch  # noqa: PLC0415  (after the path was cleaned)

@@ -73,12 +73,20 @@ def test_without_torch_the_reason_is_printed(tmp_path: Path) -> None:
     assert b"# seatrial bench: rank 3 failed: ImportError: no torch here" in done.stdout
 
 
-def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mounted", [False, True])
+def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool) -> None:
     """`nccl` and `stages` beside the bench must not be what torch gets when it imports a package of that name."""
     here = tmp_path / "seatrial"
     (here / "nccl").mkdir(parents=True)
     (here / "nccl" / "__init__.py").write_text("raise ImportError('the wrong nccl')")
     shutil.copy(BENCH, here / "allreduce.py")
+    if mounted:  # as the kubelet lays out a ConfigMap: a dated folder, ..data pointing to it, and a link for each name
+        dated = tmp_path / "volume" / "..2025_11_20_16_00_00.1"
+        dated.parent.mkdir()
+        here = here.rename(dated).parent
+        (here / "..data").symlink_to(dated.name)
+        for name in ("allreduce.py", "nccl"):
+            (here / name).symlink_to(f"..data/{name}")
     installed = tmp_path / "installed"
     (installed / "nccl").mkdir(parents=True)
     (installed / "nccl" / "__init__.py").write_text("")
