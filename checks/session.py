@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checks import selection
-from checks.profile import Profile, ProfileError, load_profile
+from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import build_spec
 from jobs.cleanup import Ledger
 from jobs.kube import ConfigError, Kube
@@ -64,8 +64,9 @@ class Session:
                 from checks.simulation import Simulation  # noqa: PLC0415 -- only a simulated run needs it
 
                 self.simulation = Simulation(self.options.scenario, cwd)
-                if not profile:
-                    self.profile = load_profile(self.simulation.facts["platform"])
+                platform = self.simulation.facts["platform"]
+                if not profile and platform in profile_names():  # of a user's own platform only --profile knows more
+                    self.profile = load_profile(platform)
             self._kube = Kube.connect(
                 kubeconfig=self.simulation.kubeconfig if self.simulation else self.options.kubeconfig,
                 context=None if self.simulation else self.options.context,
@@ -82,7 +83,8 @@ class Session:
         self.run.cluster = {"server": self.kube.server, "namespace": self.kube.namespace}
         if self.simulation:
             facts = self.simulation.facts
-            self.run.cluster |= {k: facts[k] for k in ("scenario", "platform", "network", "lost") if k in facts}
+            told = ("scenario", "platform", "network", "lost", "weather")
+            self.run.cluster |= {key: facts[key] for key in told if facts.get(key)}
 
     def trial_spec(self, cluster: Inventory | None = None) -> TrialSpec:
         """Build the trial from the profile and the options; ``cluster`` tells what no profile does.
