@@ -20,6 +20,9 @@ _WHY = (
     "nccl.plugin-missing",
     "nccl.plugin-init-failed",
 )
+# Fabrics that NCCL reaches through a plugin only: what it has built in speaks InfiniBand and RoCE verbs (net_ib/init.cc
+# passes over ports of any other link layer).
+_PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 
 def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str], List[Dict[str, Any]], Optional[str]]:  # noqa: PLR0911 -- one return per form
@@ -51,11 +54,11 @@ def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str],
                 % filters[0]
             )
             return why, judgement.line(note), cause
-        if why == "nccl.plugin-missing" and not _needs_plugin(procs):
+        if why == "nccl.plugin-missing" and not _needs_plugin(judgement, procs):
             continue
         if (
             why == "nccl.ib-no-device"
-            and _needs_plugin(procs)
+            and _needs_plugin(judgement, procs)
             and _first_note("nccl.plugin-missing", procs) is not None
         ):
             return (
@@ -74,8 +77,10 @@ def _first_note(name: str, procs: List[Proc]) -> Optional[Note]:
     return notes[0] if notes else None
 
 
-def _needs_plugin(procs: List[Proc]) -> bool:
-    """Say whether the host's interfaces belong to a fabric that needs a plugin (Slingshot's are hsn0, ...)."""
+def _needs_plugin(judgement: Judgement, procs: List[Proc]) -> bool:
+    """Say whether the fabric needs a plugin: as the profile says, or by its interfaces (Slingshot's are hsn0, ...)."""
+    if judgement.expect.get("fabric") in _PLUGGED:
+        return True
     names = {
         text.split(" ")[0] for proc in procs for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())
     }
