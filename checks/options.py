@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,7 +62,7 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Collect the options of this run; the environment of the user's documents supplies defaults.
 
-    Raises pytest.UsageError for options that contradict each other and for a folder that cannot hold the report.
+    Raises pytest.UsageError for options that contradict each other.
     """
     get = config.getoption
     out = (config.invocation_params.dir / get("--out")).absolute() if get("--out") else None
@@ -83,21 +81,4 @@ def read_options(config: pytest.Config) -> Options:
     for option in ("--kubeconfig", "--context"):
         if found.simulated and get(option):
             raise pytest.UsageError(f"{option} contradicts --cluster {found.cluster}: leave one of them out")
-    if out is not None and not found.print_manifests:
-        _try_to_write(out)
     return found
-
-
-def _try_to_write(folder: Path) -> None:
-    """Find out before the trial whether its report can be written, and leave nothing behind."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise pytest.UsageError(f"--out {folder}: {os.strerror(error.errno or 0)}") from error
-    finally:
-        for path in missing:  # innermost first
-            with contextlib.suppress(OSError):
-                path.rmdir()

@@ -52,7 +52,7 @@ def line(terminal: Any, result: CheckResult) -> None:
         return
     terminal.ensure_newline()
     terminal.write(f"{result.outcome.upper():<8}", **MARKUP[result.outcome])
-    seconds = f"  {result.seconds:.1f} s" if result.seconds >= 0.1 else ""
+    seconds = f"  {result.seconds:.1f}s" if result.seconds >= 0.1 else ""
     title = _plain(f" {result.id:<22} {result.title}{seconds}")
     first, *rest = textwrap.wrap(title, _width() - 8, subsequent_indent=" " * 24)
     for text in (first, *(" " * 8 + more for more in rest)):

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -38,7 +36,9 @@ def test_error(evidence):
 
 @pytest.mark.parametrize("x", ["<script>alert(2)</script>"])
 def test_plain(x):
-    pass
+    import os
+    if "SPOIL" in os.environ:  # somebody puts a folder where the report belongs
+        os.makedirs("out/report.json/x")
 """
 
 
@@ -129,10 +129,9 @@ def test_no_draft_is_left_and_no_draft_is_named(reported):
     assert f"Report: {path / 'out' / 'report.html'}" in result.stdout.str()
 
 
-def test_a_report_that_cannot_be_written_is_no_verdict(reported):
+def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
     """A gate that reads the exit code must not take a run without a report for a go or a no-go."""
-    blocker = "import pathlib; pathlib.Path('out').mkdir(); pathlib.Path('out/report.json').mkdir()"
-    subprocess.run([sys.executable, "-c", blocker], check=True)
+    monkeypatch.setenv("SPOIL", "1")
     _, result = reported("--out", "out")
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     assert "The report could not be written" in result.stdout.str()
