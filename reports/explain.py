@@ -220,7 +220,7 @@ def _value(side: dict[str, Any] | None, key: str) -> str:
     value = side[key]
     if value is None:
         return "N/A" if key == "wrong" else "?"
-    return f"{value:g}" if key == "wrong" else f"{value:.2f}"
+    return f"{value:g}" if key == "wrong" or abs(value) >= 1e7 else f"{value:.2f}"
 
 
 def _table_text(table: dict[str, Any], paint: _Paint, width: int) -> list[str]:

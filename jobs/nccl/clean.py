@@ -54,7 +54,9 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
 
     No escapes, no control characters, no secrets, at most ``limit`` long.
     """
-    text = raw[: limit * 4].decode("utf-8", "replace") if isinstance(raw, bytes) else raw[: limit * 4]
+    text = raw[: limit * 2].decode("utf-8", "replace") if isinstance(raw, bytes) else raw[: limit * 2]
+    if len(raw) > limit * 2:
+        text = text.rpartition(" ")[0] or text  # half a secret would not be recognised
     text = _CONTROL.sub("", _ANSI.sub("", text.replace("\t", " ").replace("\n", " ").replace("\r", " ")))
     text = redact(text).strip()
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"

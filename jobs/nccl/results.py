@@ -77,8 +77,24 @@ def judge_results(judgement: Judgement) -> None:
                 [],
                 cause="the bus bandwidth falls from %.4g to %.4g GB/s as messages grow" % (peak, last),
             )
-        if table["odd"]:
-            judgement.add("nccl.odd-numbers", what, [], cause="; ".join(table["odd"][:3]))
+        odd = table["odd"] + _unreasonable(table, judgement.view.ranks)
+        if odd:
+            judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
+
+
+# One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, reference-busbw.yaml).
+_MOST_GBPS = 10_000.0
+
+
+def _unreasonable(table: Dict[str, Any], ranks: Optional[int]) -> List[str]:
+    """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
+    found = []
+    for size, value in busbw(table):
+        if value > _MOST_GBPS or value < 0:
+            found.append("busbw at %d bytes is %g GB/s" % (size, value))
+        elif value == 0 and size >= 64 << 20 and ranks != 1:
+            found.append("busbw at %d bytes is 0" % size)
+    return found[:8]
 
 
 def _table_line(judgement: Judgement, table: Dict[str, Any], line: List[Any]) -> List[Dict[str, Any]]:

@@ -20,7 +20,8 @@ from .state import Proc, Source
 from .table import TableReader
 from .unwrap import unwrapper
 
-MAX_LINE = 64 * 1024  # NCCL's own buffer is 1 KiB (2 KiB for device lists); longer lines are cut, never kept
+MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
+MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 MAX_PROCS = 65_536
 PENDING = 512  # channel lines of a process that wait for their communicator
 _TOKENS = 65_536
@@ -166,6 +167,9 @@ class Reader:
                     busy = self._busy()
                 continue
             nccl += 1
+            if len(raw) > MAX_TEXT:
+                self._slow(raw, number)
+                continue
             key = text[:4]
             if key in _SKIP and b" NCCL " not in text:
                 continue
@@ -197,6 +201,9 @@ class Reader:
 
     def _piece(self, piece: bytes, number: int) -> None:
         at = piece.find(b"NCCL INFO ")
+        if len(piece) > MAX_TEXT:
+            piece = piece[max(0, at - 1024) :][:MAX_TEXT]
+            at = piece.find(b"NCCL INFO ")
         warn = piece.find(b"NCCL WARN ")
         if at < 0 and warn < 0:
             self._plain(piece, number)
@@ -301,7 +308,7 @@ class Reader:
         """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so."""
         for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
             if piece:
-                self._plain(piece, number)
+                self._plain(piece[:MAX_TEXT], number)
 
     def _plain(self, raw: bytes, number: int) -> None:
         """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
@@ -313,7 +320,7 @@ class Reader:
         if self.tables.open_left is not None and self.tables.fragment(raw):
             return
         if self._gate.search(raw) is not None or self.signals.expects():
-            self._marked(raw[:MAX_LINE], number)
+            self._marked(raw, number)
 
     def _marked(self, raw: bytes, number: int) -> None:
         """Read a line that holds one of the words that matter."""

@@ -127,6 +127,7 @@ class SignalReader:
 
     def line(self, raw: bytes, line: int) -> None:
         """Read one line that is neither NCCL's nor a table's."""
+        raw = raw[:2048]
         if self._last_error:
             self._after_last_error(raw, line)
         if b"_size" in raw or b"_SIZE" in raw:

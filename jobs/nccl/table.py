@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 MAX_ROWS = 4096
 MAX_ALL_ROWS = 20_000  # of one stream
 MAX_TABLES = 512
+MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
 _RANK = re.compile(
     rb"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d{1,10})\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+\[([0-9a-fA-Fx"
     rb":.]+)\]\s*(.*)"
 )
-_LIBRARY = re.compile(rb"#\s+nccl-tests version\s+(\S+)(?:.*nccl-library=(\d{4,6}))?")
+_LIBRARY = re.compile(rb"#\s+nccl-tests version\s+(\S+)(?:.{0,200}nccl-library=(\d{4,6}))?")
 _TEST = re.compile(rb"#\s+Collective test starting:\s+(\S+)")
 _CONFIG = re.compile(
     rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?"
@@ -53,7 +54,7 @@ _COLLECTIVE = re.compile(
     rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|all_to_all|sendrecv|hypercube|gather|scatter"
     rb"|reduce)(?:_bias)?(?:_perf)?(?:_mpi)?\b"
 )
-_BENCH_NCCL = re.compile(rb"#.*\bbench\b.*\bnccl (\d+\.\d+(?:\.\d+)?\S*)")
+_BENCH_NCCL = re.compile(rb"#.{0,200}\bbench\b.{0,200}\bnccl (\d+\.\d+(?:\.\d+)?\S*)")
 PERF = re.compile(
     rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter"
     rb"|reduce)(?:_bias)?_perf(?:_mpi)?\b"
@@ -103,7 +104,7 @@ class TableReader:
     # -- lines that begin with '#' -------------------------------------------------------------------------------------
     def header(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line with a '#'; say whether it was one of the benchmark's."""
-        raw = ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
+        raw = ANSI_BYTES.sub(b"", raw[:MAX_HEADER]) if b"\x1b" in raw else raw[:MAX_HEADER]
         if b"algbw" in raw and b"busbw" in raw:
             return self._columns(raw, line)
         rank = _RANK.search(raw)

@@ -2,7 +2,7 @@
 
 Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
 name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
-that is not known is a torn line and is dropped: half a token must not turn "with GPUDirect" into "without".
+that is half of a known one is a torn line and is dropped: it must not turn "with GPUDirect" into "without".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CHANNEL = re.compile(
     rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? "
     rb"(?:-> (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? )?(?:\[(send|receive)\] )?via (\S.*)"
 )
-_NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_-]+)*)(?:\s.*)?$")
+_NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
 _COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
 _P2P = re.compile(
     rb"P2P/(IPC|CUMEM|MNNVL|direct pointer|common device|indirect/\d+(?:\[[0-9a-fA-F]+\])?)(?:/read)?(?:/CE)?(?:\s.*)?$"
@@ -23,7 +23,7 @@ _SHM = re.compile(rb"SHM(?:/(?:direct|CE)){0,2}(?:\s.*)?$|direct shared memory(?
 TAIL = re.compile(
     rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*(?:\x1b\[\d*m)?\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$"
 )
-_SUFFIXES = frozenset((b"GDRDMA", b"GDRDMA(PCI)", b"Shared"))
+_SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 
 
 class Edge(NamedTuple):
@@ -70,7 +70,7 @@ def _parse(text: bytes) -> Optional[Edge]:  # noqa: PLR0911 -- one return per fo
         if net is None:
             return None
         suffixes = [item for item in net.group(4).split(b"/") if item]
-        if any(item not in _SUFFIXES for item in suffixes):
+        if any(_is_half(item) for item in suffixes):
             return None
         gdr = any(item.startswith(b"GDRDMA") for item in suffixes)
         return Edge(
@@ -90,6 +90,11 @@ def _parse(text: bytes) -> Optional[Edge]:  # noqa: PLR0911 -- one return per fo
         form = peer.group(1).decode("ascii").split("/")[0]
         return Edge(*common, "mnnvl" if form == "MNNVL" else "p2p", form, -1, False, -1)
     return Edge(*common, "shm", "SHM", -1, False, -1) if _SHM.match(via) else None
+
+
+def _is_half(suffix: bytes) -> bool:
+    """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own."""
+    return suffix != b"GDRDMA" and any(known.startswith(suffix) and known != suffix for known in _SUFFIXES)
 
 
 # Network name as printed -> family. Where the family depends on more (link layer, libfabric provider) it is decided in

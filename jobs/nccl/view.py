@@ -263,6 +263,10 @@ class View:
         net = [item for item in self.crossings if item.key[5] == "net"]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
+            # Google's TCPX and FasTrak move GPU memory by design; their channel lines were never seen with the suffix.
+            rdma = [item for item in rdma if item.key[8] or item.transport not in ("tcpx", "fastrak")] or rdma
+            if all(item.transport in ("tcpx", "fastrak") and not item.key[8] for item in rdma) and rdma:
+                return None, False
             if not rdma:
                 return False, False
             return self._gdr_of(rdma)

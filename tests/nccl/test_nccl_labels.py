@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jobs.nccl import conclude, read
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -146,3 +146,42 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
     log = log.replace(b"[send] via ", b"via P2P/MNNVL").replace(b"[receive] via ", b"via P2P/MNNVL")
     job = judge(log)
     assert (job["inter_node_transport"], job["socket_fallback"], job["verdict"], job["nodes"]) == ("mnnvl", False, "go", 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "edge"),
+    [
+        ("Ring 00 : 1 -> 0 via NET/IB/0/GDRDMA", (0, 0, 1, 0, "", "net", "IB", 0, True, -1)),
+        ("Ring 03 : 9 -> 0 [receive] via NET/IB/2", (3, 0, 9, 0, "r", "net", "IB", 2, False, -1)),
+        ("Ring 00 : 0[1a000] -> 1[1b000] via direct shared memory", (0, 0, 0, 1, "", "shm", "SHM", -1, False, -1)),
+        ("Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/0", (0, 0, 1, 0, "r", "net", "Socket", 0, False, -1)),
+        ("Channel 00/0 : 0[35000] -> 1[f5000] [send] via NET/IB/0(5)/GDRDMA/Shared", (0, 0, 0, 1, "s", "net", "IB", 0, True, 5)),
+        ("Channel 05/1 : 5[5] -> 12[4] [send] via NET/AWS Libfabric/1/GDRDMA", (5, 1, 5, 12, "s", "net", "AWS Libfabric", 1, True, -1)),
+        ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/3(4)/GDRDMA(PCI)/Shared", (0, 0, 0, 8, "s", "net", "IBext_v8", 3, True, 4)),
+        ("Channel 01/0 : 1[0] -> 0[0] [receive] via NET/Libfabric/0/GDRDMA/flush=None", (1, 0, 1, 0, "r", "net", "Libfabric", 0, True, -1)),
+        ("Channel 00/0 : 1[7000] -> 0[b7000] [receive] via NET/UCX/0/GDRDMA comm 0x22fcfb0 nRanks 02", (0, 0, 1, 0, "r", "net", "UCX", 0, True, -1)),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", (0, 0, 0, 1, "", "p2p", "CUMEM", -1, False, -1)),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read", (0, 0, 0, 1, "", "p2p", "direct pointer", -1, False, -1)),
+        ("Channel 02 : 0[1b000] -> 1[1c000] via P2P/indirect/2[3d000]", (2, 0, 0, 1, "", "p2p", "indirect", -1, False, -1)),
+        ("Channel 00/0 : 3[3] -> 4[0] via P2P/MNNVL", (0, 0, 3, 4, "", "mnnvl", "MNNVL", -1, False, -1)),
+        ("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", (0, 0, 0, 1, "", "shm", "SHM", -1, False, -1)),
+        ("CollNet 00/0 : 0 [receive] via COLLNET/SHARP/1/GDRDMA", (0, 0, 0, -1, "r", "collnet", "SHARP", 1, True, -1)),
+        ("Channel 00/32 :    0   1   2", None),
+        ("Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/GDR", None),
+        ("Channel 00/0 : 0[0] -> 1[1] [send] via NET/IB/0/Sha", None),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/d]rexnode1", None),
+        ("Channel 00/0 : 0[0] -> 1[1] [send] via NET/I", None),
+        ("Trees [0] 1/-1/-1->0->-1", None),
+    ],
+)  # fmt: skip
+def test_a_channel_line_is_read_in_every_grammar(line, edge):
+    """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
+    from jobs.nccl.transports import parse_channel
+
+    assert parse_channel(line.encode()) == edge
+
+
+def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):
+    """GPUDirect-TCPX prints no /GDRDMA: not shown is not off."""
+    job = judge(sequential(Maker(version="2.18.5", net="GPUDirectTCPX_v7", gdr=False).processes()))
+    assert (job["inter_node_transport"], job["gdr"], job["faults"]) == ("tcpx", None, [])
