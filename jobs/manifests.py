@@ -218,12 +218,13 @@ def _job(spec: TrialSpec, meta: dict[str, Any], keys: Mapping[str, str]) -> dict
 
 
 def _container(spec: TrialSpec) -> dict[str, Any]:
-    mounts = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
+    mounts: list[dict[str, Any]] = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
     if spec.shm_bytes:
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (a path in the pod)
     for size in sorted(spec.hugepages):
         path = "/dev/hugepages" if len(spec.hugepages) == 1 else f"/dev/hugepages-{size}"
         mounts.append({"name": f"hugepages-{size.lower()}", "mountPath": path})
+    mounts += [dict(item) for item in spec.mounts]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": spec.image,
@@ -247,7 +248,8 @@ def _resources(spec: TrialSpec) -> dict[str, Any]:
     exact = {name: str(amount) for name, amount in sorted(spec.extended.items())}
     exact |= {f"hugepages-{size}": amount for size, amount in sorted(spec.hugepages.items())}
     requests = exact | {key: value for key, value in (("cpu", spec.cpu), ("memory", spec.memory)) if value}
-    return {key: value for key, value in (("limits", exact), ("requests", requests)) if value}
+    limits = exact | dict(spec.limits)
+    return {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
 
 
 def _pod_security(spec: TrialSpec) -> dict[str, Any]:
@@ -266,4 +268,4 @@ def _volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[dict[str, Any]]:
     for size in sorted(spec.hugepages):
         medium = "HugePages" if len(spec.hugepages) == 1 else f"HugePages-{size}"
         volumes.append({"name": f"hugepages-{size.lower()}", "emptyDir": {"medium": medium}})
-    return volumes
+    return volumes + [dict(item) for item in spec.volumes]

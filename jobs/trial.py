@@ -116,6 +116,7 @@ class TrialSpec:
     tolerations: tuple[Mapping[str, Any], ...] = ()
     cpu: str | None = None
     memory: str | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)  # of cpu and memory: some quotas and topology policies ask
     shm_bytes: int = 0
     resources: Mapping[str, int] = field(default_factory=dict)
     hugepages: Mapping[str, str] = field(default_factory=dict)
@@ -129,6 +130,8 @@ class TrialSpec:
     service_account: str | None = None
     host_network: bool = False
     sidecars: tuple[Mapping[str, Any], ...] = ()
+    volumes: tuple[Mapping[str, Any], ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
+    mounts: tuple[Mapping[str, Any], ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     anti_affinity: bool = True
     master_port: int = 29500
@@ -225,6 +228,11 @@ class TrialSpec:
         for size in self.hugepages:
             if not re.fullmatch(r"\d+[KMG]i", size):
                 raise SpecError(f"hugepages size {safe(size, 60)!r} is not a page size such as 2Mi or 1Gi")
+        for name, text in self.limits.items():
+            asked, most = quantity(getattr(self, name, None) or "0"), quantity(text) if isinstance(text, str) else None
+            if name not in {"cpu", "memory"} or most is None or most <= 0 or most < (asked or 0):
+                what = f"limits: {safe(name, 40)}: {safe(text, 60)!r}"
+                raise SpecError(f"{what} must be a quantity of cpu or memory, not below its request")
         if self.hugepages and not (self.cpu or self.memory):
             raise SpecError("hugepages need a cpu or memory request beside them (Kubernetes refuses the pod otherwise)")
 
@@ -245,9 +253,25 @@ class TrialSpec:
             label("sidecar name", str(sidecar.get("name") or ""), 63)
             if not isinstance(sidecar.get("image"), str) or not IMAGE.fullmatch(sidecar["image"]):
                 raise SpecError(f"sidecar {sidecar['name']!r} has no usable image")
+        self._check_volumes()
         containers = [str(item["name"]) for item in self.sidecars]
         if "trial" in containers or len(set(containers)) != len(containers):
             raise SpecError("sidecar names must differ from each other and from 'trial'")
+
+
+    def _check_volumes(self) -> None:
+        names = [str(item.get("name") or "") for item in self.volumes]
+        for name in names:
+            label("volume name", name, 63)
+            if name in {"probe", "shm"} or name.startswith("hugepages-") or names.count(name) > 1:
+                raise SpecError(f"volume name {name!r} is taken")
+        for item in self.mounts:
+            place = str(item.get("mountPath") or "")
+            if item.get("name") not in names:
+                raise SpecError(f"mount {safe(place, 100)!r}: volume {safe(item.get('name'), 60)!r} is not found")
+            ours = f"{place.rstrip('/')}/".startswith(("/seatrial/", "/dev/shm/"))  # noqa: S108  (a path in the pod)
+            if not place.startswith("/") or ":" in place or ours:
+                raise SpecError(f"mount path {safe(place, 100)!r} is not absolute, or one of seatrial's own")
 
 
 def new_run_id() -> str:

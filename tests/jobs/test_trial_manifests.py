@@ -260,3 +260,39 @@ def test_a_bench_that_cannot_be_is_refused():
     for wrong in ({"min_bytes": 0}, {"min_bytes": 8, "max_bytes": 4}, {"factor": 1}, {"iters": 0}):
         with pytest.raises(SpecError):
             Bench(**wrong)
+
+
+GIB = {"name": "gib", "hostPath": {"path": "/home/kubernetes/bin/gib"}}
+
+
+def test_a_fabrics_libraries_and_limits_can_be_given():
+    """Google's A3 machines mount NCCL's network plugin from the host; some quotas want cpu and memory limits."""
+    made = spec(
+        volumes=(GIB,), mounts=({"name": "gib", "mountPath": "/usr/local/gib"},), cpu="8", memory="32Gi",
+        limits={"cpu": "8", "memory": "64Gi"},
+    )  # fmt: skip
+    pod = pod_of(build(made, FILES))
+    (trial,) = pod["containers"]
+    assert GIB in pod["volumes"] and {"name": "gib", "mountPath": "/usr/local/gib"} in trial["volumeMounts"]
+    assert (trial["resources"]["limits"]["cpu"], trial["resources"]["limits"]["memory"]) == ("8", "64Gi")
+    assert trial["resources"]["requests"]["memory"] == "32Gi"
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"volumes": ({"name": "probe", "emptyDir": {}},)}, "'probe' is taken"),
+        ({"volumes": (GIB, GIB)}, "'gib' is taken"),
+        ({"volumes": ({"emptyDir": {}},)}, "volume name"),
+        ({"mounts": ({"name": "gib", "mountPath": "/usr/local/gib"},)}, "is not found"),
+        ({"volumes": (GIB,), "mounts": ({"name": "gib", "mountPath": "/seatrial/nccl"},)}, "seatrial's own"),
+        ({"volumes": (GIB,), "mounts": ({"name": "gib", "mountPath": "usr"},)}, "not absolute"),
+        ({"limits": {"cpu": "many"}}, "limits: cpu"),
+        ({"limits": {"nvidia.com/gpu": "8"}}, "cpu or memory"),
+        ({"cpu": "16", "limits": {"cpu": "8"}}, "not below its request"),
+    ],
+)
+def test_volumes_and_limits_that_cannot_work_are_refused(more, match):
+    """One line, before anything is created."""
+    with pytest.raises(SpecError, match=match):
+        spec(**more)
