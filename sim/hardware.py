@@ -16,11 +16,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import attachments
 from .scenario import merge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .attachments import Attached
     from .store import Store
 
 Object = dict[str, Any]
@@ -46,6 +48,8 @@ PORT_STATES = {"DOWN": "1: DOWN", "INIT": "2: INIT", "ARMED": "3: ARMED", "ACTIV
 #: Lanes and signalling of a rate, as sysfs names them (drivers/infiniband/core/sysfs.c).
 RATES = {100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/sec (4X NDR)", 800: "800 Gb/sec (4X XDR)"}
 ENDED = ("Succeeded", "Failed")
+#: Programs of an image that nobody has asked for yet are laid ready for this one.
+USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
 
 
 class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
@@ -69,8 +73,12 @@ class Images:
             )
 
     def lacks(self, image: str) -> list[str]:
-        """Commands that an image does not contain."""
+        """Commands and libraries that an image does not contain."""
         return [name for pattern, names in self._lacks.items() if fnmatch.fnmatchcase(image, pattern) for name in names]
+
+    def lacks_any(self, pod: Object) -> frozenset[str]:
+        """What is missing in some image of a pod."""
+        return frozenset(name for each in pod["spec"].get("containers", []) for name in self.lacks(each["image"]))
 
 
 def full_name(image: str) -> str:
@@ -96,14 +104,18 @@ class Hardware:
         """
         self._flags = " -IS" if contained else ""
         self._store, self._world, self._platform, self._root = store, world, platform, root
-        self._held: dict[str, dict[str, list[int]]] = {}
+        self._held: dict[tuple[str, str], dict[str, list[int]]] = {}
+        self._images = Images(world.get("registry", {}))
+        self._attached: dict[str, list[Attached]] = {}
         self._lock = threading.RLock()
 
     def prepare(self, nodes: Sequence[str]) -> None:
         """Write the files that all pods share; meant for a thread, because hundreds of small files take their time."""
+        usual = frozenset(self._images.lacks(USUAL_IMAGE))
         for node in nodes:
-            self._programs(gpus=True)
-            self._sysfs(node)
+            self._programs(usual, gpus=True)
+            if not self._world["fabric"].get("networks"):
+                self._sysfs(node, self._devices(node))
             self._verbs(node)
 
     def nodes(self) -> list[str]:
@@ -121,16 +133,20 @@ class Hardware:
 
     def mounts(self, pod: Object, node: str) -> list[Object]:
         """More mounts: stand-ins and state, device files, sysfs."""
-        gpus, rdma = self._gpus(pod, node), self._rdma(pod, node)
-        state = self._root / f"{pod['metadata']['uid']}.json"
+        gpus, rdma, uid = self._gpus(pod, node), self._rdma(pod, node), pod["metadata"]["uid"]
+        lacks = self._images.lacks_any(pod)
+        state = self._root / f"{uid}.json"
         if not state.exists():
             self._root.mkdir(parents=True, exist_ok=True)
-            state.write_text(json.dumps(self._state(node, gpus, rdma)), encoding="utf-8")
-        found = [(self._programs(gpus=bool(gpus)), f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
+            state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
+        found = [(self._programs(lacks, gpus=bool(gpus)), f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json")]
         if self._world.get("collective", {}).get("replay"):
             found.append((self._replay(), f"{MOUNTED}/{REPLAY}"))
-        if self._has_gpus(node) and self._devices(node):
-            found.append((self._sysfs(node), "/sys/class/infiniband"))
+        if self._world["fabric"].get("networks"):  # with a network of its own, a pod sees the devices moved into it
+            if rdma and rdma["devices"]:
+                found.append((self._sysfs(uid, rdma["devices"]), "/sys/class/infiniband"))
+        elif self._has_gpus(node) and self._devices(node):  # else all of the node, usable or not
+            found.append((self._sysfs(node, self._devices(node)), "/sys/class/infiniband"))
         mounts: list[Object] = [{"source": str(source), "target": target, "readonly": True} for source, target in found]
         names = [f"nvidia{gpu['physical']}" for gpu in gpus]
         for name in (*names, "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools") if gpus else ():
@@ -141,18 +157,34 @@ class Hardware:
 
     # -- which pod has what
 
+    def attach(self, pod: Object, node: str, ip: str) -> dict[str, str]:
+        """Attach the networks that a pod asks for; returns the annotations that say so. AttachmentError."""
+        networks = self._world["fabric"].get("networks")
+        if not networks or not self._changes(node).get("rdma", {}).get("attached", True):
+            return {}
+        asked = attachments.asked(pod)
+        devices = self._allotted(pod, node)
+        found = attachments.attach(pod, asked, devices, networks, ip, self._store)
+        self._attached[pod["metadata"]["uid"]] = found
+        return {attachments.STATUS: attachments.status(found, ip)}
+
     def _gpus(self, pod: Object, node: str) -> list[Object]:
-        """The GPUs of a pod: it keeps those that it was given first."""
-        uid, wanted = pod["metadata"]["uid"], requested(pod, self._world["gpu"]["resource"])
-        held = self._held.setdefault(node, {})
+        """The GPUs of a pod."""
+        gpu = self._world["gpu"]
+        return [self._gpu(node, index) for index in self._allot(pod, node, gpu["resource"], gpu["count"])]
+
+    def _allot(self, pod: Object, node: str, resource: str, count: int) -> list[int]:
+        """Which of a node's devices a pod has: it keeps those that it was given first."""
+        uid, wanted = pod["metadata"]["uid"], requested(pod, resource)
+        held = self._held.setdefault((node, resource), {})
         if wanted and uid not in held:
             for other in list(held):
                 if not self._runs(other, node):
                     del held[other]
             taken = {index for indexes in held.values() for index in indexes}
-            free = [index for index in range(self._world["gpu"]["count"]) if index not in taken]
+            free = [index for index in range(count) if index not in taken]
             held[uid] = free[:wanted]
-        return [self._gpu(node, index) for index in held.get(uid, [])]
+        return held.get(uid, [])
 
     def _runs(self, uid: str, node: str) -> bool:
         return any(
@@ -180,7 +212,18 @@ class Hardware:
         changes = self._changes(node).get("rdma", {})
         if not resource or not requested(pod, resource) or not changes.get("mounted", True):
             return None
-        return {"devices": self._devices(node), "gdr": changes.get("gdr", True)}
+        devices = self._allotted(pod, node)
+        if self._world["fabric"].get("networks"):
+            moved = {each.device: each.address for each in self._attached.get(pod["metadata"]["uid"], [])}
+            devices = [{**each, "address": moved[each["name"]]} for each in devices if each["name"] in moved]
+        return {"devices": devices, "gdr": changes.get("gdr", True)}
+
+    def _allotted(self, pod: Object, node: str) -> list[Object]:
+        """The devices that the pod's resource stands for: all of the node, or as many as it asked for."""
+        fabric, devices = self._world["fabric"], self._devices(node)
+        if not fabric.get("exclusive"):
+            return devices
+        return [devices[index] for index in self._allot(pod, node, fabric["resource"], len(devices))]
 
     def _devices(self, node: str) -> list[Object]:
         fabric = self._world["fabric"]
@@ -189,7 +232,8 @@ class Hardware:
         return [
             {
                 "name": name, "port": 1, "state": "ACTIVE", "rate_gbps": fabric["rate_gbps"], "rail": rail,
-                "link_layer": fabric["link_layer"], "numa": numa[rail % len(numa)],
+                "link_layer": fabric["link_layer"],
+                "numa": numa[rail * len(numa) // len(fabric["devices"])],
                 "guid": ":".join(_hex(node, name)[i : i + 4] for i in range(0, 16, 4)), **changes.get(name, {}),
             }
             for rail, name in enumerate(fabric.get("devices", []))
@@ -205,16 +249,19 @@ class Hardware:
 
     # -- what stands behind a mount
 
-    def _state(self, node: str, gpus: list[Object], rdma: Object | None) -> Object:
+    def _state(self, pod: Object, node: str, gpus: list[Object], rdma: Object | None) -> Object:
         """What the stand-ins read."""
-        gpu = self._world["gpu"]
-        kind = {key: gpu[key] for key in ("name", "driver", "cuda", "compute", "memory_mib")}
+        gpu, plugin = self._world["gpu"], self._world["fabric"].get("plugin")
+        kind = {key: gpu[key] for key in ("name", "driver", "cuda", "compute", "memory_mib") if key in gpu}
+        if plugin and plugin["file"] in self._images.lacks_any(pod):
+            plugin = None
+        interfaces = [each._asdict() for each in self._attached.get(pod["metadata"]["uid"], [])]
         collective = dict(self._world.get("collective", {}))
         if collective.get("replay"):
             collective["replay"] = REPLAY  # beside node.json
         return {
             "schema": 1, "node": node, "platform": self._platform, "gpus": gpus, "rdma": rdma, "collective": collective,
-            "gpu": {**kind, **self._changes(node).get("gpu", {})},
+            "gpu": {**kind, **self._changes(node).get("gpu", {})}, "plugin": plugin, "interfaces": interfaces,
         }  # fmt: skip
 
     def _replay(self) -> Path:
@@ -223,9 +270,11 @@ class Hardware:
             shutil.copyfile(self._world["collective"]["replay"], copy)
         return copy
 
-    def _programs(self, *, gpus: bool) -> Path:
+    def _programs(self, lacks: frozenset[str], *, gpus: bool) -> Path:
         """The folder of stand-ins: what an image brings, and what the container toolkit adds to pods with GPUs."""
-        folder = self._root / ("bin-gpu" if gpus else "bin")
+        brings = {name: program for name, program in IMAGE_PROGRAMS.items() if name not in lacks}
+        without = "".join(f"-{name}" for name in sorted(IMAGE_PROGRAMS.keys() - brings))
+        folder = self._root / (("bin-gpu" if gpus else "bin") + without)
         with self._lock:
             if folder.exists():
                 return folder
@@ -233,7 +282,7 @@ class Hardware:
             python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
             for name in ("python3", "python"):
                 (folder / name).symlink_to(python)
-            for name, (module, function) in (IMAGE_PROGRAMS | (DRIVER_PROGRAMS if gpus else {})).items():
+            for name, (module, function) in (brings | (DRIVER_PROGRAMS if gpus else {})).items():
                 text = PROGRAM.format(python=python, flags=self._flags, folder=here, module=module, function=function)
                 (folder / name).write_text(text, encoding="utf-8")
                 (folder / name).chmod(0o755)
@@ -254,12 +303,12 @@ class Hardware:
                     (folder / name).touch()
         return folder
 
-    def _sysfs(self, node: str) -> Path:
-        """/sys/class/infiniband of a node: sysfs shows all devices in every pod, usable or not."""
-        folder = self._root / "sysfs" / node
+    def _sysfs(self, whose: str, devices: Sequence[Object]) -> Path:
+        """/sys/class/infiniband of a node or a pod."""
+        folder = self._root / "sysfs" / whose
         with self._lock:
             if not folder.exists():
-                for device in self._devices(node):
+                for device in devices:
                     _port(folder / device["name"], device)
         return folder
 
@@ -285,6 +334,9 @@ def _port(folder: Path, device: Object) -> None:
         "ports/1/pkeys/0": "0xffff", "ports/1/gids/0": f"fe80:0000:0000:0000:{guid}",
         "ports/1/counters/port_rcv_errors": "0", "ports/1/counters/link_downed": "0",
     }  # fmt: skip
+    if device.get("address"):  # RoCE v2 has a GID for each address, the IPv4 one behind the link-local ones
+        files["ports/1/gids/3"] = "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(
+            *map(int, device["address"].split(".")))  # fmt: skip
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from .scenario import ScenarioError, merge
+from .attachments import definitions
+from .format import ScenarioError, merge
 from .schema.kinds import Kind
 from .schema.values import rfc3339
 
@@ -51,7 +52,9 @@ class World:
         for number in range(self.world.get("nodes", 2)):
             self._node(self.world["node_name"].format(n=number), gpus=True)
         for number in range(self.world.get("cpu_nodes", 0)):
-            self._node(f"cpu-node-{number}", gpus=False)
+            # kind counts its workers: nothing, 2, 3
+            name = self.world.get("cpu_node_name", "cpu-node-{n}")
+            self._node(name.format(n=number, k=number + 1 if number else ""), gpus=False)
         namespaces = {workload.get("namespace", "default") for workload in self.world.get("workloads", {}).values()}
         for name in sorted(namespaces):
             if self.store.get("namespaces", None, name) is None:
@@ -139,7 +142,7 @@ class World:
         return sorted(found, key=lambda image: -image["sizeBytes"])
 
     def _objects(self) -> None:
-        for given in self.world.get("objects", []):
+        for given in [*definitions(self.world["fabric"]), *self.world.get("objects", [])]:
             obj = merge({}, given)
             kind = self.store.kinds.of(str(obj.get("apiVersion", "")), str(obj.get("kind", "")))
             if kind is None:

@@ -96,8 +96,9 @@ async def serve(
     `around` puts a layer around the handler of all requests.
     """
     front = Front(store, kubelet or podparts.NoKubelet(), version)
+    handler = around(front.handle) if around else front.handle
     runner = web.ServerRunner(
-        web.Server(around(front.handle) if around else front.handle, handler_cancellation=True, access_log=None), shutdown_timeout=1.0
+        web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=1.0
     )
     await runner.setup()
     context = store.authority.server_context([*HOSTS, *hosts])

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..attachments import AttachmentError
 from ..network.interface import NetworkError
 from ..schema.errors import ApiError
 from ..schema.values import clone
@@ -228,6 +229,8 @@ class PodWorker:
             await self.pause(10)
         host = bool(spec.get("hostNetwork"))
         self.pod_ip = self.kubelet.host_ip(self.node) if host else self.kubelet.address(self.node)
+        if not host:
+            await self._attach()
         namespace = self.pod["metadata"]["namespace"]
         domain = f"{spec['subdomain']}.{namespace}.svc.cluster.local" if spec.get("subdomain") else ""
         fqdn = f"{self.hostname}.{domain}" if domain else self.hostname
@@ -241,6 +244,30 @@ class PodWorker:
                                aliases=spec.get("hostAliases") or [], **self.kubelet.resolver(self.pod))
         self.volumes.refresh()  # the pod's address is known now
         self.publish()
+
+    async def _attach(self) -> None:
+        """Let the world attach further networks; what it notes about them stands on the pod before anything runs."""
+        attach = getattr(self.kubelet.hardware, "attach", None)
+        notes: dict[str, str] = {}
+        while attach is not None:
+            try:
+                notes = attach(self.pod, self.node, self.pod_ip)
+            except AttachmentError as error:
+                meta = self.pod["metadata"]
+                who = f"{meta['namespace']}/{meta['name']}"
+                self.event("Warning", "FailedCreatePodSandBox", "Failed to create pod sandbox: rpc error: code = "
+                           f'Unknown desc = failed to setup network for sandbox "{self.uid.replace("-", "")}": plugin '
+                           'type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request '
+                           f"failed with status 400: 'ERRORED: error configuring pod [{who}] networking: "
+                           f"[{who}/{self.uid}:multus-cni-network]: {error}'")
+                await self.pause(10)
+            else:
+                break
+        if notes:
+            meta = self.pod["metadata"]
+            changed = self.kubelet.store.mutate("pods", meta["namespace"], meta["name"], lambda pod: pod["metadata"]
+                                                .setdefault("annotations", {}).update(notes))
+            self.pod = changed or self.pod
 
     async def _deadline(self) -> None:
         seconds = self.pod["spec"].get("activeDeadlineSeconds")

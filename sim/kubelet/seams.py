@@ -27,6 +27,8 @@ class Hardware(Protocol):
     def env(self, pod: Object, node: str) -> dict[str, str]:
         """More environment; PATH with the stand-ins first."""
 
+    # Optional: attach(pod, node, ip) -> annotations. Attaches further networks, or raises AttachmentError.
+
 
 class NoImages:
     """Every image is there."""

@@ -135,7 +135,7 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
     who = "comm {comm} rank {rank} nranks {ranks} cudaDev {local} nvmlDev {local} busId {bus} commId {id}".format(
         comm=rank["comm"], rank=number, ranks=plan.ranks, local=local, bus=rank["bus"], id=job["comm_id"]
     )
-    if rank["network"] == "IB":
+    if rank["devices"]:
         log.note("INIT", f"DMA-BUF is available on GPU device {local}")
     log.note("INIT", f"ncclCommInitRankConfig {who} - Init START")
     if env.get("NCCL_HOSTID"):

@@ -1,6 +1,6 @@
 """Which network does one rank choose, and what does NCCL 2.28.9 print while it does?
 
-The order (plugin, InfiniBand verbs, sockets) and the lines are those of NCCL 2.28.9 as recorded with real runs:
+The order (plugin, verbs, sockets) and the lines are those of NCCL 2.28.9 as recorded with real runs:
 nothing usable, `NCCL_IB_DISABLE`, a filter that matches nothing, `NCCL_NET=IB` without a device, a missing plugin.
 """
 
@@ -45,17 +45,14 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
         place = "misc/socket.cc:399"
         lines.append(("WARN", place + "|Bootstrap : no socket interface found"))
         return Choice("", [], False, lines, failure="no socket interface found")
-    plugin = env.get("NCCL_NET_PLUGIN")
-    if plugin:
-        lines.append(("ENV", "NCCL_NET_PLUGIN set by environment to " + plugin))
-        lines.append(("INIT NET", f"NET/Plugin: Could not find: {plugin} libnccl-net-{plugin}.so"))
-    else:
-        lines.append(("INIT NET", "NET/Plugin: Could not find: libnccl-net.so"))
     wanted = env.get("NCCL_NET", "").lower()
+    plugged = _plugged(env, state, wanted, lines)
+    if plugged is not None:
+        return Choice(*plugged, lines)
     if wanted in ("", "ib"):
         devices = _verbs(env, state, rank, interface, lines)
         if devices:
-            gdr = _gdr(env, state, devices, lines)
+            gdr = _gdr(env, state, "IB", devices, lines)
             lines += _chosen("IB")
             return Choice("IB", devices, gdr, lines)
         lines.append(("INIT NET", "Failed to initialize NET plugin IB"))
@@ -69,6 +66,42 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
         return Choice("Socket", [], False, lines)
     lines.append(("WARN", "plugin/net.cc:379|Failed to initialize any NET plugin"))
     return Choice("", [], False, lines, failure="Failed to initialize any NET plugin")
+
+
+def _plugged(
+    env: Mapping[str, str], state: Mapping[str, Any], wanted: str, lines: list[Line]
+) -> tuple[str, list[dict[str, Any]], bool] | None:
+    """The network plugin of this platform, where the image has it and it finds its cards: name, devices, GPUDirect."""
+    asked, plugin = env.get("NCCL_NET_PLUGIN"), state.get("plugin")
+    if asked:
+        lines.append(("ENV", "NCCL_NET_PLUGIN set by environment to " + asked))
+    names = ("libnccl-net.so",) if not asked else (asked, f"libnccl-net-{asked}.so")
+    if plugin is None or plugin["file"] not in names:
+        lines.append(("INIT NET", "NET/Plugin: Could not find: " + " ".join(names)))
+        return None
+    name, group = plugin["network"], int(plugin.get("cards_per_device", 1))
+    lines.append(("INIT NET", "NET/Plugin: Loaded net plugin {} ({})".format(name, plugin.get("interface", "v11"))))
+    lines.append(("INIT NET", "Successfully loaded external network plugin " + plugin["file"]))
+    if wanted not in ("", name.lower()):
+        return None
+    cards = [each for each in (state["rdma"] or {}).get("devices", []) if each.get("state", "ACTIVE") == "ACTIVE"]
+    lines += [_said(text, len(cards)) for text in plugin.get("says" if cards else "refuses", ())]
+    if not cards:
+        lines.append(("INIT NET", "Failed to initialize NET plugin " + name))
+        return None
+    devices = [
+        dict(cards[first], rail=index, rate_gbps=sum(card["rate_gbps"] for card in cards[first : first + group]))
+        for index, first in enumerate(range(0, len(cards), group))
+    ]
+    gdr = _gdr(env, state, name, devices, lines)
+    lines += _chosen(name)
+    return name, devices, gdr
+
+
+def _said(text: str, count: int) -> Line:
+    """One line of a plugin: INFO, or "WARN PLACE|TEXT"."""
+    text = text.replace("{count}", str(count))
+    return ("WARN", text[5:]) if text.startswith("WARN ") else ("INIT NET", text)
 
 
 def pick_interface(env: Mapping[str, str], interfaces: list[Interface]) -> Interface | None:
@@ -116,7 +149,9 @@ def _verbs(
         devices = [
             device
             for device in state["rdma"]["devices"]
-            if device.get("state", "ACTIVE") == "ACTIVE" and (not spec or matches(spec, device["name"], device["port"]))
+            if device.get("state", "ACTIVE") == "ACTIVE"
+            and device["link_layer"] in _LINKS  # NCCL passes over ports of any other kind, such as those of EFA
+            and (not spec or matches(spec, device["name"], device["port"]))
         ]
     if not devices:
         lines.append(("INIT NET", "NET/IB : No device found."))
@@ -128,11 +163,13 @@ def _verbs(
     return devices
 
 
-def _gdr(env: Mapping[str, str], state: Mapping[str, Any], devices: list[dict[str, Any]], lines: list[Line]) -> bool:
+def _gdr(
+    env: Mapping[str, str], state: Mapping[str, Any], name: str, devices: list[dict[str, Any]], lines: list[Line]
+) -> bool:
     capable = bool(state["rdma"].get("gdr", True))
     for index, device in enumerate(devices):
         word = "Enabled" if capable else "Disabled"
-        lines.append(("NET", f"NET/IB : GPU Direct RDMA {word} for HCA {index} '{device['name']}'"))
+        lines.append(("NET", f"NET/{name} : GPU Direct RDMA {word} for HCA {index} '{device['name']}'"))
     level = env.get("NCCL_NET_GDR_LEVEL", "")
     if level:
         lines.append(("ENV", "NCCL_NET_GDR_LEVEL set by environment to " + level))

@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
     """What the other nodes must know about this one: its ranks with their networks."""
-    host, interfaces = world.get("hostname") or socket.gethostname(), _interfaces(options)
+    host, interfaces = world.get("hostname") or socket.gethostname(), _interfaces(options, world)
     oob = net.pick_interface(os.environ, interfaces)
     ranks = []
     for local in range(options.local):
@@ -68,15 +68,15 @@ def _describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]
             "pid": os.getpid() + 2 + local * 2, "core": 2 + local * 3, "comm": "0x" + _digest(host, number)[:8],
             "bus": f"{int(bus + device + function, 16):x}", "pci": f"{domain[-4:]}:{bus}:{device}".lower(),
             "gpu": world["gpu"]["name"], "cpus": gpu.get("cpus", "0-95"),
-            "interface": list(oob) if oob else None, "nccl": _version(world) + "+cuda13.0",
+            "interface": list(oob) if oob else None, "interfaces": interfaces, "nccl": _version(world) + "+cuda13.0",
             "network": choice.network, "devices": choice.devices, "gdr": choice.gdr, "failure": choice.failure,
             "intra": _intra(), "nvls": _nvls(world),
         })  # fmt: skip
     return {"node": options.node, "ranks": ranks, "gpus": len(world["gpus"])}
 
 
-def _interfaces(options: Options) -> list[net.Interface]:
-    """The pod's interfaces: the address by which it would reach the master is that of eth0."""
+def _interfaces(options: Options, world: Mapping[str, Any]) -> list[net.Interface]:
+    """The pod's interfaces: the address by which it would reach the master is that of eth0, then what was attached."""
     address = "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -84,7 +84,8 @@ def _interfaces(options: Options) -> list[net.Interface]:
             address = probe.getsockname()[0]
         except OSError:
             pass  # the name does not resolve (yet); the rendezvous says so in its own words
-    return [net.Interface("eth0", address), net.Interface("lo", "127.0.0.1")]
+    attached = [net.Interface(each["name"], each["address"]) for each in world.get("interfaces", [])]
+    return [net.Interface("eth0", address), *attached, net.Interface("lo", "127.0.0.1")]
 
 
 def _job(nodes: list[dict[str, Any]], options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def _play(job: dict[str, Any], options: Options, world: Mapping[str, Any]) -> in
     logs = [_log(rank, behaviour) for rank in mine]
     for log, rank in zip(logs, mine, strict=True):
         nccllog.begin(log, job, rank, os.environ)
-        interfaces = [net.Interface(*(rank["interface"] or ("lo", "")))]
+        interfaces = [net.Interface(*each) for each in rank["interfaces"]]
         log.lines(net.choose(os.environ, world, rank["rank"], interfaces).lines)
     if job["failed"]:
         return _fail(job, options, mine, logs)

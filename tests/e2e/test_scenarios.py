@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GREEN = {"healthy", "dns-slow"}
+GREEN = {"healthy", "healthy-efa", "healthy-roce", "dns-slow"}
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 
 
