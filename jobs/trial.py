@@ -258,7 +258,6 @@ class TrialSpec:
         if "trial" in containers or len(set(containers)) != len(containers):
             raise SpecError("sidecar names must differ from each other and from 'trial'")
 
-
     def _check_volumes(self) -> None:
         names = [str(item.get("name") or "") for item in self.volumes]
         for name in names:
