@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ..schema import types
 from ..schema.errors import ApiError
 from ..schema.values import rfc3339, rfc3339_micro
+from . import podwire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..schema.types import Field
     from ..schema.values import Object
@@ -26,6 +27,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 # Fields in the order of their numbers; `name=N` where the sequence jumps.
 NUMBERS = {
+    **podwire.NUMBERS,
     "meta.v1.ObjectMeta": "name generateName namespace selfLink uid resourceVersion generation creationTimestamp "
     "deletionTimestamp deletionGracePeriodSeconds labels annotations ownerReferences finalizers managedFields=17",
     "meta.v1.OwnerReference": "kind name=3 uid apiVersion controller blockOwnerDeletion",
@@ -192,10 +194,19 @@ def decode(raw: bytes) -> Object:
 def _struct(raw: bytes, type_name: str) -> Object:
     if type_name not in NUMBERS:
         raise ApiError(415, "UnsupportedMediaType", f"the simulated server does not read {type_name} as protobuf")
-    names, fields = _numbered(type_name), types.struct(type_name)
     found: Object = {}
+    _take(raw, type_name, types.struct(type_name), found)
+    return _without_zeroes(found, type_name)
+
+
+def _take(raw: bytes, type_name: str, fields: Mapping[str, Field], found: Object) -> None:
+    """Read the entries of a message into `found`; an embedded one fills the same object."""
+    names = _numbered(type_name)
     for number, value in _entries(raw):
         name = names.get(number)
+        if name is not None and name.startswith("+"):
+            _take(value, name[1:], fields, found)
+            continue
         if name is None or name not in fields:
             text = f"the simulated server does not know field {number} of {type_name} in protobuf"
             raise ApiError(415, "UnsupportedMediaType", text)
@@ -209,7 +220,6 @@ def _struct(raw: bytes, type_name: str) -> Object:
             found.setdefault(name, {})[key] = item
         else:
             found[name] = _value(value, known)
-    return _without_zeroes(found, type_name)
 
 
 def _pair(raw: bytes, known: Field) -> tuple[str, Any]:
@@ -248,6 +258,7 @@ KEEPS_EMPTY = {("core.v1.EnvVar", "value")}
 NO_POINTERS = {
     *("hostPort", "nodePort", "healthCheckNodePort", "minReadySeconds", "hostNetwork", "hostPID", "hostIPC", "stdin"),
     *("stdinOnce", "tty", "readOnly", "publishNotReadyAddresses", "paused", "globalDefault", "generation"),
+    *("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"),
 }
 
 
