@@ -7,6 +7,8 @@ so that nothing is lost or doubled, and a gap after a rotation is known. All is 
 
 from __future__ import annotations
 
+import datetime
+import functools
 import re
 import threading
 from collections import deque
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 
     from .kube import Kube
 
-# RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs).
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
+# RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
+# of the node's container runtime.
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
@@ -150,7 +153,8 @@ class Follower:
 
     def _take(self, line: bytes) -> None:
         found = _STAMP.match(line)
-        second = found[1].decode() if found else self._resume.second  # what has no time continues a line that was cut
+        # What has no time continues a line that was cut.
+        second = _utc(found[1], found[2]) if found else self._resume.second
         if not self._resume.new(second, line):
             return
         self._moved = True
@@ -168,6 +172,19 @@ class Follower:
         self._out.write(text + "\n")
         if self._written > LARGEST_FILE:
             self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+
+
+@functools.lru_cache(maxsize=16)
+def _utc(second: bytes, offset: bytes) -> str:
+    """The second of a timestamp in UTC, as `sinceTime` wants it; what is no time is taken as it stands."""
+    text = second.decode()
+    if offset == b"Z":
+        return text
+    try:
+        moment = datetime.datetime.fromisoformat(text + offset.decode()).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return text
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class Resume:

@@ -247,3 +247,28 @@ def test_a_log_that_really_ends_early_is_given_up(kube, api, tmp_path):
     assert not follower.reader.result().complete
     assert follower.file.read_text().splitlines() == ["hello", evidence(1, "start").decode(), "torn"]
     assert log.requests <= 5
+
+
+@pytest.mark.parametrize("hours", [9, -8])
+def test_a_node_in_another_time_zone_loses_nothing(kube, api, tmp_path, drop, hours):
+    """The runtime's local time, read as UTC, would ask for lines of the future after a break, and get none."""
+    log = Log([(at, b"line %d" % at) for at in range(1, 20)] + [(20, evidence(1, "end"))])
+    zone = b"%s%02d:00" % (b"+" if hours > 0 else b"-", abs(hours))
+    asked_for = []
+
+    def served(since):
+        asked_for.append(since)
+        for line in log.serve(since):
+            moment, _, text = line.partition(b"Z ")
+            hour = (int(moment[11:13]) + hours) % 24
+            day = b"2025-12-31" if hours < 0 else b"2026-01-01"
+            yield b"%sT%02d%s%s %s" % (day, hour, moment[13:], zone, text)
+            if len(asked_for) == 1 and b"line 7\n" in line:
+                yield drop
+                return
+
+    api.answer = lambda asked: (200, {}, served(asked.query.get("sinceTime")))
+    follower = follow(kube, tmp_path)
+    assert follower.join(10)
+    assert asked_for[1] == "2026-01-01T00:00:07Z"
+    assert follower.file.read_text().splitlines()[:19] == [f"line {at}" for at in range(1, 20)]
