@@ -37,6 +37,7 @@ fabric that was paid for, or what stops it, where, and what to do?
   seatrial faults [ID]     the faults, or one of them in full
   seatrial cleanup         delete what earlier runs left behind
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows the scenarios
+  seatrial rehearse [SCENARIO...]  run the trial on scenarios: are their faults recognised?
 
 preflight and accept take:
   --cluster WHERE     kubeconfig (default) or sim[:SCENARIO]
@@ -176,6 +177,13 @@ def sim(arguments: Sequence[str]) -> int:
     return main(list(arguments))
 
 
+def rehearse(arguments: Sequence[str]) -> int:
+    """Run the trial on scenarios of the embedded cluster."""
+    from checks.rehearse import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "preflight": preflight,
     "accept": run_checks,
@@ -184,6 +192,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "faults": faults,
     "cleanup": cleanup,
     "sim": sim,
+    "rehearse": rehearse,
 }
 
 

@@ -40,7 +40,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = Parser(prog="sim", description="A Kubernetes cluster with GPUs in a box.")
     parser.add_argument("scenario", nargs="?", help="a shipped scenario, the path of one, or replay=FILE")
-    parser.add_argument("--list", action="store_true", help="show the scenarios")
+    parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
     parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
     parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="of the administrator or scenario's user")
     parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="of a user without rights")
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         if options.list:
-            print(listing(as_json=options.json))
+            print(listing(options.scenario, as_json=options.json))
             return 0
         scenario = load(options.scenario)
         if options.weather is not None:
@@ -75,13 +75,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def listing(*, as_json: bool) -> str:
-    """Return the shipped scenarios."""
-    known = [load(name) for name in names()]
+def listing(scenario: str | None = None, *, as_json: bool) -> str:
+    """Return the shipped scenarios, or that one."""
+    known = [load(name) for name in ([scenario] if scenario else names())]
     if as_json:
         return json.dumps([scenario.summary() for scenario in known], indent=1)
     width = max(len(scenario.name) for scenario in known)
     lines = [f"{scenario.name:<{width}}  {scenario.title}" for scenario in known]
+    if scenario:
+        return "\n".join(lines)
     return "\n".join([*lines, f"{'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log"])
 
 
