@@ -81,7 +81,7 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
     data = {rank: stage(trial, rank, COLLECTIVE + name) for rank in range(spec.nodes)}
     ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
-    whole = any(t.get("complete") for t in (job or {}).get("tables") or [])
+    whole = any(t.get("complete") and t.get("rows") for t in (job or {}).get("tables") or [])
     fault, ok, observed = "", None, ""
     if late or (job and job.get("hang")):
         fault, ok = "nccl.hang", False

@@ -55,6 +55,8 @@ def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | 
     if not smi.get("found") or smi.get("exit") != 0:
         why = smi.get("error") or f"exit code {smi.get('exit')}"
         fault, ok, observed = "runtime.nvidia-smi", False, f"nvidia-smi: {why}"
+    elif not gpus and smi.get("error"):
+        ok, observed = None, f"the output of nvidia-smi could not be read: {smi['error']}"
     elif len(gpus) != requested:
         fault, ok, observed = "runtime.gpu-count", False, f"{len(gpus)} GPUs in the pod"
     elif driver_min:

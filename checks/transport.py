@@ -103,6 +103,21 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
     elif told < (job.get("ranks") or 0):
         observed = f"{told} of {job['ranks']} ranks show their channels in the log"
         yield Finding(subject=f"all_reduce {name}", ok=None, observed=observed, expected="all ranks", fault=fault)
+    elif cut := _cut(job):
+        yield Finding(subject=f"all_reduce {name}", ok=None, observed=cut, expected="the whole log of every rank",
+                      fault="nccl.log-truncated")  # fmt: skip
+
+
+def _cut(job: dict[str, Any]) -> str:
+    """Say how NCCL's log was cut although the collective came to its end, or ''.
+
+    What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
+    is cut says nothing of that: nccl.completed speaks of it.
+    """
+    if not job.get("truncated") or not all(t.get("complete") for t in job.get("tables") or []):
+        return ""
+    causes = [str(f.get("cause") or "") for f in job.get("faults") or [] if f.get("fault") == "nccl.log-truncated"]
+    return f"the log is not whole: {causes[0]}" if causes and causes[0] else "the log is not whole"
 
 
 def _unseen(job: dict[str, Any], fault: str) -> str:

@@ -104,13 +104,15 @@ def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
     assert "the table is whole, but gpu-node-1: " in found.observed
 
 
-@pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table"])
+@pytest.mark.parametrize("broken", ["missing stage", "no table", "half a table", "no rows"])
 def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
     """A lost line, an output without a table or a cut one: could not tell."""
     if broken == "missing stage":
         del trial.evidence[1].stages[RING]
     elif broken == "no table":
         jobs["ring"]["tables"] = []
+    elif broken == "no rows":
+        jobs["ring"]["tables"][0]["rows"] = []
     else:
         jobs["ring"]["tables"][0]["complete"] = False
     found = next(completed_findings(trial, spec, jobs))
@@ -176,6 +178,17 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
     found = list(transport.transport_findings(trial, jobs, h100))
     assert {(f.ok, f.fault) for f in found} == {(None, fault)}
     assert all("NCCL_DEBUG" in f.observed for f in found)
+
+
+def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
+    """The last channels of a full disk's log: a rail that is missing there is not missing in the node."""
+    said = {"fault": "nccl.log-truncated", "severity": "info", "cause": "1 of 16 ranks is not seen to finish"}
+    jobs["ring"].update(truncated=True, faults=[said])
+    found = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "all_reduce ring", "nccl.log-truncated")]
+    assert "1 of 16 ranks" in found[0].observed
+    jobs["ring"]["tables"][0]["complete"] = False  # the table is what was cut: nccl.completed says so
+    assert all(f.ok for f in transport.transport_findings(trial, jobs, h100))
 
 
 @pytest.mark.parametrize(

@@ -244,3 +244,12 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
         evidence.add(f.subject, ok=f.ok, observed=f.observed, fault=f.fault)
     with pytest.raises(CannotTell):
         evidence.verdict()
+
+
+def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
+    """It ended well and its XML cannot be read: nobody knows how many GPUs there are."""
+    trial.evidence[1].stages["runtime"].update(
+        gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"})
+    found = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "")]
+    assert "broken XML: line 5" in found[0].observed
