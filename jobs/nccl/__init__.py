@@ -10,11 +10,11 @@ document (the result). The package also runs as plain files inside a pod (``pyth
 and later.
 """
 
-from .document import conclude
+from .document import brief, conclude
 from .errors import NcclLogError
 from .faults import DIAGNOSES, FAULTS
 from .partial import POD_BUDGET, Partial, merge
 from .scan import read
 from .sources import open_sources
 
-__all__ = ["DIAGNOSES", "FAULTS", "POD_BUDGET", "NcclLogError", "Partial", "conclude", "merge", "open_sources", "read"]
+__all__ = ["DIAGNOSES", "FAULTS", "POD_BUDGET", "NcclLogError", "Partial", "brief", "conclude", "merge", "open_sources", "read"]

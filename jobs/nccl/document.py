@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from .endings import judge_ending
@@ -89,6 +90,27 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
     }
     document["sentence"] = sentence_of(document, judgement)
     return document
+
+
+def brief(documents: List[Dict[str, Any]], budget: int = 4096) -> Dict[str, Any]:
+    """Return the verdicts in a few words, within a budget of bytes: what fits a pod's termination message."""
+    jobs = [
+        {
+            "verdict": job["verdict"],
+            "diagnosis": job["diagnosis"],
+            "sentence": job["sentence"][:300],
+            "inter_node_transport": job["inter_node_transport"],
+            "ranks": job["ranks"],
+            "nodes": job["nodes"],
+            "faults": [[fault["fault"], fault["subject"][:80]] for fault in job["faults"][:8]],
+        }
+        for job in documents
+    ]
+    said: Dict[str, Any] = {"schema": 1, "jobs": jobs, "left_off": 0}
+    while jobs and len(json.dumps(said)) > budget:
+        jobs.pop()
+        said["left_off"] += 1
+    return said
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ _WATCHDOG = re.compile(
 )
 _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
-    rb"|Timeout at NCCL work"
+    rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang"
 )
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
 _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
@@ -41,7 +41,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         re.compile(
             rb"DistBackendError: NCCL error|NCCL error in:|ncclUnhandledCudaError|ncclSystemError|ncclInternalError"
             rb"|ncclRemoteError|ncclInvalidUsage|^NCCL error |: NCCL (?:failure|error)[ :]|unhandled (?:system"
-            rb"|cuda) error"
+            rb"|cuda) error|is setting up NCCL communicator .* got error"
         ),
     ),
     (
@@ -63,9 +63,9 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "terminated",
         re.compile(
-            rb"mpirun noticed that process rank|exited with non-zero status|returned\s*a non-zero exit code"
+            rb"mpirun noticed that process rank|exited with non-zero status|a non-zero exit code"
             rb"|srun: error: .*(?:task|Terminated|Killed|Exited with exit code)|process 1? ?returned"
-            rb"|MPI_ABORT was invoked"
+            rb"|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
         ),
     ),
 )
@@ -94,6 +94,7 @@ ORDINARY = (
     b"watchdog",
     b"executable",
     b"exceeded",
+    b"exitcode",
     b"invalid sizes",
     b" pid ",
 )

@@ -259,7 +259,7 @@ class View:
         devs = {dev for proc in self.job.procs for dev in proc.devs}
         return bool(devs) and devs != set(range(len(devs)))
 
-    def _gdr(self) -> Tuple[Optional[bool], bool]:
+    def _gdr(self) -> Tuple[Optional[bool], bool]:  # noqa: PLR0911 -- one return per kind of evidence
         net = [item for item in self.crossings if item.key[5] == "net"]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
@@ -276,6 +276,11 @@ class View:
             rings = {value[-1] for proc in self.job.procs for value in proc.facts.get("ring", ())}
             if rings:
                 return "1" in rings, len(rings) > 1
+        if self.transport in RDMA:  # no channel line: NCCL's own decision per GPU and NIC, or no NIC that is able to
+            if self.job.flag("gdr-pair"):
+                return True, False
+            if self.job.flag("gdr-hca-off") and not self.job.flag("gdr-hca"):
+                return False, False
         return None, False
 
     def _gdr_of(self, crossings: List[Crossing]) -> Tuple[bool, bool]:

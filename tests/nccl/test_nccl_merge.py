@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from jobs.nccl import POD_BUDGET, NcclLogError, Partial, conclude, merge, read
+from jobs.nccl import POD_BUDGET, NcclLogError, Partial, brief, conclude, merge, read
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
 
 CASES = {
@@ -114,3 +114,12 @@ def test_damaged_evidence_is_one_clear_error(broken):
     """What a pod sent may be cut or of another version: a NcclLogError, nothing else."""
     with pytest.raises(NcclLogError):
         Partial.from_dict(broken)
+
+
+def test_a_brief_fits_the_termination_message():
+    """At most 4,096 bytes whatever was read, and the verdict first."""
+    (job,) = conclude(of(sequential(CASES["sockets"].processes())))
+    assert brief([job])["jobs"][0]["verdict"] == "no-go"
+    many = brief([job] * 200)
+    assert len(json.dumps(many)) <= 4096
+    assert many["left_off"] + len(many["jobs"]) == 200

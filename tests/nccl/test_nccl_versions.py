@@ -185,3 +185,10 @@ def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):
     """GPUDirect-TCPX prints no /GDRDMA: not shown is not off."""
     job = judge(sequential(Maker(version="2.18.5", net="GPUDirectTCPX_v7", gdr=False).processes()))
     assert (job["inter_node_transport"], job["gdr"], job["faults"]) == ("tcpx", None, [])
+
+
+@pytest.mark.parametrize(("said", "gdr"), [("GPU Direct RDMA Enabled for GPU 1a000 / HCA 0 (distance 4 <= 4), read 1", True), ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)", False), ("DMA-BUF is available on GPU device 0", None), ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", None)])
+def test_without_channel_lines_only_a_decision_tells_about_gpudirect(judge, said, gdr):
+    """NCCL's decision for a GPU and a NIC counts; that a NIC or a GPU would be able to does not."""
+    log = sequential(Maker(version="2.20.5", stop="channels").processes()).decode() + f"gpu-node-0:1000:1000 [0] NCCL INFO {said}\n"
+    assert judge(log)["gdr"] is gdr
