@@ -165,8 +165,8 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, jobs: int) -> None:
 def _run(each: Rehearsal, out: Path, trials: list[subprocess.Popen[str]]) -> None:
     """Run one trial and read its report."""
     wheel = (ROOT / "__main__.py").is_file()
-    command = [sys.executable, "-P", "-m", "seatrial" if wheel else "checks", "accept", "--cluster", f"sim:{each.where}",
-               "--out", str(out.absolute())]  # fmt: skip
+    program = [sys.executable, "-P", "-m", "seatrial" if wheel else "checks"]
+    command = [*program, "accept", "--cluster", f"sim:{each.where}", "--out", str(out.absolute())]
     began = time.monotonic()
     # A session of its own: Ctrl-C reaches this process alone, which tells it.
     trial = subprocess.Popen(command, env=_environment(ROOT.parent if wheel else ROOT), text=True,
