@@ -62,9 +62,11 @@ def add_options(parser: pytest.Parser) -> None:
 def read_options(config: pytest.Config) -> Options:
     """Collect the options of this run; the environment of the user's documents supplies defaults.
 
-    Raises pytest.UsageError for options that contradict each other.
+    Raises pytest.UsageError for options that contradict each other or say nothing.
     """
     get = config.getoption
+    if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report in vain
+        raise pytest.UsageError("--out needs the name of a folder")
     out = (config.invocation_params.dir / get("--out")).absolute() if get("--out") else None
     found = Options(
         cluster=get("--cluster"),

@@ -40,6 +40,7 @@ CASES = {
     "an unknown kind of cluster": (["accept", "--cluster", "simm:healthy"], "sim"),
     "a missing kubeconfig": (["preflight", "--kubeconfig", "no-such-file"], "no-such-file"),
     "an unknown option": (["accept", "--clutser", "sim:healthy"], "did you mean --cluster?"),
+    "a profile that is empty": (["accept", "--cluster", "sim:healthy", "--profile", "/dev/null"], "/dev/null"),
     "an option without its value": (["accept", "--cluster"], "--cluster"),
     "a kubeconfig for a simulated run": (["accept", "--cluster", "sim:healthy", "--kubeconfig", "x"], "contradicts"),
     "a context for a simulated run": (["accept", "--cluster", "sim:healthy", "--context", "x"], "contradicts"),
@@ -122,6 +123,12 @@ def test_a_report_that_could_not_be_written_is_refused_before_the_trial(tmp_path
     assert done.returncode == 4
     assert len(said(done)) == 1, said(done)
     assert where in done.stderr
+
+
+def test_an_empty_name_of_a_folder_is_no_folder():
+    """`--out "$DIR"` with DIR unset must not run for minutes and report nowhere."""
+    done = seatrial("accept", "--cluster", "sim:healthy", "--out", "")
+    assert (done.returncode, len(said(done))) == (4, 1), said(done)
 
 
 def test_a_selection_that_selects_nothing_says_so(tmp_path):
