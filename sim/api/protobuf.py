@@ -196,7 +196,7 @@ def _struct(raw: bytes, type_name: str) -> Object:
         raise ApiError(415, "UnsupportedMediaType", f"the simulated server does not read {type_name} as protobuf")
     found: Object = {}
     _take(raw, type_name, types.struct(type_name), found)
-    return _without_zeroes(found, type_name)
+    return _without_zeroes(found)
 
 
 def _take(raw: bytes, type_name: str, fields: Mapping[str, Field], found: Object) -> None:
@@ -254,7 +254,6 @@ def _special(parts: dict[int, Any], code: str) -> Any:
 
 # Go writes every field that is no pointer, empty or not; in JSON an empty one is left out. Numbers and booleans are
 # mostly pointers (a given 0 counts); these are not.
-KEEPS_EMPTY = {("core.v1.EnvVar", "value")}
 NO_POINTERS = {
     *("hostPort", "nodePort", "healthCheckNodePort", "minReadySeconds", "hostNetwork", "hostPID", "hostIPC", "stdin"),
     *("stdinOnce", "tty", "readOnly", "publishNotReadyAddresses", "paused", "globalDefault", "generation"),
@@ -262,11 +261,9 @@ NO_POINTERS = {
 }
 
 
-def _without_zeroes(found: Object, type_name: str) -> Object:
-    return {name: value for name, value in found.items() if not _is_zero(type_name, name, value)}
+def _without_zeroes(found: Object) -> Object:
+    return {name: value for name, value in found.items() if not _is_zero(name, value)}
 
 
-def _is_zero(type_name: str, name: str, value: Any) -> bool:
-    if value == "":
-        return (type_name, name) not in KEEPS_EMPTY
-    return value is None or (name in NO_POINTERS and not value)
+def _is_zero(name: str, value: Any) -> bool:
+    return value is None or value == "" or (name in NO_POINTERS and not value)
