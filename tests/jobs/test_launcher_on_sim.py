@@ -252,3 +252,21 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
     (warning,) = result.warnings
     assert "mesh-proxy" in warning and "never completes" in warning
     assert left_over(cluster) == []
+
+
+@pytest.mark.slow
+def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
+    """One node's pod comes long after dns_s, as with an image that is pulled there: the first rank waits, and all is well."""
+    late, tell = Deadlines(start_s=40, dns_s=7, port_s=4, collective_s=15, probe_s=60), {"spec": {"unschedulable": True}}
+    cluster.patch(path("nodes", "gpu-node-1"), tell)
+    timer = threading.Timer(9.0, lambda: cluster.patch(path("nodes", "gpu-node-1"), {"spec": {"unschedulable": None}}))
+    timer.start()
+    try:
+        result = Launcher(cluster).run(spec(cluster, deadlines=late))
+    finally:
+        timer.join()
+    assert (result.state, result.analysis) == ("Complete", None)
+    early = next(e for e in result.evidence.values() if e.stages["dns"]["peers"][1 - e.rank]["first_error"])
+    (peer,) = (p for p in early.stages["dns"]["peers"] if p["index"] != early.rank)
+    assert peer["first_error"] == "NXDOMAIN" and peer["seconds_to_first_answer"] > late.dns_s
+    assert early.stages["collective.ring"]["exit"] == 0
