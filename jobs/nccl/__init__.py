@@ -17,4 +17,15 @@ from .partial import POD_BUDGET, Partial, merge
 from .scan import read
 from .sources import open_sources
 
-__all__ = ["DIAGNOSES", "FAULTS", "POD_BUDGET", "NcclLogError", "Partial", "brief", "conclude", "merge", "open_sources", "read"]
+__all__ = [
+    "DIAGNOSES",
+    "FAULTS",
+    "POD_BUDGET",
+    "NcclLogError",
+    "Partial",
+    "brief",
+    "conclude",
+    "merge",
+    "open_sources",
+    "read",
+]
