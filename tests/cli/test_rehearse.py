@@ -1,0 +1,82 @@
+"""seatrial rehearse: the matrix, the exit codes, and what is refused."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.rehearse import Rehearsal
+
+ROOT = Path(__file__).resolve().parents[2]
+WRONG = "name: liar\ntitle: A scenario that lies\nbreaks: nothing\nfaults: [gpu.missing]\noutcome: no-go\n"
+
+
+def rehearse(*arguments, cwd=ROOT, **env):
+    import os
+
+    return subprocess.run([sys.executable, "-m", "checks", "rehearse", *map(str, arguments)], cwd=cwd, text=True, capture_output=True,
+                          timeout=200, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), **env})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["heathy"], "did you mean 'healthy'"),
+        (["healthy", "no-such-thing-at-all"], "unknown scenario"),
+        (["healthy", "--weather", "strom"], "did you mean 'storm'"),
+        (["healthy", "--weather", "storm:x"], "whole number"),
+        (["healthy", "--wether", "storm"], "unrecognized arguments"),
+        (["./no-file.yaml"], "no scenario file"),
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, words):
+    """One line with the nearest right word, exit code 4."""
+    done = rehearse(*arguments)
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "trouble", "right"),
+    [
+        (["a", "b"], "no-go", "", True),
+        (["b", "a"], "no-go", "", True),
+        (["a"], "no-go", "", False),
+        (["a", "b", "c"], "no-go", "", False),
+        (["a", "b"], "go", "", False),
+        (["a", "b"], "no-go", "left behind: job/x", False),
+    ],
+)
+def test_recognised_means_exactly_the_stated_faults_and_verdict(found, verdict, trouble, right):
+    """One fault too many is as wrong as one too few; leftovers are never right."""
+    assert Rehearsal("n", "n", ["a", "b"], ["no-go"], found, verdict, 1.0, trouble).recognised is right
+
+
+@pytest.mark.slow
+def test_a_matrix_names_what_was_found_and_what_was_not(tmp_path):
+    """A row each, in the order asked; reports are kept; exit code 1 because one scenario says what is not true."""
+    (tmp_path / "liar.yaml").write_text(WRONG)
+    done = rehearse("gpu-missing", "liar.yaml", "--out", "kept", cwd=tmp_path, TAO_K8S_NAMESPACE="mine")
+    rows = [re.split(r"  +", line) for line in done.stdout.splitlines()]
+    assert rows[0] == ["scenario", "expected", "found", "verdict", "seconds", "recognised"]
+    assert rows[1][:4] + rows[1][5:] == ["gpu-missing", "gpu.missing", "gpu.missing", "no-go", "yes"]
+    assert rows[2][:4] + rows[2][5:] == ["liar", "gpu.missing", "-", "go", "NO"]
+    assert "1 of 2 recognised; not: liar" in done.stdout
+    assert done.returncode == 1
+    kept = json.loads((tmp_path / "kept" / "rehearsal.json").read_text())
+    assert [(each["name"], each["recognised"]) for each in kept] == [("gpu-missing", True), ("liar", False)]
+    assert {path.parent.name for path in (tmp_path / "kept").glob("*/report.json")} == {"gpu-missing", "liar"}
+
+
+@pytest.mark.slow
+def test_two_at_once_under_weather(tmp_path):
+    """--jobs and --weather; exit code 0 when all were recognised, and the user's folder stays as it was."""
+    done = rehearse("allocatable-zero", "gpu-missing", "--jobs", "2", "--weather", "slow:3", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "2 of 2 recognised" in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,47 @@
+"""The trial under bad weather: never a wrong verdict, and mostly the right one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("throttled", "errors", "resets", "slow", "short-watches", "stale", "torn-logs", "storm")
+
+
+def accept(scenario, weather, seed, out):
+    done = subprocess.run(
+        [sys.executable, "-m", "checks", "accept", "--cluster", f"sim:{scenario}?weather={weather}&seed={seed}", "--out", str(out)],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    assert (out / "report.json").exists(), done.stdout + done.stderr
+    return json.loads((out / "report.json").read_text())
+
+
+def found(record):
+    return {fault for check in record["checks"] for finding in check["findings"] if finding["ok"] is not True
+            for fault in [finding["fault"]] if fault} | {c["fault"] for c in record["checks"] if c["fault"]}
+
+
+def said(record):
+    return "\n".join(f"{c['id']}: {c['outcome']} {c['reason']} {c['fault']}" for c in record["checks"] if c["outcome"] != "passed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weather", KINDS)
+def test_a_healthy_cluster_is_not_accused_of_the_weather(weather, tmp_path):
+    """go, or an honest inconclusive; no fault of the cluster is made up, and nothing is left behind."""
+    record = accept("healthy", weather, 1, tmp_path / "out")
+    assert record["verdict"] in ("go", "inconclusive"), said(record)
+    assert not [c["id"] for c in record["checks"] if c["outcome"] == "failed"], said(record)
+    assert record["leftovers"] == []
+    assert record["cluster"]["weather"] == f"{weather}:1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weather", KINDS)
+def test_a_fault_is_recognised_in_any_weather(weather, tmp_path):
+    """Sockets are sockets, whatever the API server does meanwhile; and they are the only fault."""
+    record = accept("socket-fallback", weather, 1, tmp_path / "out")
+    assert (record["verdict"], found(record)) == ("no-go", {"nccl.socket-fallback"}), said(record)
