@@ -27,17 +27,17 @@ FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "coll
 HELP = """\
 usage: seatrial COMMAND [options]
 
-Sea trials for GPU Kubernetes clusters: can this cluster train across nodes on the
-fabric that was paid for, or what stops it, where, and what to do?
+Sea trials for GPU Kubernetes clusters: can this cluster train across nodes on
+the fabric that was paid for, or what stops it, where, and what to do?
 
   seatrial preflight       judge what the API says; starts no pod
   seatrial accept          preflight, then a two-node trial job
-  seatrial explain LOG...  judge NCCL logs: files, folders, '-' for standard input
+  seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
   seatrial checks [ID]     the checks, or one of them in full
   seatrial faults [ID]     the faults, or one of them in full
   seatrial cleanup         delete what earlier runs left behind
-  seatrial sim [SCENARIO]  serve the embedded cluster; --list shows the scenarios
-  seatrial rehearse [SCENARIO...]  run the trial on scenarios: are their faults recognised?
+  seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
+  seatrial rehearse [...]  run the trial on scenarios: are their faults found?
 
 preflight and accept take:
   --cluster WHERE     kubeconfig (default) or sim[:SCENARIO]

@@ -178,6 +178,14 @@ def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):
     assert seatrial("explain", "-").returncode == 4
 
 
+def test_help_fits_80_columns_and_names_every_command():
+    """A command that --help does not name does not exist for its user."""
+    from checks.__main__ import COMMANDS, HELP
+
+    assert max(map(len, HELP.splitlines())) <= 80
+    assert not [name for name in COMMANDS if f"  seatrial {name}" not in HELP]
+
+
 def test_help_and_the_catalogues_work_from_any_directory(tmp_path):
     """Nothing depends on the working directory."""
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from checks.__main__ import main;"
