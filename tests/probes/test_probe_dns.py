@@ -226,18 +226,20 @@ def test_a_server_that_answers_while_the_library_does_not_is_said(monkeypatch) -
     assert data["peers"][0]["error"] == "EAI_NONAME (but the DNS server answers)"
 
 
-def waiting(tmp_path: Path, **more: float) -> tuple[Probe, dict, list[dict]]:
-    """Two ranks of a probe that is not run: its dns stage's data, and each name's record."""
-    raw = {"schema": 1, "run": "r", "job": "j", "nodes": 2, "peers": ["j-0.j", "j-1.j"], "dns_timeout_s": 10, **more}
-    probe = Probe(spec.Trial(raw), spec.Identity(0, "10.0.0.1", "n", "p"), str(tmp_path))
-    records = [{"index": i, "name": f"j-{i}.j", "addresses": [], "error": "NXDOMAIN"} for i in (0, 1)]
-    return probe, {"peers": records}, records
+@pytest.fixture
+def waiting(tmp_path: Path):
+    """Rank 0 of two of a probe that is not run, what its dns stage found, and until when it asks for a name."""
+    raw = {"schema": 1, "run": "r", "job": "j", "nodes": 2, "peers": ["j-0.j", "j-1.j"], "dns_timeout_s": 10}
+    trial = spec.Trial({**raw, "peer_wait_s": 900})
+    probe = Probe(trial, spec.Identity(0, "10.0.0.1", "n", "p"), str(tmp_path))
+    own, peer = ({"index": i, "name": f"j-{i}.j", "addresses": [], "error": "NXDOMAIN"} for i in (0, 1))
+    yield probe, own, peer, probe.patience({"peers": [own, peer]}, 1000.0)
+    probe.meeting.leave()
 
 
-def test_the_name_of_a_pod_that_has_not_started_is_waited_for(tmp_path: Path) -> None:
+def test_the_name_of_a_pod_that_has_not_started_is_waited_for(waiting) -> None:
     """A kubelet reports a pod's address after its image was pulled: while our own name resolves, a missing one is late."""
-    probe, data, (own, peer) = waiting(tmp_path, peer_wait_s=900)
-    until = probe.patience(data, 1000.0)
+    _, own, peer, until = waiting
     assert (until(own), until(peer)) == (1010.0, 1010.0)  # nothing resolves: DNS itself may be broken
     own["addresses"] = ["10.0.0.1"]
     assert until(peer) == 1900.0
@@ -245,20 +247,20 @@ def test_the_name_of_a_pod_that_has_not_started_is_waited_for(tmp_path: Path) ->
     assert until(peer) == 1010.0
 
 
-def test_a_pod_that_came_in_must_have_a_name_soon(tmp_path: Path) -> None:
+def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:
     """A peer that dialled us runs: from then its name has the usual time, and no image is to blame."""
-    probe, data, (own, peer) = waiting(tmp_path, peer_wait_s=900)
+    probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
     probe.meeting._met[1] = 1200.0
-    assert probe.patience(data, 1000.0)(peer) == 1210.0
+    assert until(peer) == 1210.0
 
 
-def test_nobody_waits_for_a_late_pod_once_another_has_given_up(tmp_path: Path) -> None:
+def test_nobody_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
     """Another rank's objection settles it: the rest of the waiting would be in vain."""
-    probe, data, (own, peer) = waiting(tmp_path, peer_wait_s=900)
+    probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
     probe.meeting.heard(1, {"kind": "ready", "topic": "port", "objection": "names that do not resolve"})
-    assert probe.patience(data, 1000.0)(peer) == 1010.0
+    assert until(peer) == 1010.0
 
 
 def test_the_wait_for_a_name_may_become_longer(monkeypatch) -> None:
