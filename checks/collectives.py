@@ -83,7 +83,9 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
     late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
     whole = any(t.get("complete") and t.get("rows") for t in (job or {}).get("tables") or [])
     fault, ok, observed = "", None, ""
-    if late or (job and job.get("hang")):
+    if late and not _begun(job):
+        observed, fault = f"the program had not reached NCCL after {_seconds(ran)} s on {', '.join(late)}", "nccl.program"
+    elif late or (job and job.get("hang")):
         fault, ok = "nccl.hang", False
         observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
     elif job and job.get("crash"):
@@ -104,6 +106,11 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
         said = by_node(trial, f"{root.get('subject') or ''}: {root.get('cause') or ''}".strip(": "))
         fault, observed = str(root["fault"]), f"{observed} ({said})" if said else observed
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _begun(job: dict[str, Any] | None) -> bool:
+    """Say whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
+    return any((job or {}).get(key) for key in ("nccl_version", "ranks", "tables"))
 
 
 def _explained(job: dict[str, Any] | None) -> bool:

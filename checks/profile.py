@@ -115,6 +115,9 @@ class Pod:
     run_as_user: int | None = None
     host_network: bool = False
     sidecars: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[dict[str, Any], ...] = ()  # beside the probe's own: a fabric's libraries on the host, for one
+    mounts: tuple[dict[str, Any], ...] = ()
+    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota asks for them
     env: dict[str, str] = field(default_factory=dict)
     master_port: int = 29500  # torchrun's default, and TAO's
 

@@ -32,6 +32,8 @@ def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evid
     preemption did to it is not the cluster's fault and is not judged.
     """
     put(evidence, start_findings(trial, spec))
+    for text in trial.warnings:
+        evidence.note(text)
     if trial.analysis:
         for text in (trial.analysis.suggestion, *trial.analysis.events[-3:]):
             if text:

@@ -49,6 +49,16 @@ def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
     assert "gpu-node-0, gpu-node-1" in found[0].observed
 
 
+def test_a_program_that_never_reached_nccl_is_no_hang(trial, spec, jobs):
+    """Torch imported by eight ranks from a cold image may take minutes: that says nothing about the network."""
+    for rank in trial.evidence.values():
+        rank.stages[RING].update(timed_out=True, exit=None, seconds=240.0)
+    jobs["ring"].update(hang=True, tables=[], nccl_version=None, ranks=None)
+    found = next(completed_findings(trial, spec, jobs))
+    assert (found.ok, found.fault) == (None, "nccl.program")
+    assert "had not reached NCCL after 240.0 s" in found.observed
+
+
 def test_a_crash_names_its_cause(trial, spec, jobs):
     """The analyzer's first cause is quoted, with the node instead of the pod's host name."""
     jobs["ring"].update(crash=True, tables=[], faults=[
