@@ -285,13 +285,16 @@ class Vigil:
         cause = outcome.analysis
         if cause is not None:
             return replace(cause, observed=f"job {self._job}: {words}", hopeless=True)
+        queued = as_map((self._last_job or {}).get("spec")).get("suspend") is True
         return FailureAnalysis(
             fault="job.start-timeout",
             subject=late.pod if late and late.pod else f"job/{self._job}",
             observed=f"job {self._job}: {words}",
             expected=f"all pods started within {self._limits.start_s:.0f} s",
-            suggestion="The last event names what it waits for: a large image, an address, a volume, or a queue.",
-            err_class=ERR_INFRA,
+            suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
+            if queued
+            else "The last event names what it waits for: a large image, an address or a volume.",
+            err_class=None if queued else ERR_INFRA,  # a full queue says nothing about the cluster
         )
 
     def _overdue(self, outcome: Outcome, waited: float) -> FailureAnalysis:

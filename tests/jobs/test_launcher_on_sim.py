@@ -270,3 +270,12 @@ def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
     (peer,) = (p for p in early.stages["dns"]["peers"] if p["index"] != early.rank)
     assert peer["first_error"] == "NXDOMAIN" and peer["seconds_to_first_answer"] > late.dns_s
     assert early.stages["collective.ring"]["exit"] == 0
+
+
+def test_a_queue_that_stays_full_is_no_fault_of_the_cluster(cluster):
+    """Nobody let the job start: that is said, blamed on nobody, and the job is taken back."""
+    wanted = spec(cluster, labels={"kueue.x-k8s.io/queue-name": "team"}, deadlines=Deadlines(start_s=1.5, probe_s=20))
+    result = Launcher(cluster).run(wanted, {"probe.py": PROBE})
+    assert (result.analysis.fault, result.analysis.err_class) == ("job.start-timeout", None)
+    assert "its queue has not let it start" in result.analysis.suggestion
+    assert left_over(cluster) == []
