@@ -80,6 +80,15 @@ WORKLOAD = {
 HARDWARE: dict[str, dict[str, Any]] = {
     "rdma": {"mounted": bool, "attached": bool, "gdr": bool, "devices": dict},
 }
+#: What may be said of the GPUs of a node, and of one of them besides.
+GPU = frozenset({
+    "name", "architecture", "memory_mib", "memory_free_mib", "driver", "cuda", "compute", "vbios", "board_part",
+    "gpu_part", "device_id", "subsystem_id", "nvlinks", "nvlinks_active", "nvlink_gbps", "power_limit_w",
+    "fabric_state", "fabric_status", "nvls", "smi_error", "temperature_c", "power_w", "persistence", "mig",
+    "ecc_volatile", "ecc_aggregate", "retired_pending", "remap_pending", "remap_failure", "throttle",
+})  # fmt: skip
+ONE_GPU = GPU | {"uuid", "bus_id", "numa", "cpus", "serial"}
+DEVICE = frozenset({"name", "port", "state", "rate_gbps", "rail", "link_layer", "numa", "guid"})
 PLATFORM: dict[str, Any] = {
     **WORLD, "name": str, "title": str, "version": str, "node_name": str, "cpu_node_name": str, "gpu": dict,
     "gpu_labels": dict, "fabric_labels": dict, "extends": str,
@@ -161,3 +170,42 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ScenarioError(f"{path}: a map is needed at the top")
     return data
+
+
+def node_names(world: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the names of the nodes with GPUs, and of those without; kind counts its workers: nothing, 2, 3."""
+    cpu = world.get("cpu_node_name", "cpu-node-{n}")
+    return (
+        [str(world["node_name"]).format(n=n) for n in range(world.get("nodes", 2))],
+        [cpu.format(n=n, k=n + 1 if n else "") for n in range(world.get("cpu_nodes", 0))],
+    )
+
+
+def check_places(world: Mapping[str, Any], where: str) -> None:
+    """Check that everything a world changes is there: nodes, GPUs, devices. What is not would break nothing."""
+    gpu_nodes, cpu_nodes = node_names(world)
+    nodes = {*gpu_nodes, *cpu_nodes, "*"}
+    nodes |= {str((o.get("metadata") or {}).get("name")) for o in world.get("objects", []) if o.get("kind") == "Node"}
+    indexes = [str(n) for n in range((world.get("gpu") or {}).get("count", 0))]
+    devices = world.get("fabric", {}).get("devices", [])
+    for key in ("node_changes", "hardware"):
+        _known(world.get(key) or {}, nodes, f"{where}: {key.removesuffix('_changes')}")
+    for name, workload in world.get("workloads", {}).items():
+        _known((workload or {}).get("broken") or {}, nodes, f"{where}: workloads: {name}: broken")
+    for node, hardware in world.get("hardware", {}).items():
+        place = f"{where}: hardware: {node}"
+        _known(hardware.get("gpu") or {}, GPU, f"{place}: gpu")
+        _known(hardware.get("gpus") or {}, indexes, f"{place}: gpus")
+        for index, gpu in (hardware.get("gpus") or {}).items():
+            _known(gpu or {}, ONE_GPU, f"{place}: gpus: {index}")
+        cards = (hardware.get("rdma") or {}).get("devices") or {}
+        _known(cards, devices, f"{place}: rdma: devices")
+        for name, card in cards.items():
+            _known(card or {}, DEVICE, f"{place}: rdma: devices: {name}")
+
+
+def _known(names: Iterable[Any], known: Iterable[str], where: str) -> None:
+    words = sorted(known)
+    for name in map(str, names):
+        if name not in words:
+            raise ScenarioError(f"{where}: unknown {name!r}{nearest(name, words)}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from .format import PLATFORM, WORLD, ScenarioError, check, check_world, merge, nearest, read_yaml
+from .format import PLATFORM, WORLD, ScenarioError, check, check_places, check_world, merge, nearest, read_yaml
 from .weather import Weather
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ def _read(path: Path) -> Scenario:
     world = merge(platform, {key: value for key, value in changes.items() if key not in apart})
     world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes
     world["objects"] = [*platform.get("objects", []), *changes.get("objects", [])]
+    check_places(world, where)
     weather = Weather.read(data["weather"], f"scenario {where}") if "weather" in data else None
     return Scenario(data["name"], data["title"], data["breaks"], tuple(data["faults"]), tuple(outcomes),
                     platform["name"], world, weather)  # fmt: skip

@@ -11,7 +11,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from .attachments import definitions
-from .format import ScenarioError, merge
+from .format import ScenarioError, merge, node_names
 from .schema.kinds import Kind
 from .schema.values import rfc3339
 
@@ -49,12 +49,9 @@ class World:
 
     def furnish(self) -> None:
         """Put everything into the store; ScenarioError for an object that the server would not take."""
-        for number in range(self.world.get("nodes", 2)):
-            self._node(self.world["node_name"].format(n=number), gpus=True)
-        for number in range(self.world.get("cpu_nodes", 0)):
-            # kind counts its workers: nothing, 2, 3
-            name = self.world.get("cpu_node_name", "cpu-node-{n}")
-            self._node(name.format(n=number, k=number + 1 if number else ""), gpus=False)
+        with_gpus, without = node_names(self.world)
+        for name in (*with_gpus, *without):
+            self._node(name, gpus=name in with_gpus)
         namespaces = {workload.get("namespace", "default") for workload in self.world.get("workloads", {}).values()}
         for name in sorted(namespaces):
             if self.store.get("namespaces", None, name) is None:
