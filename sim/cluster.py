@@ -26,6 +26,8 @@ from .store import ApiError, Store
 from .world import World
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .network import Network
 from .scenario import Scenario
 
@@ -47,6 +49,7 @@ class Cluster:
     lost: tuple[str, ...] = ()
     store: Store | None = None  # None where nothing listens
     kubelet: Kubelet | None = None
+    happened: Mapping[str, int] = field(default_factory=dict)  # of the weather: how often each trouble came
     _ends: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack, repr=False)
 
     @classmethod
@@ -69,13 +72,13 @@ class Cluster:
             files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))
             ends.push_async_callback(asyncio.wait, [files])
             await _services(store, scenario, pods, kubelet, ends)
-            around = Sky(scenario.weather, lambda: store.revision).over if scenario.weather else None
+            sky = Sky(scenario.weather, lambda: store.revision) if scenario.weather else None
             server = await serve(store, kubelet=kubelet, version=scenario.world["version"],
-                                 sockets=await _inside(pods), around=around)  # fmt: skip
+                                 sockets=await _inside(pods), around=sky.over if sky else None)  # fmt: skip
             ends.push_async_callback(server.stop)
             admin = _user(store, scenario, server.url) or server.kubeconfig
             return cls(scenario, server.url, admin, server.nobody_kubeconfig, pods.mode, tuple(pods.lost), store,
-                       kubelet, ends.pop_all())  # fmt: skip
+                       kubelet, sky.happened if sky else {}, ends.pop_all())  # fmt: skip
         raise AssertionError("unreachable: the stack passes on every error")
 
     async def stop(self) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from pathlib import Path
 
 import pytest
 

@@ -170,7 +170,7 @@ def test_stale_lists_show_a_state_that_was():
             found = json.loads(body)
             versions.append(cluster.store.revision - int(found["metadata"]["resourceVersion"]))
             names.append(number - sum(item["metadata"]["name"].startswith("c") for item in found["items"]) + 1)
-            status, _, body = await client.ask("/api/v1/nodes")
+            _, _, body = await client.ask("/api/v1/nodes")
             assert len(json.loads(body)["items"]) == 2
         return versions, names
 
