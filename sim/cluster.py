@@ -17,7 +17,8 @@ from .api.server import ADMIN, NOBODY, SERVICE_ADDRESS, kubeconfig, serve
 from .controllers import Controllers
 from .dns import Behaviour, DnsServer
 from .gusts import Sky
-from .hardware import Hardware, Images
+from .hardware import Hardware
+from .images import Images
 from .kubelet import Kubelet
 from .network import open_network
 from .scenario import ScenarioError

@@ -1,4 +1,4 @@
-"""What do pods find of the hardware of their node, and which images can be had?
+"""What do pods find of the hardware of their node?
 
 A pod that was given GPUs or RDMA devices gets what device plugins and the container toolkit would give it: device
 files, sysfs entries, and on its PATH the stand-ins, which read what they say from `/run/sim/node.json`.
@@ -6,7 +6,6 @@ files, sysfs entries, and on its PATH the stand-ins, which read what they say fr
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import attachments
+from .images import Images
 from .scenario import merge
 
 if TYPE_CHECKING:
@@ -50,45 +50,6 @@ RATES = {100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/se
 ENDED = ("Succeeded", "Failed")
 #: Programs of an image that nobody has asked for yet are laid ready for this one.
 USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
-
-
-class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
-    """A registry does not have the image; str() is the runtime's text."""
-
-
-class Images:
-    """The registries of a world."""
-
-    def __init__(self, registry: Mapping[str, Any]) -> None:
-        self._missing = registry.get("missing", [])
-        self._lacks: Mapping[str, list[str]] = registry.get("lacks", {})
-
-    async def pull(self, image: str) -> None:
-        """Return when the image is there; ImageMissing with containerd's text otherwise."""
-        if any(fnmatch.fnmatchcase(image, pattern) for pattern in self._missing):
-            name = full_name(image)
-            raise ImageMissing(
-                f'rpc error: code = NotFound desc = failed to pull and unpack image "{name}": '
-                f'failed to resolve reference "{name}": {name}: not found'
-            )
-
-    def lacks(self, image: str) -> list[str]:
-        """Commands and libraries that an image does not contain."""
-        return [name for pattern, names in self._lacks.items() if fnmatch.fnmatchcase(image, pattern) for name in names]
-
-    def lacks_any(self, pod: Object) -> frozenset[str]:
-        """What is missing in some image of a pod."""
-        return frozenset(name for each in pod["spec"].get("containers", []) for name in self.lacks(each["image"]))
-
-
-def full_name(image: str) -> str:
-    """Return an image's name with registry and tag, as containerd prints it."""
-    host, slash, rest = image.partition("/")
-    if not slash:
-        image = f"docker.io/library/{image}"
-    elif "." not in host and ":" not in host and host != "localhost":
-        image = f"docker.io/{host}/{rest}"
-    return image if ":" in image.rpartition("/")[2] or "@" in image else f"{image}:latest"
 
 
 class Hardware:

@@ -1,0 +1,50 @@
+"""Which images can be had, and what do they lack?"""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Object = dict[str, Any]
+
+
+class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
+    """A registry does not have the image; str() is the runtime's text."""
+
+
+class Images:
+    """The registries of a world."""
+
+    def __init__(self, registry: Mapping[str, Any]) -> None:
+        self._missing = registry.get("missing", [])
+        self._lacks: Mapping[str, list[str]] = registry.get("lacks", {})
+
+    async def pull(self, image: str) -> None:
+        """Return when the image is there; ImageMissing with containerd's text otherwise."""
+        if any(fnmatch.fnmatchcase(image, pattern) for pattern in self._missing):
+            name = full_name(image)
+            raise ImageMissing(
+                f'rpc error: code = NotFound desc = failed to pull and unpack image "{name}": '
+                f'failed to resolve reference "{name}": {name}: not found'
+            )
+
+    def lacks(self, image: str) -> list[str]:
+        """Commands and libraries that an image does not contain."""
+        return [name for pattern, names in self._lacks.items() if fnmatch.fnmatchcase(image, pattern) for name in names]
+
+    def lacks_any(self, pod: Object) -> frozenset[str]:
+        """What is missing in some image of a pod."""
+        return frozenset(name for each in pod["spec"].get("containers", []) for name in self.lacks(each["image"]))
+
+
+def full_name(image: str) -> str:
+    """Return an image's name with registry and tag, as containerd prints it."""
+    host, slash, rest = image.partition("/")
+    if not slash:
+        image = f"docker.io/library/{image}"
+    elif "." not in host and ":" not in host and host != "localhost":
+        image = f"docker.io/{host}/{rest}"
+    return image if ":" in image.rpartition("/")[2] or "@" in image else f"{image}:latest"
