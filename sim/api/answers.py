@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 YAML = "application/yaml"
+LARGE, PIECE = 1 << 20, 1 << 18
+"""Bytes of an answer that is written in pieces, and of a piece: one write of 81 MB over TLS costs asyncio 330 ms of CPU
+time, in pieces it costs 42 ms (benchmarks/sim_size.py), and others are served in between."""
 META_VERSIONS = ("v1", "v1beta1")
 
 
@@ -99,6 +102,29 @@ def raw(
     for text in dict.fromkeys(warnings):
         quoted = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{quoted}"')
+    return response
+
+
+async def whole(request: web.BaseRequest, parts: list[bytes], form: Form) -> web.StreamResponse:
+    """Return an answer of many parts; a large one is written piece by piece, so that it is never copied as a whole."""
+    size = sum(map(len, parts))
+    if size < LARGE:
+        return raw(b"".join(parts), form)
+    headers = {"Content-Type": form.content_type, "Cache-Control": "no-cache, private", "Content-Length": str(size)}
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    piece: list[bytes] = []
+    held = 0
+    for part in parts:
+        piece.append(part)
+        held += len(part)
+        if held >= PIECE:
+            await response.write(b"".join(piece))
+            piece, held = [], 0
+    await response.write(b"".join(piece))
+    await response.write_eof()
     return response
 
 

@@ -8,7 +8,7 @@ from ..schema import selectors
 from ..schema.errors import ApiError
 from ..store import FIRST_REVISION
 from . import versions
-from .answers import Form, dumps, raw, respond
+from .answers import Form, dumps, raw, respond, whole
 from .options import ListOptions, make_token, token_expired
 from .tables import partial, table
 from .watches import Watch, bookmark_line, event_line, object_head
@@ -58,7 +58,7 @@ def _snapshot(call: Call, revision: int | None) -> Iterator[Stored]:
     return store.scan_at(key, call.namespace, revision)
 
 
-def list_objects(call: Call) -> web.Response:
+async def list_objects(call: Call) -> web.StreamResponse:
     """Answer with a list, or one page of it."""
     form = call.form()
     options = ListOptions.read(call.query)
@@ -83,10 +83,16 @@ def list_objects(call: Call) -> web.Response:
     if form.shape or form.media != "application/json" or call.kind.stored_as:
         return _shaped_list(call, form, found, meta)
     head = dumps({"kind": call.kind.lists, "apiVersion": call.kind.api_version, "metadata": meta})
+    parts = [head[:-1] + b',"items":[']
     if call.kind.custom:
         item = object_head(call.kind)
-        return raw(head[:-1] + b',"items":[' + b",".join(item + s.raw[1:] for s in found) + b"]}\n", form)
-    return raw(head[:-1] + b',"items":[' + b",".join(s.raw for s in found) + b"]}\n", form)
+        items = [item + s.raw[1:] for s in found]
+    else:
+        items = [s.raw for s in found]
+    for each in items:
+        parts += (each, b",")
+    parts[len(parts) - bool(items) :] = [b"]}\n"]
+    return await whole(call.request, parts, form)
 
 
 def _place(stored: Stored) -> str:

@@ -282,7 +282,7 @@ class Front:
         if verb == "get":
             return reading.get(call)
         if verb == "list":
-            return reading.list_objects(call)
+            return await reading.list_objects(call)
         writes = {
             "create": writing.create,
             "update": writing.update,
