@@ -48,6 +48,8 @@ def _rank(trial: TrialResult, rank: int) -> Finding:
     if evidence is None or not evidence.stages:
         observed = f"rank {rank} sent no evidence (the job is {trial.state})"
         return Finding(subject=subject, ok=None, observed=observed, expected=EXPECTED, fault="job.no-evidence")
+    if evidence.problem:  # more lines, or other ones, than a probe prints: whose they are is not known
+        return Finding(subject=subject, ok=None, observed=evidence.problem, expected=EXPECTED, fault="job.no-evidence")
     observed = f"rank {rank} reported {len(evidence.stages)} stages"
     if evidence.missing:
         observed += f", {len(evidence.missing)} lines missing"

@@ -65,7 +65,9 @@ class Renderers:
             try:
                 self._write(self.run)
             except OSError as error:
-                session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+                session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
+                self.run.interrupted = f"the report could not be written: {error}"
+                self.folder = None  # there is nothing to point at
                 if self._terminal is not None:
                     self._terminal.write_line(f"The report could not be written: {error}", red=True)
         self._hush()

@@ -39,6 +39,13 @@ LAUNCHER = (
 )  # fmt: skip
 
 
+def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
+    """More lines than a probe prints, or parts that do not join: whose they are is not known."""
+    trial.evidence[1] = replace(trial.evidence[1], problem="stage runtime: its parts do not join to JSON")
+    found = [f for f in start_findings(trial, spec) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "job.no-evidence")]
+
+
 @pytest.mark.parametrize("fault", LAUNCHER)
 def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
     """ERR_INFRA is one failed finding on the launcher's subject, and nothing else is told."""

@@ -305,3 +305,19 @@ def test_a_folder_that_cannot_hold_the_report_is_refused_at_once(trial, pytester
     assert result.ret == 4
     assert "a folder is needed" in result.stderr.str()
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+def test_a_report_that_finds_no_place_is_no_success_in_any_word(trial, pytester):
+    """A disk that is full when the run ends: the terminal must not say go, nor name a report that is not there."""
+    record, result = trial(GOOD + """
+@check("a.last", "Fills the disk")
+def test_last(evidence, request):
+    import shutil
+    shutil.rmtree("out"); open("out", "w").close()
+    evidence.add("node-a", ok=True, observed=1); evidence.verdict()
+""")
+    assert (record, result.ret) == (None, 3)
+    text = result.stdout.str()
+    assert "VERDICT: inconclusive" in text
+    assert "could not be written" in text
+    assert "report.html" not in text
