@@ -19,13 +19,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-
-from typing import TYPE_CHECKING
 
 from sim.api import serve  # noqa: E402 - the repository is not installed
 from sim.store import Store  # noqa: E402
