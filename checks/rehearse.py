@@ -144,6 +144,8 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, jobs: int) -> None:
     widths = (max([len(each.name) for each in asked] + [8]), faults, faults, len("inconclusive"), 7, 10)
     print(_row(columns, widths), flush=True)
     trials: list[subprocess.Popen[str]] = []
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # nobody else would tell the trials
+        signal.signal(ending, signal.default_int_handler)
     with ThreadPoolExecutor(jobs) as pool:
         runs = [pool.submit(_run, each, out / each.name, trials) for each in asked]
         try:
@@ -157,6 +159,7 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, jobs: int) -> None:
         except BaseException:  # Ctrl-C: trials clean up after themselves, then end
             for run in runs:
                 run.cancel()
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             for trial in trials:
                 trial.send_signal(signal.SIGINT)
             raise

@@ -80,3 +80,23 @@ def test_two_at_once_under_weather(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "2 of 2 recognised" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_ends_the_trials_too(how, tmp_path):
+    """Exit code 2; the trial that runs is told, ends its cluster and says in its report that it was interrupted."""
+    import os
+    import signal
+    import time
+
+    command = [sys.executable, "-m", "checks", "rehearse", "nccl-hang", "healthy", "--out", str(tmp_path / "kept")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        end = time.monotonic() + 30
+        while not list((tmp_path / "kept").glob("nccl-hang/logs/*")) and time.monotonic() < end:
+            time.sleep(0.1)
+        os.kill(process.pid, getattr(signal, how))
+        assert process.wait(60) == 2
+    record = json.loads((tmp_path / "kept" / "nccl-hang" / "report.json").read_text())
+    assert record["interrupted"] and record["leftovers"] == []
+    assert not (tmp_path / "kept" / "healthy").exists()

@@ -167,3 +167,14 @@ def test_the_list_is_for_people_and_for_programs(root):
     found = {each["name"]: each for each in json.loads(run(root, "--list", "--json").stdout)}
     assert found["gpu-missing"]["faults"] == ["gpu.missing"]
     assert found["healthy"]["outcomes"] == ["go"]
+
+
+def test_a_cluster_is_served_under_weather(root, tmp_path):
+    """--weather NAME[:SEED], said in the line that it is ready; an unknown one is a usage error."""
+    sim = Sim(root, tmp_path, "healthy", "--weather", "slow:3")
+    assert sim.ready["weather"] == "slow:3"
+    assert len(sim.ask("/api/v1/nodes")["items"]) == 2
+    assert sim.end() == 0
+    wrong = subprocess.run([sys.executable, "-m", "sim", "healthy", "--weather", "strom", "--write-kubeconfig", str(tmp_path / "k")],
+                           cwd=root, capture_output=True, text=True, check=False)  # fmt: skip
+    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (4, "", "sim: unknown weather 'strom' (did you mean 'storm'?)\n")
