@@ -84,7 +84,8 @@ def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, An
     whole = any(t.get("complete") and t.get("rows") for t in (job or {}).get("tables") or [])
     fault, ok, observed = "", None, ""
     if late and not _begun(job):
-        observed, fault = f"the program had not reached NCCL after {_seconds(ran)} s on {', '.join(late)}", "nccl.program"
+        fault = "nccl.program"
+        observed = f"the program had not reached NCCL after {_seconds(ran)} s on {', '.join(late)}"
     elif late or (job and job.get("hang")):
         fault, ok = "nccl.hang", False
         observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
