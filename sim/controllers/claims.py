@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import ApiError
+from . import volumes
 from .queue import Key, Queue
 
 if TYPE_CHECKING:
@@ -30,17 +31,25 @@ class ClaimController:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._queue = Queue(self.sync)
+        self._volumes = volumes.VolumeController(store, self._look)
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Watch claims and pods."""
         self._ends = [self._store.subscribe(CLAIMS, self._claim), self._store.subscribe("pods", self._pod)]
+        self._volumes.start()
+        self._look()
+
+    def _look(self) -> None:
+        """Look at all claims: a volume has become free."""
         for claim in self._store.list(CLAIMS):
-            self._claim("ADDED", claim, None)
+            if (claim.get("status") or {}).get("phase", "Pending") == "Pending":
+                self._claim("ADDED", claim, None)
 
     def close(self) -> None:
         """Stop."""
         self._queue.close()
+        self._volumes.close()
         for end in self._ends:
             end()
 
@@ -69,13 +78,22 @@ class ClaimController:
             if not self._users(key, scheduled=True):
                 self._store.mutate(CLAIMS, *key, _unprotect)
             return None
-        if (claim.get("status") or {}).get("phase", "Pending") != "Pending" or claim["spec"].get("volumeName"):
+        if (claim.get("status") or {}).get("phase", "Pending") != "Pending":
             return None
+        existing = volumes.best(self._store, claim)
+        if existing is not None:
+            self._bind(claim, existing)
+        elif not claim["spec"].get("volumeName"):
+            self._ask(key, claim)
+        return None
+
+    def _ask(self, key: Key, claim: Object) -> None:
+        """Let the claim's class provide a volume, or say why none comes."""
         name = claim["spec"].get("storageClassName")
         if not name:
             self._store.event(claim, "Normal", "FailedBinding",
                               "no persistent volumes available for this claim and no storage class is set", COMPONENT)
-            return None
+            return
         found = self._store.get(CLASSES, None, name)
         if found is None:
             self._store.event(claim, "Warning", "ProvisioningFailed",
@@ -85,7 +103,6 @@ class ClaimController:
                               "waiting for first consumer to be created before binding", COMPONENT)
         else:
             self._provide(claim, found)
-        return None
 
     def _provide(self, claim: Object, class_: Object) -> None:
         meta, spec = claim["metadata"], claim["spec"]
@@ -98,19 +115,35 @@ class ClaimController:
                 "storageClassName": spec["storageClassName"],
                 "persistentVolumeReclaimPolicy": class_.get("reclaimPolicy", "Delete"),
                 "volumeMode": spec.get("volumeMode", "Filesystem"),
-                "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": meta["name"],
-                             "namespace": meta["namespace"], "uid": meta["uid"]},
+                "claimRef": volumes.reference(claim),
                 "csi": {"driver": driver, "volumeHandle": name},
             },
-            "status": {"phase": "Bound"},
         }
         with contextlib.suppress(ApiError):
-            self._store.create(VOLUMES, body)
+            volume = self._store.create(VOLUMES, body)
+            self._store.event(claim, "Normal", "ProvisioningSucceeded",
+                              f"Successfully provisioned volume {volume['metadata']['name']}", COMPONENT)
+            self._bind(claim, volume)
+
+    def _bind(self, claim: Object, volume: Object) -> None:
+        meta, spec, name = claim["metadata"], claim["spec"], volume["metadata"]["name"]
 
         def bind(c: Object) -> None:
+            c["metadata"].setdefault("annotations", {}).update(
+                {"pv.kubernetes.io/bind-completed": "yes",
+                 **({} if spec.get("volumeName") else {"pv.kubernetes.io/bound-by-controller": "yes"})})
             c["spec"]["volumeName"] = name
-            c["status"] = {"phase": "Bound", "accessModes": spec["accessModes"], "capacity": {"storage": size}}
+            c["status"] = {"phase": "Bound", "accessModes": volume["spec"].get("accessModes") or [],
+                           "capacity": dict(volume["spec"]["capacity"])}
+
+        def take(v: Object) -> None:
+            if not v["spec"].get("claimRef"):
+                v["metadata"].setdefault("annotations", {})["pv.kubernetes.io/bound-by-controller"] = "yes"
+            v["spec"]["claimRef"] = volumes.reference(claim)
+        self._store.mutate(VOLUMES, None, name, take)
         self._store.mutate(CLAIMS, meta["namespace"], meta["name"], bind)
+        self._store.mutate(VOLUMES, None, name, lambda v: v.update(status={
+            "phase": "Bound", "lastPhaseTransitionTime": self._store.now()}), "status")
 
 
 def _unprotect(claim: Object) -> None:
