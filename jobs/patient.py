@@ -182,9 +182,9 @@ def _deleted(meta: Mapping[str, Any], around: Surroundings) -> Symptom | None:
     if around.failing_since and asked > around.failing_since:
         return None
     words = latest(around.events, "Killing", "Preempted", "Evicted", "TaintManagerEviction")
-    return disruption(
-        Issue("Deleted", f"the pod was deleted by others ({words.message if words else deletion})"), asked
-    )
+    told = Issue("Deleted", f"the pod was deleted by others ({words.message if words else deletion})")
+    # Job and pods are watched separately: that the job itself was deleted may be heard a moment later.
+    return replace(disruption(told, asked), grace_s=2.0)
 
 
 def _node_lost(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:

@@ -464,3 +464,16 @@ def test_objects_of_any_shape_are_survived(file):
             lists = {key: value if isinstance(value, list) else [] for key, value in broken.items()}
             jobs = [item for item in lists.get("jobs", []) if isinstance(item, dict)]
             diagnose(jobs[0] if jobs else None, lists.get("pods", []), lists.get("events", []), lists.get("nodes", []))
+
+
+def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
+    """The watches of job and pods are two: a deleted job must not be told as a running one whose pod was deleted."""
+    job = {"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 1}, "status": {"active": 1}}
+    pod = {
+        "metadata": {"name": "j-0-x", "ownerReferences": [{"uid": "u"}], "deletionTimestamp": "2026-01-01T00:00:10Z"},
+        "spec": {"nodeName": "n"}, "status": {"phase": "Running"},
+    }  # fmt: skip
+    state, _, analysis = diagnose(job, [pod], [], name="j")
+    assert (state, analysis.disrupted, analysis.grace_s) == ("Running", True, 2.0)
+    gone = job | {"metadata": job["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert diagnose(gone, [pod], [], name="j")[0] == "Canceled"
