@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 from reports.record import Finding
 
 from .physics import TOLERANCE, limit_gbps
-from .ranks import place, stage
 from .strict import format_size
 from .trial_spec import RING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
 
     from .profile import Floor, Profile
@@ -92,16 +90,6 @@ def notes(algorithm: str, job: Mapping[str, Any], table: dict[str, Any], profile
         share = f" of {profile.fabric.rail_gbit_s / 8:g}" if profile.fabric.rail_gbit_s else ""
         yield (f"on the wire at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
                f"{busbw / rails:.1f}{share} GB/s on each of {rails} rails")  # fmt: skip
-
-
-def slow_rails(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[str]:
-    """Name each card that the pods saw below the profile's rate: the slowest rail sets the pace of all."""
-    wanted = profile.fabric.rail_gbit_s or 0.0
-    for rank in range(spec.nodes):
-        for device in (stage(trial, rank, "rdma") or {}).get("devices") or []:
-            rate = device.get("rate_gbps")
-            if isinstance(rate, int | float) and 0 < rate < wanted and device.get("state") == "ACTIVE":
-                yield f"{place(trial, rank)}: {device.get('name')} runs at {rate:g} Gb/s, the profile says {wanted:g}"
 
 
 def correctness_findings(jobs: Mapping[str, dict[str, Any]]) -> Iterator[Finding]:

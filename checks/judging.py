@@ -21,6 +21,12 @@ def put(evidence: Evidence, findings: Iterable[Finding]) -> None:
         evidence.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
 
 
+def note(evidence: Evidence, texts: Iterable[str]) -> None:
+    """Add each text as a note."""
+    for text in texts:
+        evidence.note(text)
+
+
 def put_with_steps(
     evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, dict[str, Any] | None]
 ) -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.bandwidth import COLLECTIVE, floor_findings, impossible_findings, notes, slow_rails, table_of
-from checks.judging import put
+from checks import cards
+from checks.bandwidth import COLLECTIVE, floor_findings, impossible_findings, notes, table_of
+from checks.judging import note, put
 from checks.trial_spec import DEFAULT, RING
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def test_the_network_reaches_its_floor(
     Ring puts the bus bandwidth on the wires, so this judges the network. Low with every rail and GPUDirect in use means
     congestion, oversubscribed uplinks, a port at a lower rate, or a PCIe link that trained down.
     """
-    note_rails(trial, spec, profile, evidence)
+    note(evidence, cards.notes(trial, profile))
     judge(RING, nccl_jobs, spec, profile, evidence)
 
 
@@ -53,14 +54,8 @@ def test_users_get_the_bandwidth(
     On two nodes that is usually Tree or NVLSTree, which may exceed what one node's wires carry. Low here with a good
     Ring points inside the node: NVLS not available, a wrong topology file, a tuner plugin.
     """
-    note_rails(trial, spec, profile, evidence)
+    note(evidence, cards.notes(trial, profile))
     judge(DEFAULT, nccl_jobs, spec, profile, evidence)
-
-
-def note_rails(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Show which cards are slower than the profile says: where a floor is missed, this is where to look first."""
-    for text in slow_rails(trial, spec, profile):
-        evidence.note(text)
 
 
 def judge(algorithm: str, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:

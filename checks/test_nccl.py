@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import transport
+from checks import cards, transport
 from checks.bandwidth import correctness_findings
 from checks.collectives import completed_findings, seen
-from checks.judging import put_with_steps
+from checks.judging import note, put_with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,7 @@ def test_no_data_goes_through_sockets(
     them down. A log that does not show the transport is an error: nothing observed is never a pass.
     """
     put_with_steps(evidence, transport.transport_findings(trial, nccl_jobs, profile), nccl_jobs)
+    note(evidence, cards.notes(trial, profile))
     if not evidence.findings:
         evidence.unknown("no collective left a log to judge")
     evidence.verdict()
@@ -120,6 +121,7 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
     if profile.fabric.rails is None:
         evidence.unknown(transport.NO_PROFILE)
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
+    note(evidence, cards.notes(trial, profile))
     evidence.verdict()
 
 

@@ -2,13 +2,12 @@
 
 import pytest
 
-from checks import transport
+from checks import cards, transport
 from checks.bandwidth import (
     correctness_findings,
     floor_findings,
     impossible_findings,
     notes,
-    slow_rails,
     table_of,
 )
 from checks.collectives import by_node, completed_findings, expectation, next_steps, seen
@@ -379,15 +378,15 @@ def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
     assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
 
 
-def test_a_card_below_its_rate_is_named(trial, spec, h100):
+def test_a_card_below_its_rate_or_down_is_named(trial, h100):
     """One slow rail sets the pace of all eight: the pods saw which, so the reader need not search."""
-    for rank, evidence in trial.evidence.items():
-        rates = {"mlx5_3": 100.0} if rank else {}
-        evidence.stages["rdma"] = {"devices": [
-            {"name": f"mlx5_{i}", "state": "ACTIVE", "rate_gbps": rates.get(f"mlx5_{i}", 400.0)} for i in range(8)
-        ]}
-    assert list(slow_rails(trial, spec, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400"]
-    assert not list(slow_rails(trial, spec, Profile()))
+    states, rates = {"mlx5_5": "DOWN"}, {"mlx5_3": 100.0}
+    trial.evidence[1].stages["rdma"] = {"devices": [
+        {"name": n, "state": states.get(n, "ACTIVE"), "rate_gbps": rates.get(n, 400.0)} for n in map("mlx5_{}".format, range(8))
+    ]}
+    down = "gpu-node-1: the port of mlx5_5 is DOWN"
+    assert list(cards.notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400", down]
+    assert list(cards.notes(trial, Profile())) == [down]
 
 
 def test_the_limits_are_those_of_the_reference():
