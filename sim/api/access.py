@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..store import Store
     from .authority import Authority
 
+ISSUER = "https://kubernetes.default.svc.cluster.local"  # of service account tokens, and their audience here
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -93,13 +94,13 @@ def authenticate(
     return ANONYMOUS
 
 
-def by_token(store: Store, authority: Authority, token: str) -> User:
-    """Return who a bearer token belongs to; 401 if nobody."""
+def by_token(store: Store, authority: Authority, token: str, audiences: Sequence[str] = (ISSUER,)) -> User:
+    """Return who a bearer token belongs to; 401 if nobody, or if it is meant for none of the audiences."""
     if token in authority.static:
         name, groups = authority.static[token]
         return User(name, (*groups, "system:authenticated"))
     claims = authority.claims(token)
-    if claims is None:
+    if claims is None or not set(claims["aud"]) & set(audiences):
         raise unauthorized()
     bound = claims["kubernetes.io"]
     namespace, account = bound["namespace"], bound["serviceaccount"]

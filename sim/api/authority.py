@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ..schema.values import new_uid
+from .access import ISSUER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ISSUER = "https://kubernetes.default.svc.cluster.local"
 LIFETIME = timedelta(days=365)
 SKEW = timedelta(minutes=5)
 

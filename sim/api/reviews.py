@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import ApiError, Cause, bad_request, invalid
-from .access import Attributes, User, authorize, by_token, rules_for
+from .access import ISSUER, Attributes, User, authorize, by_token, rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +82,14 @@ def self_subject(store: Store, user: User, body: Object) -> Object:
 def token(store: Store, _user: User, body: Object) -> Object:
     """Answer a TokenReview."""
     spec = body.get("spec") or {}
+    wanted = spec.get("audiences") or [ISSUER]
     try:
-        found = by_token(store, store.authority, spec.get("token", ""))
+        found = by_token(store, store.authority, spec.get("token", ""), wanted)
     except ApiError:
         return {**body, "status": {"user": {}, "error": "[invalid bearer token]"}}
-    return {**body, "status": {"authenticated": True, "user": found.info(), "audiences": spec.get("audiences") or []}}
+    claims = store.authority.claims(spec["token"])
+    meant = [name for name in wanted if claims is None or name in claims["aud"]]
+    return {**body, "status": {"authenticated": True, "user": found.info(), "audiences": meant}}
 
 
 REVIEWS: dict[str, Callable[[Store, User, Object], Object]] = {
