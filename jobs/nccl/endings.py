@@ -5,10 +5,12 @@ One broken thing is one fault: what follows from the first cause (a peer that we
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .judge import DEADLY, Judgement
 from .signals import watch_summary
+from .state import channels_in
 from .subjects import subject_of
 from .symptoms import SYMPTOMS
 
@@ -168,6 +170,52 @@ def _judge_truncation(judgement: Judgement) -> None:
             cause="%d of %d ranks began to initialise and are not seen to finish"
             % (len(started - ended), len(started)),
         )
+        return
+    missing = _half_shown(judgement.job.procs) or _unconfirmed(judgement.job.procs)
+    if missing:
+        judgement.add("nccl.log-truncated", "the job", [], cause=missing)
+
+
+def _half_shown(procs: List[Proc]) -> str:
+    """Compare the two ends of each network edge: both ranks print the same channels, unless a log was cut.
+
+    What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
+    other end's process is not in the log at all, nothing is compared.
+    """
+    present = {(key, rank) for proc in procs for key, rank in proc.comms}
+    ends: Dict[Tuple[str, int, int, int], Dict[str, int]] = {}
+    for proc in procs:
+        for (comm, src, dst, direction, conn, kind, *_), mask in proc.edges.items():
+            if kind == "net" and direction in ("s", "r") and {(comm, src), (comm, dst)} <= present:
+                both = ends.setdefault((comm, src, dst, conn), {"s": 0, "r": 0})
+                both[direction] |= mask
+    torn = {key: channels_in(both["s"] ^ both["r"]) for key, both in ends.items() if both["s"] != both["r"]}
+    shown = sum(channels_in(both["s"]) + channels_in(both["r"]) for both in ends.values())
+    if sum(torn.values()) <= _TORN * shown:
+        return ""
+    _, src, dst, _ = min(torn)
+    return "%d of %d network edges show channels at one end only, such as %d -> %d" % (len(torn), len(ends), src, dst)
+
+
+# Processes that write to one pipe tear each other's lines now and then (1 of 65 channel lines of a healthy log); what is
+# missing beyond that was cut off.
+_TORN = 0.05
+_CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line such as 'Connected all rings'
+
+
+def _unconfirmed(procs: List[Proc]) -> str:
+    """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
+    crossing = [proc for proc in procs if any(key[5] == "net" and key[4] == 0 for key in proc.edges)]
+    silent = [proc for proc in crossing if not proc.has("flag", "connected")]
+    if not silent or (len(silent) == len(crossing) and not all(_version(proc) >= _CONFIRMS for proc in crossing)):
+        return ""
+    return "%d of %d ranks set up channels and are not seen to connect them all" % (len(silent), len(crossing))
+
+
+def _version(proc: Proc) -> Tuple[int, ...]:
+    """Return the major and minor version that a process printed, or nothing."""
+    versions = [re.match(r"(\d+)\.(\d+)", text) for text in proc.facts.get("version", ())]
+    return max((tuple(int(part) for part in found.groups()) for found in versions if found), default=())
 
 
 def _has_config(table: Dict[str, Any]) -> bool:

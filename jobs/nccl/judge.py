@@ -7,7 +7,7 @@ Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from .faults import FAULTS
 from .transports import RDMA
@@ -102,19 +102,29 @@ class Judgement:
         """Return go, no-go or inconclusive."""
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"
-        return "go" if self.proven() and not self.has("nccl.log-truncated") else "inconclusive"
+        doubtful = self.has("nccl.log-truncated", "nccl.odd-numbers")
+        return "go" if self.proven() and not doubtful else "inconclusive"
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
         view = self.view
         if view.crossings:
-            return all(item.transport in RDMA for item in view.crossings) and not self._unfinished()
+            rdma = all(item.transport in RDMA for item in view.crossings)
+            return rdma and self._all_shown() and not self._unfinished()
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1:
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
             completed = any(comm.completed for proc in self.job.procs for comm in proc.comms.values())
             return (ran or (connected and completed)) and not self._unfinished()
         return False
+
+    def _all_shown(self) -> bool:
+        """Say whether every rank shows a channel: what two of sixteen ranks use says nothing of the others."""
+        shown: Dict[str, Set[int]] = {}
+        for proc in self.job.procs:
+            for comm, src, dst, direction, *_ in proc.edges:
+                shown.setdefault(comm, set()).add(dst if direction == "r" else src)
+        return max((len(ranks) for ranks in shown.values()), default=0) >= (self.view.ranks or 0)
 
     def _unfinished(self) -> bool:
         return self.hang or self.crash

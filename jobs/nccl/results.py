@@ -46,7 +46,7 @@ def judge_results(judgement: Judgement) -> None:
             row
             for row in table["rows"]
             for side in ("out_of_place", "in_place")
-            if row[side] and (row[side]["wrong"] or 0) > 0
+            if row[side] and (row[side]["wrong"] or 0) != 0
         ]
         if bad or (table["out_of_bounds"] or 0) > 0 or table["out_of_bounds_ok"] is False:
             line = table["wrong_line"] or [table["line"], ""]

@@ -53,6 +53,7 @@ _SKIP = frozenset(
 _OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
 _CHANNELS = frozenset((b"Chan", b"Ring"))
 _COLLECTIVE_NETWORK = frozenset((b"Chan", b"Ring", b"Coll"))
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
 _CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
 
@@ -290,7 +291,7 @@ class Reader:
         else:
             mark = head.tag or ("" if head.dev is None else "dev:%d" % head.dev)
             key = (self.index, "?" + mark, -1)
-        proc = self.partial.procs.get(key)
+        proc = self.partial.procs.get(key) or self._glued(key)
         if proc is None:
             if len(self.partial.procs) >= MAX_PROCS:
                 self.partial.limited = True
@@ -304,6 +305,16 @@ class Reader:
         return tracker
 
     # -- everything else -----------------------------------------------------------------------------------------------
+    def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
+        """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""
+        _, host, pid = key
+        if pid < 0 or host[:1] not in "-0123456789":
+            return None
+        for (index, known, other), proc in self.partial.procs.items():
+            if index == key[0] and other == pid and host.endswith(known) and _NUMBER.match(host[: -len(known)]):
+                return proc
+        return None
+
     def _other(self, raw: bytes, number: int) -> None:
         """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so."""
         for piece in raw.split(b"\r") if b"\r" in raw else (raw,):

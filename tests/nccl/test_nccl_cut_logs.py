@@ -1,0 +1,61 @@
+"""A log that was cut hides what came after: it is never a go."""
+
+import pytest
+from tests.nccl.logmaker import Maker, table_of
+
+
+def whole(maker):
+    """One text per process, and the benchmark's table."""
+    return {key: "".join(line + "\n" for line in lines) for key, lines in maker.processes().items()}
+
+
+def judged(judge, maker, texts):
+    return judge(*texts.values(), "\n".join(table_of(maker)) + "\n")
+
+
+MAKER = Maker(gpus=8, channels=16, rails=8)
+
+
+def test_the_whole_log_is_go(judge):
+    """The near-miss: nothing is missing."""
+    assert judged(judge, MAKER, whole(MAKER))["verdict"] == "go"
+
+
+@pytest.mark.parametrize("share", [0.55, 0.7, 0.85, 0.95])
+def test_every_rank_cut_at_the_same_place_is_truncated(judge, share):
+    """A full disk ends all files alike: channels are shown, but no rank says that they are all connected."""
+    texts = {key: text[: int(len(text) * share)] for key, text in whole(MAKER).items()}
+    job = judged(judge, MAKER, texts)
+    assert job["verdict"] == "inconclusive", job["sentence"]
+
+
+def test_one_rank_cut_in_its_channels_is_truncated(judge):
+    """Its peers show channels of which it shows no end."""
+    texts = whole(MAKER)
+    key = ("gpu-node-1", MAKER.pid(8))
+    texts[key] = texts[key][: int(len(texts[key]) * 0.6)]
+    job = judged(judge, MAKER, texts)
+    assert (job["verdict"], job["truncated"]) == ("inconclusive", True)
+
+
+def test_two_ranks_of_sixteen_say_nothing_of_the_others(judge):
+    """The log of a launcher that keeps one rank per node only."""
+    texts = {key: text for key, text in whole(MAKER).items() if key[1] in (MAKER.pid(0), MAKER.pid(8))}
+    assert judged(judge, MAKER, texts)["verdict"] == "inconclusive"
+
+
+def test_one_torn_line_is_no_cut(judge):
+    """Two processes that share a pipe tear a line now and then; every rank confirms its rings."""
+    texts = whole(MAKER)
+    key = ("gpu-node-1", MAKER.pid(8))
+    lines = texts[key].splitlines(keepends=True)
+    lines.remove(next(line for line in lines if "Channel 03/0" in line and "[receive]" in line))
+    texts[key] = "".join(lines)
+    assert judged(judge, MAKER, texts)["verdict"] == "go"
+
+
+@pytest.mark.parametrize("busbw", ["nan", "inf", "0.00", "-1"])
+def test_numbers_that_are_none_are_no_go(judge, busbw):
+    """The largest row must hold a measurement."""
+    table = "\n".join(table_of(MAKER)).replace("153.60", busbw).replace("153.68", busbw)
+    assert judge(*whole(MAKER).values(), table + "\n")["verdict"] != "go"
