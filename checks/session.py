@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from jobs.trial import TrialSpec
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIMULATED_SERVER = "seatrial-sim"
+"""The Server header by which the embedded cluster says what it is, however one came to it."""
 SIMULATED_DEADLINES = {"start_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
 """Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
 
@@ -114,6 +116,8 @@ class Session:
         """Delete what was created, name what could not be deleted, end the simulated cluster."""
         with deaf():
             self.run.leftovers += self.ledger.unwind()
+            if self._kube is not None and self._kube.software == SIMULATED_SERVER:
+                self.run.simulated = True  # a served lab, met through its kubeconfig
             if self.simulation is not None:
                 self.simulation.close()
             self.run.seconds = time.monotonic() - self._began

@@ -65,6 +65,7 @@ class Exchange:
         self.server = server
         self.origin = origin
         self.loopback = loopback
+        self.software = ""  # the Server header of the last answer; Kubernetes itself sends none
 
     def request(
         self,
@@ -110,6 +111,7 @@ class Exchange:
             data = read_all(raw, end, self.where(verb, url_path))
             headers = {key.lower(): value for key, value in raw.headers.items()}
             warnings = tuple(warning(text) for text in raw.headers.getlist("Warning"))
+        self.software = headers.get("server", "")
         return Response(
             raw.status, self.decode(verb, url_path, raw.status, data), headers, warnings, time.monotonic() - begin
         )

@@ -128,6 +128,10 @@ def kubeconfig(authority: Authority, url: str, user: str, token: str, namespace:
     return yaml.safe_dump(document, sort_keys=False)
 
 
+SOFTWARE = "seatrial-sim"
+"""The Server header: whoever judges a cluster by its answers can tell that this one is simulated."""
+
+
 class Front:
     """Takes requests: authenticates, authorizes, finds the verb."""
 
@@ -139,7 +143,13 @@ class Front:
         self._aggregated: dict[tuple[str, bool], tuple[int, bytes, str]] = {}
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
+        """Answer one request; every whole answer says that no real cluster gave it."""
+        answer = await self._judged(request)
+        if not answer.prepared:
+            answer.headers["Server"] = SOFTWARE
+        return answer
+
+    async def _judged(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
         except ApiError as error:

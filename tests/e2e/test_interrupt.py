@@ -76,6 +76,15 @@ def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, 
     assert gone(kube) == []
 
 
+def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
+    """A report of a rehearsal must not pass for one of a cluster: the server itself says what it is."""
+    command = [sys.executable, "-m", "checks", "preflight", "--kubeconfig", str(served), "--profile", "h100-ib",
+               "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=60, check=False)
+    assert "SIMULATED" in done.stdout
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["simulated"] is True
+
+
 @pytest.mark.slow
 def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
     """An impatient second Ctrl-C must not leave a Job behind."""
