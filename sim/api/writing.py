@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..schema import types
-from ..schema.errors import ApiError, Cause, bad_request, invalid, required
+from ..schema.errors import ApiError, Cause, bad_request, forbidden_field, invalid, required
 from ..schema.values import clone
-from . import apply, bodies, patches, versions
+from . import apply, bodies, escalation, patches, versions
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -63,6 +63,7 @@ async def create(call: Call) -> web.Response:
     _names(call, obj)
     if obj["metadata"].get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
+    escalation.guard(call, obj)
     stored = call.store.create(call.kind.key, obj, call.route.namespace or None, request=request)
     return call.answer(stored, 201)
 
@@ -73,6 +74,7 @@ async def update(call: Call) -> web.Response:
     request = call.write("UpdateOptions")
     obj = call.decoded(body, "UpdateOptions")
     _names(call, obj)
+    escalation.guard(call, obj)
     if call.kind.key in CREATES_ON_UPDATE and not call.route.subresource and call.existing() is None:
         return call.answer(call.store.create(call.kind.key, obj, call.route.namespace or None, request=request), 201)
     call.current()
@@ -101,6 +103,9 @@ async def patch(call: Call) -> web.Response:
     if media == patches.APPLY:
         return _apply(call, bodies.mapping(content, media))
     request = call.write("PatchOptions")
+    if "force" in call.query:
+        text = "may not be specified for non-apply patch"
+        raise invalid("PatchOptions", "meta.k8s.io", "", [forbidden_field("force", text)])
     change = bodies.decode(content, "application/json")
     old = call.current()
     new = _patched(call, media, versions.served(call.kind, old), change)
@@ -109,6 +114,7 @@ async def patch(call: Call) -> web.Response:
         raise bad_request(f"the name of the object ({shown}) does not match the name on the URL ({call.route.name})")
     obj = call.decoded(bodies.of_kind(new, call.kind), "PatchOptions")
     _names(call, obj)
+    escalation.guard(call, obj)
     stored = call.store.replace(call.kind.key, obj, call.route.subresource or None, request=request)
     return call.answer(stored)
 
@@ -146,6 +152,7 @@ def _apply(call: Call, body: Object) -> web.Response:
     obj = call.decoded(bodies.of_kind(body, call.kind), "PatchOptions", applied=True)
     obj.setdefault("metadata", {}).setdefault("name", call.route.name)
     _names(call, obj)
+    escalation.guard(call, obj)
     request.force = call.query.get("force", "").lower() in ("true", "1", "t")
     stored, made = apply.apply(call.store, call.kind, obj, call.route.subresource, request)
     return call.answer(stored, 201 if made else 200)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from .budgets import BudgetController
 from .claims import ClaimController
 from .cronjobs import CronJobController
 from .daemons import DaemonSetController
@@ -44,7 +45,7 @@ class Controllers:
             NamespaceController(store), JobController(store), EndpointController(store), GarbageCollector(store),
             NodeController(store), ClaimController(store), QuotaController(store), ReplicaSetController(store),
             DeploymentController(store), DaemonSetController(store), StatefulSetController(store),
-            CronJobController(store), *extra)
+            CronJobController(store), BudgetController(store), *extra)
 
     def start(self) -> None:
         """Start all."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..placement import ENDED, tolerates
 from ..scheduler import mark_disrupted
 from ..schema.errors import ApiError
-from ..schema.values import epoch
+from ..schema.values import epoch, rfc3339
 from .queue import Key, Queue
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class NodeController:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._seen: dict[tuple[str, str, str], float] = {}
+        """When a taint that carries no time was first seen on a node."""
         self._queue = Queue(self.sync)
         self._ends: list[Callable[[], None]] = []
 
@@ -95,7 +97,7 @@ class NodeController:
         if set(wanted) != _held(node):
             self._taint(key[1], wanted)
             return None  # the change brings us back
-        taints = [t for t in node["spec"].get("taints") or [] if t["effect"] == "NoExecute"]
+        taints = self._dated(key[1], [t for t in node["spec"].get("taints") or [] if t["effect"] == "NoExecute"])
         if not taints:
             return None
         waits = []
@@ -108,6 +110,14 @@ class NodeController:
                 elif left is not None:
                     waits.append(left)
         return min(waits, default=None)
+
+    def _dated(self, name: str, taints: list[Object]) -> list[Object]:
+        """The taints with the time from which tolerationSeconds count."""
+        now, places = self._store.clock(), {(name, t["key"], t.get("value", "")): t for t in taints}
+        for place in [p for p in self._seen if p[0] == name and p not in places]:
+            del self._seen[place]
+        return [t if t.get("timeAdded") else {**t, "timeAdded": rfc3339(self._seen.setdefault(place, now))}
+                for place, t in places.items()]
 
     def _taint(self, name: str, wanted: list[tuple[str, str]]) -> None:
         now = self._store.now()

@@ -37,8 +37,8 @@ MESSAGE_BYTES, FALLBACK_BYTES, FALLBACK_LINES = 4096, 2048, 80
 class Container:
     """One container of a pod, through all its restarts."""
 
-    def __init__(self, worker: PodWorker, spec: Object, *, init: bool) -> None:
-        self.worker, self.spec, self.init = worker, spec, init
+    def __init__(self, worker: PodWorker, spec: Object, *, init: bool, ephemeral: bool = False) -> None:
+        self.worker, self.spec, self.init, self.ephemeral = worker, spec, init, ephemeral
         self.name: str = spec["name"]
         self.state = ContainerState(self.name)
         self.process: Process | None = None
@@ -53,7 +53,8 @@ class Container:
     @property
     def field_path(self) -> str:
         """Where events point."""
-        return f"spec.{'initContainers' if self.init else 'containers'}{{{self.name}}}"
+        part = "initContainers" if self.init else "ephemeralContainers" if self.ephemeral else "containers"
+        return f"spec.{part}{{{self.name}}}"
 
     def event(self, kind: str, reason: str, message: str) -> None:
         """Record an event about this container."""
@@ -70,6 +71,8 @@ class Container:
     def _restarts(self) -> bool:
         ended = self.state.terminated or {}
         policy = self.worker.pod["spec"].get("restartPolicy", "Always")
+        if self.ephemeral:
+            return False
         if self.init and not is_sidecar(self.spec):
             return bool(ended.get("exitCode")) and policy != "Never"
         if is_sidecar(self.spec):

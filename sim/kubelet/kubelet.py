@@ -99,7 +99,7 @@ class Kubelet:
             if pod["status"].get("phase") in ENDED:
                 worker.gone()
         else:
-            worker.pod = pod
+            worker.updated(pod)
 
     def _new(self, pod: Object) -> None:
         meta, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "Pending")

@@ -51,6 +51,8 @@ class PodWorker:
         self.inits = [Container(self, c, init=True) for c in spec.get("initContainers") or []]
         self.mains = [Container(self, c, init=False) for c in spec["containers"]]
         self.containers = {c.name: c for c in (*self.inits, *self.mains)}
+        self.extras: list[Container] = []
+        """Ephemeral containers, in the order in which they came."""
         self.sandbox: Sandbox | None = None
         self.pod_ip = self.fqdn = ""
         self.files: list[Object] = []
@@ -143,6 +145,18 @@ class PodWorker:
                 await asyncio.wait_for(self._grace.wait(), seconds)
         if self.stopping:
             raise Stopped
+
+    def updated(self, pod: Object) -> None:
+        """The pod's object changed: start the ephemeral containers that are new."""
+        self.pod = pod
+        for spec in pod["spec"].get("ephemeralContainers") or []:
+            if spec["name"] not in self.containers and self.sandbox is not None and not self.stopping:
+                container = Container(self, spec, init=False, ephemeral=True)
+                self.extras.append(container)
+                self.containers[container.name] = container
+                task = asyncio.create_task(self._run(container))
+                self._sidecars.add(task)
+                task.add_done_callback(self._sidecars.discard)
 
     def nudge(self) -> None:
         """A ConfigMap or a Secret of the namespace changed."""
@@ -292,7 +306,7 @@ class PodWorker:
             for container in self.containers.values():
                 if container.process is not None:
                     container.process.signal(9)
-        await asyncio.gather(*(c.stop(grace_s) for c in self.mains))
+        await asyncio.gather(*(c.stop(grace_s) for c in (*self.extras, *self.mains)))
         await asyncio.gather(*(c.stop(grace_s) for c in self.inits))
 
     async def _end(self) -> None:
@@ -301,7 +315,9 @@ class PodWorker:
         grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
         for container in reversed(self.inits):
             await container.stop(grace)
-        for task in self._sidecars:
+        for container in self.extras:
+            await container.stop(0)
+        for task in list(self._sidecars):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         if self._stop_task is not None:

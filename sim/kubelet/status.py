@@ -184,6 +184,10 @@ def pod_status(pod: Object, states: dict[str, ContainerState], now: str, *, sand
                                                                                  spec["containers"]):
         if containers:
             status[key] = [container_status(c, states[c["name"]]) for c in containers]
+    extra = [c for c in spec.get("ephemeralContainers") or [] if c["name"] in states]
+    if extra:
+        status["ephemeralContainerStatuses"] = [
+            {**container_status(c, states[c["name"]]), "ready": False} for c in extra]
     status["qosClass"] = old.get("qosClass") or "BestEffort"
     for key in ("allocatedResources", "resources", "nominatedNodeName"):
         if key in old:

@@ -139,6 +139,13 @@ def _isolate(kind: Kind, old: Object, new: Object, subresource: str) -> None:
                 del new["metadata"]["managedFields"]
         if kind.key == "pods":
             _restore_pod_status(old, new)
+    elif subresource == "ephemeralcontainers":
+        added = new.get("spec", {}).get("ephemeralContainers")
+        _restore(old, new, ["spec", "status"])
+        if added:
+            new["spec"]["ephemeralContainers"] = added
+        else:
+            new["spec"].pop("ephemeralContainers", None)
     elif kind.sub("status") is not None:
         _restore(old, new, ["status"])
         if kind.key == "nodes":

@@ -12,7 +12,7 @@ from . import admission, advice, base, customs, defaults, fieldsets, prepare, va
 from .admission import lifecycle
 from .errors import conflict, invalid
 from .kinds import WITH_GENERATION
-from .validation import events
+from .validation import events, pods
 from .values import clone, rfc3339
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     causes = validation.check(kind, new)
     if kind.key == "events.events.k8s.io":
         causes += events.new_event(new)
+    if kind.key == "pods":
+        causes += pods.new_pod(new)
     if causes:
         raise invalid(kind.kind, _error_group(kind), new["metadata"].get("name", ""), causes)
     request.warnings.extend(advice.on_create(kind, new))
@@ -105,6 +107,8 @@ def update(store: Objects, kind: Kind, old: Object, new: Object, request: Reques
     causes = validation.check(kind, new)
     if request.subresource not in ("status", "resize", "ephemeralcontainers"):
         causes += validation.check_change(kind.key, old, new)
+    elif request.subresource == "ephemeralcontainers":
+        causes += pods.ephemeral_change(old, new)
     if causes:
         raise invalid(kind.kind, _error_group(kind), old["metadata"]["name"], causes)
     request.warnings.extend(advice.on_update(kind, old, new))

@@ -227,6 +227,9 @@ def cron_job(obj: Object) -> list[Cause]:
     schedule = spec.get("schedule", "")
     if not schedule:
         found.append(required("spec.schedule"))
+    elif "TZ" in schedule:
+        text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        found.append(invalid_value("spec.schedule", schedule, text))
     elif wrong := schedules.error(schedule):
         found.append(invalid_value("spec.schedule", schedule, wrong))
     zone = spec.get("timeZone")

@@ -220,6 +220,32 @@ def _quota_name(name: str, at: str) -> list[Cause]:
     ]
 
 
+LEVELS = ("privileged", "baseline", "restricted")
+MODES = ("audit", "enforce", "warn")
+
+
+def namespace(obj: Object) -> list[Cause]:
+    """Judge the labels by which a Namespace sets its pod security level (the plugin PodSecurity does)."""
+    labels, found = obj["metadata"].get("labels") or {}, []
+    for mode in MODES:
+        name = f"pod-security.kubernetes.io/{mode}"
+        if name in labels and labels[name] not in LEVELS:
+            text = f"must be one of {', '.join(LEVELS)}"
+            found.append(invalid_value(f"metadata.labels[{name}]", labels[name], text))
+        version = labels.get(f"{name}-version", "latest")
+        if version != "latest" and not re.fullmatch(r"v1\.([0-9]|[1-9][0-9]*)", version):
+            text = 'must be "latest" or "v1.x"'
+            found.append(invalid_value(f"metadata.labels[{name}-version]", version, text))
+    return found
+
+
+SCOPES = (
+    *("Terminating", "NotTerminating", "BestEffort", "NotBestEffort"),
+    *("PriorityClass", "CrossNamespacePodAffinity", "VolumeAttributesClass"),
+)
+COMPUTED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+
+
 def quota(obj: Object) -> list[Cause]:
     """Judge a ResourceQuota."""
     found: list[Cause] = []
@@ -230,7 +256,33 @@ def quota(obj: Object) -> list[Cause]:
             found.append(invalid_value(at, amount, "must be greater than or equal to 0"))
         elif (name in COUNTED or name.startswith("count/")) and quantity.value(amount).denominator != 1:
             found.append(invalid_value(at, amount, "must be an integer"))
+    return found + _scopes(obj.get("spec") or {})
+
+
+def _scopes(spec: Object) -> list[Cause]:
+    """Judge the scopes of a quota, each by itself, with the resources and with each other."""
+    scopes, found = spec.get("scopes") or [], []
+    for scope in scopes:
+        if scope not in SCOPES:
+            found.append(invalid_value("spec.scopes", scopes, "unsupported scope"))
+        allowed = ("pods",) if scope == "BestEffort" else ("pods", *COMPUTED)
+        found += [
+            invalid_value("spec.scopes", scopes, "unsupported scope applied to resource")
+            for name in spec.get("hard") or {}
+            if scope in SCOPES and (name in COMPUTED or name in COUNTED) and name not in allowed
+        ]
+    for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+        if pair <= set(scopes):
+            found.append(invalid_value("spec.scopes", scopes, "conflicting scopes"))
     return found
+
+
+def quota_change(old: Object, new: Object) -> list[Cause]:
+    """Judge what an update changes in a ResourceQuota."""
+    before, after = old["spec"].get("scopes") or [], new["spec"].get("scopes") or []
+    if sorted(before) == sorted(after):
+        return []
+    return [invalid_value("spec.scopes", after, "field is immutable")]
 
 
 def limit_range(obj: Object) -> list[Cause]:

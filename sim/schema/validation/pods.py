@@ -27,6 +27,24 @@ def pod(obj: Object) -> list[Cause]:
     return pod_spec(obj.get("spec", {}), "spec", host_names=True)
 
 
+def new_pod(obj: Object) -> list[Cause]:
+    """Judge what a Pod may not bring along."""
+    given = (obj.get("spec") or {}).get("ephemeralContainers")
+    return [forbidden_field("spec.ephemeralContainers", "cannot be set on create")] if given else []
+
+
+def ephemeral_change(old: Object, new: Object) -> list[Cause]:
+    """Judge an update of the ephemeral containers: they are added, never changed or removed."""
+    found = []
+    now = {c.get("name"): c for c in new["spec"].get("ephemeralContainers") or []}
+    for container in old["spec"].get("ephemeralContainers") or []:
+        if now.get(container["name"]) != container:
+            word = "changed" if container["name"] in now else "removed"
+            text = f'existing ephemeral containers "{container["name"]}" may not be {word}\n'
+            found.append(forbidden_field("spec.ephemeralContainers", text))
+    return found
+
+
 def template(obj: Object, field: str) -> list[Cause]:
     """Judge a PodTemplateSpec."""
     meta = obj.get("metadata", {})
@@ -181,7 +199,7 @@ def pod_change(old: Object, new: Object) -> list[Cause]:
             now["image"] = was.get("image")
     found += _deadline_change(before, after)
     found += _tolerations_change(before, after)
-    for free in ("activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers"):
+    for free in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
         _same(before, after, free)
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
         _same(before, after, "terminationGracePeriodSeconds")
