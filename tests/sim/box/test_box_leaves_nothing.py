@@ -100,12 +100,12 @@ def family(pid: int) -> set[int]:
 
 def listening(pids: set[int]) -> set[str]:
     """Addresses on which these processes listen, in the network namespace of this test."""
-    own = os.readlink("/proc/self/ns/net")
+    own = Path("/proc/self/ns/net").readlink()
     sockets = set()
     for pid in pids:
         try:
-            if os.readlink(f"/proc/{pid}/ns/net") == own:
-                sockets |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+            if Path(f"/proc/{pid}/ns/net").readlink() == own:
+                sockets |= {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
         except OSError:
             continue
     found = set()
