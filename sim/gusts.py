@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from .api.answers import dumps, refuse
+from .api.bodies import read
 from .api.paths import route
 from .schema.errors import ApiError
 
@@ -45,7 +46,7 @@ class Sky:
         self.weather, self.revision, self.oldest = weather, revision, revision()
         self.happened: collections.Counter[str] = collections.Counter()
         self._asked: collections.Counter[str] = collections.Counter()
-        self._refused: collections.Counter[str] = collections.Counter()
+        self._refused: collections.Counter[bytes] = collections.Counter()
         self._bursts: dict[str, list[tuple[int, str, str]]] = {}
 
     def over(self, handler: Handler) -> Handler:
@@ -59,7 +60,10 @@ class Sky:
             self._asked[kind] += 1
             seed = f"{self.weather.seed} {kind} {self._asked[kind]}"
             chance = random.Random(hashlib.sha256(seed.encode()).digest())  # noqa: S311 - weather is no secret
-            return await self._blow(handler, request, asked, kind, chance)
+            try:
+                return await self._blow(handler, request, asked, kind, chance)
+            except ApiError as error:  # of a body that is too large; the handler makes answers of its own
+                return refuse(error)
 
         return weathered
 
@@ -69,14 +73,15 @@ class Sky:
         weather = self.weather
         if self._is(chance, weather.latency, "latency"):
             await asyncio.sleep(chance.uniform(0.2, 1.0) * weather.latency_s)
-        if self._refused[kind] < weather.patience:
-            self._refused[kind] += 1
+        same = await _same(request)
+        if self._refused[same] < weather.patience:
+            self._refused[same] += 1
             refusal = self._refusal(kind, chance)
             if refusal is not None:
                 return refusal
             if self._is(chance, weather.reset, "reset"):
                 return await self._reset(handler, request, asked, chance)
-        self._refused[kind] = 0
+        del self._refused[same]
         if asked.verb == "watch" and self._is(chance, weather.watch_gone, "watch_gone"):
             return await self._gone(request)
         if asked.subresource == "log" and self._is(chance, weather.log_cut, "log_cut"):
@@ -144,6 +149,12 @@ class Sky:
             older = max(self.oldest, self.revision() - chance.randint(1, max(1, weather.stale_revisions)))
             return _with(request, resourceVersion=older, resourceVersionMatch="Exact")
         return request
+
+
+async def _same(request: web.BaseRequest) -> bytes:
+    """What a repeated request has in common with the first one: all of it."""
+    body = await read(request) if request.method in ("POST", "PUT", "PATCH", "DELETE") else b""
+    return hashlib.sha256(f"{request.method} {request.path_qs}\n".encode() + body).digest()
 
 
 def _with(request: web.BaseRequest, **query: object) -> web.BaseRequest:

@@ -1,7 +1,7 @@
 """How does the API server misbehave? Faults of requests, drawn from a seed, for any scenario.
 
 A clean world shows how a client fares when nothing goes wrong. A client that repeats what may be repeated survives all
-of this: one kind of request (verb, resource) is refused at most `patience` times in a row. gusts.py makes it happen.
+of this: the same request is refused at most `patience` times in a row. gusts.py makes it happen.
 
     sim:healthy?weather=storm&seed=7         # or  seatrial sim healthy --weather storm:7
     weather: {kind: storm, seed: 7, reset: 0.2}      # in a scenario file: a kind, and what differs from it

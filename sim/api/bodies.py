@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from ..schema.values import Object
 
 LIMIT = 3 * 1024 * 1024  # MaxRequestBodyBytes of the API server
+KEPT = "sim.body"
 YAML_TYPES = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
 
 
 async def read(request: web.BaseRequest) -> bytes:
-    """Read the body; 413 beyond the limit."""
+    """Read the body, which may be asked for again; 413 beyond the limit."""
+    kept: bytes | None = request.get(KEPT)
+    if kept is not None:
+        return kept
     parts: list[bytes] = []
     size = 0
     async for chunk in request.content.iter_any():
@@ -29,7 +33,8 @@ async def read(request: web.BaseRequest) -> bytes:
         if size > LIMIT:
             raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LIMIT}")
         parts.append(chunk)
-    return b"".join(parts)
+    body = request[KEPT] = b"".join(parts)
+    return body
 
 
 def media_type(request: web.BaseRequest) -> str:

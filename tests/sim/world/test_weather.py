@@ -44,7 +44,9 @@ def meet(ref, judge):
         async with await Cluster.start(load(ref)) as cluster:
             client = Client(cluster)
             async with client.session:
-                return await judge(cluster, client)
+                found = await judge(cluster, client)
+            await asyncio.sleep(0.1)  # aiohttp closes TLS connections a little after their session
+            return found
 
     return asyncio.run(within())
 
