@@ -197,8 +197,8 @@ def _half_shown(procs: List[Proc]) -> str:
     return "%d of %d network edges show channels at one end only, such as %d -> %d" % (len(torn), len(ends), src, dst)
 
 
-# Processes that write to one pipe tear each other's lines now and then (1 of 65 channel lines of a healthy log); what is
-# missing beyond that was cut off.
+# Processes that write to one pipe tear each other's lines now and then (1 of 65 channel lines of a healthy log); what
+# is missing beyond that was cut off.
 _TORN = 0.05
 _CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line such as 'Connected all rings'
 

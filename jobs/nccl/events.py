@@ -13,7 +13,7 @@ from .comms import names_rank, parse_communicator
 from .devices import listed_devices
 from .state import MAX_ENV, Comm, Proc
 from .symptoms import BENIGN, classify, suspicious
-from .transports import TAIL, parse_channel
+from .transports import TAIL, Channel
 
 _VERSION = re.compile(rb"^(?:NCCL|RCCL) version (?:: )?(\d+\.\d+[^\s,]*)")
 _ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
@@ -45,6 +45,9 @@ _PLUGIN_FORMS = (
     ("2.4", b"NET/Plugin : No plugin found (libnccl-net.so)"),
 )
 
+NOTHING: Set[bytes] = set()  # messages that say nothing that is judged, whoever prints them
+_MAX_NOTHING = 20_000
+
 
 class Tracker:
     """Follows one process through one stream."""
@@ -59,37 +62,34 @@ class Tracker:
         self._pointers: Dict[bytes, Tuple[str, int]] = {}
         self._ordinals: Dict[Tuple[int, int], int] = {}
         self.seen: Set[bytes] = set()  # messages that say nothing new
-        self.pending: Set[bytes] = set()  # channel lines that wait for their communicator
-        self._applied: Dict[Optional[Tuple[str, int]], Set[bytes]] = {}
+        self.pending: Set[Channel] = set()  # channels that wait for their communicator
+        self._applied: Dict[Optional[Tuple[str, int]], Set[Channel]] = {}
 
     # -- channels ------------------------------------------------------------------------------------------------------
-    def channels(self, texts: Set[bytes]) -> bool:
-        """Add channel lines to the communicator they belong to; False where the bound on edges was reached."""
+    def settle(self) -> bool:
+        """Add the channels that wait to the communicator they belong to; False where the bound on edges was reached."""
+        fresh, self.pending = self.pending, set()
         applied = self._applied.get(self._current)
-        fresh = texts if applied is None else texts - applied
-        if applied is not None and len(applied) < 4096:
-            applied |= fresh
-        elif applied is None and len(self._applied) < 8:
+        if applied is not None:
+            fresh -= applied
+            if len(applied) < 4096:
+                applied |= fresh
+        elif len(self._applied) < 8:
             # A second round on the same communicator is rare: what was applied is kept only from then on.
             self._applied[self._current] = set()
         kept = True
-        for text in fresh:
-            edge = parse_channel(text)
-            if edge is None:
-                self.ring_order(text)
-                continue
-            own = edge.dst if edge.direction == "r" else edge.src
-            comm = self._current
-            if comm is not None and (comm[0], own) not in self.proc.comms:
-                match = [key for key in self.proc.comms if key[1] == own]
-                comm = match[-1] if match else comm
-            kept = self.proc.edge(comm[0] if comm else "", edge) and kept
+        comms, edge, comm = self.proc.comms, self.proc.edge, self._current
+        for channel in fresh:
+            name = "" if comm is None else comm[0]
+            if comm is not None and (name, channel.own) not in comms:
+                name = next((key[0] for key in reversed(list(comms)) if key[1] == channel.own), name)
+            kept = edge(name, channel) and kept
         return kept
 
     def ring_order(self, text: bytes) -> None:
         """Take the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
-        match = _RING_ORDER.match(TAIL.sub(b"", text))
-        if match and len(text) < 1000:  # NCCL cuts the line at its buffer's end
+        match = _RING_ORDER.match(TAIL.sub(b"", text)) if len(text) < 1000 else None  # NCCL cuts it at its buffer's end
+        if match:
             ranks = {int(item) for item in match.group(3).split()}
             if len(ranks) > len(self.proc.ranks) and ranks == set(range(len(ranks))):
                 self.proc.ranks = ranks
@@ -102,7 +102,7 @@ class Tracker:
         return b" START" in text and names_rank(text)
 
     # -- INFO ----------------------------------------------------------------------------------------------------------
-    def info(self, text: bytes, line: int, raw: bytes) -> bool:
+    def info(self, text: bytes, line: int, raw: bytes) -> bool:  # noqa: PLR0911 -- one return per form
         """Read one INFO message; say whether the same message again would say nothing new."""
         handler = self._HANDLERS.get(text[:4])
         self.line, self.raw = line, raw
@@ -125,7 +125,11 @@ class Tracker:
                 if self.proc.last_error is None:
                     self.proc.last_error = [self.source, line, code]
             return False
-        return self.symptom(text, line, raw, warn=False) if suspicious(text) else True
+        if suspicious(text):
+            return self.symptom(text, line, raw, warn=False)
+        if handler is None and len(NOTHING) < _MAX_NOTHING:
+            NOTHING.add(text)
+        return True
 
     def symptom(self, text: bytes, line: int, raw: bytes, warn: bool) -> bool:
         """Keep the line if it is a symptom (a warning that is none is kept as unknown); say whether it says nothing."""

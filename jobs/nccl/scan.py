@@ -8,16 +8,17 @@ is 5 times slower).
 from __future__ import annotations
 
 import re
-from itertools import filterfalse
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
 
 from . import events, signals
 from .clean import ESCAPES, printable
 from .partial import Partial
 from .prefix import Head, parse_head, torn_at
+from .repeats import Repeats
 from .rows import TYPE
 from .state import Proc, Source
 from .table import TableReader
+from .transports import CHANNELS, channel_of
 from .unwrap import unwrapper
 
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
@@ -26,7 +27,9 @@ MAX_PROCS = 65_536
 PENDING = 512  # channel lines of a process that wait for their communicator
 _TOKENS = 65_536
 _REMEMBER = 100_000  # messages that are known to say nothing new
-_REPEATS = 100_000  # whole lines of NCCL's that were read: a line that is printed again says nothing new
+_PLAINS = 20_000
+_SHAPE = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))  # every digit becomes a 0
+_MANY = 256  # processes whose channels wait before they are settled
 
 # First four bytes of a message that says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
 _SKIP = frozenset(
@@ -52,6 +55,7 @@ _SKIP = frozenset(
 # Operations (NCCL_DEBUG_SUBSYS=COLL): millions of lines that only say that the process exists.
 _OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
 _CHANNELS = frozenset((b"Chan", b"Ring"))
+_ENDS = frozenset(bytes((byte,)) for byte in b"0123456789A")  # of a row of numbers, or of its torn half
 _COLLECTIVE_NETWORK = frozenset((b"Chan", b"Ring", b"Coll"))
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
@@ -77,9 +81,10 @@ class Reader:
         self._remembered = 0
         self._tagging = True
         self._short = False  # heads are known by what stands behind the last blank
-        self._gate = signals.GATE_ALL
-        self._repeats: Set[bytes] = set()
-        self._blocks = self._repeated = 0
+        self._width = 0  # of what stands in front of the last head
+        self._plains: Set[bytes] = set()  # lines that say nothing, their digits made equal
+        self._repeats = Repeats()
+        self._waiting: List[events.Tracker] = []  # processes with channels that wait
 
     # -- bytes to lines ------------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -92,20 +97,15 @@ class Reader:
             chunk = chunk[cut:]
             self._skipping = False
         data = self._tail + chunk if self._tail else chunk
-        cut = data.rfind(b"\n")
-        if cut < 0:
-            if len(data) > MAX_LINE:
-                data, self._skipping = data[:MAX_LINE], True
-            self._tail = data
-            return
-        self._tail = data[cut + 1 :]
+        lines = data.split(b"\n")
+        self._tail = lines.pop()
         if len(self._tail) > MAX_LINE:
             self._tail, self._skipping = self._tail[:MAX_LINE], True
-        block = data[:cut]
-        if b"\x1b" in block:
-            block = ESCAPES.sub(b"", block)
-        self._gate = signals.GATE_ALL if any(item in block for item in signals.ORDINARY) else signals.GATE
-        self._lines(block.split(b"\n"))
+        if lines:
+            if b"\x1b" in data or b"\r" in data:
+                data = ESCAPES.sub(b"", data[: data.rfind(b"\n")].replace(b"\r\n", b"\n"))
+                lines = data.split(b"\n")
+            self._lines(lines)
 
     def finish(self) -> None:
         """Read what stands behind the last line end, and settle what waits for more."""
@@ -114,79 +114,107 @@ class Reader:
             # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn
             # lines").
             self.source.cut = True
-            self._gate = signals.GATE_ALL
             self._lines([ESCAPES.sub(b"", tail)])
         cut = _CUT_HEAD.search(self._last.strip()[-400:])
         if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
             self._identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
         for tracker in self._trackers.values():
-            self._flush(tracker)
+            self._settle(tracker)
         self.signals.finish()
         self.tables.finish()
         self.source.lines = self.line
-        self._repeats = set()
+        self._repeats.forget()
 
     def _lines(self, lines: List[bytes]) -> None:
-        """Read whole lines; those of NCCL's that were read before are passed over first."""
+        """Read whole lines; those that were read before and would say nothing new are passed over first."""
         start, self.line = self.line + 1, self.line + len(lines)
         self._last = next((raw for raw in reversed(lines[-8:]) if raw.strip()), self._last)
-        self._blocks += 1
-        # Programs that set up many communicators, and logs that were pasted twice, repeat themselves; others do not.
-        if self._blocks > 16 and self._repeated < len(lines):
-            self._repeats = set()
-            self._each(enumerate(lines, start))
-            self._settle()
-            return
-        repeats = self._repeats
-        fresh = sum(1 for _ in filterfalse(repeats.__contains__, lines))
-        self._repeated += len(lines) - fresh
-        self.source.nccl_lines += len(lines) - fresh
-        if fresh == len(lines):
-            self._each(enumerate(lines, start))
-        elif fresh:
-            self._each([pair for pair in enumerate(lines, start) if pair[1] not in repeats])
-        self._settle()
-        if len(repeats) < _REPEATS:
-            repeats.update([raw for raw in lines if b"NCCL INFO " in raw])
+        nothing = self._each(self._repeats.fresh(lines, start))
+        if nothing and self._repeats.learns():
+            self._repeats.learn(nothing)
+        if len(self._waiting) > _MANY:  # with many ranks, their channels are kept as edges, which is far less
+            for tracker in self._waiting:
+                if tracker.announced:
+                    self._settle(tracker)
+            self._waiting = []
 
-    def _settle(self) -> None:
-        """With many ranks, keep their channels parsed, which is a tenth of the text."""
-        if len(self._trackers) > 256:
-            for tracker in self._trackers.values():
-                if tracker.announced and tracker.pending:
-                    self._flush(tracker)
-
-    def _each(self, lines: Iterable[Tuple[int, bytes]]) -> None:
-        """Read line by line: the hot loop."""
-        tokens, marked, busy, short = self._tokens, self._gate.search, self._busy(), self._short
-        nccl = 0
+    def _each(self, lines: Iterable[Tuple[int, bytes]]) -> List[bytes]:  # noqa: C901, PLR0912 -- calls cost more than work
+        """Read line by line, and return the lines that would say nothing if they came again: the hot loop."""
+        tokens, channels, empty = self._tokens, CHANNELS, events.NOTHING
+        busy, learns = self._busy(), self._repeats.learns()
+        plains, full, width, nccl = self._plains, self.tables.full, self._width, 0
+        nothing: List[bytes] = []
         for number, raw in lines:
             left, mark, text = raw.partition(b"NCCL INFO ")
             if not mark:
-                if busy or b"  " in raw or b"\r" in raw or marked(raw) is not None:
+                shape = raw.translate(_SHAPE)
+                if shape in plains and not busy:
+                    pass
+                elif busy or b"  " in raw or b"\r" in raw or signals.matters(raw):
                     self._other(raw, number)
                     busy = self._busy()
+                    if not full or busy or b"NCCL" in raw:
+                        continue
+                elif len(plains) < _PLAINS and len(raw) < 1000:
+                    plains.add(shape)
+                if learns and raw[-1:] not in _ENDS:
+                    nothing.append(raw)
                 continue
             nccl += 1
-            if len(raw) > MAX_TEXT:
+            tracker = tokens.get(left[width:])
+            if tracker is None and self._short:
+                tracker = self._known(left)
+                width = self._width
+            if tracker is None:  # also where the left half of a table's row stands in front of a head
                 self._slow(raw, number)
                 continue
-            key = text[:4]
-            if key in _SKIP and b" NCCL " not in text:
-                continue
-            # With a time in front no head comes twice, but "host:pid:tid [dev] " alone does.
-            tracker = tokens.get(left[left.rfind(b" ", 0, left.rfind(b" [")) + 1 :] if short else left)
-            if tracker is None or b" NCCL " in text or b"\r" in raw:
-                if len(left) > 3 and not short and left[left.rfind(b" ", 0, left.rfind(b" [")) + 1 :] in tokens:
-                    short = self._short = True
+            if text in channels:
+                pending = tracker.pending
+                if not pending:
+                    self._waiting.append(tracker)
+                elif len(pending) >= PENDING:
+                    self._settle(tracker)
+                pending.add(channels[text])
+            elif text in empty or text in tracker.seen:
+                pass
+            elif len(raw) > MAX_TEXT or b"\r" in raw or b" NCCL " in text:
                 self._slow(raw, number)
-            elif key in _CHANNELS:
-                tracker.pending.add(text)
-                if len(tracker.pending) >= PENDING:
-                    self._flush(tracker)
-            elif text not in tracker.seen and (key not in _OPERATIONS or b"> Algo " in text):
-                self._message(tracker, text, number, raw)
+                continue
+            else:
+                key = text[:4]
+                if key in _CHANNELS:
+                    self._channel(tracker, text)
+                elif key not in _SKIP and (key not in _OPERATIONS or b"> Algo " in text):
+                    self._message(tracker, text, number, raw)
+            if learns:
+                nothing.append(raw)
         self.source.nccl_lines += nccl
+        return nothing
+
+    def _known(self, left: bytes) -> Optional[events.Tracker]:
+        """Return the process of a head behind something that never comes twice, as a time does."""
+        width = left.rfind(b" ", 0, left.rfind(b" [")) + 1
+        tracker = self._tokens.get(left[width:])
+        if tracker is not None:
+            self._width = width
+        return tracker
+
+    def _channel(self, tracker: events.Tracker, text: bytes) -> None:
+        """Take one channel, or the order of a ring."""
+        channel = channel_of(text)
+        if channel is None:
+            tracker.ring_order(text)
+            return
+        if not tracker.pending:
+            self._waiting.append(tracker)
+        elif len(tracker.pending) >= PENDING:
+            self._settle(tracker)
+        tracker.pending.add(channel)
+
+    def _settle(self, tracker: events.Tracker) -> None:
+        """Add the channels that wait for a process, now that their communicator is known."""
+        if tracker.pending and not tracker.settle():
+            self.partial.limited = True
 
     def _busy(self) -> bool:
         """Say whether something is open that the next line without NCCL INFO may belong to."""
@@ -224,9 +252,7 @@ class Reader:
             self._torn(tracker, text[:second], number, piece)
             self._piece(text[second:], number)
         elif text[:4] in _CHANNELS:
-            tracker.pending.add(text)
-            if len(tracker.pending) >= PENDING:
-                self._flush(tracker)
+            self._channel(tracker, text)
         elif text[:4] not in _OPERATIONS or b"> Algo " in text:
             self._message(tracker, text, number, piece)
 
@@ -254,16 +280,10 @@ class Reader:
         if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
             text = text[: text.rfind(b"[repeated ")].rstrip()
         if tracker.changes_communicator(text):
-            self._flush(tracker)
+            self._settle(tracker)
         if tracker.info(text.rstrip(), number, raw) and self._remembered < _REMEMBER:
             tracker.seen.add(text)
             self._remembered += 1
-
-    def _flush(self, tracker: events.Tracker) -> None:
-        """Parse the channel lines that wait for a process, now that their communicator is known."""
-        if tracker.pending and not tracker.channels(tracker.pending):
-            self.partial.limited = True
-        tracker.pending = set()
 
     def _head(self, left: bytes) -> Tuple[events.Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
@@ -282,7 +302,9 @@ class Reader:
             if len(self._tokens) >= _TOKENS:
                 self._tokens.clear()
             # Without what stands in front of the last blank, a token must still hold the whole head.
-            self._tokens[left[blank + 1 :] if head.host is not None else left] = tracker
+            token = left[blank + 1 :] if head.host is not None else left
+            self._short = self._short or (blank >= 0 and token in self._tokens)
+            self._tokens[token] = tracker
         return tracker, front
 
     def _identify(self, head: Head) -> events.Tracker:
@@ -326,11 +348,12 @@ class Reader:
         if self._tagging:
             self._tagging = self.signals.tag(raw)
         # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
-        if (b"  " in raw or self.tables.squeezed(raw)) and TYPE.search(raw) and self.tables.row(raw, number):
-            return
+        if (b"  " in raw or self.tables.squeezed(raw)) and not self.tables.full and TYPE.search(raw):
+            if self.tables.row(raw, number):
+                return
         if self.tables.open_left is not None and self.tables.fragment(raw):
             return
-        if self._gate.search(raw) is not None or self.signals.expects():
+        if signals.matters(raw) or self.signals.expects():
             self._marked(raw, number)
 
     def _marked(self, raw: bytes, number: int) -> None:
@@ -343,10 +366,11 @@ class Reader:
             version = _BARE_VERSION.search(raw)
             if version:
                 self.signals.version(version.group(1), number, raw)
-        if b"#" in raw and self.tables.header(raw, number):
-            return
-        if b"Avg bus" in raw and self.tables.footer(raw, number):
-            return
+        if not self.tables.full:
+            if b"#" in raw and self.tables.header(raw, number):
+                return
+            if b"Avg bus" in raw and self.tables.footer(raw, number):
+                return
         if b"_perf" in raw:
             self.tables.command(raw)
         if b"] INFO " in raw or b" WARN " in raw:
@@ -411,10 +435,10 @@ def chunks(stream: object) -> Iterator[bytes]:
     """Yield the bytes of a binary file or of an iterable of chunks."""
     read_some = getattr(stream, "read", None)
     if read_some is not None:
-        chunk = read_some(1 << 20)
+        chunk = read_some(1 << 18)
         while chunk:
             yield chunk if isinstance(chunk, bytes) else chunk.encode("utf-8", "replace")
-            chunk = read_some(1 << 20)
+            chunk = read_some(1 << 18)
         return
     for chunk in stream:  # type: ignore[attr-defined]
         if chunk:

@@ -16,7 +16,7 @@ from typing import BinaryIO, Iterator, List, Optional, Tuple
 from .clean import printable
 from .errors import NcclLogError
 
-CHUNK = 1 << 20
+CHUNK = 1 << 18  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024
 MAX_FILES = 20_000
 # A log compresses 20 to 100 times; deflate's own limit is about 1030. Beyond this the input is a bomb, not a log.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 from .clean import printable
 
 if TYPE_CHECKING:
-    from .transports import Edge
+    from .transports import Channel
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64
@@ -148,24 +148,13 @@ class Proc:
         elif len(self.notes) < MAX_NOTES:
             self.notes[name] = Note(source, line, printable(raw))
 
-    def edge(self, comm: str, edge: Edge) -> bool:
+    def edge(self, comm: str, channel: Channel) -> bool:
         """Add one channel to an edge; False where the bound was reached."""
-        key = (
-            comm,
-            edge.src,
-            edge.dst,
-            edge.direction,
-            edge.conn,
-            edge.kind,
-            edge.net,
-            edge.device,
-            int(edge.gdr),
-            edge.proxy,
-        )
+        key = (comm, *channel.key)
         old = self.edges.get(key)
         if old is None and len(self.edges) >= MAX_EDGES:
             return False
-        self.edges[key] = (old or 0) | (1 << edge.channel)
+        self.edges[key] = (old or 0) | channel.bit
         return True
 
     def merge(self, other: "Proc") -> None:

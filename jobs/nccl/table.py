@@ -96,7 +96,9 @@ class TableReader:
         self.source = source
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
+        self.full = False  # no more tables are kept
         self._rows = 0
+        self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
         self._waited = 0  # lines since the left half
         self.version: Optional[str] = None
         self.collective: Optional[str] = None
@@ -193,8 +195,10 @@ class TableReader:
         return True
 
     # -- rows ----------------------------------------------------------------------------------------------------------
-    def row(self, raw: bytes, line: int) -> bool:
+    def row(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line that holds a data type's name; say whether it was a row, or the left half of one."""
+        if raw in self._known and self._repeat(raw):
+            return True
         text = strip_tags(raw)
         tokens = text.split()
         at = type_at(tokens)
@@ -225,12 +229,28 @@ class TableReader:
                 self._abandon()
                 self.open_left, self._waited = (line, text), 0  # the rest may follow
                 return True
-        self._append(line, size, count, kind, extra, right, columns, in_place_only)
+        odd = len(self._current(line)["odd"])
+        row = self._append(line, size, count, kind, extra, right, columns, in_place_only)
+        sound = row is not None and len(self._current(line)["odd"]) == odd and not _is_wrong(row)
+        if row is not None and sound and len(self._known) < MAX_ROWS:
+            self._known[raw] = (columns, row)
+        return True
+
+    def _repeat(self, raw: bytes) -> bool:
+        """Append a row whose line was read before under the same header."""
+        columns, row = self._known[raw]
+        if self.table is None or self.table["columns"] != columns or len(self.table["rows"]) >= MAX_ROWS:
+            return False
+        if self._rows >= MAX_ALL_ROWS:
+            return False
+        self._abandon()
+        self._rows += 1
+        self.table["rows"].append(row)
         return True
 
     def is_open(self) -> bool:
         """Say whether a table has begun and not ended."""
-        return self.table is not None and not self.table["complete"]
+        return self.table is not None and not self.table["complete"] and not self.full
 
     def squeezed(self, raw: bytes) -> bool:
         """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
@@ -296,13 +316,13 @@ class TableReader:
         right: List[bytes],
         columns: List[str],
         in_place_only: bool,
-    ) -> None:
+    ) -> Optional[Dict[str, Any]]:
         table = self._current(line)
         self._abandon()
         self._rows += 1
         if len(table["rows"]) >= MAX_ROWS or self._rows > MAX_ALL_ROWS:
             table["unreadable"] += 1
-            return
+            return None
         redop, root = labels_of(extra, table.get("left"))
         row = {
             "size_bytes": int(size),
@@ -319,13 +339,13 @@ class TableReader:
         else:
             for side, fields in zip(("out_of_place", "in_place"), sides):  # noqa: B905 -- one side, or two
                 row[side] = side_of(right, fields, table, row)
-        for side in ("out_of_place", "in_place"):
-            if row[side] and row[side]["wrong"]:
-                table["wrong_line"] = table["wrong_line"] or [
-                    line,
-                    printable(b" ".join([size, count, kind, *extra, *right])),
-                ]
+        if _is_wrong(row):
+            table["wrong_line"] = table["wrong_line"] or [
+                line,
+                printable(b" ".join([size, count, kind, *extra, *right])),
+            ]
         table["rows"].append(row)
+        return row
 
     # -- which table ---------------------------------------------------------------------------------------------------
     def _right_columns(self) -> List[str]:
@@ -348,6 +368,8 @@ class TableReader:
         table["collective"], table["version"], table["config"] = collective, version, config
         if len(self.source.tables) < MAX_TABLES:
             self.source.tables.append(table)
+        else:
+            self.full = True
         self.table = table
         return table
 
@@ -367,6 +389,10 @@ class TableReader:
     def finish(self) -> None:
         """Close the last table at the end of the stream."""
         self._close()
+
+
+def _is_wrong(row: Dict[str, Any]) -> bool:
+    return any(row[side] and row[side]["wrong"] for side in ("out_of_place", "in_place"))
 
 
 def _collective(text: bytes) -> Optional[str]:

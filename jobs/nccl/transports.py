@@ -8,7 +8,7 @@ that is half of a known one is a torn line and is dropped: it must not turn "wit
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Tuple
 
 _CHANNEL = re.compile(
     rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? "
@@ -41,19 +41,80 @@ class Edge(NamedTuple):
     proxy: int  # the rank whose NIC is used (PXN), -1 without
 
 
+class Channel:
+    """A channel line as a process adds it to its edges: compared by identity, so that a set of them is cheap."""
+
+    __slots__ = ("bit", "key", "own")
+
+    def __init__(self, edge: Edge) -> None:
+        self.own = edge.dst if edge.direction == "r" else edge.src  # the rank that printed the line
+        self.bit = 1 << edge.channel
+        self.key = (*edge[2:5], edge.conn, *edge[5:8], int(edge.gdr), edge.proxy)
+
+
 _PARSED: Dict[bytes, Optional[Edge]] = {}
+CHANNELS: Dict[bytes, Channel] = {}  # lines that were read before, and hold nothing but one channel
+_LIMIT = 20_000
+# The pieces of channel lines repeat far more often than the lines do: "00/0", "3[3]", "NET/IB/0/GDRDMA".
+_NUMBERS: Dict[bytes, Tuple[int, int]] = {}
+_RANKS: Dict[bytes, int] = {}
+_VIAS: Dict[bytes, Tuple[str, str, int, bool, int]] = {}
+_SIDES = {b"[send]": "s", b"[receive]": "r"}
+
+
+def channel_of(text: bytes) -> Optional[Channel]:
+    """Return what a channel line says; None where it is none, or torn. Ranks print the same texts: read once."""
+    edge = _quick(text) or parse_channel(text)
+    if edge is None:
+        return None
+    if len(CHANNELS) >= _LIMIT:
+        CHANNELS.clear()
+    channel = CHANNELS[text] = Channel(edge)
+    return channel
+
+
+def _quick(text: bytes) -> Optional[Edge]:
+    """Put an edge together from pieces that were read before; None where one of them is new."""
+    head, _, via = text.partition(b" via ")
+    carrier = _VIAS.get(via)
+    if carrier is None:
+        return None
+    pieces = head.split(b" ")
+    if len(pieces) not in (6, 7) or pieces[4] != b"->" or pieces[2] != b":":
+        return None
+    number, src, dst = _NUMBERS.get(pieces[1]), _RANKS.get(pieces[3]), _RANKS.get(pieces[5])
+    side = _SIDES.get(pieces[6]) if len(pieces) == 7 else ""
+    if number is None or src is None or dst is None or side is None or pieces[0] not in (b"Channel", b"Ring"):
+        return None
+    return Edge(number[0], number[1], src, dst, side, *carrier)
+
+
+def _remember(text: bytes, edge: Edge) -> None:
+    """Keep the pieces of a line that the grammar has read."""
+    head, _, via = text.partition(b" via ")
+    pieces = head.split(b" ")
+    if len(pieces) not in (6, 7) or edge.kind == "collnet":
+        return
+    if max(len(_NUMBERS), len(_RANKS), len(_VIAS)) >= _LIMIT:
+        _NUMBERS.clear()
+        _RANKS.clear()
+        _VIAS.clear()
+    _VIAS[via] = edge[5:]
+    _NUMBERS[pieces[1]] = edge[:2]
+    _RANKS[pieces[3]], _RANKS[pieces[5]] = edge.src, edge.dst
 
 
 def parse_channel(text: bytes) -> Optional[Edge]:
-    """Read one channel line.
-
-    None where it is none, or torn. Ranks print the same few thousand texts: they are parsed once.
-    """
+    """Read one channel line by its grammar; None where it is none, or torn."""
     if text in _PARSED:
         return _PARSED[text]
-    if len(_PARSED) >= 20_000:
+    if len(_PARSED) >= _LIMIT:
         _PARSED.clear()
-    edge = _PARSED[text] = _parse(text)
+    edge = _parse(text)
+    if edge is None:
+        _PARSED[text] = None
+    else:
+        _remember(text, edge)
     return edge
 
 
