@@ -69,7 +69,7 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
         "hang": judgement.hang,
         "crash": judgement.crash,
         "faults": judgement.faults,
-        "tables": [_table(table, judgement) for table in judgement.tables],
+        "tables": _tables(judgement),
         "pairs": _pairs(judgement),
         "hosts": _hosts(judgement),
         "rails": {
@@ -135,13 +135,24 @@ def _version(judgement: Judgement) -> Tuple[Optional[str], List[str]]:
     return best[0], sorted(counts)
 
 
-def _table(table: Dict[str, Any], judgement: Judgement) -> Dict[str, Any]:
+def _tables(judgement: Judgement) -> List[Dict[str, Any]]:
+    """Return the tables, each with its algorithm: what NCCL_ALGO says, else what NCCL printed (subsystem TUNING)."""
+    forced = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
+    printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
+    documents = []
+    for table in judgement.tables:
+        wanted = (table["collective"] or "").replace("_", "").lower()
+        used = forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == wanted}
+        documents.append(_table(table, next(iter(used)) if len(used) == 1 else None))
+    return documents
+
+
+def _table(table: Dict[str, Any], algorithm: Optional[str]) -> Dict[str, Any]:
     points = busbw(table)
     sizes = [size for size, _ in points]
-    algorithms = _algorithms(judgement, table["collective"])
     return {
         "collective": table["collective"],
-        "algorithm": algorithms.pop() if len(algorithms) == 1 else None,
+        "algorithm": algorithm,
         "rows": table["rows"],
         "out_of_bounds": table["out_of_bounds"],
         "avg_busbw": table["avg_busbw"],
@@ -157,14 +168,6 @@ def _table(table: Dict[str, Any], judgement: Judgement) -> Dict[str, Any]:
             for side in ("out_of_place", "in_place")
         ),
     }
-
-
-def _algorithms(judgement: Judgement, collective: Optional[str]) -> Set[str]:
-    """Return what NCCL_ALGO says, else which algorithms NCCL printed for this collective (subsystem TUNING)."""
-    forced = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
-    wanted = (collective or "").replace("_", "").lower()
-    printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
-    return forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == wanted}
 
 
 def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:

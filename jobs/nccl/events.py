@@ -11,7 +11,7 @@ from typing import Callable, Dict, Optional, Set, Tuple
 from .clean import name
 from .comms import names_rank, parse_communicator
 from .devices import listed_devices
-from .state import MAX_ENV, Comm, Proc
+from .state import MAX_ENV, Comm, Proc, shared
 from .symptoms import BENIGN, classify, suspicious
 from .transports import TAIL, Channel
 
@@ -92,7 +92,7 @@ class Tracker:
         if match:
             ranks = {int(item) for item in match.group(3).split()}
             if len(ranks) > len(self.proc.ranks) and ranks == set(range(len(ranks))):
-                self.proc.ranks = ranks
+                self.proc.ranks = shared(ranks)
 
     def changes_communicator(self, text: bytes) -> bool:
         """Say whether the message begins or ends a communicator's set-up.

@@ -131,7 +131,7 @@ def _join_complementary(partial: Partial, find: object, join: object) -> None:
                 size, ranks = comm.nranks, set()
             if comm.nranks == size:
                 ranks = ranks | {rank}
-        shapes[root] = (size, ranks, versions | proc.facts.get("version", set()), named)
+        shapes[root] = (size, ranks, versions | proc.facts.get("version", frozenset()), named)
     for root, (size, ranks, versions, named) in sorted(shapes.items()):
         if named or size < 2 or len(ranks) >= size:
             continue
@@ -170,33 +170,48 @@ def _stem(path: str) -> Tuple[str, str]:
 def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
     """Merge the same process over streams, and heads whose host was torn (``rexnode1`` beside ``node1``, same pid)."""
     merged: Dict[Tuple[object, ...], Proc] = {}
+    own: Set[Tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
+
+    def join(key: Tuple[object, ...], other: Proc) -> None:
+        if key not in own:
+            own.add(key)
+            merged[key] = _copy(merged[key])
+        merged[key].merge(other)
+
     for (index, host, pid), proc in items:
         key: Tuple[object, ...] = (host, pid) if proc.pid is not None else (index, host, pid)
         if key in merged:
-            merged[key].merge(_copy(proc))
+            join(key, proc)
         else:
-            merged[key] = _copy(proc)
+            merged[key] = proc
     used: Dict[Optional[str], int] = {}
-    by_pid: Dict[Optional[int], List[Tuple[object, ...]]] = {}
+    by_pid: Dict[Optional[int], Dict[str, Tuple[object, ...]]] = {}
     for key, proc in merged.items():
         used[proc.host] = used.get(proc.host, 0) + 1
-        if proc.pid is not None:
-            by_pid.setdefault(proc.pid, []).append(key)
-    for keys in by_pid.values():
-        for torn, whole in [(one, other) for one in keys for other in keys if one != other]:
-            if torn in merged and whole in merged and _is_torn(merged[torn].host, merged[whole].host, used):
-                merged[whole].merge(merged.pop(torn))
+        if proc.pid is not None and proc.host:
+            by_pid.setdefault(proc.pid, {})[proc.host] = key
+    for hosts in by_pid.values():
+        if len(hosts) > 1:
+            for torn, whole in _torn_hosts(hosts, used):
+                if hosts[torn] in merged and hosts[whole] in merged:
+                    join(hosts[whole], merged.pop(hosts[torn]))
     return list(merged.values())
 
 
-def _is_torn(torn: Optional[str], whole: Optional[str], used: Dict[Optional[str], int]) -> bool:
-    """Say whether one host name is the other with something in front, or without its beginning.
+def _torn_hosts(hosts: Iterable[str], used: Dict[Optional[str], int]) -> List[Tuple[str, str]]:
+    """Return (torn, whole) where one host name is the other with something in front, or without its beginning.
 
-    And nobody else has it.
+    And nobody else has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
     """
-    if not torn or not whole or used.get(torn, 0) > 1:
-        return False
-    return torn.endswith(whole) if used.get(whole, 0) <= 1 else torn.endswith(whole) or whole.endswith(torn)
+    known = set(hosts)
+    ends = {host[at:]: host for host in known if used.get(host, 0) > 1 for at in range(1, len(host))}
+    found = []
+    for host in sorted(known):
+        if used.get(host, 0) <= 1:
+            whole = next((host[at:] for at in range(1, len(host)) if host[at:] in known), ends.get(host))
+            if whole is not None:
+                found.append((host, whole))
+    return found
 
 
 def _copy(proc: Proc) -> Proc:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
-from .state import channels_in
+from .state import channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Partial:
                 note.source += shift
             if proc.last_error:
                 proc.last_error = [proc.last_error[0] + shift, *proc.last_error[1:]]
-            proc.sources = {item + shift for item in proc.sources}
+            proc.sources = shared(item + shift for item in proc.sources)
             self.procs[(index + shift, host, pid)] = proc
         self.limited = self.limited or other.limited
         self.compacted = self.compacted or other.compacted

@@ -16,7 +16,7 @@ from .partial import Partial
 from .prefix import Head, parse_head, torn_at
 from .repeats import Repeats
 from .rows import TYPE
-from .state import Proc, Source
+from .state import Proc, Source, shared
 from .table import TableReader
 from .transports import CHANNELS, channel_of
 from .unwrap import unwrapper
@@ -81,6 +81,7 @@ class Reader:
         self._remembered = 0
         self._tagging = True
         self._short = False  # heads are known by what stands behind the last blank
+        self._own = shared((self.index,))
         self._width = 0  # of what stands in front of the last head
         self._plains: Set[bytes] = set()  # lines that say nothing, their digits made equal
         self._repeats = Repeats()
@@ -290,10 +291,7 @@ class Reader:
         blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
         head = parse_head(left)
         tracker = self._identify(head)
-        if head.dev is not None:
-            tracker.proc.devs.add(head.dev)
-        if head.tag:
-            tracker.proc.tags.add(head.tag)
+        tracker.proc.head(head.dev, head.tag)
         front = b""
         if head.host is not None:
             mark = left.rfind(head.host.encode("utf-8", "replace") + b":")
@@ -320,7 +318,7 @@ class Reader:
                 proc = next(iter(self.partial.procs.values()))
             else:
                 proc = self.partial.procs[key] = Proc(head.host, head.pid)
-                proc.sources.add(self.index)
+                proc.sources = self._own
         tracker = self._trackers.get(proc)
         if tracker is None:
             tracker = self._trackers[proc] = events.Tracker(proc, self.index)

@@ -6,7 +6,7 @@ lines, files or pods arrive does not matter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 from .clean import printable
 
@@ -22,10 +22,23 @@ EdgeKey = Tuple[
     str, int, int, str, int, str, str, int, int, int
 ]  # comm, src, dst, direction, conn, kind, net, dev, gdr, proxy
 
+_NONE: FrozenSet[Any] = frozenset()
+
 
 def channels_in(mask: int) -> int:
     """Count the channels of an edge's mask."""
     return bin(mask).count("1")  # noqa: FURB161 -- int.bit_count came with Python 3.10
+
+
+_SHARED: Dict[FrozenSet[Any], FrozenSet[Any]] = {}
+
+
+def shared(values: Iterable[Any]) -> FrozenSet[Any]:
+    """Return the values as the one set that all processes with the same ones hold: jobs have many processes."""
+    wanted = frozenset(values)
+    if len(_SHARED) >= 20_000:
+        _SHARED.clear()
+    return _SHARED.setdefault(wanted, wanted)
 
 
 class Note:
@@ -115,26 +128,31 @@ class Proc:
     def __init__(self, host: Optional[str], pid: Optional[int]) -> None:
         self.host = host
         self.pid = pid
-        self.tags: Set[str] = set()
-        self.devs: Set[int] = set()
-        self.sources: Set[int] = set()
-        self.facts: Dict[str, Set[str]] = {}
+        self.tags: FrozenSet[str] = _NONE
+        self.devs: FrozenSet[int] = _NONE
+        self.sources: FrozenSet[int] = _NONE
+        self.facts: Dict[str, FrozenSet[str]] = {}
         self.env: Dict[str, str] = {}
         self.hcas: Dict[int, str] = {}
         self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
         self.edges: Dict[EdgeKey, int] = {}
         self.notes: Dict[str, Note] = {}
-        self.ranks: Set[int] = set()  # ranks of the largest ring order that was printed
+        self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
         self.last_error: Optional[List[int]] = None  # [source, line, code] of an error trace that nothing followed
 
     def add(self, fact: str, value: str) -> None:
         """Remember a fact; a bounded set per name."""
-        values = self.facts.get(fact)
-        if values is None:
-            self.facts[fact] = {value}
-        elif len(values) < MAX_ITEMS:
-            values.add(value)
+        values = self.facts.get(fact, _NONE)
+        if value not in values and len(values) < MAX_ITEMS:
+            self.facts[fact] = shared((*values, value))
+
+    def head(self, dev: Optional[int], tag: str) -> None:
+        """Remember a device and a launcher's tag that stood in front of a line."""
+        if dev is not None and dev not in self.devs and len(self.devs) < MAX_ITEMS:
+            self.devs = shared((*self.devs, dev))
+        if tag and tag not in self.tags and len(self.tags) < MAX_ITEMS:
+            self.tags = shared((*self.tags, tag))
 
     def has(self, fact: str, value: str) -> bool:
         """Say whether a fact is known."""
@@ -159,12 +177,12 @@ class Proc:
 
     def merge(self, other: "Proc") -> None:
         """Take over everything that another reading of the same process saw."""
-        self.tags |= other.tags
-        self.devs |= other.devs
-        self.sources |= other.sources
-        self.ranks |= other.ranks
+        self.tags = shared(self.tags | other.tags)
+        self.devs = shared(self.devs | other.devs)
+        self.sources = shared(self.sources | other.sources)
+        self.ranks = shared(self.ranks | other.ranks)
         for fact, values in other.facts.items():
-            self.facts.setdefault(fact, set()).update(values)
+            self.facts[fact] = shared(values | self.facts.get(fact, _NONE))
         for name, value in other.env.items():
             self.env.setdefault(name, value)
         for index, device in other.hcas.items():

@@ -137,7 +137,7 @@ class View:
 
         Its provider decides, AWS's name alone does not (Slingshot uses it too).
         """
-        for values in (proc.facts.get("provider", set()), self._providers):
+        for values in (proc.facts.get("provider", frozenset()), self._providers):
             for value in sorted(values):
                 for start, transport in _PROVIDERS:
                     if value.startswith(start):
@@ -323,7 +323,7 @@ def selected(proc: Proc, view: View) -> Optional[str]:
         return rdma[0] if rdma else kinds[0]
     if proc.hcas:
         return view.link(proc, -1)
-    listed = proc.facts.get("listed", set())
+    listed = proc.facts.get("listed", frozenset())
     for name in sorted(listed):
         kind = family(name)
         if kind not in ("socket", "verbs", "other"):

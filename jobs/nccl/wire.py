@@ -7,11 +7,11 @@ texts.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Set, Tuple
 
 from .clean import printable
 from .errors import NcclLogError
-from .state import Comm, Note, Proc, Source
+from .state import Comm, Note, Proc, Source, shared
 
 SCHEMA = 1
 
@@ -88,7 +88,7 @@ def _proc(key: Tuple[int, str, int], proc: Proc, pool: _Pool) -> List[Any]:
     ]
 
 
-def _ranges(numbers: set[int]) -> str:
+def _ranges(numbers: Iterable[int]) -> str:
     """Write a set of numbers as ``0-7,9``."""
     out: List[List[int]] = []
     for number in sorted(numbers):
@@ -141,8 +141,9 @@ def _read_source(data: Dict[str, Any]) -> Source:
 def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
     host, pid = item[1]
     proc = Proc(None if host is None else str(host), None if pid is None else int(pid))
-    proc.tags, proc.devs, proc.sources = set(item[2]), {int(dev) for dev in item[3]}, {int(index) for index in item[4]}
-    proc.facts = {str(name): {str(value) for value in values} for name, values in pool[item[5]].items()}
+    proc.tags, proc.devs = shared(str(tag) for tag in item[2]), shared(int(dev) for dev in item[3])
+    proc.sources = shared(int(index) for index in item[4])
+    proc.facts = {str(name): shared(str(value) for value in values) for name, values in pool[item[5]].items()}
     proc.env = {str(name): str(value) for name, value in pool[item[6]].items()}
     proc.hcas = {int(index): str(device) for index, device in pool[item[7]].items()}
     proc.ibs = {str(what): int(line) for what, line in item[8].items()}
@@ -168,6 +169,6 @@ def _read_proc(item: List[Any], pool: List[Any]) -> Proc:
             )
             proc.edges[key] = int(mask, 16)
     proc.notes = {str(name): Note.from_list(note) for name, note in item[11].items()}
-    proc.ranks = _unranges(item[12])
+    proc.ranks = shared(_unranges(item[12]))
     proc.last_error = None if item[13] is None else [int(number) for number in item[13]]
     return proc
