@@ -46,6 +46,7 @@ class Store:
         self._backlog: list[Callable[[], object]] = []
         self._events: dict[tuple[str, ...], tuple[str, str]] = {}
         self._last_event = 0
+        self._ordered: dict[str, tuple[int, list[Stored]]] = {}
         rules.bootstrap(self)
 
     @functools.cached_property
@@ -93,12 +94,23 @@ class Store:
         return self._need(self.kind(key), ns or "", name).obj
 
     def scan(self, key: str, ns: str | None = None) -> Iterator[Stored]:
-        """Yield the stored objects in the order of a list: by namespace, then by name."""
-        table = self.table(key)
-        for namespace in sorted(table) if ns is None else [ns]:
-            names = table.get(namespace, {})
-            for name in sorted(names):
-                yield names[name]
+        """Yield the stored objects in the order of a list."""
+        if ns is None:
+            yield from self.ordered(key)
+            return
+        names = self.table(key).get(ns, {})
+        for name in sorted(names):
+            yield names[name]
+
+    def ordered(self, key: str) -> list[Stored]:
+        """Return all stored objects in the order of "namespace/name", as etcd keeps them; shared until one changes."""
+        table, latest = self.table(key), self.history(key).latest
+        held = self._ordered.get(self.kind(key).store_key)
+        if held is None or held[0] != latest:
+            spaces = sorted(table, key=lambda namespace: f"{namespace}/")
+            held = latest, [table[space][name] for space in spaces for name in sorted(table[space])]
+            self._ordered[self.kind(key).store_key] = held
+        return held[1]
 
     def scan_at(self, key: str, ns: str | None, revision: int) -> Iterator[Stored]:
         """Yield the objects as they were at an earlier revision; 410 Expired when the history does not reach back."""
@@ -113,7 +125,7 @@ class Store:
                 current.pop(place, None)
             else:
                 current[place] = old
-        for place in sorted(current):
+        for place in sorted(current, key=lambda place: (f"{place[0]}/", place[1])):
             yield current[place]
 
     def list(self, key: str, ns: str | None = None, selector: str | Mapping[str, Any] | None = "") -> list[Object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ..schema import selectors
@@ -49,9 +50,12 @@ def selection(call: Call, options: ListOptions) -> Callable[[Stored], bool]:
     return lambda stored: all(check(stored) for check in checks)
 
 
-def _snapshot(call: Call, revision: int | None) -> Iterator[Stored]:
+def _snapshot(call: Call, revision: int | None, start: str) -> Iterator[Stored]:
     store, key = call.store, call.kind.key
-    if revision is None or revision >= store.revision or revision < 0:
+    if revision is None or revision >= store.history(key).latest or revision < 0:
+        if call.namespace is None and start:  # a further page of everything
+            everything = store.ordered(key)
+            return iter(everything[bisect_right(everything, start, key=_place) :])
         return store.scan(key, call.namespace)
     if revision < FIRST_REVISION:
         return iter(())  # before the first object of this cluster
@@ -62,14 +66,17 @@ async def list_objects(call: Call) -> web.StreamResponse:
     """Answer with a list, or one page of it."""
     form = call.form()
     options = ListOptions.read(call.query)
-    chosen = selection(call, options)
+    selects = options.label_selector or options.field_selector
+    chosen = selection(call, options) if selects else None  # the snapshot is of the namespace already
     store = call.store
     if options.match != "Exact" and options.resource_version and int(options.resource_version) > store.revision:
         raise _too_new(int(options.resource_version), store.revision)
     revision = options.revision if options.revision and options.revision > 0 else store.revision
     try:
-        everything = _snapshot(call, options.revision)
-        found = [s for s in everything if (not options.start or _place(s) > options.start) and chosen(s)]
+        everything = _snapshot(call, options.revision, options.start)
+        if options.start:
+            everything = (stored for stored in everything if _place(stored) > options.start)
+        found = list(everything) if chosen is None else [stored for stored in everything if chosen(stored)]
     except ApiError as error:
         if error.code == 410 and options.start:
             raise token_expired(options.start) from None

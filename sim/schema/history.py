@@ -57,11 +57,13 @@ class History:
         self.changes: list[Change] = []
         self.floor = floor  # everything up to this revision may have been forgotten
         self.window = window
+        self.latest = floor  # the revision of the last change
         self.waiters: set[asyncio.Event] = set()
 
     def append(self, change: Change) -> None:
         """Add a change, forget the oldest, wake the watches."""
         self.changes.append(change)
+        self.latest = change.revision
         if len(self.changes) > self.window + self.window // 4:
             cut = len(self.changes) - self.window
             self.floor = self.changes[cut - 1].revision
