@@ -6,18 +6,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from aiohttp import web
 
 from ..schema.errors import ApiError, bad_request, invalid, invalid_value
 from . import protobuf
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from ..schema.kinds import Kind
     from ..schema.values import Object
 
 LIMIT = 3 * 1024 * 1024  # MaxRequestBodyBytes of the API server
-KEPT = "sim.body"
+KEPT: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # aiohttp 3.14 warns of text
 YAML_TYPES = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
 
 
