@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..schema.values import Object
 
 LIMIT = 3 * 1024 * 1024  # MaxRequestBodyBytes of the API server
-KEPT: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # aiohttp 3.14 warns of text
+KEPT: Any = web.RequestKey("sim.body", bytes) if hasattr(web, "RequestKey") else "sim.body"  # 3.14 warns of text
 YAML_TYPES = ("application/yaml", "application/apply-patch+yaml", "text/yaml", "application/x-yaml")
 
 
