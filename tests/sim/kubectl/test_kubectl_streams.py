@@ -68,3 +68,11 @@ def test_previous_logs_are_those_of_the_run_before(kubectl):
 def test_port_forwarding_is_refused_in_clear_words(kubectl):
     """It says what to do instead."""
     assert "does not forward ports" in kubectl.refused("port-forward", "pod/p", "18080:80")
+
+
+def test_debug_adds_an_ephemeral_container(kubectl):
+    """It runs beside the others, can be read, and the pod goes on."""
+    kubectl("debug", "p", "--image=a", "-c", "d", "--profile=general", "--", "sh", "-c", "echo looked")
+    kubectl.eventually("0", "get", "pod", "p", "-o", "jsonpath={.status.ephemeralContainerStatuses[0].state.terminated.exitCode}")
+    assert kubectl("logs", "p", "-c", "d") == "looked\n"
+    assert "Running" in kubectl("get", "pod", "p")
