@@ -16,7 +16,7 @@ demo: $(VENV)/.runtime
 	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
