@@ -9,11 +9,19 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
+from jobs.errors import ClusterError, ConfigError, NotFound
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
 
+from .collectives import expectation
+from .profile import ProfileError, load_profile
+from .reference import compare
+from .trial_logs import TrialLogs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from .profile import Profile
 
 USAGE = 4
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
@@ -31,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME or pod/NAME")
     made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
     made.add_argument("--kubeconfig", metavar="FILE", help="for job/NAME and pod/NAME, like the next two")
     made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
     made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
@@ -40,17 +49,33 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Print what the logs say; the exit code is that of the worst job."""
     options = parser().parse_args(list(arguments))
+    trials = TrialLogs()
     try:
-        jobs = nccl.conclude(nccl.read(_sources(options)))
-    except nccl.NcclLogError as error:
+        profile = load_profile(options.profile) if options.profile else None
+        expect = _expected(profile)
+        jobs = nccl.conclude(nccl.read(trials.others(_sources(options))), expect) + trials.jobs(expect)
+        compare(jobs, profile)
+    except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         print(f"seatrial explain: {error}", file=sys.stderr)
         return USAGE
+    except ClusterError as error:
+        print(f"seatrial explain: {error}", file=sys.stderr)
+        return EXIT_CODES[Verdict.INCONCLUSIVE]
     coloured = options.color == "always" or (
         options.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
     print(render.RENDERERS[options.format](jobs, color=coloured), end="")
     verdicts = {Verdict(job["verdict"]) for job in jobs} or {Verdict.INCONCLUSIVE}
     return EXIT_CODES[next(v for v in WORST_FIRST if v in verdicts)]
+
+
+def _expected(profile: Profile | None) -> dict[str, Any] | None:
+    """What any job on this platform must show; how many ranks and nodes it has is the job's own business."""
+    wanted = expectation(profile) if profile is not None else None
+    if profile is None or wanted is None:
+        return None
+    per_node = {"gpus_per_node": profile.gpu.per_node} if profile.gpu.per_node else {}
+    return {key: wanted[key] for key in ("fabric", "rails", "gdr") if key in wanted} | per_node
 
 
 def _sources(options: argparse.Namespace) -> Iterator[Any]:
@@ -65,11 +90,8 @@ def _sources(options: argparse.Namespace) -> Iterator[Any]:
 
 
 def _from_cluster(kind: str, name: str, options: argparse.Namespace, stack: contextlib.ExitStack) -> Iterator[Any]:
-    from jobs.kube import ClusterError, Kube  # noqa: PLC0415 -- most logs are files
+    from jobs.kube import Kube  # noqa: PLC0415 -- most logs are files
     from jobs.logs import open_logs  # noqa: PLC0415
 
-    try:
-        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
-        yield from open_logs(kube, kind, name, stack)
-    except ClusterError as error:
-        raise nccl.NcclLogError(str(error)) from error
+    kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+    yield from open_logs(kube, kind, name, stack)

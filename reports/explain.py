@@ -254,6 +254,7 @@ def _table_notes(table: dict[str, Any]) -> list[str]:
             f"Bus bandwidth: peak {table['peak_busbw_gbps']:g} GB/s,"
             f" at the largest size {table['largest_busbw_gbps']:g} GB/s."
         )
+    notes += _reference_notes(table)
     sweep = table.get("sweep")
     if table["avg_busbw"] is not None:
         over = (
@@ -270,6 +271,24 @@ def _table_notes(table: dict[str, Any]) -> list[str]:
         notes.append("The results were not checked (#wrong is N/A).")
     if table.get("unreadable_rows"):
         notes.append(f"{table['unreadable_rows']} rows could not be read (torn lines).")
+    return notes
+
+
+def _reference_notes(table: dict[str, Any]) -> list[str]:
+    """Return how the numbers compare with the wires and, where a profile was named, with what the platform gives."""
+    notes = []
+    wire = table.get("wire")
+    if wire and wire["node_gbps"] is not None:
+        rail = f", {wire['rail_gbit_s']:g} Gb/s a rail" if wire["rail_gbit_s"] else ""
+        share = f", {wire['of_wire']:.0%} of the wires" if wire["of_wire"] else ""
+        notes.append(f"Under Ring that is what each host sends: {wire['node_gbps']:g} GB/s{rail}{share}.")
+    elif wire and wire["above_wire"]:
+        notes.append("That is more than the wires of a host carry: on two hosts NVLink limits this algorithm.")
+    for row in table.get("reference") or []:
+        notes.append(
+            f"{_size(row['size_bytes'])}: {row['busbw_gbps']:g} GB/s, {row['ratio']:.0%} of the"
+            f" {row['floor_gbps']:g} GB/s that {plain(row['topology'], 60)} must give."
+        )
     return notes
 
 

@@ -236,6 +236,7 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
             {
                 "name": node or None,
                 "ranks": ranks,
+                "connected": _connected(procs, job.world),
                 "version": versions[0] if len(versions) == 1 else versions or None,
                 "network": nets[0] if len(nets) == 1 else nets or None,
                 "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
@@ -253,6 +254,7 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
                 {
                     "name": name,
                     "ranks": mine,
+                    "connected": [],
                     "version": None,
                     "network": None,
                     "gdr": None,
@@ -261,6 +263,13 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
                 }
             )
     return hosts
+
+
+def _connected(procs: List[Proc], world: List[str]) -> List[int]:
+    """Return the ranks of the world whose channels the log shows."""
+    shown = {dst if direction == "r" else src for proc in procs for (_, src, dst, direction, *_rest) in proc.edges}
+    ranks = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
+    return sorted(ranks or shown)
 
 
 def _intra(judgement: Judgement) -> Dict[str, Any]:

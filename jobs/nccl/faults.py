@@ -17,6 +17,7 @@ FAULTS.update(faults_cause.FAULTS)
 
 DIAGNOSES: Tuple[str, ...] = (
     "healthy-rdma",  # several hosts, RDMA with GPUDirect (or a fabric of its own) on every channel that the log shows
+    "healthy-nvlink-limited",  # two hosts, and more than their wires carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain
     "healthy-single-node",  # one host, and its ranks connected
     "single-rank",  # one rank: nothing was sent

@@ -15,7 +15,7 @@ add(
     "nccl.socket-fallback",
     "degraded",
     "Ranks on different hosts talk over plain TCP sockets",
-    "NCCL found no usable RDMA network and fell back to sockets; the log does not say why",
+    "NCCL found no usable RDMA network, or was told not to use one, and took plain sockets",
     "ibv_devinfo (or fi_info -p efa) inside the same container; then grep 'NET/' in the log of one rank",
     "make the RDMA devices, their libraries and NCCL's network plugin visible in the pod; compare with a pod where it "
     "works",

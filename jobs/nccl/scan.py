@@ -158,7 +158,7 @@ class Reader:
                         continue
                 elif len(plains) < _PLAINS and len(raw) < 1000:
                     plains.add(shape)
-                if learns and raw[-1:] not in _ENDS:
+                if learns and (full or raw[-1:] not in _ENDS):
                     nothing.append(raw)
                 continue
             nccl += 1
@@ -433,10 +433,10 @@ def chunks(stream: object) -> Iterator[bytes]:
     """Yield the bytes of a binary file or of an iterable of chunks."""
     read_some = getattr(stream, "read", None)
     if read_some is not None:
-        chunk = read_some(1 << 18)
+        chunk = read_some(1 << 17)
         while chunk:
             yield chunk if isinstance(chunk, bytes) else chunk.encode("utf-8", "replace")
-            chunk = read_some(1 << 18)
+            chunk = read_some(1 << 17)
         return
     for chunk in stream:  # type: ignore[attr-defined]
         if chunk:

@@ -16,14 +16,14 @@ from typing import BinaryIO, Iterator, List, Optional, Tuple
 from .clean import printable
 from .errors import NcclLogError
 
-CHUNK = 1 << 18  # a block and its lines stay in the processor's cache
+CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024
 MAX_FILES = 20_000
 # A log compresses 20 to 100 times; deflate's own limit is about 1030. Beyond this the input is a bomb, not a log.
 MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
-_ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw")
+_ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
 
 Source = Tuple[str, Iterator[bytes]]
@@ -110,6 +110,7 @@ def _other_json(head: bytes) -> bool:
         and b'"bus_bw"' not in head
         and b'"busBw"' not in head
         and b"NCCL INFO" not in head
+        and not head.lstrip().startswith(b'{"seatrial"')  # the log of a trial's pod
     )
 
 
