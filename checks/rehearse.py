@@ -119,7 +119,7 @@ def _listed(*refs: str) -> list[dict[str, Any]]:
     done = subprocess.run(command, env=_environment(ROOT), capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it says nothing"]
-        raise UsageError(said[-1].removeprefix("sim: "))
+        raise UsageError(said[-1].removeprefix("seatrial sim: "))
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 

@@ -38,21 +38,23 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(prog="sim", description="A Kubernetes cluster with GPUs in a box.")
-    parser.add_argument("scenario", nargs="?", help="a shipped scenario, the path of one, or replay=FILE")
+    parser = Parser(prog="seatrial sim", description="A Kubernetes cluster with GPUs in a box.")
+    parser.add_argument("scenario", nargs="?", help="a shipped one (default: healthy), the path of one, or replay=FILE")
     parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
     parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
-    parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="of the administrator or scenario's user")
-    parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="of a user without rights")
+    parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="for the scenario's user")
+    parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="for a user without rights")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when standard input does")
-    parser.add_argument("--network", choices=("auto", "namespaces", "plain"), default="auto", help="of pods")
+    parser.add_argument("--network", choices=("auto", "namespaces", "plain"), default="auto", help="how pods are connected")
     options = parser.parse_args(arguments)
     if not options.list:
-        if not options.scenario:
-            parser.error("which scenario? --list shows them")
+        options.scenario = options.scenario or "healthy"
         if not options.write_kubeconfig:
             parser.error("--write-kubeconfig FILE is needed: it is how clients find the cluster")
+        for path in filter(None, (options.write_kubeconfig, options.write_nobody_kubeconfig)):
+            if path.is_dir() or not path.absolute().parent.is_dir():
+                parser.error(f"{path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")
     return options
 
 
@@ -68,10 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scenario = scenario.under(Weather.parse(options.weather))
         return asyncio.run(_serve(scenario, options))
     except ScenarioError as error:
-        print(f"sim: {error}", file=sys.stderr)
+        print(f"seatrial sim: {error}", file=sys.stderr)
         return USAGE
     except OSError as error:
-        print(f"sim: cannot start: {error}", file=sys.stderr)
+        print(f"seatrial sim: cannot start: {error}", file=sys.stderr)
         return 1
 
 
@@ -115,9 +117,13 @@ def _read_to_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
 def write(path: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")  # mode 0600
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).replace(path)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()  # it holds credentials
+        raise
 
 
 def _ready(cluster: Cluster, options: argparse.Namespace) -> str:

@@ -102,8 +102,8 @@ def test_safe_path_mode_is_no_obstacle(pods) -> None:
 
 def test_a_missing_stage_is_a_broken_probe(pods) -> None:
     """If the mount is incomplete the probe ends non-zero: that is its own fault, not the cluster's."""
-    pods.seal()
     (pods.here / "stages" / "run.py").unlink()
+    pods.seal()
     done = subprocess.run(
         [sys.executable, pods.here / "probe.py"], capture_output=True, timeout=10, env={}, check=False
     )

@@ -148,7 +148,7 @@ def run(root, *arguments):
         (["heathy", "--write-kubeconfig", "x"], "did you mean 'healthy'"),
         (["replay=/no/such", "--write-kubeconfig", "x"], "no such file"),
         (["healthy"], "--write-kubeconfig FILE is needed"),
-        ([], "which scenario"),
+        ([], "--write-kubeconfig FILE is needed"),
         (["healthy", "--write-kubeconfig"], "expected one argument"),
     ],
 )
@@ -177,4 +177,4 @@ def test_a_cluster_is_served_under_weather(root, tmp_path):
     assert sim.end() == 0
     wrong = subprocess.run([sys.executable, "-m", "sim", "healthy", "--weather", "strom", "--write-kubeconfig", str(tmp_path / "k")],
                            cwd=root, capture_output=True, text=True, check=False)  # fmt: skip
-    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (4, "", "sim: unknown weather 'strom' (did you mean 'storm'?)\n")
+    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (4, "", "seatrial sim: unknown weather 'strom' (did you mean 'storm'?)\n")
