@@ -161,7 +161,7 @@ class Vigil:
 
     def _heard(self, rank: int, stage: str) -> None:
         if rank == 0:
-            self._progress(f"rank 0: {stage}")
+            self._progress(f"rank 0: {stage} done")
 
     def _finished(self, name: str) -> bool:
         """Tell whether the container has ended for good, as far as the mirror knows."""

@@ -43,10 +43,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
     parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
     parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="for the scenario's user")
-    parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="for a user without rights")
+    parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="for one without rights")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when standard input does")
-    parser.add_argument("--network", choices=("auto", "namespaces", "plain"), default="auto", help="how pods are connected")
+    parser.add_argument("--network", choices=("auto", "namespaces", "plain"), default="auto", help="of the pods")
     options = parser.parse_args(arguments)
     if not options.list:
         options.scenario = options.scenario or "healthy"
