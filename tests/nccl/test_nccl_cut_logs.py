@@ -1,6 +1,7 @@
 """A log that was cut hides what came after: it is never a go."""
 
 import pytest
+
 from tests.nccl.logmaker import Maker, table_of
 
 
