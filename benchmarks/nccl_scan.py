@@ -78,7 +78,7 @@ def distinct(size: int) -> bytes:
     while total < size:
         number += 1
         hosts = (f"node-{number:05d}-a", f"node-{number:05d}-b")
-        maker = replace(BASE, hosts=hosts, comm_id=BASE.comm_id + number)
+        maker = replace(BASE, hosts=hosts, channels=64, comm_id=BASE.comm_id + number)
         out.append(interleaved(maker.processes(), 1))
         total += len(out[-1])
     return b"".join(out)

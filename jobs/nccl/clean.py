@@ -38,6 +38,9 @@ _SHAPES = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*"
 )
 HIDDEN = "[redacted]"
+_SIMPLE = re.compile(
+    r"[A-Za-z0-9._+-]{1,15}\Z"
+)  # no secret is that short, and nothing here can be one's name and value
 
 
 def redact(text: str) -> str:
@@ -55,6 +58,8 @@ def printable(raw: Union[bytes, str], limit: int = 320) -> str:
     No escapes, no control characters, no secrets, at most ``limit`` long.
     """
     text = raw[: limit * 2].decode("utf-8", "replace") if isinstance(raw, bytes) else raw[: limit * 2]
+    if len(text) <= limit and _SIMPLE.match(text):
+        return text
     if len(raw) > limit * 2:
         text = text.rpartition(" ")[0] or text  # half a secret would not be recognised
     text = _CONTROL.sub("", _ANSI.sub("", text.replace("\t", " ").replace("\n", " ").replace("\r", " ")))

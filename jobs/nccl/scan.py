@@ -82,6 +82,7 @@ class Reader:
         self._tagging = True
         self._short = False  # heads are known by what stands behind the last blank
         self._own = shared((self.index,))
+        self._beyond = Proc(None, None)
         self._width = 0  # of what stands in front of the last head
         self._plains: Set[bytes] = set()  # lines that say nothing, their digits made equal
         self._repeats = Repeats()
@@ -315,7 +316,7 @@ class Reader:
         if proc is None:
             if len(self.partial.procs) >= MAX_PROCS:
                 self.partial.limited = True
-                proc = next(iter(self.partial.procs.values()))
+                proc = self._beyond  # read, and kept by nobody: its ranks would be taken for another's
             else:
                 proc = self.partial.procs[key] = Proc(head.host, head.pid)
                 proc.sources = self._own
