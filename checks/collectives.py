@@ -146,12 +146,15 @@ def _root(job: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def next_steps(jobs: Mapping[str, dict[str, Any] | None], faults: Iterable[str]) -> Iterator[str]:
-    """Say what confirms and what mends these faults, in the analyzer's words for their actual cause, each once."""
+    """Say what confirms and what mends the causes behind these faults, each once.
+
+    A fault without a cause of its own is left out: the catalogue's entry says the same.
+    """
     wanted = set(faults)
     said: dict[str, None] = {}
     for job in seen(jobs).values():
         for entry in job.get("faults") or []:
-            if entry.get("fault") in wanted:
+            if entry.get("fault") in wanted and entry.get("why") not in (None, entry["fault"]):
                 confirm, remedy = entry.get("confirm"), entry.get("remedy")
-                said[f"{entry.get('why') or entry['fault']}: to confirm: {confirm}; remedy: {remedy}"] = None
+                said[f"{entry['why']}: to confirm: {confirm}; remedy: {remedy}"] = None
     yield from said
