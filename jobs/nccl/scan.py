@@ -197,8 +197,9 @@ class Reader:
         """Return the process of a head behind something that never comes twice, as a time does."""
         width = left.rfind(b" ", 0, left.rfind(b" [")) + 1
         tracker = self._tokens.get(left[width:])
-        if tracker is not None:
-            self._width = width
+        if tracker is None or (b"  " in left[:width] and TYPE.search(left[:width])):
+            return None  # the left half of a table's row stands in front
+        self._width = width
         return tracker
 
     def _channel(self, tracker: events.Tracker, text: bytes) -> None:
