@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # asyncio closes the TLS transports of a server that was stopped in a later turn of its loop, and a test's loop ends
     # first (https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown); the warning would then hit any test.
     config.addinivalue_line("filterwarnings", "ignore:unclosed transport:ResourceWarning")
+    # A shell in the background hands SIGINT down as ignored; the tests that send it mean a terminal's.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -57,13 +57,13 @@ class Kubelet:
         self._nodes: dict[str, int] = {}
         self._pulled: set[tuple[str, str]] = set()
         self._hosts: dict[str, Sandbox] = {}
-        self._policies = PolicyController(store, network)
+        self.policies = PolicyController(store, network)
 
     # -- start and end
 
     def start(self) -> None:
         """Watch the pods, and the policies of their network."""
-        self._policies.start()
+        self.policies.start()
         background(beat(self), self._tasks)
         self._ends = [self.store.subscribe("pods", self._pod_changed)]
         self._ends += [self.store.subscribe(key, self._config_changed) for key in ("configmaps", "secrets")]
@@ -73,7 +73,7 @@ class Kubelet:
 
     async def close(self) -> None:
         """Forget all pods; their processes end with the network."""
-        self._policies.close()
+        self.policies.close()
         self.closing = True
         for end in self._ends:
             end()

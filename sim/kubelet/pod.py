@@ -253,6 +253,7 @@ class PodWorker:
         else:
             name = fqdn if spec.get("setHostnameAsFQDN") else self.hostname
             self.sandbox = await self.kubelet.network.sandbox(self.pod_ip, name, self.volumes.tmpfs)
+            await self.kubelet.policies.isolate(self.pod, self.pod_ip)
         self.fqdn = fqdn
         self.files = pod_files(self.folder / "etc", hostname=self.hostname, fqdn=fqdn, ip=self.pod_ip,
                                aliases=spec.get("hostAliases") or [], **self.kubelet.resolver(self.pod))

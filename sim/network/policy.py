@@ -88,10 +88,22 @@ def rules(store: Objects) -> set[Rule]:
             address = pod["status"].get("podIP")
             if not address or pod["spec"].get("hostNetwork"):
                 continue
-            found |= {Rule(DENY_AT, DROP, None, address, (1, LAST_FIXED_PORT), p) for p in (TCP, UDP)}
+            found |= _denied(address)
             for rule in spec.get("ingress") or []:
                 found |= _allowed(store, policy, rule, pod, address)
     return found
+
+
+def _denied(address: str) -> set[Rule]:
+    return {Rule(DENY_AT, DROP, None, address, (1, LAST_FIXED_PORT), p) for p in (TCP, UDP)}
+
+
+def _selects(policy: Object, pod: Object, store: Objects) -> bool:
+    space = policy["metadata"]["namespace"]
+    if space != pod["metadata"]["namespace"] or "Ingress" not in (policy["spec"].get("policyTypes") or ["Ingress"]):
+        return False
+    chosen = store.list("pods", space, policy["spec"].get("podSelector") or {})
+    return any(p["metadata"]["uid"] == pod["metadata"]["uid"] for p in chosen)
 
 
 def _allowed(store: Objects, policy: Object, rule: Object, pod: Object, address: str) -> set[Rule]:
@@ -109,6 +121,7 @@ class PolicyController:
     def __init__(self, store: Objects, network: Network) -> None:
         self._store, self._network = store, network
         self._active: set[Rule] = set()
+        self._early: set[Rule] = set()  # of pods whose address the store does not know yet
         self._ends: list[Callable[[], None]] = []
         self._due = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -123,6 +136,15 @@ class PolicyController:
         for end in self._ends:
             end()
 
+    async def isolate(self, pod: Object, address: str) -> None:
+        """Deny the ports of a pod that a policy selects, before its first process runs; what is allowed follows."""
+        if pod["spec"].get("hostNetwork") or not any(_selects(p, pod, self._store) for p in self._store.list(POLICIES)):
+            return
+        early = _denied(address) - self._active
+        self._early |= early
+        self._active |= early
+        await self._send([(True, rule) for rule in sorted(early, key=str)])
+
     def _changed(self, _: str, new: Object, old: Object | None) -> None:
         if self._due or (old is not None and _matters(old) == _matters(new)):
             return
@@ -132,6 +154,8 @@ class PolicyController:
     def _apply(self) -> None:
         self._due = False
         wanted = rules(self._store)
+        self._early -= wanted
+        wanted |= self._early
         changes = [(True, rule) for rule in sorted(wanted - self._active, key=str)]
         changes += [(False, rule) for rule in sorted(self._active - wanted, key=str)]
         self._active = wanted
