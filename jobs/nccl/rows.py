@@ -19,7 +19,8 @@ TYPE = re.compile(
 )
 _ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
 _LEFT_TAG = re.compile(
-    rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\[(?:default|rank)\d+\]:"
+    rb"^(?:\s{0,6}\d{1,6}: |\s{0,8}\d{1,9}\t(?!\s*\d+\s+[a-z])"
+    rb"|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}|\[(?:default|rank)\d+\]:"
     rb"|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
 )
@@ -39,6 +40,8 @@ def strip_tags(raw: bytes) -> bytes:
     """Take launcher tags out of a row, wherever they stand."""
     if b"\x1b" in raw:
         raw = ANSI_BYTES.sub(b" ", raw)
+    if b'"' in raw:  # a list of lines in JSON or YAML, as Ansible prints one
+        raw = raw.replace(b'"', b" ").rstrip(b", \t")
     raw = _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
     return raw.replace(b"|", b" ").replace(b"`", b" ") if b"|" in raw or b"`" in raw else raw  # Markdown of a report
 

@@ -338,7 +338,12 @@ class Reader:
         return None
 
     def _other(self, raw: bytes, number: int) -> None:
-        """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so."""
+        """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so.
+
+        A string literal that holds a whole table (Ansible's stdout, Python's repr) spells its line ends.
+        """
+        if b"\\n" in raw and b"busbw" in raw:
+            raw = raw.replace(b"\\r", b"").replace(b"\\n", b"\r").replace(b"\\t", b"\t")
         for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
             if piece:
                 self._plain(piece[:MAX_TEXT], number)

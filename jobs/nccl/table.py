@@ -48,8 +48,8 @@ _TEST = re.compile(rb"#\s+Collective test starting:\s+(\S+)")
 _CONFIG = re.compile(
     rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?"
 )
-_BOUNDS = re.compile(rb"Out of bounds values\s*:\s*(\S+)\s*(OK|FAILED)?")
-_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*(\S+)\s*(OK|FAILED)?")
+_BOUNDS = re.compile(rb"Out of bounds values\s*:\s*([^\s\",]+)\s*(OK|FAILED)?")
+_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*([^\s\",]+)\s*(OK|FAILED)?")
 _COLLECTIVE = re.compile(
     rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|all_to_all|sendrecv|hypercube|gather|scatter"
     rb"|reduce)(?:_bias)?(?:_perf)?(?:_mpi)?\b"

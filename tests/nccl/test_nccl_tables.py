@@ -177,3 +177,32 @@ def test_rccl_tests_records_are_read(judge):
 def test_the_library_version_in_the_header_is_the_version(judge):
     """nccl-library=22807 is 2.28.7, also without NCCL_DEBUG."""
     assert judge("# nccl-tests version 2.17.6 nccl-headers=22807 nccl-library=22807\n" + HEADER + FOOTER)["nccl_version"] == "2.28.7"
+
+
+def _rows_and_average(judge, text):
+    (table,) = judge(text)["tables"]
+    return [row["in_place"]["busbw_gbps"] for row in table["rows"]], table["avg_busbw"]
+
+
+ROW = "     1048576        262144     float     sum      -1    69.55   15.08   26.38      0    68.58   15.29   26.76      0\n"
+
+
+@pytest.mark.parametrize(
+    "carry",
+    [
+        lambda text: text.replace("   ", "\t"),
+        lambda text: "\ufeff" + text.replace("\n", "\r\n"),
+        lambda text: "".join(f'        "{line}",\n' for line in text.splitlines()),
+        lambda text: '    "stdout": "' + text.replace("\n", "\\n") + '",\n',
+        lambda text: "".join(f"{number:6d}\t{line}\n" for number, line in enumerate(text.splitlines(), 1)),
+        lambda text: "".join(f"out.log:{line}\n" for line in text.splitlines()),
+        lambda text: "".join(f"> {line}\n" for line in text.splitlines()),
+        lambda text: "".join(f"Jan  2 03:04:05 node-1 job[123]: {line}\n" for line in text.splitlines()),
+        lambda text: "".join(f"[prterun-host-123@1,0]<stdout>: {line}\n" for line in text.splitlines()),
+        lambda text: "".join(f"2026-01-02 03:04:05,678 - bench - INFO - {line}\n" for line in text.splitlines()),
+    ],
+    ids=["tabs", "windows", "list", "literal", "cat-n", "grep", "mail", "syslog", "prrte", "logging"],
+)
+def test_what_carried_a_table_does_not_change_it(judge, carry):
+    """Tabs, Windows, JSON lists, one string literal, line numbers, quotes and loggers leave rows and average alone."""
+    assert _rows_and_average(judge, carry(HEADER + ROW * 2 + FOOTER)) == ([26.76, 26.76], 12.5)
