@@ -31,7 +31,7 @@ SIDES = frozenset(("time", "cputime"))
 def number(text: bytes) -> Optional[float]:
     """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such."""
     try:
-        return None if b"_" in text else float(text.rstrip(b"*"))  # rccl-tests marks what exceeds its threshold
+        return None if b"_" in text else float(text.rstrip(b"*%"))  # rccl-tests marks what exceeds its threshold
     except ValueError:
         return None
 

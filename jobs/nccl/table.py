@@ -59,6 +59,7 @@ PERF = re.compile(
     rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter"
     rb"|reduce)(?:_bias)?_perf(?:_mpi)?\b"
 )
+_FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first releases, with "res" for "error"
 _DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 
 
@@ -179,8 +180,9 @@ class TableReader:
         first = next((index for index, word in enumerate(texts) if word in SIDES), None)
         if first is None:
             return False
-        table["columns"] = texts[first:]
-        table["left"] = [word for word in texts[:first] if word in ("size", "count", "type", "redop", "root")]
+        table["columns"] = ["error" if word == "res" else word for word in texts[first:]]
+        left = [_FIRST_NAMES.get(word, word) for word in texts[:first]]
+        table["left"] = [word for word in left if word in ("size", "count", "type", "redop", "root")]
         table["line"] = line
         return True
 

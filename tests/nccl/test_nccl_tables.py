@@ -206,3 +206,11 @@ ROW = "     1048576        262144     float     sum      -1    69.55   15.08   2
 def test_what_carried_a_table_does_not_change_it(judge, carry):
     """Tabs, Windows, JSON lists, one string literal, line numbers, quotes and loggers leave rows and average alone."""
     assert _rows_and_average(judge, carry(HEADER + ROW * 2 + FOOTER)) == ([26.76, 26.76], 12.5)
+
+
+def test_the_first_releases_columns_are_read(judge):
+    """nccl-tests 1.0 called them bytes, N, op and res."""
+    head = "#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res\n"
+    row = "    10000000       2500000   float     sum    0.735  13.61  13.61    0e+00    0.734  13.63  13.63    0e+00\n"
+    (read,) = rows(judge, head + row + " Out of bounds values : 0 OK\n Avg bus bandwidth    : 13.6188\n")
+    assert (read["redop"], read["out_of_place"]["wrong"], read["in_place"]["busbw_gbps"]) == ("sum", 0, 13.63)
