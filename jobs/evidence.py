@@ -53,7 +53,7 @@ class Reader:
     def __init__(self, run: str) -> None:
         self._run = run
         self._rank: int | None = None
-        self._seen: set[int] = set()
+        self._seen: dict[int, int] = {}  # line number -> hash of what it said
         self._parts: dict[str, dict[int, str]] = {}
         self._wanted: dict[str, int] = {}
         self._stages: dict[str, dict[str, Any]] = {}
@@ -93,9 +93,12 @@ class Reader:
             return False
         if not isinstance(stage, str):
             return False
-        if number in self._seen:
+        said = json.dumps(message, sort_keys=True)
+        if number in self._seen:  # a log that was read again repeats its lines; one that says otherwise is not believed
+            if self._seen[number] != hash(said):
+                self._problem = self._problem or f"line {number} of the evidence was sent twice, and differs"
             return True
-        self._seen.add(number)
+        self._seen[number] = hash(said)
         self._bytes += size
         if isinstance(message.get("seconds"), int | float):
             self._seconds[stage] = float(message["seconds"])
@@ -163,6 +166,9 @@ class Reader:
             self._keep(stage, data)
 
     def _keep(self, stage: str, data: dict[str, Any]) -> None:
+        if stage in self._stages:
+            self._problem = self._problem or f"stage {stage} was reported twice"
+            return
         self._stages[stage] = redact_value(data)
         self.latest = stage
 

@@ -76,11 +76,11 @@ class Renderers:
     def _write(self, run: Run) -> None:
         if path := getattr(self.config.option, "xmlpath", None):
             junit.stamp(Path(os.path.expandvars(path)).expanduser(), run)
-        if self.folder is not None:
-            write_json(run, self.folder / "report.json")
         for draft, final in self._drafts.items():
             if draft.exists():
                 write_atomically(final, draft.read_text(encoding="utf-8"))
+        if self.folder is not None:
+            write_json(run, self.folder / "report.json")  # the truth comes last: it says go only beside a whole report
 
     def _hush(self) -> None:
         """Keep JUnit's and pytest-html's closing lines from naming the drafts: the summary names the report."""

@@ -114,3 +114,14 @@ def test_any_bytes_anywhere_are_survived():
             spoiled[rng.randrange(len(spoiled))] = rng.randrange(256)
         found = parse(bytes(spoiled[: rng.randrange(len(spoiled) + 1)]).split(b"\n"), RUN)
         assert len(found.stages) <= 3
+
+
+def test_evidence_that_contradicts_itself_is_not_complete():
+    """A line sent twice with other content, or a stage reported twice: somebody else wrote to the log."""
+    other = parse([WHOLE[0], line(2, "dns", {"peers": ["forged"]}), *WHOLE[1:]], RUN)
+    assert not other.complete
+    assert "line 2" in other.problem
+    twice = parse([*WHOLE, line(4, "dns", {"peers": ["forged"]})], RUN)
+    assert (twice.complete, twice.stages["dns"]) == (False, {"peers": []})
+    assert "dns" in twice.problem
+    assert parse([*WHOLE, *WHOLE], RUN).complete, "a log that was read again is no contradiction"
