@@ -24,6 +24,7 @@ _LEFT_TAG = re.compile(
     rb"|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
 )
+_ROUNDED = re.compile(rb"\d(?:\.\d{1,6})?e\+?\d{1,2}\Z")  # how a spreadsheet writes a large count
 ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"A"))
 SIDES = frozenset(("time", "cputime"))
 
@@ -49,7 +50,8 @@ def strip_tags(raw: bytes) -> bytes:
 def type_at(tokens: List[bytes]) -> Optional[int]:
     """Find the data type: the first known name with a size and a count in front of it."""
     for index in range(2, min(len(tokens), 14)):
-        if _is_count(tokens[index - 1]) and _is_count(tokens[index - 2]) and TYPE.match(b" " + tokens[index]):
+        count = _is_count(tokens[index - 1]) or _ROUNDED.match(tokens[index - 1])
+        if count and _is_count(tokens[index - 2]) and TYPE.match(b" " + tokens[index]):
             return index
     return None
 

@@ -169,8 +169,9 @@ class Reader:
                 width = self._width
             if tracker is None:  # also where the left half of a table's row stands in front of a head
                 self._slow(raw, number)
-                continue
-            if text in channels:
+                if not full and b"  " in left:
+                    continue
+            elif text in channels:
                 pending = tracker.pending
                 if not pending:
                     self._waiting.append(tracker)
@@ -181,7 +182,6 @@ class Reader:
                 pass
             elif len(raw) > MAX_TEXT or b"\r" in raw or b" NCCL " in text:
                 self._slow(raw, number)
-                continue
             else:
                 key = text[:4]
                 if key in _CHANNELS:

@@ -199,7 +199,7 @@ class TableReader:
     # -- rows ----------------------------------------------------------------------------------------------------------
     def row(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line that holds a data type's name; say whether it was a row, or the left half of one."""
-        if raw in self._known and self._repeat(raw):
+        if self.full or (raw in self._known and self._repeat(raw)):
             return True
         text = strip_tags(raw)
         tokens = text.split()
@@ -328,7 +328,7 @@ class TableReader:
         redop, root = labels_of(extra, table.get("left"))
         row = {
             "size_bytes": int(size),
-            "count": int(count),
+            "count": int(count) if count.isdigit() else int(float(count)),
             "type": kind.decode("ascii", "replace"),
             "redop": redop,
             "root": root,
@@ -372,6 +372,7 @@ class TableReader:
             self.source.tables.append(table)
         else:
             self.full = True
+            self.open_left = None
         self.table = table
         return table
 

@@ -11,6 +11,7 @@ import tracemalloc
 import pytest
 
 from jobs.nccl import Partial, conclude, read
+from jobs.nccl.scan import Reader
 from reports import explain
 from tests.nccl.logmaker import Maker, interleaved, table_of
 
@@ -152,3 +153,16 @@ def test_benign_alarms_stay_quiet(judge):
     ]
     job = judge(LOG + "\n".join(lines).encode() + b"\n")
     assert (job["verdict"], job["faults"]) == ("go", [])
+
+
+def test_tables_beyond_the_bound_cost_nothing(judge):
+    """Thousands of pasted runs, the last rows torn: what is beyond the bound is passed over, and nothing stays open."""
+    torn = "     2097152        524288     float     sum      -1gpu-node-0:1000:1000 [0] NCCL INFO Connected all rings\n"
+    one = "".join(line + "\n" for line in table_of(Maker(gpus=1))[:-4]) + torn + "# Avg bus bandwidth    : 90.1\n"
+    reader = Reader(Partial(), "x")
+    for _ in range(600):
+        reader.feed(one.encode())
+    assert reader.tables.full
+    assert not reader.tables.is_open()
+    assert reader.tables.open_left is None
+    assert len(reader.source.tables) == 512
