@@ -7,6 +7,9 @@ ratios, which depends less on the machine. ``grep -cE 'via NET/'`` only counts l
 faults and tables. The goal is 4 for ``repeated`` and 6 for ``tagged``. Lines that were read before cost a look into a
 set; where every line is new (``timed``, ``distinct``) Python's own price per line keeps the verdict far from grep,
 which looks at one literal and needs no line at all where that is rare (``operations``).
+
+Measured on two shared cores, 200 MB: repeated 3.7, tagged 3.4, training 7.4, timed 27, operations 96, distinct 106
+(thousands of processes, 24 MB/s and 164 MB; the others stay below 30 MB).
 """
 
 from __future__ import annotations
