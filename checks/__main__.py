@@ -196,14 +196,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 }
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line and pytest's usage code."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Say what is wrong in one line."""
-        self.exit(USAGE, f"{self.prog}: {message}\n")
-
-
 def version() -> str:
     """Return the installed version, or say that this is a clone."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415

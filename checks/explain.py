@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -14,28 +13,24 @@ from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
 
 from .collectives import expectation
+from .command_line import USAGE, Parser
 from .profile import ProfileError, load_profile
 from .reference import compare
 from .trial_logs import TrialLogs
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
     from .profile import Profile
 
-USAGE = 4
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
 WORST_FIRST = (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(USAGE, f"{self.prog}: {message}\n")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The options of ``seatrial explain``."""
-    made = _Parser(prog="seatrial explain", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial explain", description=DESCRIPTION, allow_abbrev=False)
     made.add_argument("logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME or pod/NAME")
     made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import pytest
+from checks.command_line import USAGE, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jobs.kube import Kube
 
-USAGE = int(pytest.ExitCode.USAGE_ERROR)
 DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(USAGE, f"{self.prog}: {message}\n")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The options of ``seatrial cleanup``."""
-    made = _Parser(prog="seatrial cleanup", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial cleanup", description=DESCRIPTION, allow_abbrev=False)
     made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"),
                       help="default: $TAO_K8S_CONTEXT, then the current one")

@@ -11,12 +11,12 @@ import pytest
 from tabulate import tabulate
 
 from checks import selection
+from checks.command_line import USAGE
 from checks.selection import Declaration, declaration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-USAGE = int(pytest.ExitCode.USAGE_ERROR)
 
 
 class _Collector:
