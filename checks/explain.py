@@ -12,8 +12,8 @@ from jobs.errors import ClusterError, ConfigError, NotFound
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
 
-from .collectives import expectation
 from .command_line import USAGE, Parser
+from .judgement.collectives import expectation
 from .profile import ProfileError, load_profile
 from .reference import compare
 from .trial_logs import TrialLogs

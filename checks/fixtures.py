@@ -62,7 +62,7 @@ def trial(seatrial: Session, spec: TrialSpec) -> TrialResult:
 @pytest.fixture(scope="session")
 def nccl_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[str, Any]:
     """The analyzer's job document of each collective; None where a rank sent no analysis."""
-    from checks.collectives import conclude_collectives  # noqa: PLC0415 -- collection stays light
+    from checks.judgement.collectives import conclude_collectives  # noqa: PLC0415 -- collection stays light
 
     found = conclude_collectives(trial, profile)
     seatrial.run.collectives = found

@@ -12,7 +12,7 @@ from typing import Any
 
 from jobs.trial import SpecError
 
-from .physics import ring_limit_gbps
+from .judgement.physics import ring_limit_gbps
 from .strict import ProfileError, Size, build, nearest, read_yaml, require
 from .trial_spec import spec_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
 
-from .physics import ring_limit_gbps
+from .judgement.physics import ring_limit_gbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

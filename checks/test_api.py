@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.api import at_least, contact, git_version
+from checks.judgement.api import at_least, contact, git_version
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import cards
-from checks.bandwidth import COLLECTIVE, floor_findings, impossible_findings, notes, table_of
-from checks.judging import note, put
+from checks.judgement import cards
+from checks.judgement.bandwidth import COLLECTIVE, floor_findings, impossible_findings, notes, table_of
+from checks.judgement.judging import note, put
 from checks.trial_spec import DEFAULT, RING
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judging import put
-from checks.start import start_findings
+from checks.judgement.judging import put
+from checks.judgement.start import start_findings
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence

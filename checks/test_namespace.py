@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks import rights
-from checks.admission import namespace_state, try_pods
+from checks.judgement import rights
+from checks.judgement.admission import namespace_state, try_pods
 from jobs.manifests import build, dry_pod
 from jobs.probes import files
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import cards, transport
-from checks.bandwidth import correctness_findings
-from checks.collectives import completed_findings, seen
-from checks.judging import note, put_with_steps
+from checks.judgement import cards, transport
+from checks.judgement.bandwidth import correctness_findings
+from checks.judgement.collectives import completed_findings, seen
+from checks.judgement.judging import note, put_with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.capacity import rooms
-from checks.judging import put
-from checks.nodes import NO_PROFILE, node_findings, offer
+from checks.judgement.capacity import rooms
+from checks.judgement.judging import put
+from checks.judgement.nodes import NO_PROFILE, node_findings, offer
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judging import put
-from checks.rendezvous import MAX_SKEW_S, arrow, dns_findings, largest_skew_s, port_findings
+from checks.judgement.judging import put
+from checks.judgement.rendezvous import MAX_SKEW_S, arrow, dns_findings, largest_skew_s, port_findings
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judging import put
-from checks.node_runtime import gpu_findings, health_findings, limit_findings, skip_if_managed
-from checks.ranks import place
+from checks.judgement.judging import put
+from checks.judgement.node_runtime import gpu_findings, health_findings, limit_findings, skip_if_managed
+from checks.judgement.ranks import place
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jobs import nccl
 from jobs.evidence import Reader
 
-from .ranks import COLLECTIVE
+from .judgement.ranks import COLLECTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

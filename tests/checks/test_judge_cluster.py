@@ -2,13 +2,13 @@
 
 import pytest
 
-from checks import rights
 from checks import test_api as api_checks
 from checks import test_namespace as namespace_checks
-from checks.admission import namespace_state, refusal, try_pods
-from checks.api import at_least, contact
 from checks.evidence import CannotTell, CheckFailed
-from checks.quota import demand
+from checks.judgement import rights
+from checks.judgement.admission import namespace_state, refusal, try_pods
+from checks.judgement.api import at_least, contact
+from checks.judgement.quota import demand
 from jobs.errors import Unauthorized, Unreachable, api_error
 from jobs.kube import Allowed, Response
 

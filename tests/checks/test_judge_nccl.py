@@ -2,16 +2,16 @@
 
 import pytest
 
-from checks import cards, transport
-from checks.bandwidth import (
+from checks.judgement import cards, transport
+from checks.judgement.bandwidth import (
     correctness_findings,
     floor_findings,
     impossible_findings,
     notes,
     table_of,
 )
-from checks.collectives import by_node, completed_findings, expectation, next_steps, seen
-from checks.physics import limit_gbps, tree_limit_gbps
+from checks.judgement.collectives import by_node, completed_findings, expectation, next_steps, seen
+from checks.judgement.physics import limit_gbps, tree_limit_gbps
 from checks.profile import Fabric, Profile
 
 RING = "collective.ring"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from checks.capacity import rooms, tolerated
-from checks.nodes import node_findings, offer
+from checks.judgement.capacity import rooms, tolerated
+from checks.judgement.nodes import node_findings, offer
 from checks.profile import Profile
 from jobs.inventory import Taint
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.evidence import CannotTell
-from checks.node_runtime import (
+from checks.judgement.node_runtime import (
     can_lock,
     gpu_findings,
     health_findings,
@@ -13,9 +13,9 @@ from checks.node_runtime import (
     skip_if_managed,
     version_at_least,
 )
+from checks.judgement.rendezvous import dns_findings, largest_skew_s, port_findings
+from checks.judgement.start import start_findings
 from checks.profile import Profile, Runtime
-from checks.rendezvous import dns_findings, largest_skew_s, port_findings
-from checks.start import start_findings
 from jobs.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 
 

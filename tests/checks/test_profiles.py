@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
+from checks.judgement.physics import limit_gbps
 from checks.options import Options
-from checks.physics import limit_gbps
 from checks.profile import Profile, load_profile, profile_names
 from checks.strict import ProfileError, format_size, parse_size
 from checks.trial_spec import build_spec, equalities, mirrored

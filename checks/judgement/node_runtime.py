@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
 
+from ..strict import format_size
 from .ranks import missing_stage, place, stage
-from .strict import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
 
-    from .evidence import Evidence
-    from .profile import Profile
+    from ..evidence import Evidence
+    from ..profile import Profile
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from reports.record import Finding
 
-    from .evidence import Evidence
+    from ..evidence import Evidence
 
 
 def put(evidence: Evidence, findings: Iterable[Finding]) -> None:

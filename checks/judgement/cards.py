@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jobs.launcher import TrialResult
 
-    from .profile import Profile
+    from ..profile import Profile
 
 SHOWN = 8
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from jobs import nccl
 from reports.record import Finding
 
+from ..trial_spec import COLLECTIVES
 from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
-from .trial_spec import COLLECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
 
-    from .profile import Profile
+    from ..profile import Profile
 
 NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot start")
 """How the probe says that the image cannot run the collective at all."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobs.launcher import TrialResult
     from jobs.trial import TrialSpec
 
-    from .profile import Profile
+    from ..profile import Profile
 
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")

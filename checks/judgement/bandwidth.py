@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
 
+from ..strict import format_size
+from ..trial_spec import RING
 from .physics import TOLERANCE, limit_gbps
-from .strict import format_size
-from .trial_spec import RING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.trial import TrialSpec
 
-    from .profile import Floor, Profile
+    from ..profile import Floor, Profile
 
 COLLECTIVE = "all_reduce"
 SIDES = (("out_of_place", "out of place"), ("in_place", "in place"))

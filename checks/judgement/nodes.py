@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from jobs.inventory import Inventory, Node
 
-    from .profile import Profile
+    from ..profile import Profile
 
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
 
