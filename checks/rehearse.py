@@ -6,7 +6,6 @@ list of scenarios and every trial are processes of their own, so nothing of one 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -19,10 +18,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checks.command_line import USAGE, Parser
+
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
-USAGE, INTERRUPTED = 4, 2  # pytest's exit codes, as everywhere
+INTERRUPTED = 2  # pytest's exit code, as everywhere
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 600.0
 """Far above the slowest scenario: a trial that takes longer has hung."""
@@ -55,7 +57,7 @@ class Rehearsal:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="seatrial rehearse", allow_abbrev=False,
         description="Run the trial on scenarios of the embedded cluster and show which faults were recognised.",
         epilog="Exit codes: 0 all were recognised, 1 not all, 2 interrupted, 4 usage error.",
@@ -65,12 +67,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--weather", metavar="NAME[:SEED]", help="let the API server misbehave meanwhile")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="how many trials at once (default: 1)")
     parser.add_argument("--out", metavar="DIR", type=Path, help="keep the report of each scenario below DIR")
-    parser.error = _refuse  # type: ignore[method-assign]
     return parser.parse_args(list(arguments))
-
-
-def _refuse(message: str) -> Any:
-    raise UsageError(message)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ count then decides.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from .state import Comm, Proc, Source
 
@@ -96,15 +96,15 @@ def group(partial: Partial, one_job: bool = False) -> List[Job]:
     return jobs
 
 
-def _join_by_comm_id(partial: Partial, join: object) -> None:
+def _join_by_comm_id(partial: Partial, join: Callable[[int, int], None]) -> None:
     first: Dict[str, int] = {}
     for (index, _, _), proc in partial.procs.items():
         for key, _rank in proc.comms:
             if key.startswith("0x"):
-                join(first.setdefault(key, index), index)  # type: ignore[operator]
+                join(first.setdefault(key, index), index)
 
 
-def _join_by_pid(partial: Partial, join: object) -> None:
+def _join_by_pid(partial: Partial, join: Callable[[int, int], None]) -> None:
     """Join a table whose header names (host, pid) with the debug files of those processes."""
     where: Dict[Tuple[str, int], Set[int]] = {}
     for index, host, pid in partial.procs:
@@ -115,15 +115,15 @@ def _join_by_pid(partial: Partial, join: object) -> None:
             named = [line for line in source.ranks.values() if (str(line[0]), int(line[1])) in where]
             if len(named) * 2 > len(source.ranks):
                 for other in own:
-                    join(index, other)  # type: ignore[operator]
+                    join(index, other)
 
 
-def _join_complementary(partial: Partial, find: object, join: object) -> None:
+def _join_complementary(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
     """Join streams of old versions (no communicator id): equal size and version, and no rank twice."""
     parts: Dict[Tuple[int, str], List[Tuple[int, Set[int]]]] = {}
     shapes: Dict[int, Tuple[int, Set[int], Set[str], bool]] = {}
     for (index, _, _), proc in sorted(partial.procs.items()):
-        root = find(index)  # type: ignore[operator]
+        root = find(index)
         size, ranks, versions, named = shapes.get(root, (0, set(), set(), False))
         for (key, rank), comm in proc.comms.items():
             named = named or key.startswith("0x")
@@ -139,14 +139,14 @@ def _join_complementary(partial: Partial, find: object, join: object) -> None:
         for position, (other, taken) in enumerate(bucket):
             theirs = shapes[other][2]
             if not taken & ranks and (not versions or not theirs or versions & theirs):
-                join(other, root)  # type: ignore[operator]
+                join(other, root)
                 bucket[position] = (other, taken | ranks)
                 break
         else:
             bucket.append((root, set(ranks)))
 
 
-def _join_by_stem(partial: Partial, find: object, join: object) -> None:
+def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
     """Join a stream that names no process with the only job whose files carry its name.
 
     A launcher writes ``ring.out`` beside ``ring.HOST.PID.log``.
@@ -154,11 +154,11 @@ def _join_by_stem(partial: Partial, find: object, join: object) -> None:
     named = {index for (index, host, _) in partial.procs if not host.startswith("?")}
     stems: Dict[Tuple[str, str], Set[int]] = {}
     for index in named:
-        stems.setdefault(_stem(partial.sources[index].name), set()).add(find(index))  # type: ignore[operator]
+        stems.setdefault(_stem(partial.sources[index].name), set()).add(find(index))
     for index, source in enumerate(partial.sources):
         roots = stems.get(_stem(source.name), set())
         if index not in named and len(roots) == 1:
-            join(index, next(iter(roots)))  # type: ignore[operator]
+            join(index, next(iter(roots)))
 
 
 def _stem(path: str) -> Tuple[str, str]:

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import zlib
-from typing import BinaryIO, Iterator, List, Optional, Tuple
+from typing import BinaryIO, Callable, Iterator, List, Optional, Tuple
 
 from .clean import printable
 from .errors import NcclLogError
@@ -189,7 +189,7 @@ def _chunks(file: BinaryIO, name: str, sized: bool) -> Iterator[bytes]:
         raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % name)
 
 
-def _rest(first: bytes, read: object, sized: bool) -> Iterator[bytes]:
+def _rest(first: bytes, read: Callable[[int], bytes], sized: bool) -> Iterator[bytes]:
     taken = 0
     chunk = first
     while chunk:
@@ -197,10 +197,10 @@ def _rest(first: bytes, read: object, sized: bool) -> Iterator[bytes]:
         taken += len(chunk)
         if not sized and taken >= MAX_ENDLESS:
             return
-        chunk = read(CHUNK)  # type: ignore[operator]
+        chunk = read(CHUNK)
 
 
-def _inflate(first: bytes, read: object, name: str) -> Iterator[bytes]:
+def _inflate(first: bytes, read: Callable[[int], bytes], name: str) -> Iterator[bytes]:
     """Unpack gzip, also several members one after the other, and refuse a bomb."""
     packed = produced = 0
     chunk = first
@@ -226,4 +226,4 @@ def _inflate(first: bytes, read: object, name: str) -> Iterator[bytes]:
             if unpacker.eof:
                 chunk = unpacker.unused_data.lstrip(b"\x00")
                 unpacker = zlib.decompressobj(31)
-        chunk = read(CHUNK)  # type: ignore[operator]
+        chunk = read(CHUNK)
