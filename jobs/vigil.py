@@ -37,6 +37,7 @@ OUTAGE_S = 120.0
 # A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
 _LINGER_S = 30.0
 # How long a log may lag behind its finished container before it is given up.
+_BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
 # More pods than this, and one list of all events is cheaper than asking for each.
 _FEW = 8
@@ -108,11 +109,25 @@ class Vigil:
                     break
                 with self._changed:
                     self._changed.wait(_TICK_S)
+            self._catch_up(outcome)
             self._look(outcome, final=True)
             if not outcome.aborted:
                 # Whoever cancels a job is not interested in the rest of its logs.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
             return outcome
+
+    def _catch_up(self, outcome: Outcome) -> None:
+        """Let the pods' watch reach a Job that is Complete: its log would else not be followed, its evidence lost.
+
+        Job and pods are two watches, and either may lag behind the other when the API server has a bad day.
+        """
+        end = time.monotonic() + _BEHIND_S
+        while outcome.state is JobState.COMPLETE and not outcome.aborted and time.monotonic() < end:
+            if outcome.pods and all(_has_started(pod) for pod in outcome.pods):
+                return
+            with self._changed:
+                self._changed.wait(_TICK_S)
+            self._look(outcome)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

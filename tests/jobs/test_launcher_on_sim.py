@@ -107,7 +107,7 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster):
     first.start()
     launcher = Launcher(cluster)
     for _ in range(100):
-        if launcher.get_job_status(wanted.job_name) != "Unknown":
+        if launcher.get_job_status(wanted.job_name) == "Running":
             break
         time.sleep(0.05)
     attached = launcher.attach(wanted.job_name)
