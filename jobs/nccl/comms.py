@@ -8,6 +8,7 @@ Forms: ``comm 0x.. rank 0 nranks 2 cudaDev 0 .. commId 0x.. - Init START`` (2.18
 from __future__ import annotations
 
 import re
+import sys
 from typing import Dict, NamedTuple, Optional, Tuple
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
@@ -15,6 +16,15 @@ _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
 _COMM_ID = re.compile(rb"\bcommId (0x[0-9a-fA-F]+)")
 _ENDING = re.compile(rb" - (?:(Init|Destroy|Abort|Revoke) )?(START|COMPLETE)\b")
 _NODES = re.compile(rb"n[nN]odes (\d{1,6}) localRanks (\d{1,5})(?: localRank \d+)?(?: MNNVL (\d))?")
+
+
+# The forms of 2.12 to 2.30 as they are printed, in one pattern: a large log has one of these lines in ten.
+_USUAL = re.compile(
+    rb"(?:\[Rank \d{1,7}\] )?(?:\w{1,40} )?comm (0x[0-9a-fA-F]{1,16}) rank (\d{1,7}) n[rR]anks (\d{1,7}) "
+    rb"(?:nNodes (\d{1,6}) localRanks (\d{1,5}) localRank \d{1,5} MNNVL (\d)"
+    rb"|cudaDev \d{1,4} (?:nvmlDev \d{1,4} )?busId [0-9a-fA-F]{1,12} (?:commId (0x[0-9a-fA-F]{1,16}) )?- "
+    rb"(Init|Destroy|Abort) (START|COMPLETE))\Z"
+)
 
 
 class Said(NamedTuple):
@@ -29,6 +39,8 @@ class Said(NamedTuple):
     nodes: Optional[Tuple[int, int, int]]  # nodes, local ranks, MNNVL
 
 
+_SIZES: Dict[bytes, int] = {}  # one number, and one name, for all ranks of a communicator
+_IDS: Dict[bytes, str] = {}
 _SAID: Dict[bytes, Optional[Said]] = {}
 
 
@@ -37,25 +49,52 @@ def names_rank(text: bytes) -> bool:
     return _RANK.search(text) is not None
 
 
+def _usual(text: bytes) -> Optional[Said]:
+    """Read a line of one of the usual forms; None for any other."""
+    match = _USUAL.match(text)
+    if match is None:
+        return None
+    pointer, rank, nranks, nodes, local, mnnvl, ident, what, step = match.groups()
+    if int(rank) >= int(nranks):
+        return None
+    counts = None if nodes is None else (int(nodes), int(local), int(mnnvl))
+    return Said(int(rank), _size(nranks), what or b"", step == b"COMPLETE", pointer, _ident(ident), counts)
+
+
+def _size(digits: bytes) -> int:
+    return _SIZES.setdefault(digits, int(digits))
+
+
+def _ident(ident: Optional[bytes]) -> str:
+    if ident is None:
+        return ""
+    known = _IDS.get(ident)
+    if known is None:
+        known = _IDS[ident] = sys.intern(ident.decode("ascii").lower())
+    return known
+
+
 def parse_communicator(text: bytes) -> Optional[Said]:
     """Read a communicator's line; None where it is none."""
     if text in _SAID:
         return _SAID[text]
-    rank = _RANK.search(text)
-    said = None
+    said = _usual(text)
+    rank = _RANK.search(text) if said is None else None
     if rank is not None and 0 <= int(rank.group(1)) < int(rank.group(2)):
         ending = _ENDING.search(text)
         pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
         said = Said(
             int(rank.group(1)),
-            int(rank.group(2)),
+            _size(rank.group(2)),
             (ending.group(1) or b"Init") if ending else b"",
             ending is not None and ending.group(2) == b"COMPLETE",
             pointer.group(1) if pointer else b"",
-            ident.group(1).decode("ascii").lower() if ident else "",
+            _ident(ident.group(1) if ident else None),
             (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
         )
-    if len(_SAID) >= 20_000:
+    if len(_SAID) >= 2_000:
         _SAID.clear()
+        _SIZES.clear()
+        _IDS.clear()
     _SAID[text] = said
     return said

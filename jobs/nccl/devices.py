@@ -17,6 +17,17 @@ _HCA_MERGED = re.compile(rb"\[(\d{1,3})\]=\{([^{}]{1,400})\}")
 def listed_devices(text: bytes) -> Dict[int, str]:
     """Return index -> ``mlx5_0:1/IB``; merged ports (2.20 to 2.23) become ``mlx5_0:1+mlx5_1:1/RoCE``."""
     listed = text.split(b"; OOB", 1)[0]
+    if listed not in _LISTED:
+        if len(_LISTED) >= 512:
+            _LISTED.clear()
+        _LISTED[listed] = _devices(listed)
+    return _LISTED[listed]
+
+
+_LISTED: Dict[bytes, Dict[int, str]] = {}  # the hosts of a job list the same devices
+
+
+def _devices(listed: bytes) -> Dict[int, str]:
     merged: Dict[int, str] = {}
     for index, inner in _HCA_MERGED.findall(listed):
         ports = [port for _, port in _HCA.findall(inner)]

@@ -18,7 +18,7 @@ from .words import diagnosis_of, sentence_of
 
 if TYPE_CHECKING:
     from .partial import Partial
-    from .state import Proc
+    from .state import EdgeKey, Proc
 
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
 ADVICE = (
@@ -39,17 +39,22 @@ def conclude(partial: Partial, expect: Optional[Dict[str, Any]] = None, one_job:
 def _document(judgement: Judgement) -> Dict[str, Any]:
     for rule in _RULES:
         rule(judgement)
+    if judgement.job.limited and not judgement.has("nccl.log-truncated"):
+        judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
     judgement.sort()
     view, job = judgement.view, judgement.job
     version, versions = _version(judgement)
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
+    # One host is the whole job only where something tells its size.
+    shown = bool(view.crossings) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     averages: Dict[str, float] = {}
     for table in judgement.tables:
         if table["avg_busbw"] is not None:
             averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
     document: Dict[str, Any] = {
         "files": [source.name for source in job.sources.values()],
+        "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
         "verdict": verdict,
         "diagnosis": diagnosis,
         "sentence": "",
@@ -62,6 +67,8 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
         or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
         "ranks": view.ranks,
         "nodes": view.nodes,
+        "gpus": _gpus(judgement),
+        "platforms": sorted({text for proc in job.procs for text in proc.facts.get("platform", ())}),
         "nccl_version": version,
         "nccl_versions": versions,
         "avg_busbw": next((table["avg_busbw"] for table in judgement.tables if table["avg_busbw"] is not None), None),
@@ -83,8 +90,8 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
         "bootstrap": _bootstrap(judgement),
         "init": _init(judgement),
         "truncated": judgement.has("nccl.log-truncated"),
-        "evidence_shown": bool(view.crossings) or view.transport == "none",
-        "advice": None if view.crossings or view.transport == "none" else ADVICE,
+        "evidence_shown": shown,
+        "advice": None if shown else ADVICE,
         "env": _environment(judgement),
         "compacted": False,
     }
@@ -143,8 +150,27 @@ def _tables(judgement: Judgement) -> List[Dict[str, Any]]:
     for table in judgement.tables:
         wanted = (table["collective"] or "").replace("_", "").lower()
         used = forced or {text.split(" ")[1] for text in printed if text.split(" ")[0].lower() == wanted}
-        documents.append(_table(table, next(iter(used)) if len(used) == 1 else None))
+        document = _table(table, next(iter(used)) if len(used) == 1 else None)
+        document["collective"] = document["collective"] or _collective(table, judgement.view.ranks)
+        documents.append(document)
     return documents
+
+
+def _collective(table: Dict[str, Any], ranks: Optional[int]) -> Optional[str]:
+    """Tell a collective by its numbers: bus bandwidth is algorithm bandwidth times a factor (doc/PERFORMANCE.md).
+
+    Two collectives reduce, and their factors differ, 2(n-1)/n and (n-1)/n; where nothing is reduced, several share one.
+    """
+    if not ranks or ranks < 3:
+        return None
+    factors = set()
+    for row in table["rows"]:
+        side = row["out_of_place"] or row["in_place"]
+        if row["redop"] in (None, "none") or row["root"] not in (None, -1) or not side:
+            return None
+        if (side["algbw_gbps"] or 0) > 1 and side["busbw_gbps"] is not None:
+            factors.add(round(side["busbw_gbps"] / side["algbw_gbps"] * ranks / (ranks - 1), 1))
+    return {2.0: "all_reduce", 1.0: "reduce_scatter"}.get(factors.pop()) if len(factors) == 1 else None
 
 
 def _table(table: Dict[str, Any], algorithm: Optional[str]) -> Dict[str, Any]:
@@ -173,13 +199,18 @@ def _table(table: Dict[str, Any], algorithm: Optional[str]) -> Dict[str, Any]:
 def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
     cells: Dict[Tuple[str, str], Dict[str, Any]] = {}
+    proc: Optional[Proc] = None
+    edges: Dict[EdgeKey, int] = {}  # unpacked once for all edges of a process
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
         cell = cells.setdefault(ends, {"sides": set(), "channels": {}, "devices": set(), "gdr": set(), "pxn": False})
-        cell["sides"].add({"s": "send", "r": "receive"}.get(direction, "receive"))
+        both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
+        cell["sides"].update(("send", "receive") if both else ({"s": "send"}.get(direction, "receive"),))
         key = (item.transport, comm, src, dst, conn)
-        mask = item.proc.edges[item.key]
+        if item.proc is not proc:
+            proc, edges = item.proc, item.proc.edges
+        mask = edges[item.key]
         cell["channels"][key] = cell["channels"].get(key, 0) | mask
         cell["devices"].add(item.device)
         if item.key[5] == "net" and item.transport not in TCP:
@@ -263,6 +294,16 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
                 }
             )
     return hosts
+
+
+def _gpus(judgement: Judgement) -> Dict[str, int]:
+    """Count the GPUs by name, as the table's header lists them."""
+    counts: Dict[str, int] = {}
+    for line in judgement.job.rank_lines.values():
+        gpu = str(line[4] or "") if len(line) > 4 else ""
+        if gpu and (gpu in counts or len(counts) < 16):
+            counts[gpu] = counts.get(gpu, 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def _connected(procs: List[Proc], world: List[str]) -> List[int]:

@@ -151,7 +151,12 @@ def _crash_subject(judgement: Judgement) -> str:
 def _judge_truncation(judgement: Judgement) -> None:
     """A table without its end, or ranks that began and never finished, in a log that shows no failure."""
     open_tables = [table for table in judgement.tables if not table["complete"] and (table["rows"] or table["columns"])]
-    if open_tables and not judgement.job.flag("destroyed") and _has_config(open_tables[-1]):
+    if judgement.event("separate-runs"):  # the copies' headers and ends do not pair
+        return
+    last = _ends_open(judgement)
+    if last or judgement.job.flag("destroyed"):  # of a single test, what is missing was left out of an excerpt
+        open_tables = last
+    if open_tables and _has_config(open_tables[-1]):
         rows = len(open_tables[-1]["rows"])
         judgement.add(
             "nccl.log-truncated",
@@ -174,6 +179,12 @@ def _judge_truncation(judgement: Judgement) -> None:
     missing = _half_shown(judgement.job.procs) or _unconfirmed(judgement.job.procs)
     if missing:
         judgement.add("nccl.log-truncated", "the job", [], cause=missing)
+
+
+def _ends_open(judgement: Judgement) -> List[Dict[str, Any]]:
+    """Return the tables that a stream ends in although those before are whole: tests that never came to their end."""
+    streams = [source.tables for source in judgement.job.sources.values() if len(source.tables) > 1]
+    return [tables[-1] for tables in streams if not tables[-1]["complete"] and tables[-2]["complete"]]
 
 
 def _half_shown(procs: List[Proc]) -> str:

@@ -6,22 +6,23 @@ Forms differ by version (catalogue 1.1 to 1.8); each pattern says which it cover
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Optional, Set, Tuple
+from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from .clean import name
 from .comms import names_rank, parse_communicator
 from .devices import listed_devices
-from .state import MAX_ENV, Comm, Proc, shared
+from .state import Comm, Proc, shared
 from .symptoms import BENIGN, classify, suspicious
 from .transports import TAIL, Channel
 
 _VERSION = re.compile(rb"^(?:NCCL|RCCL) version (?:: )?(\d+\.\d+[^\s,]*)")
 _ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
-_INTERFACE = re.compile(rb"(?:\[\d+\])?([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
-_OOB = re.compile(rb"OOB ([A-Za-z0-9_.@-]{1,32}):(\S*?)<\d+>")
+_INTERFACE = re.compile(rb"(?:\[\d+\])?([A-Za-z0-9_.@-]{1,32}):([0-9A-Za-z.:%_-]{0,64})<\d+>")
+_OOB = re.compile(rb"OOB ([A-Za-z0-9_.@-]{1,32}):([0-9A-Za-z.:%_-]{0,64})<\d+>")
 _TRACE = re.compile(rb"^\S{1,160}:\d+ (?:\([^()]{1,120}\) )?-> (\d{1,2})\b")
 _RINGS = re.compile(rb"^Connected all rings, use ring PXN (\d) GDR (\d)")
 _PROVIDER = re.compile(rb"Selected [Pp]rovider is ([A-Za-z0-9_;.-]{1,40})")
+_PLATFORM = re.compile(rb"\bRunning on ([a-z][a-z0-9-]{1,15}\.[a-z0-9-]{2,15}) platform")
 _LOADED = re.compile(rb"Loaded net plugin (.+?)(?: \(v\d+\))?$")
 _ASSIGNED = re.compile(rb"Assigned NET plugin (.+?) to comm")
 _LISTED = re.compile(rb"^NET/([A-Za-z0-9_ -]{1,40}?) ?: Using \[\d+\]")
@@ -29,7 +30,7 @@ _NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
 _LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
 _ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
-_RING_ORDER = re.compile(rb"^Channel (\d+)/(\d+) :((?:\s+\d+)+)\s*$")
+_RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 
 
@@ -45,46 +46,119 @@ _PLUGIN_FORMS = (
     ("2.4", b"NET/Plugin : No plugin found (libnccl-net.so)"),
 )
 
+VIA_SOCKET, VIA_NO_GDR = "line via-socket", "line via-no-gdr"
+# Settings that explain what a job uses: a fault that they cause quotes the line that shows them.
+_TELLING = frozenset(
+    (
+        "NCCL_NET",
+        "NCCL_NET_PLUGIN",
+        "NCCL_IB_DISABLE",
+        "NCCL_IB_HCA",
+        "NCCL_NET_GDR_LEVEL",
+        "NCCL_NET_GDR_READ",
+        "NCCL_IB_CUDA_SUPPORT",
+        "NCCL_P2P_DISABLE",
+        "NCCL_P2P_LEVEL",
+        "NCCL_SHM_DISABLE",
+        "NCCL_SOCKET_IFNAME",
+        "NCCL_MNNVL_ENABLE",
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+    )
+)
+
 NOTHING: Set[bytes] = set()  # messages that say nothing that is judged, whoever prints them
 _MAX_NOTHING = 20_000
+_MAX_KNOWN = 400  # bytes of a message that is remembered
+_NONE: FrozenSet[bytes] = frozenset()
+_MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
+_MAX_POINTERS = 64
+_UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
 
 
 class Tracker:
     """Follows one process through one stream."""
+
+    __slots__ = (
+        "_current",
+        "_ordinals",
+        "_pointers",
+        "_turns",
+        "announced",
+        "line",
+        "pending",
+        "proc",
+        "raw",
+        "same",
+        "seen",
+        "source",
+    )
 
     def __init__(self, proc: Proc, source: int) -> None:
         self.proc = proc
         self.source = source
         self.line = 0
         self.raw = b""
-        self._current: Optional[Tuple[str, int]] = None
-        self.announced = False  # this version says when a set-up begins: channels belong to what is current
-        self._pointers: Dict[bytes, Tuple[str, int]] = {}
-        self._ordinals: Dict[Tuple[int, int], int] = {}
-        self.seen: Set[bytes] = set()  # messages that say nothing new
-        self.pending: Set[Channel] = set()  # channels that wait for their communicator
-        self._applied: Dict[Optional[Tuple[str, int]], Set[Channel]] = {}
+        self._current: Optional[Tuple[str, int]] = next(reversed(list(proc.comms)), None)
+        self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
+        self._pointers: Tuple[Tuple[bytes, Tuple[str, int]], ...] = ()  # the latest last
+        self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
+        self.seen: AbstractSet[bytes] = _NONE  # messages that say nothing new
+        self.same: AbstractSet[bytes] = _NONE  # messages that say nothing new while the state is what it is
+        self.pending: Dict[Channel, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
+        self._turns = 0  # how often a communicator got another name than by its id
 
     # -- channels ------------------------------------------------------------------------------------------------------
-    def settle(self) -> bool:
-        """Add the channels that wait to the communicator they belong to; False where the bound on edges was reached."""
-        fresh, self.pending = self.pending, set()
-        applied = self._applied.get(self._current)
-        if applied is not None:
-            fresh -= applied
-            if len(applied) < 4096:
-                applied |= fresh
-        elif len(self._applied) < 8:
-            # A second round on the same communicator is rare: what was applied is kept only from then on.
-            self._applied[self._current] = set()
-        kept = True
-        comms, edge, comm = self.proc.comms, self.proc.edge, self._current
-        for channel in fresh:
+    def settle(self) -> None:
+        """Add the channels that wait to the communicator they belong to."""
+        fresh, self.pending = self.pending, _UNUSED
+        comms, comm = self.proc.comms, self._current
+        for channel, mask in fresh.items():
+            if channel.size:
+                self.proc.add("nranks", channel.size)
             name = "" if comm is None else comm[0]
-            if comm is not None and (name, channel.own) not in comms:
+            if comms and (name, channel.own) not in comms:
                 name = next((key[0] for key in reversed(list(comms)) if key[1] == channel.own), name)
-            kept = edge(name, channel) and kept
-        return kept
+            self.proc.edge(name, channel.key, mask)
+
+    def wait(self) -> Dict[Channel, int]:
+        """Return where channels wait for their communicator."""
+        if self.pending is _UNUSED:
+            self.pending = {}
+        return self.pending
+
+    def first_sight(self, channel: Channel, line: int, raw: bytes) -> None:
+        """Keep the first channel line that shows sockets, or no GPUDirect: what a fault about them quotes."""
+        kind, net, gdr = channel.key[4], channel.key[5], channel.key[7]
+        if kind == "net" and not gdr:
+            self.proc.note(VIA_SOCKET if net == "Socket" else VIA_NO_GDR, self.source, line, raw)
+
+    def remember(self, text: bytes, always: bool) -> None:
+        """Know a message that would say nothing new: in any state, or in this one."""
+        known = self.seen if always else self.same
+        if len(text) > _MAX_KNOWN:
+            return
+        if isinstance(known, set):
+            known.add(text)
+        elif always:
+            self.seen = {text}
+        else:
+            self.same = {text}
+
+    def forget(self, always: bool = True) -> None:
+        """Forget what would say nothing new; ``always`` also where that does not depend on the state."""
+        self.same = _NONE
+        if always:
+            self.seen = _NONE
+
+    def state(self) -> Tuple[Optional[Tuple[str, int]], bool, bool, int]:
+        """Return what decides how the next lines are read, besides what was seen before."""
+        return self._current, self.announced, self.proc.last_error is None, self._turns
+
+    def resume(self, current: Optional[Tuple[str, int]], last_error: Optional[List[int]]) -> None:
+        """Go on as if lines that were read before had been read again."""
+        self._current, self.proc.last_error = current, last_error
+        self.same = _NONE
 
     def ring_order(self, text: bytes) -> None:
         """Take the ring order that rank 0 prints (``Channel 00/32 : 0 1 2 ...``): it names every rank."""
@@ -105,7 +179,7 @@ class Tracker:
     def info(self, text: bytes, line: int, raw: bytes) -> bool:  # noqa: PLR0911 -- one return per form
         """Read one INFO message; say whether the same message again would say nothing new."""
         handler = self._HANDLERS.get(text[:4])
-        self.line, self.raw = line, raw
+        self.line, self.raw = line, raw  # for the handlers
         if handler is not None and handler(self, text):
             return text[:4] not in (b"Usin", b"Assi")
         if b" nranks " in text or b" nRanks " in text:
@@ -120,6 +194,8 @@ class Tracker:
         trace = _TRACE.match(text)
         if trace:
             code = int(trace.group(1))
+            if text.startswith(b"include/net.h") and self.proc.has("flag", "no-pci-path"):
+                return False  # up to 2.5: a NIC without a PCI path counts as far away, and that is all
             if 1 <= code <= 6:  # 7 is "in progress"
                 self.proc.note("trace", self.source, line, raw)
                 if self.proc.last_error is None:
@@ -127,7 +203,7 @@ class Tracker:
             return False
         if suspicious(text):
             return self.symptom(text, line, raw, warn=False)
-        if handler is None and len(NOTHING) < _MAX_NOTHING:
+        if handler is None and len(NOTHING) < _MAX_NOTHING and len(text) <= _MAX_KNOWN:
             NOTHING.add(text)
         return True
 
@@ -151,7 +227,14 @@ class Tracker:
         if b"net_ib" in place or b"NET/IB" in text or b"ib_plugin" in place:
             self.proc.add("flag", "verbs-used")
         full = place + b" NCCL WARN " + text if place else text
-        self.symptom(full if classify(text) is None else text, line, raw, warn=True)
+        known = classify(text)
+        if (
+            known is not None and known.fault == "nccl.cuda-failure"
+        ):  # a call failed: for what it was made, its place says
+            inside = place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl")
+            full = b"MNNVL not working: " + text if inside else full
+            known = None
+        self.symptom(full if known is None else text, line, raw, warn=True)
 
     # -- communicators -------------------------------------------------------------------------------------------------
     def _communicator(self, text: bytes) -> None:
@@ -164,7 +247,8 @@ class Tracker:
         if what in (b"Destroy", b"Abort") and done:
             self.proc.add("flag", "destroyed")
         if comm is None:
-            if what in (b"Destroy", b"Abort", b"Revoke") or len(self.proc.comms) >= 1024:
+            ending = what in (b"Destroy", b"Abort", b"Revoke")  # all that an excerpt may show of a communicator
+            if (ending and self.proc.comms) or not self.proc.joins():
                 return
             comm = self.proc.comms[key] = Comm(rank, nranks)
         if what == b"Init":
@@ -186,32 +270,49 @@ class Tracker:
         """
         if ident:
             key = (ident, rank)
-            if pointer:
-                self._pointers[pointer] = key
+            self._named(pointer, key)
             return key
-        if pointer in self._pointers and not completes:
-            known = self._pointers[pointer]
-            if known[1] == rank:
-                return known
+        known = self._pointed(pointer) or self._with_id(rank, nranks)
+        if known is not None and not completes and known[1] == rank:
+            return known
         turn = self._ordinals.get((nranks, rank), 0)
         if completes and pointer:
-            known_key = self._pointers.get(pointer)
-            if known_key is not None and known_key in self.proc.comms and not self.proc.comms[known_key].completed:
-                return known_key
+            if known is not None and known in self.proc.comms and not self.proc.comms[known].completed:
+                return known
         key = ("n%d.%d" % (nranks, turn), rank)
-        if completes:
-            self._ordinals[(nranks, rank)] = turn + 1
-        if pointer:
-            self._pointers[pointer] = key
+        if completes and turn < _MAX_TURNS:
+            self._ordinals = {**self._ordinals, (nranks, rank): turn + 1}
+            self._turns += 1
+        self._named(pointer, key)
         return key
+
+    def _named(self, pointer: bytes, key: Tuple[str, int]) -> None:
+        """Remember which communicator a pointer names; a freed one may come again for another."""
+        if pointer and self._pointed(pointer) != key:
+            others = tuple(item for item in self._pointers if item[0] != pointer)
+            self._pointers = (*others[-_MAX_POINTERS:], (pointer, key))
+            self._turns += 1
+
+    def _with_id(self, rank: int, nranks: int) -> Optional[Tuple[str, int]]:
+        """Return the latest communicator with an id, of this rank and size: lines behind its START leave the id out."""
+        for key in reversed(list(self.proc.comms)):
+            if key[1] == rank and key[0].startswith("0x") and self.proc.comms[key].nranks == nranks:
+                return key
+        return None
+
+    def _pointed(self, pointer: bytes) -> Optional[Tuple[str, int]]:
+        """Return the communicator that a pointer names."""
+        for known, key in self._pointers:
+            if known == pointer and pointer:
+                return key
+        return None
 
     # -- by the first four bytes ---------------------------------------------------------------------------------------
     def _using(self, text: bytes) -> bool:
         if text.startswith((b"Using network ", b"Using internal Network ")):
             net = name(text.split(b"etwork ", 1)[1], 40)
             if net:
-                self.proc.add("net", net)
-                self.proc.last_error = None
+                self._chose(net)
             return True
         return text.startswith((b"Using non-device", b"Using tuner"))
 
@@ -220,9 +321,15 @@ class Tracker:
         if match:
             net = name(match.group(1), 40)
             if net:
-                self.proc.add("net", net)
-                self.proc.last_error = None
+                self._chose(net)
         return True
+
+    def _chose(self, net: str) -> None:
+        """Take the network that a process chose: what failed before it is overcome."""
+        self.proc.add("net", net)
+        self.proc.last_error = None
+        if net == "Socket":
+            self.proc.note("line chose-socket", self.source, self.line, self.raw)
 
     def _env(self, text: bytes) -> bool:
         version = _VERSION.match(text)
@@ -238,8 +345,9 @@ class Tracker:
         if value.endswith(b".") and not value.endswith(b".."):
             value = value[:-1]  # ncclLoadParam ends its sentence (catalogue 1.1)
         shown = (name(match.group(1) + b"=" + value, 240) or "").partition("=")[2]
-        if len(self.proc.env) < MAX_ENV:
-            self.proc.env.setdefault(variable, shown)
+        self.proc.set_env(variable, shown)
+        if variable in _TELLING:
+            self.proc.note("env " + variable, self.source, self.line, self.raw)
         if variable == "NCCL_HOSTID":
             self.proc.add("hostid", shown)
         return True
@@ -283,8 +391,7 @@ class Tracker:
             return True
         if b": Using " in text or b":Using " in text:
             devices = listed_devices(text)
-            for index, device in devices.items():
-                self.proc.hcas.setdefault(index, device)
+            self.proc.list_devices(devices)
             self.proc.ibs.setdefault("list" if devices else "empty", self.line)
             oob = _OOB.search(text)
             if oob:
@@ -298,6 +405,9 @@ class Tracker:
             return True
         if b"GPU Direct RDMA" in text and b"nabled" in text:
             self.proc.add("flag", "gdr-hca")
+            return True
+        if b"GPU Direct RDMA Disabled" in text and b"(distance " in text:  # 2.4 says it in NET/IB's name
+            self.proc.note("nccl.gdr-distance", self.source, self.line, self.raw)
             return True
         if b"GPU Direct RDMA Disabled" in text:
             self.proc.note("nccl.gdr-no-module", self.source, self.line, self.raw)
@@ -313,7 +423,14 @@ class Tracker:
         provider = _PROVIDER.search(text)
         if provider:
             self.proc.add("provider", provider.group(1).decode("ascii").lower())
+            self.proc.note("line provider", self.source, self.line, self.raw)
             return True
+        if b"No NIC info for dev" in text:
+            self.proc.add("flag", "no-pci-path")
+            return True
+        platform = _PLATFORM.search(text)
+        if platform:
+            self.proc.add("platform", platform.group(1).decode("ascii"))
         if b"AWS-specific" in text or b"platform: AWS" in text or b"Running on p" in text or b"-aws" in text:
             self.proc.add("flag", "aws")
         return False
@@ -337,6 +454,12 @@ class Tracker:
             self.proc.note("nccl.gdr-distance", self.source, self.line, self.raw)
             return True
         return b"/" in text[:5]
+
+    def _could(self, text: bytes) -> bool:
+        if text.startswith(b"Could not find real path of /sys/class/net/"):
+            self.proc.add("flag", "no-pci-path")
+            return True
+        return False
 
     def _driver(self, text: bytes) -> bool:
         if text.startswith(b"cudaDriverVersion "):
@@ -405,6 +528,7 @@ class Tracker:
         b"NET/": _net,
         b"Conn": _connected,
         b"GPU ": _gpu,
+        b"Coul": _could,
         b"cuda": _driver,
         b"NVLS": _nvls,
         b"MNNV": _mnnvl,

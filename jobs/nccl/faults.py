@@ -2,7 +2,7 @@
 
 Severity: ``fatal`` (the job cannot run or its results are wrong), ``degraded`` (it runs, but not on what was paid for),
 ``info`` (says how far the judgement goes). A ``why`` explains another fault (sockets, no GPUDirect) and is reported
-inside it. Sources: NCCL file names as of 2.28, nccl-tests, issue threads, and rows of the catalogue of log shapes.
+inside it. Sources: files of NCCL (as of 2.28), of nccl-tests and of the plugins, and issue threads.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ DIAGNOSES: Tuple[str, ...] = (
     "crash",
     "launch-failed",
     "truncated",
+    "odd-numbers",  # a benchmark's numbers cannot be true
+    "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
+    "separate-runs",  # each process ran a job of its own: nothing crossed hosts
     "selected-only",  # a network was chosen, but no channel shows its use
     "no-evidence",
 )

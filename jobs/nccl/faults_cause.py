@@ -191,7 +191,7 @@ add(
     "a link that flaps, or a path that loses packets: the job went on, at a price",
     "port counters and dmesg on the hosts of the evidence lines",
     "repair the link before it fails for good",
-    "net_ib/p2p_resiliency_recovery.cc (2.30); catalogue row 75",
+    "net_ib/p2p_resiliency_recovery.cc (2.30)",
 )
 add(
     FAULTS,
@@ -353,7 +353,7 @@ add(
     "P2P and shared memory are both off, or two containers look like two hosts",
     "env | grep -E 'NCCL_(P2P|SHM)_DISABLE'",
     "enable P2P or SHM; share IPC between the containers",
-    "catalogue row 48",
+    "transport.cc (P2P, SHM, NET are tried in that order); NCCL user guide, NCCL_SHM_DISABLE",
 )
 add(
     FAULTS,

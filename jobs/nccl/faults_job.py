@@ -19,7 +19,7 @@ add(
     "ibv_devinfo (or fi_info -p efa) inside the same container; then grep 'NET/' in the log of one rank",
     "make the RDMA devices, their libraries and NCCL's network plugin visible in the pod; compare with a pod where it "
     "works",
-    "catalogue 1.3, 1.5; NVIDIA/nccl#952",
+    "transport/net.cc (the channel lines), plugin/net.cc (Using network); NVIDIA/nccl#952",
 )
 add(
     FAULTS,
@@ -62,7 +62,7 @@ add(
     "a NIC, cable or device request is missing: fewer devices carry channels there than expected",
     "ibstat on that host; compare the device lists of the hosts; check the pod's RDMA resource request",
     "bring the port up, or request all devices; do not infer rails from bandwidth",
-    "channel lines, catalogue 1.5",
+    "transport/net.cc (sendSetup and recvSetup print each channel's device)",
 )
 add(
     FAULTS,
@@ -72,7 +72,7 @@ add(
     "the transport in the channel lines is not the one the profile names",
     "compare the pair matrix with the profile's fabric; ibv_devinfo shows the link layer",
     "select the right devices with NCCL_IB_HCA, or load the fabric's own plugin",
-    "catalogue 1.5",
+    "transport/net.cc (the channel lines), transport/net_ib.cc (the list of devices and link layers)",
 )
 add(
     FAULTS,
@@ -92,7 +92,7 @@ add(
     "a process failed; the first warning before the first error trace is the best lead",
     "read the evidence line; repeat with NCCL_DEBUG=INFO if it shows no NCCL warning",
     "repair what the first warning names; later messages of other ranks are consequences",
-    "checks.h; catalogue 1.1",
+    "include/checks.h (NCCLCHECK prints the trace back, the warning stands before it)",
 )
 add(
     FAULTS,
@@ -102,7 +102,18 @@ add(
     "the end is missing: rotated away, cut by a size limit, or the job was killed",
     "compare the number of ranks that began with those that finished; look for the end of the table",
     "read the log from the container's start, or let every rank write its own NCCL_DEBUG_FILE",
-    "structure of the log (catalogue 1.10)",
+    "init.cc (Init START and COMPLETE); nccl-tests common.cu (the last lines of a table)",
+)
+add(
+    FAULTS,
+    "nccl.separate-runs",
+    "info",
+    "Each process ran a job of its own",
+    "the same rank is listed by several processes: the benchmark was built without MPI, so that the launcher started "
+    "copies that know nothing of each other, and nothing crossed hosts",
+    "ldd all_reduce_perf | grep libmpi; count the lines '# Rank  0' in the output",
+    "build nccl-tests with MPI=1 (and MPI_HOME), or start it under the launcher that it was built for",
+    "nccl-tests README (Build, Running on multiple nodes); NVIDIA/nccl-tests#182",
 )
 add(
     FAULTS,
@@ -132,7 +143,7 @@ add(
     "NCCL printed no channel lines here: NCCL_DEBUG was not INFO, or the lines went elsewhere",
     "grep -c 'NCCL INFO' in the log; look for NCCL_DEBUG and NCCL_DEBUG_FILE in the job's environment",
     "run again with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING",
-    "catalogue 1.0, 1.5",
+    "NCCL user guide, NCCL_DEBUG and NCCL_DEBUG_SUBSYS; transport/net.cc",
 )
 add(
     FAULTS,

@@ -9,6 +9,7 @@ count then decides.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from .state import Comm, Proc, Source
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 class Job:
     """One job: its streams, its processes (merged over streams), and on which node each of them runs."""
 
-    def __init__(self, sources: Dict[int, Source], procs: List[Proc]) -> None:
+    def __init__(self, sources: Dict[int, Source], procs: List[Proc], limited: bool = False) -> None:
         self.sources = sources
+        self.limited = limited  # more was in the log than was read or kept
         self.procs = procs
         self.node_of: Dict[Proc, str] = _nodes(procs)
         self.members: Dict[str, Dict[int, Proc]] = {}  # communicator -> rank -> process
@@ -92,7 +94,7 @@ def group(partial: Partial, one_job: bool = False) -> List[Job]:
     for members in roots.values():
         inside = set(members)
         procs = _merged([(key, proc) for key, proc in sorted(partial.procs.items()) if key[0] in inside])
-        jobs.append(Job({index: partial.sources[index] for index in members}, procs))
+        jobs.append(Job({index: partial.sources[index] for index in members}, procs, partial.limited))
     return jobs
 
 
@@ -130,7 +132,7 @@ def _join_complementary(partial: Partial, find: Callable[[int], int], join: Call
             if comm.nranks > size:
                 size, ranks = comm.nranks, set()
             if comm.nranks == size:
-                ranks = ranks | {rank}
+                ranks.add(rank)
         shapes[root] = (size, ranks, versions | proc.facts.get("version", frozenset()), named)
     for root, (size, ranks, versions, named) in sorted(shapes.items()):
         if named or size < 2 or len(ranks) >= size:
@@ -178,7 +180,12 @@ def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
             merged[key] = _copy(merged[key])
         merged[key].merge(other)
 
-    for (index, host, pid), proc in items:
+    whole_of = _glued_hosts({host for (_, host, _), _ in items})
+    for (index, printed, pid), seen in items:
+        host, proc = whole_of.get(printed, printed), seen
+        if host != printed:
+            proc = _copy(seen)
+            proc.host = host
         key: Tuple[object, ...] = (host, pid) if proc.pid is not None else (index, host, pid)
         if key in merged:
             join(key, proc)
@@ -196,6 +203,22 @@ def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
                 if hosts[torn] in merged and hosts[whole] in merged:
                     join(hosts[whole], merged.pop(hosts[torn]))
     return list(merged.values())
+
+
+# What a torn line leaves in front of a host: the end of a pointer, or of a thread's number.
+_GLUE = re.compile(r"0x[0-9a-f]{4,16}|\d{4,12}")
+
+
+def _glued_hosts(hosts: Set[str]) -> Dict[str, str]:
+    """Return torn host -> whole one: another host of the job, with a number or a pointer glued in front."""
+    found = {}
+    for host in hosts:
+        glue = _GLUE.match(host)
+        for at in range(1, min(glue.end() + 1, len(host))) if glue else ():
+            if host[at:] in hosts and _GLUE.fullmatch(host[:at]) and not host[at].isdigit():
+                found[host] = host[at:]
+                break
+    return found
 
 
 def _torn_hosts(hosts: Iterable[str], used: Dict[Optional[str], int]) -> List[Tuple[str, str]]:

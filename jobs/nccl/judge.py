@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from .faults import FAULTS
+from .sizes import list_cut
 from .transports import RDMA
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Judgement:
         """Return go, no-go or inconclusive."""
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"
-        doubtful = self.has("nccl.log-truncated", "nccl.odd-numbers")
+        doubtful = self.has("nccl.log-truncated", "nccl.odd-numbers", "nccl.separate-runs")
         return "go" if self.proven() and not doubtful else "inconclusive"
 
     def proven(self) -> bool:
@@ -114,17 +115,21 @@ class Judgement:
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1:
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
-            completed = any(comm.completed for proc in self.job.procs for comm in proc.comms.values())
-            return (ran or (connected and completed)) and not self._unfinished()
+            completed = {rank for proc in self.job.procs for (_, rank), comm in proc.comms.items() if comm.completed}
+            whole = connected and len(completed) >= view.ranks
+            return ((ran and not list_cut(self.job)) or whole) and not self._unfinished()
         return False
 
     def _all_shown(self) -> bool:
-        """Say whether every rank shows a channel: what two of sixteen ranks use says nothing of the others."""
+        """Say whether every rank shows a channel: what two of sixteen ranks use says nothing of the others.
+
+        Of a job whose size no line shows, some are always missing.
+        """
         shown: Dict[str, Set[int]] = {}
         for proc in self.job.procs:
             for comm, src, dst, direction, *_ in proc.edges:
                 shown.setdefault(comm, set()).add(dst if direction == "r" else src)
-        return max((len(ranks) for ranks in shown.values()), default=0) >= (self.view.ranks or 0)
+        return self.view.ranks is not None and max(map(len, shown.values()), default=0) >= self.view.ranks
 
     def _unfinished(self) -> bool:
         return self.hang or self.crash

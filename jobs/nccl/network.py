@@ -5,7 +5,7 @@ Or no evidence at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
 from .rails import judge_rails
 from .subjects import pairs_text, process_order, subject_of
@@ -31,7 +31,27 @@ def judge_network(judgement: Judgement) -> None:
         _judge_rdma(judgement)
     _judge_expected(judgement)
     if not view.crossings and view.transport != "none" and not judgement.faults:
-        judgement.add("nccl.no-evidence", "the job", [], cause=_what_is_missing(judgement))
+        why, evidence = _hint(judgement)
+        judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
+
+
+# What keeps a process from its fabric, whatever it took instead: worth saying where the log does not show that.
+_HINTS = (
+    "nccl.plugin-broken",
+    "nccl.ofi-no-provider",
+    "nccl.plugin-too-old",
+    "nccl.ib-open",
+    "nccl.plugin-init-failed",
+)
+
+
+def _hint(judgement: Judgement) -> Tuple[Optional[str], List[Dict[str, Any]]]:
+    """Return the first sign of trouble in a log that does not show what came of it."""
+    for name in _HINTS:
+        note, _ = judgement.earliest(name)
+        if note is not None and judgement.view.transport == "unknown":
+            return name, judgement.line(note)
+    return None, []
 
 
 def _what_is_missing(judgement: Judgement) -> str:
@@ -46,6 +66,8 @@ def _what_is_missing(judgement: Judgement) -> str:
             "a network was selected (%s), but no channel line shows that data crossed it: the log ends before the "
             "first collective" % judgement.view.transport
         )
+    if lines == 1:
+        return "NCCL printed one line, and that is no channel between hosts"
     return "NCCL printed %d lines, and none of them is a channel between hosts" % lines
 
 
@@ -99,8 +121,20 @@ def _judge_mixture(judgement: Judgement) -> None:
     counts = dict.fromkeys(view.counts(), 0)
     counts.update(view.counts())
     text = cause or None
+    if _other_run(judgement, culprits):
+        text = "the log holds several runs, and one of them used sockets" + (": %s" % cause if cause else "")
     judgement.faults[:] = [fault for fault in judgement.faults if fault["fault"] != "nccl.mixed-transport"]
+    evidence = evidence + _shown(judgement, culprits)
     judgement.add("nccl.mixed-transport", subject_of(judgement, culprits), evidence, why=why, cause=text)
+
+
+def _other_run(judgement: Judgement, culprits: List[Proc]) -> bool:
+    """Say whether those on sockets share no communicator, and no process, with those that are not."""
+    job = judgement.job
+    own = {key for proc in culprits for key, _ in proc.comms if key in job.world}
+    with_them = {proc for key in own for proc in job.members[key].values()}
+    others = [key for key in job.world if key not in own]
+    return bool(own and others) and not any(proc in with_them for key in others for proc in job.members[key].values())
 
 
 def _judge_sockets(judgement: Judgement) -> None:
@@ -110,14 +144,32 @@ def _judge_sockets(judgement: Judgement) -> None:
     ]
     why, evidence, cause = why_sockets(judgement, procs)
     subject = pairs_text(judgement) or subject_of(judgement, procs)
-    judgement.add("nccl.socket-fallback", subject, evidence, why=why, cause=cause)
+    judgement.add("nccl.socket-fallback", subject, evidence + _shown(judgement, procs), why=why, cause=cause)
+
+
+def _shown(judgement: Judgement, procs: List[Proc]) -> List[Dict[str, Any]]:
+    """Return the line that shows sockets: a channel, or what a process chose."""
+    for kind in ("line via-socket", "line chose-socket"):
+        notes = sorted(
+            [proc.notes[kind] for proc in procs if kind in proc.notes], key=lambda note: (note.source, note.line)
+        )
+        if notes:
+            return judgement.line(notes[0])
+    return []
 
 
 def _judge_rdma(judgement: Judgement) -> None:
     view = judgement.view
+    own, plugin = view.mixed_plugins()
+    if own and not any(table["complete"] for table in judgement.tables):  # they need not understand each other
+        text = "%s use NCCL's own verbs transport, %s a plugin's: one image has libnccl-net.so, the other has not"
+        few = min(own, plugin, key=len)
+        judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
+        return
     if view.gdr is False:
         why, evidence, cause = why_no_gdr(judgement)
-        judgement.add("nccl.gdr-off", pairs_text(judgement) or "the job", evidence, why=why, cause=cause)
+        shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
+        judgement.add("nccl.gdr-off", pairs_text(judgement) or "the job", evidence + shown, why=why, cause=cause)
     elif view.gdr_mixed:
         sides: Dict[str, Set[bool]] = {}
         for item in view.crossings:
@@ -127,13 +179,22 @@ def _judge_rdma(judgement: Judgement) -> None:
             node for node, found in sides.items() if False in found
         )
         why, evidence, cause = why_no_gdr(judgement)
+        good = sorted(set(sides) - set(bad))
+        if cause is None and good and all(sides[node] == {False} for node in bad):
+            cause = "no channel of %s has GPUDirect, those of %s have it" % (_some(bad), _some(good))
+            cause += "" if why else ": nvidia-peermem, or DMA-BUF, is missing on the former"
         if view.direction_only():
             cause = (
                 "one direction has no GPUDirect on every host alike: GDR reads are off (NCCL_NET_GDR_READ, or a "
                 "GPU before Ampere without NVLink)"
             )
-        judgement.add("nccl.gdr-mixed", ", ".join(bad[:4]) or "the job", evidence, why=why, cause=cause)
+        shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
+        judgement.add("nccl.gdr-mixed", ", ".join(bad[:4]) or "the job", evidence + shown, why=why, cause=cause)
     judge_rails(judgement)
+
+
+def _some(names: List[str]) -> str:
+    return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
 def _judge_expected(judgement: Judgement) -> None:

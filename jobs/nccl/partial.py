@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
-from .state import channels_in, shared
+from .state import Crowd, channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
@@ -21,13 +21,14 @@ POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of t
 class Partial:
     """The state of an analysis over some sources."""
 
-    __slots__ = ("compacted", "limited", "procs", "sources")
+    __slots__ = ("compacted", "crowd", "limited", "procs", "sources")
 
     def __init__(self) -> None:
         self.sources: List[Source] = []
         self.procs: Dict[Tuple[int, str, int], Proc] = {}
         self.limited = False  # a bound was reached: what is missing may be in what was not read or kept
         self.compacted = False
+        self.crowd = Crowd()  # while streams are read
 
     def to_dict(self, budget: int = 0) -> Dict[str, Any]:
         """Return JSON-able data.

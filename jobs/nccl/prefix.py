@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
-from .clean import ANSI_BYTES
+from .clean import ANSI_BYTES, name
 
 # A host is free of ":" and blanks; reporters put <names> or {names} in its place; what is glued in front ends in > ] )
 # or |.
@@ -49,7 +49,7 @@ def parse_head(left: bytes) -> Head:
     for match in _HEAD.finditer(left):
         last = match
     if last is not None:
-        host = last.group(1).decode("utf-8", "replace")
+        host = name(last.group(1), 255) or None  # a name of control characters is none
         return Head(host, int(last.group(2)), int(last.group(4)), launcher_tag(left[: last.start()] or left))
     only = _DEV_ONLY.search(left)
     return Head(None, None, int(only.group(1)) if only else None, launcher_tag(left))

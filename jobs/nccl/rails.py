@@ -22,10 +22,11 @@ def rails(judgement: Judgement) -> Dict[str, Dict[str, Any]]:
     """
     view = judgement.view
     hosts: Dict[str, Dict[str, Any]] = {}
-    for proc in judgement.job.procs:
-        node = judgement.job.node_of[proc]
+    job = judgement.job
+    for proc in job.procs:
+        node = job.node_of[proc]
         entry = hosts.setdefault(node, {"used": set(), "offered": None, "ranks": 0, "silent": 0})
-        entry["ranks"] += 1
+        entry["ranks"] += max(1, len({rank for key, rank in proc.comms if key in job.world}))
         entry["silent"] += int(bool(proc.comms) and not proc.edges)
         if proc.hcas:
             entry["offered"] = max(entry["offered"] or 0, len(proc.hcas))

@@ -40,6 +40,9 @@ def _intra_cause(judgement: Judgement) -> Optional[str]:
 # -- results -----------------------------------------------------------------------------------------------------------
 def judge_results(judgement: Judgement) -> None:
     """Report wrong data, numbers that are none, and bandwidth that the benchmark itself calls too low or that falls."""
+    twice = judgement.event("separate-runs")
+    if twice is not None:
+        judgement.add("nccl.separate-runs", "the job", judgement.line(twice))
     for table in judgement.tables:
         what = table["collective"] or "the benchmark"
         bad = [

@@ -13,9 +13,9 @@ from typing import Any, Dict, List, Optional, Tuple
 from .clean import ANSI_BYTES, printable
 
 TYPE = re.compile(
-    rb"\s(?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])"
+    rb"[\s,;|](?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])"
     rb"|f(?:p)?8_?e[45]m[23]\w*|fp8_\w+|bf16|fp16|fp32|fp64)"
-    rb"(?:\s|$)"
+    rb"(?:[\s,;|]|$)"
 )
 _ANY_TAG = re.compile(rb"\[\d+,\d+\]<std(?:out|err|diag)>: ?")
 _LEFT_TAG = re.compile(
@@ -24,17 +24,63 @@ _LEFT_TAG = re.compile(
     rb"|\[pod/[^\]\s]{1,253}\] |\(\w[^()]{0,80}pid=\d+[^()]{0,80}\) "
     rb"|\[?\d{4}-\d\d-\d\d[T ][0-9:.,]+(?:Z|[+-]\d\d:?\d\d)?\]? ?|\s{0,4}\| )+"
 )
-_ROUNDED = re.compile(rb"\d(?:\.\d{1,6})?e\+?\d{1,2}\Z")  # how a spreadsheet writes a large count
+_PIECE_TAG = re.compile(rb"(?<=[\d./A])\[\d{1,6}\](?=\s)")  # MPICH's -prepend-rank, before every piece of a row
+_SEPARATED = re.compile(rb"\s*[\"']?\d+[\"']?\s?([,;])\s?[\"']?\d[^\s,;]*\s?\1\s?[\"']?[a-z]")  # size, count, type
+_ROOT = re.compile(rb"-?\d{1,11}\Z")
+_ROUNDED = re.compile(rb"(?i)\d(?:\.\d{1,6})?e\+?\d{1,2}\Z")  # how a spreadsheet writes a large count
 ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"A"))
 SIDES = frozenset(("time", "cputime"))
 
 
-def number(text: bytes) -> Optional[float]:
-    """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such."""
+_GROUPED = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")  # 1,048,576
+_COMMA = re.compile(rb"-?\d+,\d+(?:e[+-]?\d+)?\Z")  # 69,55: the decimal comma of a locale or a spreadsheet
+_UNIT = re.compile(rb"(\d{1,12}(?:\.\d{1,6})?)([KMGT])(?:i?B)?\Z", re.IGNORECASE)
+_UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
+
+
+def number(text: bytes, average: bool = False) -> Optional[float]:
+    """Read a printed number; None for N/A and for anything that is none. ``nan`` and ``inf`` come back as such.
+
+    ``1,234`` is a thousand in a row, where nothing is printed with three decimals; an average has six digits, so that
+    its comma is a decimal one.
+    """
+    if b"," in text:
+        if _COMMA.match(text) and (average or not _GROUPED.match(text)):
+            text = text.replace(b",", b".")
+        elif _GROUPED.match(text):
+            text = text.replace(b",", b"")
     try:
         return None if b"_" in text else float(text.rstrip(b"*%"))  # rccl-tests marks what exceeds its threshold
     except ValueError:
         return None
+
+
+def whole(token: bytes) -> Optional[int]:
+    """Read a size or a count: digits, grouped digits, what a spreadsheet rounded (``2.7E+08``), or ``8K``, ``1GiB``."""
+    if token.isdigit():
+        return int(token) if len(token) <= 20 else None
+    if _GROUPED.match(token):
+        return int(float(token.replace(b",", b"")))
+    unit = _UNIT.match(token)
+    if unit:
+        return int(float(unit.group(1)) * _UNITS[unit.group(2).upper()])
+    return int(float(token)) if _ROUNDED.match(token) else None
+
+
+def column_names(raw: bytes) -> List[str]:
+    """Return the words of a header line as nccl-tests spells them: ``AlgBw``, ``oop_busbw`` and ``time(us)`` too."""
+    words = re.split(rb"[\s,;|]+", ANSI_BYTES.sub(b"", raw).strip())
+    names = []
+    for word in words:
+        text = word.decode("ascii", "replace").strip("\"'`*")
+        if not text or (text.startswith("(") and text.endswith(")")):  # (us), (GB/s)
+            continue
+        low = text.lower()
+        known = next((name for name in ("algbw", "busbw", "cputime", "time", "wrong", "redop") if name in low), None)
+        if known and low not in ("timestamp", known):
+            text = {"wrong": "#wrong"}.get(known, known)
+        names.append(low if low in ("size", "count", "type", "redop", "root", known) and known != "wrong" else text)
+    return names
 
 
 def strip_tags(raw: bytes) -> bytes:
@@ -43,21 +89,23 @@ def strip_tags(raw: bytes) -> bytes:
         raw = ANSI_BYTES.sub(b" ", raw)
     if b'"' in raw:  # a list of lines in JSON or YAML, as Ansible prints one
         raw = raw.replace(b'"', b" ").rstrip(b", \t")
+    if b"[" in raw[24:]:
+        raw = _PIECE_TAG.sub(b" ", raw)
     raw = _LEFT_TAG.sub(b" ", _ANY_TAG.sub(b" ", raw), count=1)
+    for mark in (b";", b","):  # a row of a CSV file: what separates its fields, and no decimal comma
+        if raw.count(mark) >= 6 and _SEPARATED.match(raw):
+            return raw.replace(mark, b" ")
     return raw.replace(b"|", b" ").replace(b"`", b" ") if b"|" in raw or b"`" in raw else raw  # Markdown of a report
 
 
 def type_at(tokens: List[bytes]) -> Optional[int]:
     """Find the data type: the first known name with a size and a count in front of it."""
     for index in range(2, min(len(tokens), 14)):
-        count = _is_count(tokens[index - 1]) or _ROUNDED.match(tokens[index - 1])
-        if count and _is_count(tokens[index - 2]) and TYPE.match(b" " + tokens[index]):
+        if whole(tokens[index - 1]) is None or whole(tokens[index - 2]) is None:
+            continue
+        if TYPE.match(b" " + tokens[index]):
             return index
     return None
-
-
-def _is_count(token: bytes) -> bool:
-    return token.isdigit() and len(token) <= 20
 
 
 def is_label(token: bytes, remaining: int, columns: int) -> bool:
@@ -83,7 +131,7 @@ def sides_of(columns: List[str]) -> List[Dict[str, int]]:
     """Return, per side, which column is where."""
     sides: List[Dict[str, int]] = []
     for index, word in enumerate(columns):
-        if word in SIDES:
+        if word in SIDES or (word == "algbw" and not sides):
             sides.append({})
         if sides:
             sides[-1].setdefault("time" if word in SIDES else word, index)
@@ -108,7 +156,7 @@ def labels_of(extra: List[bytes], left: Optional[List[str]]) -> Tuple[Optional[s
     """Return redop and root out of what stands between the type and the measurements."""
     redop = root = None
     for token in extra:
-        if token.lstrip(b"-").isdigit() and len(token) <= 12:
+        if _ROOT.match(token):
             root = int(token)
         else:
             redop = token.decode("ascii", "replace")

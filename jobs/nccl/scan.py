@@ -1,65 +1,35 @@
-"""How are bytes turned into state? One pass over a stream, line by line, in constant memory.
+"""How are bytes turned into state? One pass over a stream, a piece of some lines at a time, in constant memory.
 
-Most lines of a real log say nothing new (channels of the same edge, operations, progress). The loop recognises those by
-four bytes behind ``NCCL INFO`` and by sets of what was seen; only the rest is parsed (platform.md, 4: a regex per line
-is 5 times slower).
+Most lines of a real log say nothing new (channels of the same edge, operations, progress). Pieces and lines that were
+read before are passed over in bulk; of the others most are settled by a look into a table of heads, lanes or shapes;
+only the rest is parsed (platform.md, 4: a regex per line is 5 times slower).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
+from itertools import compress, count
+from operator import not_
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
 from . import events, signals
 from .clean import ESCAPES, printable
+from .lanes import HEADS
+from .messages import CHANNEL, KINDS, MAX_TEXT, OPERATION, Messages
+from .others import SHAPE, Others
 from .partial import Partial
-from .prefix import Head, parse_head, torn_at
-from .repeats import Repeats
-from .rows import TYPE
-from .state import Proc, Source, shared
+from .prefix import Head
+from .processes import Processes
+from .repeats import SIZE, Lines, Pieces
+from .state import Source
 from .table import TableReader
-from .transports import CHANNELS, channel_of
 from .unwrap import unwrapper
 
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
-MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
-MAX_PROCS = 65_536
-PENDING = 512  # channel lines of a process that wait for their communicator
-_TOKENS = 65_536
-_REMEMBER = 100_000  # messages that are known to say nothing new
-_PLAINS = 20_000
-_SHAPE = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))  # every digit becomes a 0
-_MANY = 256  # processes whose channels wait before they are settled
-
-# First four bytes of a message that says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
-_SKIP = frozenset(
-    (
-        b"Tree",
-        b"Sett",
-        b"thre",
-        b"Allo",
-        b"CC O",
-        b"RAS ",
-        b"=== ",
-        b"====",
-        b"Patt",
-        b"work",
-        b"Mem ",
-        b"[Pro",
-        b"Max ",
-        b"ID  ",
-        b"NIC/",
-        b"PCI/",
-    )
-)
-# Operations (NCCL_DEBUG_SUBSYS=COLL): millions of lines that only say that the process exists.
-_OPERATIONS = frozenset((b"AllR", b"AllG", b"Broa", b"Redu", b"Send", b"Recv", b"Gath", b"Scat", b"Allt", b"AllT"))
-_CHANNELS = frozenset((b"Chan", b"Ring"))
-_ENDS = frozenset(bytes((byte,)) for byte in b"0123456789A")  # of a row of numbers, or of its torn half
-_COLLECTIVE_NETWORK = frozenset((b"Chan", b"Ring", b"Coll"))
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
-_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
+_ENDS = frozenset(bytes((byte,)) for byte in b"0123456789A \t\r")  # of a row of numbers, or of its torn half
 _CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
+
+Numbered = Iterable[Tuple[int, bytes]]
 
 
 class Reader:
@@ -70,23 +40,19 @@ class Reader:
         self.index = len(partial.sources)
         self.source = Source(printable(name, 300))
         partial.sources.append(self.source)
-        self.tables = TableReader(self.source)
+        self.tables = TableReader(self.source, self.index)
         self.signals = signals.SignalReader(self.source, self.index)
+        self.processes = Processes(partial, self.index)
         self.line = 0
-        self._tokens: Dict[bytes, events.Tracker] = {}
-        self._trackers: Dict[Proc, events.Tracker] = {}
         self._tail = b""
         self._skipping = False  # inside a line longer than MAX_LINE
-        self._last = b""
-        self._remembered = 0
-        self._tagging = True
-        self._short = False  # heads are known by what stands behind the last blank
-        self._own = shared((self.index,))
-        self._beyond = Proc(None, None)
-        self._width = 0  # of what stands in front of the last head
-        self._plains: Set[bytes] = set()  # lines that say nothing, their digits made equal
-        self._repeats = Repeats()
-        self._waiting: List[events.Tracker] = []  # processes with channels that wait
+        self._last = b""  # the end of what was read
+        self._shapely = 0  # blocks in a row of which most lines had a known shape
+        self._pieces = Pieces()
+        self._repeats = Lines()
+        self.messages = Messages(self.source, self.processes, self.tables)
+        self.others = Others(self.messages, self.signals, self.tables)
+        self.messages.plain = self.others.plain
 
     # -- bytes to lines ------------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -99,305 +65,213 @@ class Reader:
             chunk = chunk[cut:]
             self._skipping = False
         data = self._tail + chunk if self._tail else chunk
-        lines = data.split(b"\n")
-        self._tail = lines.pop()
-        if len(self._tail) > MAX_LINE:
-            self._tail, self._skipping = self._tail[:MAX_LINE], True
-        if lines:
-            if b"\x1b" in data or b"\r" in data:
-                data = ESCAPES.sub(b"", data[: data.rfind(b"\n")].replace(b"\r\n", b"\n"))
-                lines = data.split(b"\n")
-            self._lines(lines)
+        end = data.rfind(b"\n") + 1
+        start = self._known_pieces(data, end) if self._pieces.on else 0
+        if not self._pieces.on or end - start > 4 * SIZE:
+            if end > start:
+                self._read(data[start:end])
+                if not self._pieces.on:
+                    self._pieces.pass_by(end - start)
+            start = end
+        self._tail = data[start:]
+        if len(data) - end > MAX_LINE:
+            if end > start:
+                self._read(data[start:end])
+            self._tail, self._skipping = data[end : end + MAX_LINE], True
+
+    def _known_pieces(self, data: bytes, end: int) -> int:
+        """Pass over the pieces that are known in the present state, read the others; return where the rest begins."""
+        pieces, start = self._pieces, 0
+        while pieces.on:
+            cut = pieces.cut(data, start, end)
+            if cut < 0:
+                break
+            piece, start = data[start:cut], cut
+            state = self._context()
+            found = pieces.find(piece, state) if state is not None else None
+            if found is None:
+                self._new_piece(piece, state)
+                continue
+            self.line += found[0]
+            nccl, after, moved = found[1]
+            self.source.nccl_lines += nccl
+            self._last = piece
+            if moved:
+                self.messages.state = after
+                self._repeats.forget()
+                for tracker, (current, error) in moved.items():
+                    tracker.resume(current, error)
+        return start
+
+    def _new_piece(self, piece: bytes, state: Any) -> None:
+        """Read a piece, and remember it if reading it again would change nothing."""
+        self.messages.moved, self.messages.lasting = {}, False
+        line, nccl = self.line, self.source.nccl_lines
+        self._read(piece)
+        if state is None or self.messages.lasting or self._context() is None:
+            return
+        moved = {tracker: (tracker.state()[0], tracker.proc.last_error) for tracker in self.messages.moved}
+        self._pieces.keep(piece, state, self.line - line, (self.source.nccl_lines - nccl, self.messages.state, moved))
+
+    def _context(self) -> Any:
+        """Return all that decides how a piece is read, besides what was seen before; None where it cannot be told."""
+        tables = self.tables
+        if tables.open_left is not None or self.signals.expects():
+            return None
+        table = tables.table
+        if table is None or tables.full:
+            return self.messages.state, self.processes.round, tables.full
+        return (
+            self.messages.state,
+            self.processes.round,
+            table["complete"],
+            bool(table["rows"]),
+            tuple(table["columns"]),
+            tuple(table.get("left", ())),
+        )
 
     def finish(self) -> None:
         """Read what stands behind the last line end, and settle what waits for more."""
-        if self._tail:
-            tail, self._tail = self._tail, b""
+        end = self._tail.rfind(b"\n") + 1
+        if end:
+            self._read(self._tail[:end])
+        if self._tail[end:]:
+            tail, self._tail = self._tail[end:], b""
             # A log that was cut has an unfinished last line: half of "/GDRDMA" must not read as "without" (row "torn
             # lines").
             self.source.cut = True
             self._lines([ESCAPES.sub(b"", tail)])
-        cut = _CUT_HEAD.search(self._last.strip()[-400:])
+            self._last = tail
+        last = next((raw for raw in reversed(self._last[-MAX_TEXT:].split(b"\n")) if raw.strip()), b"")
+        cut = _CUT_HEAD.search(ESCAPES.sub(b"", last).strip()[-400:])
         if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
-            self._identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
-        for tracker in self._trackers.values():
-            self._settle(tracker)
+            self.processes.identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
+        self.messages.finish()
+        self.processes.pack()
+        self.partial.limited = self.partial.limited or self.partial.crowd.full
         self.signals.finish()
         self.tables.finish()
         self.source.lines = self.line
         self._repeats.forget()
+        self._pieces.rest()
+
+    def _read(self, data: bytes) -> None:
+        """Read whole lines."""
+        self._last = data
+        if b"\x1b" in data or b"\r" in data:
+            data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
+        if self._shapely < 4 or self.others.busy() or self.tables.is_open():
+            lines = data.split(b"\n")
+            lines.pop()
+            self._lines(lines)
+            return
+        # Most of the last blocks was a program's output: its shapes are told apart in bulk.
+        known = self.others.shapes.__contains__
+        fresh = list(map(not_, map(known, data.translate(SHAPE).split(b"\n"))))
+        fresh[-1] = False  # behind the last line end
+        found, shapely = sum(fresh), self._shapely
+        if found:
+            self.messages.turned = False
+            numbered = zip(count(self.line + 1), data.split(b"\n"))
+            self._each(compress(numbered, fresh), to_the_end=True)
+            if self.messages.turned:
+                self._repeats.forget()
+        self.line += len(fresh) - 1
+        self._shapely = shapely if found * 2 <= len(fresh) else 0
 
     def _lines(self, lines: List[bytes]) -> None:
         """Read whole lines; those that were read before and would say nothing new are passed over first."""
         start, self.line = self.line + 1, self.line + len(lines)
-        self._last = next((raw for raw in reversed(lines[-8:]) if raw.strip()), self._last)
-        nothing = self._each(self._repeats.fresh(lines, start))
-        if nothing and self._repeats.learns():
+        learns, self.messages.turned = self._repeats.learns(), False
+        nothing, stopped = self._each(self._repeats.fresh(lines, start))
+        if stopped:  # what the lines behind it say, they say of another communicator
+            self._repeats.forget()
+            nothing, _ = self._each(enumerate(lines[stopped - start + 1 :], stopped + 1), to_the_end=True)
+        if learns and nothing and not self.messages.turned:
             self._repeats.learn(nothing)
-        if len(self._waiting) > _MANY:  # with many ranks, their channels are kept as edges, which is far less
-            for tracker in self._waiting:
-                if tracker.announced:
-                    self._settle(tracker)
-            self._waiting = []
+        self.messages.settle()
 
-    def _each(self, lines: Iterable[Tuple[int, bytes]]) -> List[bytes]:  # noqa: C901, PLR0912 -- calls cost more than work
-        """Read line by line, and return the lines that would say nothing if they came again: the hot loop."""
-        tokens, channels, empty = self._tokens, CHANNELS, events.NOTHING
-        busy, learns = self._busy(), self._repeats.learns()
-        plains, full, width, nccl = self._plains, self.tables.full, self._width, 0
+    def _each(self, lines: Numbered, to_the_end: bool = False) -> Tuple[List[bytes], int]:  # noqa: C901, PLR0912, PLR0915 -- calls cost more than work
+        """Read line by line: the hot loop.
+
+        Return the lines that would say nothing if they came again, and the number of the line at which a process turned
+        to another communicator, 0 where none did.
+        """
+        processes, messages = self.processes, self.messages
+        heads, kinds, empty = HEADS, KINDS, events.NOTHING
+        tokens, width, shapes = processes.tokens, processes.width, self.others.shapes
+        busy, learns, full = self.others.busy(), self._repeats.learns(), self.tables.full
+        open_ = self.tables.is_open()
+        nccl = plain = shaped = 0
         nothing: List[bytes] = []
+        stopped = 0
         for number, raw in lines:
             left, mark, text = raw.partition(b"NCCL INFO ")
             if not mark:
-                shape = raw.translate(_SHAPE)
-                if shape in plains and not busy:
-                    pass
-                elif busy or b"  " in raw or b"\r" in raw or signals.matters(raw):
-                    self._other(raw, number)
-                    busy = self._busy()
+                plain += 1
+                shape = raw.translate(SHAPE)
+                if shape in shapes and not busy and not (open_ and raw[-1:] in _ENDS):
+                    shaped += 1
+                else:
+                    self.others.line(raw, shape, number, not busy and not (open_ and raw[-1:] in _ENDS))
+                    busy, open_, full = self.others.busy(), self.tables.is_open(), self.tables.full
+                    if messages.turned and not to_the_end:
+                        stopped = number
+                        break
                     if not full or busy or b"NCCL" in raw:
                         continue
-                elif len(plains) < _PLAINS and len(raw) < 1000:
-                    plains.add(shape)
                 if learns and (full or raw[-1:] not in _ENDS):
                     nothing.append(raw)
                 continue
             nccl += 1
             tracker = tokens.get(left[width:])
-            if tracker is None and self._short:
-                tracker = self._known(left)
-                width = self._width
+            if tracker is None and processes.short:
+                tracker = processes.stamped(left)
+                width = processes.width
             if tracker is None:  # also where the left half of a table's row stands in front of a head
-                self._slow(raw, number)
-                if not full and b"  " in left:
+                messages.line(raw, number)
+                busy, open_ = self.others.busy(), self.tables.is_open()
+                if messages.turned and not to_the_end:
+                    stopped = number
+                    break
+                continue
+            kind = kinds.get(text[:4])
+            if kind == CHANNEL:
+                head, _, rest = text.partition(b" : ")
+                known = heads.get(head)
+                lane = known[0].get(rest) if known is not None else None
+                if lane is None or known is None:
+                    if len(raw) > MAX_TEXT or b"\r" in raw or b" NCCL " in text:
+                        messages.line(raw, number)
+                    else:
+                        messages.channel(tracker, text, number, raw)
                     continue
-            elif text in channels:
                 pending = tracker.pending
-                if not pending:
-                    self._waiting.append(tracker)
-                elif len(pending) >= PENDING:
-                    self._settle(tracker)
-                pending.add(channels[text])
-            elif text in empty or text in tracker.seen:
+                if lane in pending:
+                    pending[lane] |= known[1]
+                else:
+                    messages.wait(tracker)
+                    tracker.wait()[lane] = known[1]
+                    tracker.first_sight(lane, number, raw)
+            elif kind is None and (text in tracker.seen or text in tracker.same or text in empty):
                 pass
-            elif len(raw) > MAX_TEXT or b"\r" in raw or b" NCCL " in text:
-                self._slow(raw, number)
-            else:
-                key = text[:4]
-                if key in _CHANNELS:
-                    self._channel(tracker, text)
-                elif key not in _SKIP and (key not in _OPERATIONS or b"> Algo " in text):
-                    self._message(tracker, text, number, raw)
+            elif b" NCCL " in text or b"\r" in raw or len(raw) > MAX_TEXT:
+                messages.line(raw, number)
+                busy, open_ = self.others.busy(), self.tables.is_open()
+                if messages.turned and not to_the_end:
+                    stopped = number
+                    break
+                continue
+            elif kind is None or (kind == OPERATION and b"> Algo " in text):
+                if not messages.message(tracker, text, number, raw) and not to_the_end:
+                    stopped = number
+                    break
             if learns:
                 nothing.append(raw)
         self.source.nccl_lines += nccl
-        return nothing
-
-    def _known(self, left: bytes) -> Optional[events.Tracker]:
-        """Return the process of a head behind something that never comes twice, as a time does."""
-        width = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        tracker = self._tokens.get(left[width:])
-        if tracker is None or (b"  " in left[:width] and TYPE.search(left[:width])):
-            return None  # the left half of a table's row stands in front
-        self._width = width
-        return tracker
-
-    def _channel(self, tracker: events.Tracker, text: bytes) -> None:
-        """Take one channel, or the order of a ring."""
-        channel = channel_of(text)
-        if channel is None:
-            tracker.ring_order(text)
-            return
-        if not tracker.pending:
-            self._waiting.append(tracker)
-        elif len(tracker.pending) >= PENDING:
-            self._settle(tracker)
-        tracker.pending.add(channel)
-
-    def _settle(self, tracker: events.Tracker) -> None:
-        """Add the channels that wait for a process, now that their communicator is known."""
-        if tracker.pending and not tracker.settle():
-            self.partial.limited = True
-
-    def _busy(self) -> bool:
-        """Say whether something is open that the next line without NCCL INFO may belong to."""
-        tables = self.tables
-        return self._tagging or tables.open_left is not None or tables.is_open() or self.signals.expects()
-
-    # -- NCCL's lines --------------------------------------------------------------------------------------------------
-    def _slow(self, raw: bytes, number: int) -> None:
-        """Read a line whose head is new, or which holds several lines."""
-        for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
-            if piece:
-                self._piece(piece, number)
-
-    def _piece(self, piece: bytes, number: int) -> None:
-        at = piece.find(b"NCCL INFO ")
-        if len(piece) > MAX_TEXT:
-            piece = piece[max(0, at - 1024) :][:MAX_TEXT]
-            at = piece.find(b"NCCL INFO ")
-        warn = piece.find(b"NCCL WARN ")
-        if at < 0 and warn < 0:
-            self._plain(piece, number)
-            return
-        if at < 0 or 0 <= warn < at:
-            self._warn(piece, warn, number)
-            return
-        text = piece[at + 10 :]
-        tracker, front = self._head(piece[:at])
-        if front:
-            self.tables.torn_left(front, number)
-        bar = text.find(b" | ")
-        second = torn_at(text)
-        if bar > 0 and text.endswith(text[:bar]):  # CloudWatch's console writes a line twice
-            text, second = text[:bar], None
-        if second is not None:
-            self._torn(tracker, text[:second], number, piece)
-            self._piece(text[second:], number)
-        elif text[:4] in _CHANNELS:
-            self._channel(tracker, text)
-        elif text[:4] not in _OPERATIONS or b"> Algo " in text:
-            self._message(tracker, text, number, piece)
-
-    def _torn(self, tracker: events.Tracker, text: bytes, number: int, raw: bytes) -> None:
-        """Read the first of two lines that were written into one.
-
-        Its end may be lost, so no channel is taken from it.
-        """
-        text = text.rstrip().rstrip(b"|").rstrip()
-        if text[:4] not in _COLLECTIVE_NETWORK:
-            self._message(tracker, text, number, raw)
-
-    def _warn(self, piece: bytes, at: int, number: int) -> None:
-        self.source.nccl_lines += 1
-        left = piece[:at]
-        tracker, _ = self._head(left)
-        place = left[left.rfind(b"] ") + 2 :] if b"] " in left else b""
-        text = piece[at + 10 :]
-        second = torn_at(text)
-        tracker.warn(place.strip()[-160:], text if second is None else text[:second], number, piece)
-        if second is not None:
-            self._piece(text[second:], number)
-
-    def _message(self, tracker: events.Tracker, text: bytes, number: int, raw: bytes) -> None:
-        if text.endswith(b"across cluster]"):  # Ray's de-duplication mark
-            text = text[: text.rfind(b"[repeated ")].rstrip()
-        if tracker.changes_communicator(text):
-            self._settle(tracker)
-        if tracker.info(text.rstrip(), number, raw) and self._remembered < _REMEMBER:
-            tracker.seen.add(text)
-            self._remembered += 1
-
-    def _head(self, left: bytes) -> Tuple[events.Tracker, bytes]:
-        """Return the process that a line's head names, and what stands in front of that head."""
-        blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
-        head = parse_head(left)
-        tracker = self._identify(head)
-        tracker.proc.head(head.dev, head.tag)
-        front = b""
-        if head.host is not None:
-            mark = left.rfind(head.host.encode("utf-8", "replace") + b":")
-            front = left[:mark] if mark > 8 else b""
-        if len(left) < 300 and b"NCCL" not in left:
-            if len(self._tokens) >= _TOKENS:
-                self._tokens.clear()
-            # Without what stands in front of the last blank, a token must still hold the whole head.
-            token = left[blank + 1 :] if head.host is not None else left
-            self._short = self._short or (blank >= 0 and token in self._tokens)
-            self._tokens[token] = tracker
-        return tracker, front
-
-    def _identify(self, head: Head) -> events.Tracker:
-        if head.host is not None and head.pid is not None:
-            key = (self.index, head.host, head.pid)
-        else:
-            mark = head.tag or ("" if head.dev is None else "dev:%d" % head.dev)
-            key = (self.index, "?" + mark, -1)
-        proc = self.partial.procs.get(key) or self._glued(key)
-        if proc is None:
-            if len(self.partial.procs) >= MAX_PROCS:
-                self.partial.limited = True
-                proc = self._beyond  # read, and kept by nobody: its ranks would be taken for another's
-            else:
-                proc = self.partial.procs[key] = Proc(head.host, head.pid)
-                proc.sources = self._own
-        tracker = self._trackers.get(proc)
-        if tracker is None:
-            tracker = self._trackers[proc] = events.Tracker(proc, self.index)
-        return tracker
-
-    # -- everything else -----------------------------------------------------------------------------------------------
-    def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
-        """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""
-        _, host, pid = key
-        if pid < 0 or host[:1] not in "-0123456789":
-            return None
-        for (index, known, other), proc in self.partial.procs.items():
-            if index == key[0] and other == pid and host.endswith(known) and _NUMBER.match(host[: -len(known)]):
-                return proc
-        return None
-
-    def _other(self, raw: bytes, number: int) -> None:
-        """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so.
-
-        A string literal that holds a whole table (Ansible's stdout, Python's repr) spells its line ends.
-        """
-        if b"\\n" in raw and b"busbw" in raw:
-            raw = raw.replace(b"\\r", b"").replace(b"\\n", b"\r").replace(b"\\t", b"\t")
-        for piece in raw.split(b"\r") if b"\r" in raw else (raw,):
-            if piece:
-                self._plain(piece[:MAX_TEXT], number)
-
-    def _plain(self, raw: bytes, number: int) -> None:
-        """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
-        if self._tagging:
-            self._tagging = self.signals.tag(raw)
-        # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
-        if (b"  " in raw or self.tables.squeezed(raw)) and not self.tables.full and TYPE.search(raw):
-            if self.tables.row(raw, number):
-                return
-        if self.tables.open_left is not None and self.tables.fragment(raw):
-            return
-        if signals.matters(raw) or self.signals.expects():
-            self._marked(raw, number)
-
-    def _marked(self, raw: bytes, number: int) -> None:
-        """Read a line that holds one of the words that matter."""
-        if b"CCL" in raw:
-            warn = raw.find(b"NCCL WARN ")
-            if warn >= 0:
-                self._warn(raw, warn, number)
-                return
-            version = _BARE_VERSION.search(raw)
-            if version:
-                self.signals.version(version.group(1), number, raw)
-        if not self.tables.full:
-            if b"#" in raw and self.tables.header(raw, number):
-                return
-            if b"Avg bus" in raw and self.tables.footer(raw, number):
-                return
-        if b"_perf" in raw:
-            self.tables.command(raw)
-        if b"] INFO " in raw or b" WARN " in raw:
-            self._old(raw, number)
-        self.signals.line(raw, number)
-
-    def _old(self, raw: bytes, number: int) -> None:
-        """Read NCCL 2.2's head, which has no "NCCL" in it (catalogue 1.0)."""
-        for level in (b"] INFO ", b" WARN "):
-            at = raw.find(level)
-            if at < 0:
-                continue
-            head = parse_head(raw[: at + 2])
-            if head.host is None:
-                continue
-            tracker = self._identify(head)
-            text = raw[at + len(level) :]
-            if level == b"] INFO ":
-                self._message(tracker, text.rstrip(), number, raw)
-            else:
-                tracker.warn(b"", text, number, raw)
-            return
+        if plain:
+            self._shapely = self._shapely + 1 if shaped * 2 > plain + nccl else 0
+        return nothing, stopped
 
 
 def read(sources: Iterable[Tuple[str, Union[Iterable[bytes], object]]], limit: Optional[int] = None) -> Partial:

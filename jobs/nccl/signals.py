@@ -24,6 +24,7 @@ _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang"
 )
+_APP_NCCL = re.compile(rb"\busing nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b")  # vLLM's pynccl names the library it loaded
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
 _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
@@ -39,16 +40,18 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "nccl-error",
         re.compile(
-            rb"DistBackendError: NCCL error|NCCL error in:|ncclUnhandledCudaError|ncclSystemError|ncclInternalError"
-            rb"|ncclRemoteError|ncclInvalidUsage|^NCCL error |: NCCL (?:failure|error)[ :]|unhandled (?:system"
-            rb"|cuda) error|is setting up NCCL communicator .* got error"
+            rb"(?:Runtime|Accelerator)Error: CUDA error|NCCL communicator was aborted"
+            rb"|Some NCCL operations have failed or time|DistBackendError: NCCL error|NCCL error in:"
+            rb"|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|^NCCL error "
+            rb"|: NCCL (?:failure|error)[ :]|unhandled (?:system|cuda) error"
+            rb"|is setting up NCCL communicator .* got error"
         ),
     ),
     (
         "signal",
         re.compile(
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
-            rb"|Aborted|Bus)|exited on signal (?:6|7|8|11)\b|Fatal Python error"
+            rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
         ),
     ),
     ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
@@ -75,7 +78,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
 _RARE = re.compile(
     rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO|SIG[AS]"
     rb"|Segmentation|Signal: |OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py|Avg bus|Out of bounds"
-    rb"|UCX  ERROR|CANCELLED|Killed|Exited with|Last error|\] INFO |PRTE|WORLD_SIZE"
+    rb"|UCX  ERROR|CUDA error|NVRM: Xid|CANCELLED|Killed|Exited with|Last error|\] INFO |PRTE|WORLD_SIZE"
 )
 _ORDINARY = (
     b"_perf",
@@ -92,6 +95,12 @@ _ORDINARY = (
     b"exitcode",
     b"invalid sizes",
     b" pid ",
+    b"busbw",
+    b"BusBw",
+    b"nThread ",
+    b" Pid ",
+    b"Collective test",
+    b"using nccl==",
 )
 
 
@@ -141,6 +150,9 @@ class SignalReader:
             world = _APP_WORLD.search(raw)
             if world and 1 <= int(world.group(1)) <= 200_000:
                 self.source.note("world %d" % int(world.group(1)), self.index, line, raw)
+        loaded = _APP_NCCL.search(raw) if b"nccl==" in raw else None
+        if loaded:
+            self.source.note("version " + loaded.group(1).decode("ascii"), self.index, line, raw)
         watchdog = _WATCHDOG.search(raw)
         if watchdog or _WATCHDOG_ANY.search(raw):
             self.source.note("watchdog", self.index, line, raw)

@@ -5,7 +5,7 @@ Or at last the devices of one host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, Optional, Set
 
 if TYPE_CHECKING:
     from .jobs import Job
@@ -17,13 +17,19 @@ def known_single(job: Job) -> bool:
     return bool(printed) and all(comm.nnodes == 1 and not comm.mnnvl for comm in printed)
 
 
+def nvlink_domain(job: Job) -> bool:
+    """Say whether NCCL took all ranks for one node because one NVLink domain joins them, whatever their hosts are."""
+    printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
+    return bool(printed) and all(comm.nnodes == 1 and comm.mnnvl for comm in printed)
+
+
 def table_nodes(job: Job) -> Optional[int]:
     """Count hosts by the table's header; None where one GPU is named twice on a host: two hosts of one name, or shared.
 
     Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per
-    domain.
+    domain. Of a list that was cut, only its hosts are known, unless their devices make up all of its ranks.
     """
-    if not job.rank_lines:
+    if not job.rank_lines or not _whole_list(job):
         return None
     hosts = set()
     gpus = set()
@@ -37,6 +43,50 @@ def table_nodes(job: Job) -> Optional[int]:
         gpus.add((host, device, bus))
         del pid
     return len(hosts)
+
+
+def list_cut(job: Job) -> bool:
+    """Say whether the table's header does not list every rank: nothing is known of those that are missing."""
+    return bool(job.rank_lines) and (len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _by_ratio(job))
+
+
+def _whole_list(job: Job) -> bool:
+    if not list_cut(job):
+        return True
+    hosts = {str(line[0]) for line in job.rank_lines.values()}
+    devices = max(int(str(line[2])) for line in job.rank_lines.values()) + 1  # of a host, and each has as many
+    return len(hosts) * devices == max(job.rank_lines) + 1 >= _by_ratio(job)
+
+
+def _by_ratio(job: Job) -> int:
+    """Return how many ranks an all-reduce's numbers need at least: bus over algorithm bandwidth is 2(n-1)/n.
+
+    Printed with three digits, the quotient tells 8 ranks from 16, and hundreds from thousands no more.
+    """
+    if any("separate-runs" in source.events for source in job.sources.values()):  # each copy has a list of its own
+        return 0
+    sent = any(_sent(row) for source in job.sources.values() for table in source.tables for row in table["rows"])
+    sides = [
+        row[side]
+        for source in job.sources.values()
+        for table in source.tables
+        for row in table["rows"]
+        for side in ("out_of_place", "in_place")
+    ]
+    quotients = [
+        side["busbw_gbps"] / side["algbw_gbps"]
+        for side in sides
+        if side and (side["algbw_gbps"] or 0) >= 10 and side["busbw_gbps"] is not None
+    ]
+    least = min(quotients, default=0.0)
+    return int(2 / (2 - min(least, 1.97)) * 0.8) if least > 1.05 else 2 * sent
+
+
+def _sent(row: Dict[str, Any]) -> bool:
+    """Say whether a row is of an all-reduce or reduce-scatter that sent something: of one rank, both give 0."""
+    if row["redop"] in (None, "none") or row["root"] not in (None, -1):
+        return False
+    return any(row[side] and (row[side]["busbw_gbps"] or 0) > 0.05 for side in ("out_of_place", "in_place"))
 
 
 def tasks_without_node(job: Job) -> bool:
@@ -61,6 +111,8 @@ def remote_trouble(job: Job) -> bool:
         "nccl.ib-flushed",
         "nccl.gin-failed",
         "nccl.mnnvl-failed",
+        "nccl.ofi-no-provider",
+        "nccl.mr-register",
     )
     mnnvl = any(proc.env.get("NCCL_MNNVL_ENABLE") == "1" for proc in job.procs)
     return mnnvl or any(name in proc.notes for proc in job.procs for name in names)
@@ -69,7 +121,10 @@ def remote_trouble(job: Job) -> bool:
 def silent(job: Job) -> bool:
     """Say whether processes printed no more than their versions: nothing that speaks of where they run."""
     return all(
-        not proc.facts.keys() - {"version", "driver", "git"} and not proc.edges and not proc.notes for proc in job.procs
+        not proc.facts.keys() - {"version", "driver", "git"}
+        and not proc.edges
+        and all(note.startswith(("env ", "line ")) for note in proc.notes)
+        for proc in job.procs
     )
 
 
@@ -79,8 +134,12 @@ def ranks_of(job: Job) -> Optional[int]:
     The largest communicator, the table's header, a ring, or what the program itself said.
     """
     listed = max(job.rank_lines) + 1 if job.rank_lines else 0
+    listed = 0 if listed < _by_ratio(job) else listed  # the list was cut at its end
     if job.nranks or listed:
         return max(job.nranks, listed)
+    printed = max([int(text) for proc in job.procs for text in proc.facts.get("nranks", ())] or [0])
+    if printed:
+        return printed
     rings = max([len(proc.ranks) for proc in job.procs] or [0])
     if rings:
         return rings
@@ -104,6 +163,8 @@ def ranks_by_device(job: Job) -> int:
     devs = [dev for proc in job.procs for dev in proc.devs]
     chosen = {net for proc in job.procs for net in proc.facts.get("net", ())} - {"Socket"}
     if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
+        return 0
+    if any(proc.has("flag", "fabric") for proc in job.procs):  # the other hosts of an NVLink domain may be missing
         return 0
     return len(devs) if sorted(devs) == list(range(len(devs))) else 0
 

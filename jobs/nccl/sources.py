@@ -1,7 +1,8 @@
 """Where do log bytes come from? Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
 What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
-line. Inside a directory whatever is no NCCL log is passed over.
+line. Inside a directory whatever is no NCCL log is passed over. A stream that never ends (a FIFO, standard input) is
+read until somebody interrupts it, or up to a bound; what was read until then is the log.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import codecs
 import os
 import stat
 import sys
+import time
 import zlib
-from typing import BinaryIO, Callable, Iterator, List, Optional, Tuple
+from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Tuple
 
 from .clean import printable
 from .errors import NcclLogError
@@ -22,6 +24,10 @@ MAX_FILES = 20_000
 # A log compresses 20 to 100 times; deflate's own limit is about 1030. Beyond this the input is a bomb, not a log.
 MAX_INFLATE_RATIO = 400
 INFLATE_GRACE = 256 * 1024 * 1024
+PATIENCE_S = 5.0  # between two words about a stream that has no end yet
+# What stands where a stream was left: a last line without an end, so that it counts as torn.
+CUT = b"(the compressed data end here, before their end)"
+ENOUGH = b"(more was not read)"
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
 _ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
@@ -29,26 +35,61 @@ _TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
 Source = Tuple[str, Iterator[bytes]]
 
 
-def open_sources(paths: List[str]) -> Iterator[Source]:
+def open_sources(
+    paths: List[str], tell: Optional[Callable[[str], None]] = None, progress: bool = False
+) -> Iterator[Source]:
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
     Every path is checked before the first stream is read, so that a wrong one fails before half of the work is done.
-    Raises NcclLogError.
+    With ``tell`` an interrupt (Ctrl-C) ends a stream that has no end, is told there, and is no exception; with
+    ``progress`` it also hears every few seconds how much was read of one. Raises NcclLogError.
     """
     if not paths:
         raise NcclLogError("no log was given: name files, directories, or - for standard input")
     plan: List[Tuple[str, Optional[str]]] = []
     for path in paths:
         plan.extend([("-", None)] if path == "-" else _plan(path))
-    return _stream(plan)
+    return _stream(plan, tell, progress)
 
 
-def _stream(plan: List[Tuple[str, Optional[str]]]) -> Iterator[Source]:
+def _stream(
+    plan: List[Tuple[str, Optional[str]]], tell: Optional[Callable[[str], None]], progress: bool
+) -> Iterator[Source]:
     for name, path in plan:
         if path is None:
-            yield "(standard input)", _chunks(sys.stdin.buffer, "standard input", sized=False)
+            file = _endless(sys.stdin.buffer, "standard input", tell, progress)
+            yield "(standard input)", _chunks(file, "standard input", sized=False)
         else:
-            yield name, _file(path, name)
+            yield name, _file(path, name, tell, progress)
+
+
+class _Endless:
+    """A stream without an end of its own: an interrupt is its end, and who waits is told that it goes on."""
+
+    def __init__(self, file: BinaryIO, name: str, tell: Callable[[str], None], progress: bool) -> None:
+        self._read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+        self._name = name
+        self._tell = tell
+        self._progress = progress
+        self._taken = 0
+        self._told = time.monotonic()
+
+    def read(self, size: int) -> bytes:
+        """Return what is there, nothing at the end or after an interrupt."""
+        try:
+            chunk: bytes = self._read(size)
+        except KeyboardInterrupt:
+            self._tell("%s: interrupted after %d bytes; what follows judges these" % (self._name, self._taken))
+            return b""
+        self._taken += len(chunk)
+        if self._progress and time.monotonic() - self._told > PATIENCE_S:
+            self._told = time.monotonic()
+            self._tell("%s: %d MB so far; Ctrl-C judges what was read" % (self._name, self._taken // 1_000_000))
+        return chunk
+
+
+def _endless(file: BinaryIO, name: str, tell: Optional[Callable[[str], None]], progress: bool) -> Any:
+    return file if tell is None else _Endless(file, name, tell, progress)
 
 
 def _plan(path: str) -> List[Tuple[str, Optional[str]]]:
@@ -152,17 +193,27 @@ def _histogram(sample: bytes) -> List[Tuple[int, int]]:
     return list(enumerate(counts))
 
 
-def _file(path: str, name: str) -> Iterator[bytes]:
+def _file(path: str, name: str, tell: Optional[Callable[[str], None]], progress: bool) -> Iterator[bytes]:
     try:
-        with open(path, "rb") as file:
+        with _open(path, name, tell) as file:
             sized = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            for chunk in _chunks(file, name, sized=sized):
+            for chunk in _chunks(file if sized else _endless(file, name, tell, progress), name, sized=sized):
                 yield chunk
     except OSError as error:
         raise NcclLogError("%s: %s" % (name, _why(error))) from error
 
 
-def _chunks(file: BinaryIO, name: str, sized: bool) -> Iterator[bytes]:
+def _open(path: str, name: str, tell: Optional[Callable[[str], None]]) -> BinaryIO:
+    """Open a file; a FIFO opens when somebody writes to it, which an interrupt need not wait for."""
+    try:
+        return open(path, "rb")
+    except KeyboardInterrupt:
+        if tell is None:
+            raise
+        raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
+
+
+def _chunks(file: Any, name: str, sized: bool) -> Iterator[bytes]:
     """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream."""
     read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
     first = read(CHUNK)
@@ -196,6 +247,7 @@ def _rest(first: bytes, read: Callable[[int], bytes], sized: bool) -> Iterator[b
         yield chunk
         taken += len(chunk)
         if not sized and taken >= MAX_ENDLESS:
+            yield ENOUGH
             return
         chunk = read(CHUNK)
 
@@ -203,18 +255,24 @@ def _rest(first: bytes, read: Callable[[int], bytes], sized: bool) -> Iterator[b
 def _inflate(first: bytes, read: Callable[[int], bytes], name: str) -> Iterator[bytes]:
     """Unpack gzip, also several members one after the other, and refuse a bomb."""
     packed = produced = 0
+    member = 0  # bytes that the present member gave
+    begun = True  # a member has begun and not ended
     chunk = first
     unpacker = zlib.decompressobj(31)
     while chunk:
         packed += len(chunk)
+        begun = True
         while chunk:
             try:
                 out = unpacker.decompress(chunk, CHUNK)
             except zlib.error:
-                if produced:
-                    return  # a damaged or padded end: what came before is still a log
-                raise NcclLogError("%s: damaged gzip data" % name) from None
+                if not produced:
+                    raise NcclLogError("%s: damaged gzip data" % name) from None
+                if member:
+                    yield CUT  # damaged: what came before is still a log
+                return  # or padded behind its end
             produced += len(out)
+            member += len(out)
             if produced > INFLATE_GRACE and produced > packed * MAX_INFLATE_RATIO:
                 raise NcclLogError(
                     "%s: unpacks to more than %d times its size; unpack it yourself if it is a log"
@@ -225,5 +283,7 @@ def _inflate(first: bytes, read: Callable[[int], bytes], name: str) -> Iterator[
             chunk = unpacker.unconsumed_tail
             if unpacker.eof:
                 chunk = unpacker.unused_data.lstrip(b"\x00")
-                unpacker = zlib.decompressobj(31)
+                unpacker, member, begun = zlib.decompressobj(31), 0, bool(chunk)
         chunk = read(CHUNK)
+    if begun:  # a file that was cut while it was copied: its last line counts as torn
+        yield CUT

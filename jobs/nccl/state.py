@@ -6,17 +6,24 @@ lines, files or pods arrive does not matter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
+import marshal
+from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from .clean import printable
-
-if TYPE_CHECKING:
-    from .transports import Channel
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64
 MAX_ENV = 96
 MAX_ITEMS = 256
+
+_MAX_RAW = 640  # bytes of a line that are kept to be shown
+_MAX_STEPS = 8192
+_MAX_MADE = 300_000  # dicts that are made
+_MAX_ALL_EDGES = 300_000
+_MAX_ALL_COMMS = 200_000  # of all processes
+MAX_COMMS = 1024  # of one process
+_MAX_LOOSE = 40_000  # edges that are not packed
+_MANY = 256  # processes that keep a line of their own for one kind of note
 
 EdgeKey = Tuple[
     str, int, int, str, int, str, str, int, int, int
@@ -36,27 +43,39 @@ _SHARED: Dict[FrozenSet[Any], FrozenSet[Any]] = {}
 def shared(values: Iterable[Any]) -> FrozenSet[Any]:
     """Return the values as the one set that all processes with the same ones hold: jobs have many processes."""
     wanted = frozenset(values)
-    if len(_SHARED) >= 20_000:
+    if len(wanted) > 32:  # nothing that ranks have in common
+        return wanted
+    if len(_SHARED) >= 8_000:
         _SHARED.clear()
     return _SHARED.setdefault(wanted, wanted)
 
 
 class Note:
-    """A line worth keeping: how often its kind was seen, and the first one."""
+    """A line worth keeping: at least how often its kind was seen, and the first one."""
 
-    __slots__ = ("count", "line", "source", "text")
+    __slots__ = ("_text", "count", "line", "source")
 
-    def __init__(self, source: int, line: int, text: str, count: int = 1) -> None:
+    def __init__(self, source: int, line: int, text: Union[bytes, str], count: int = 1) -> None:
         self.source = source
         self.line = line
-        self.text = text
+        self._text = text[:_MAX_RAW]  # as it stands in the log; most notes are never shown
         self.count = count
 
-    def merge(self, other: "Note") -> None:
-        """Add another sighting; the earliest text stays."""
-        self.count += other.count
-        if (other.source, other.line) < (self.source, self.line):
-            self.source, self.line, self.text = other.source, other.line, other.text
+    @property
+    def text(self) -> str:
+        """The line as it may be shown."""
+        if isinstance(self._text, bytes):
+            self._text = printable(self._text)
+        return self._text
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._text = text
+
+    def joined(self, other: "Note") -> "Note":
+        """Return both sightings as one; the earliest text stays."""
+        first = other if (other.source, other.line) < (self.source, self.line) else self
+        return Note(first.source, first.line, first.text, self.count + other.count)
 
     def to_list(self) -> List[Any]:
         """Return the JSON form."""
@@ -82,13 +101,15 @@ class Comm:
         self.started = False
         self.completed = False
 
-    def merge(self, other: "Comm") -> None:
-        """Add what another reading of the same communicator saw."""
-        self.nnodes = max(self.nnodes, other.nnodes)
-        self.local = max(self.local, other.local)
-        self.mnnvl = max(self.mnnvl, other.mnnvl)
-        self.started = self.started or other.started
-        self.completed = self.completed or other.completed
+    def joined(self, other: "Comm") -> "Comm":
+        """Return what two readings of the same communicator saw."""
+        comm = Comm(self.rank, self.nranks)
+        comm.nnodes = max(self.nnodes, other.nnodes)
+        comm.local = max(self.local, other.local)
+        comm.mnnvl = max(self.mnnvl, other.mnnvl)
+        comm.started = self.started or other.started
+        comm.completed = self.completed or other.completed
+        return comm
 
     def to_list(self) -> List[int]:
         """Return the JSON form."""
@@ -103,13 +124,87 @@ class Comm:
         return comm
 
 
+class Shared(Dict[Any, Any]):
+    """A dict that several processes hold: never changed, only extended into another one."""
+
+    __slots__ = ()
+
+
+_EMPTY = Shared()
+
+
+class Crowd:
+    """What the processes of all streams share, so that thousands that say the same cost little; and their bounds."""
+
+    def __init__(self, edges: bool = True) -> None:
+        self.full = False  # a bound was reached: something was not kept
+        self.alone = self.hosts = 0  # processes that are told apart, hosts whose further processes are not
+        self._steps: Dict[Tuple[int, Any, Any], Tuple[Shared, Shared]] = {}
+        self._made = self._loose = self._comms = 0
+        self._edges = 0 if edges else _MAX_ALL_EDGES
+        self._seen: Dict[str, int] = {}
+        self._notes: Dict[str, Note] = {}
+
+    def extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
+        """Return a dict with one more item: the same one for all that add the same to the same."""
+        if not isinstance(base, Shared):
+            return {**base, key: value}
+        step = (id(base), key, value)
+        known = self._steps.get(step)
+        if known is None:
+            if self._made >= _MAX_MADE:
+                self.full = True
+                return base
+            if len(self._steps) >= _MAX_STEPS:
+                self._steps.clear()
+            self._made += 1
+            fresh = Shared(base)
+            fresh[key] = value
+            known = self._steps[step] = (base, fresh)  # holds the base, so that nothing else can get its id
+        return known[1]
+
+    def note(self, notes: Dict[str, Note], name: str, note: Note) -> Dict[str, Note]:
+        """Return notes with one more; beyond the first processes, those of one kind share one line."""
+        seen = self._seen[name] = self._seen.get(name, 0) + 1
+        if seen <= _MANY:
+            return {**notes, name: note}
+        return self.extended(notes, name, self._notes.setdefault(name, note))
+
+    def room(self, edges: int) -> bool:
+        """Say whether a process that has some edges may keep one more."""
+        if edges >= MAX_EDGES or self._edges >= _MAX_ALL_EDGES:
+            self.full = True
+            return False
+        self._edges += 1
+        self._loose += 1
+        return True
+
+    def joins(self) -> bool:
+        """Say whether a process may keep one more communicator."""
+        self._comms += 1
+        self.full = self.full or self._comms > _MAX_ALL_COMMS
+        return self._comms <= _MAX_ALL_COMMS
+
+    def recount(self, change: int) -> None:
+        """Correct the number of edges: some were seen again after they had been packed."""
+        self._edges += change
+        self._loose = 0
+
+    def loose(self) -> bool:
+        """Say whether so many edges were added that they should be packed."""
+        return self._loose > _MAX_LOOSE
+
+
 class Proc:
     """One process: what it printed about itself, its network, its communicators and its channels."""
 
     __slots__ = (
+        "_edges",
+        "_packed",
+        "_packed_edges",
         "comms",
+        "crowd",
         "devs",
-        "edges",
         "env",
         "facts",
         "hcas",
@@ -131,13 +226,16 @@ class Proc:
         self.tags: FrozenSet[str] = _NONE
         self.devs: FrozenSet[int] = _NONE
         self.sources: FrozenSet[int] = _NONE
-        self.facts: Dict[str, FrozenSet[str]] = {}
-        self.env: Dict[str, str] = {}
-        self.hcas: Dict[int, str] = {}
+        self.facts: Dict[str, FrozenSet[str]] = _EMPTY
+        self.env: Dict[str, str] = _EMPTY
+        self.hcas: Dict[int, str] = _EMPTY
         self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
-        self.edges: Dict[EdgeKey, int] = {}
-        self.notes: Dict[str, Note] = {}
+        self._edges: Dict[EdgeKey, int] = {}
+        self._packed = b""  # edges of a process that is one of thousands
+        self._packed_edges = 0
+        self.notes: Dict[str, Note] = _EMPTY
+        self.crowd: Optional[Crowd] = None
         self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
         self.last_error: Optional[List[int]] = None  # [source, line, code] of an error trace that nothing followed
 
@@ -145,7 +243,21 @@ class Proc:
         """Remember a fact; a bounded set per name."""
         values = self.facts.get(fact, _NONE)
         if value not in values and len(values) < MAX_ITEMS:
-            self.facts[fact] = shared((*values, value))
+            self.facts = self._extended(self.facts, fact, shared((*values, value)))
+
+    def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
+        return {**base, key: value} if self.crowd is None else self.crowd.extended(base, key, value)
+
+    def set_env(self, variable: str, value: str) -> None:
+        """Remember a setting as it was printed first."""
+        if variable not in self.env and len(self.env) < MAX_ENV:
+            self.env = self._extended(self.env, variable, value)
+
+    def list_devices(self, devices: Dict[int, str]) -> None:
+        """Remember the network devices that were listed first."""
+        for index, device in devices.items():
+            if index not in self.hcas and len(self.hcas) < MAX_ITEMS:
+                self.hcas = self._extended(self.hcas, index, device)
 
     def head(self, dev: Optional[int], tag: str) -> None:
         """Remember a device and a launcher's tag that stood in front of a line."""
@@ -164,16 +276,43 @@ class Proc:
         if seen is not None:
             seen.count += 1
         elif len(self.notes) < MAX_NOTES:
-            self.notes[name] = Note(source, line, printable(raw))
+            note = Note(source, line, raw)
+            self.notes = {**self.notes, name: note} if self.crowd is None else self.crowd.note(self.notes, name, note)
 
-    def edge(self, comm: str, channel: Channel) -> bool:
-        """Add one channel to an edge; False where the bound was reached."""
-        key = (comm, *channel.key)
-        old = self.edges.get(key)
-        if old is None and len(self.edges) >= MAX_EDGES:
+    def edge(self, comm: str, lane: Tuple[Any, ...], mask: int) -> bool:
+        """Add channels to an edge; False where the bound was reached."""
+        key: EdgeKey = (comm, *lane)
+        old = self._edges.get(key)
+        if old is None and self.crowd is not None and not self.crowd.room(len(self._edges)):
             return False
-        self.edges[key] = (old or 0) | channel.bit
+        self._edges[key] = (old or 0) | mask
         return True
+
+    @property
+    def edges(self) -> Dict[EdgeKey, int]:
+        """The channels of each edge, as a mask; not to be changed in place once they are packed."""
+        if not self._packed:
+            return self._edges
+        edges: Dict[EdgeKey, int] = marshal.loads(self._packed)  # noqa: S302 -- our own, never left memory
+        for key, mask in self._edges.items():
+            edges[key] = edges.get(key, 0) | mask
+        return edges
+
+    @edges.setter
+    def edges(self, edges: Dict[EdgeKey, int]) -> None:
+        self._edges, self._packed = edges, b""
+
+    def pack(self) -> None:
+        """Keep the edges in a third of the memory; they are unpacked whenever they are looked at."""
+        if self._edges:
+            edges = self.edges
+            if self.crowd is not None:
+                self.crowd.recount(len(edges) - self._packed_edges - len(self._edges))
+            self._packed, self._packed_edges, self._edges = marshal.dumps(edges), len(edges), {}
+
+    def joins(self) -> bool:
+        """Say whether one more communicator may be kept."""
+        return len(self.comms) < MAX_COMMS and (self.crowd is None or self.crowd.joins())
 
     def merge(self, other: "Proc") -> None:
         """Take over everything that another reading of the same process saw."""
@@ -181,26 +320,22 @@ class Proc:
         self.devs = shared(self.devs | other.devs)
         self.sources = shared(self.sources | other.sources)
         self.ranks = shared(self.ranks | other.ranks)
+        facts = dict(self.facts)
         for fact, values in other.facts.items():
-            self.facts[fact] = shared(values | self.facts.get(fact, _NONE))
-        for name, value in other.env.items():
-            self.env.setdefault(name, value)
-        for index, device in other.hcas.items():
-            self.hcas.setdefault(index, device)
+            facts[fact] = shared(values | facts.get(fact, _NONE))
+        self.facts = facts
+        self.env = {**other.env, **self.env}
+        self.hcas = {**other.hcas, **self.hcas}
         for what, line in other.ibs.items():
             self.ibs[what] = min(line, self.ibs.get(what, line))
         for key, comm in other.comms.items():
-            if key in self.comms:
-                self.comms[key].merge(comm)
-            else:
-                self.comms[key] = comm
+            self.comms[key] = self.comms[key].joined(comm) if key in self.comms else comm
         for edge, mask in other.edges.items():
             self.edges[edge] = self.edges.get(edge, 0) | mask
+        notes = dict(self.notes)
         for name, note in other.notes.items():
-            if name in self.notes:
-                self.notes[name].merge(note)
-            else:
-                self.notes[name] = note
+            notes[name] = notes[name].joined(note) if name in notes else note
+        self.notes = notes
         self.last_error = self.last_error or other.last_error
 
 
@@ -227,4 +362,4 @@ class Source:
         if seen is not None:
             seen.count += 1
         elif len(self.events) < MAX_NOTES:
-            self.events[name] = Note(index, line, printable(raw))
+            self.events[name] = Note(index, line, raw)

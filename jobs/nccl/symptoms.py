@@ -57,6 +57,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"NET/Socket : GPU Direct RDMA Disabled"),
     _symptom("", BENIGN, rb"retrying \d+/\d+ after|Port recovery succeeded", 75),
     _symptom("", BENIGN, rb"NCCL_NVLS_NCHANNELS|NVLS_NCHANNELS|cudaDriverVersion|Library dmabuf"),
+    # The subnet manager moved or a port came up (ibv_event_type_str of rdma-core): traffic goes on.
+    _symptom("", BENIGN, rb"Got async event : (?:SM change|client rereg|port active)"),
     # -- consequences of another rank's end
     _symptom("nccl.ib-flushed", CONSEQUENCE, rb"status=(?:\w+\()?5\)? |with error 5, |vendor err(?:=| )249", 26),
     _symptom(
@@ -133,7 +135,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         WHY,
         rb"aws-ofi-nccl initialization failed|aws-ofi-rccl initialization failed|Could not find any optimal provider"
         rb"|No eligible providers"
-        rb"|Couldn't open a fabric provider|Unable to find a protocol that worked|NET/OFI .*[Nn]o .*provider",
+        rb"|Couldn't open a fabric provider|Unable to find a protocol that worked|NET/OFI .*[Nn]o .*provider"
+        rb"|NET/OFI .*fi_getinfo\(\) call failed",
         10,
     ),
     _symptom(
@@ -157,6 +160,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         2,
     ),
     _symptom("nccl.plugin-init-failed", WHY, rb"Failed to initialize NET plugin (?!Socket)", 14),
+    _symptom("nccl.plugin-init-failed", CAUSE, rb"NET/FasTrak.*(?:initialization failed|aborting)"),  # it calls abort()
     # -- verbs at work
     _symptom(
         "nccl.ib-mixed-fabric",
@@ -167,8 +171,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.ib-memlock",
         CAUSE,
-        rb"ibv_(?:reg_mr\w*|create_qp|create_cq|reg_dmabuf_mr)\S* failed.*(?:Cannot allocate memory|error 12\b"
-        rb"|with 12 )",
+        rb"ibv_(?:reg_mr\w*|create_qp|create_cq|reg_dmabuf_mr)\S* failed(?:.*(?:Cannot allocate memory|error 12\b"
+        rb"|with 12 )|\s*$)",  # before 2.8 without an errno
         30,
         31,
     ),
@@ -187,12 +191,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         25,
     ),
     _symptom(
-        "nccl.ib-protection", CAUSE, rb"Got completion.*(?:status=(?:\w+\()?(?:4|10)\)?[ ,]|error (?:4|10), )", 27
+        "nccl.ib-protection", CAUSE, rb"Got completion.*(?:status=(?:\w+\()?(?:4|10)\)?(?:[ ,]|$)|error (?:4|10), )", 27
     ),
     _symptom(
         "nccl.ib-retry",
         CAUSE,
-        rb"Got completion.*(?:status=(?:\w+\()?1[23]\)?[ ,]|error 1[23], |vendor err(?:=| )129)",
+        rb"Got completion.*(?:status=(?:\w+\()?1[23]\)?(?:[ ,]|$)|error 1[23], |vendor err(?:=| )129)",
         24,
         25,
         75,
@@ -252,7 +256,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
 # One alternation in front of the list, for the many lines that match nothing.
 _GATE = re.compile(b"|".join(b"(?:" + item.pattern.pattern + b")" for item in SYMPTOMS))
 _CACHE: Dict[bytes, Optional[Symptom]] = {}
-_CACHE_LIMIT = 20_000
+_CACHE_LIMIT = 4_000
 
 
 # Every pattern that may match an INFO line contains one of these; a look for them is twenty times cheaper than the

@@ -8,14 +8,30 @@ other ranks' lines in between. Nothing unreadable ever becomes a zero.
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .clean import ANSI_BYTES, name, printable
+from .copies import Copies
+from .headings import (
+    AVERAGE,
+    BENCH_NCCL,
+    BOUNDS,
+    COLUMNS,
+    FIRST_NAMES,
+    HEADLESS,
+    LIBRARY,
+    PERF,
+    RANK,
+    TEST,
+    collective_of,
+    config_of,
+    library_version,
+)
 from .rows import (
     ENDS,
     SIDES,
     TYPE,
+    column_names,
     is_label,
     is_numeric,
     labels_of,
@@ -28,9 +44,12 @@ from .rows import (
     strip_tags,
     type_at,
     value_count,
+    whole,
 )
 
 if TYPE_CHECKING:
+    import re
+
     from .state import Source
 
 MAX_ROWS = 4096
@@ -39,35 +58,7 @@ MAX_TABLES = 512
 MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
-_RANK = re.compile(
-    rb"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d{1,10})\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+\[([0-9a-fA-Fx"
-    rb":.]+)\]\s*(.*)"
-)
-_LIBRARY = re.compile(rb"#\s+nccl-tests version\s+(\S+)(?:.{0,200}nccl-library=(\d{4,6}))?")
-_TEST = re.compile(rb"#\s+Collective test starting:\s+(\S+)")
-_CONFIG = re.compile(
-    rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?"
-)
-_BOUNDS = re.compile(rb"Out of bounds values\s*:\s*([^\s\",]+)\s*(OK|FAILED)?")
-_AVERAGE = re.compile(rb"Avg bus bandwidth\s*:\s*([^\s\",]+)\s*(OK|FAILED)?")
-_COLLECTIVE = re.compile(
-    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|all_to_all|sendrecv|hypercube|gather|scatter"
-    rb"|reduce)(?:_bias)?(?:_perf)?(?:_mpi)?\b"
-)
-_BENCH_NCCL = re.compile(rb"#.{0,200}\bbench\b.{0,200}\bnccl (\d+\.\d+(?:\.\d+)?\S*)")
-PERF = re.compile(
-    rb"\b(all_reduce|all_gather|reduce_scatter|broadcast|alltoallv?|sendrecv|hypercube|gather|scatter"
-    rb"|reduce)(?:_bias)?_perf(?:_mpi)?\b"
-)
-_FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first releases, with "res" for "error"
 _DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
-
-
-def library_version(code: int) -> str:
-    """Spell NCCL's version code: 22807 is 2.28.7, 2708 is 2.7.8 (nccl.h, NCCL_VERSION)."""
-    if code < 10000:
-        return "%d.%d.%d" % (code // 1000, code % 1000 // 100, code % 100)
-    return "%d.%d.%d" % (code // 10000, code % 10000 // 100, code % 100)
 
 
 def new_table(line: int) -> Dict[str, Any]:
@@ -93,10 +84,12 @@ def new_table(line: int) -> Dict[str, Any]:
 class TableReader:
     """Collects the tables of one stream; lines arrive in order, NCCL's own lines already taken out."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, index: int = 0) -> None:
         self.source = source
+        self._copies = Copies(source, index)
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
+        self._swapped = False  # in-place is on the left
         self.full = False  # no more tables are kept
         self._rows = 0
         self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
@@ -108,47 +101,57 @@ class TableReader:
     def header(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line with a '#'; say whether it was one of the benchmark's."""
         raw = ANSI_BYTES.sub(b"", raw[:MAX_HEADER]) if b"\x1b" in raw else raw[:MAX_HEADER]
-        if b"algbw" in raw and b"busbw" in raw:
+        if COLUMNS.search(raw):
             return self._columns(raw, line)
-        rank = _RANK.search(raw)
+        if b"in-place" in raw and b"out-of-place" in raw:  # above the columns; mscclpp-test has its sides swapped
+            self._swapped = raw.find(b"in-place") < raw.find(b"out-of-place")
+            return True
+        if b"#" not in raw and not HEADLESS.search(raw):
+            return False
+        rank = RANK.search(raw)
         if rank:
             return self._rank(rank, line)
-        library = _LIBRARY.search(raw)
+        library = LIBRARY.search(raw)
         if library:
             self._close()
             self.version = library_version(int(library.group(2))) if library.group(2) else None
             return True
-        test = _TEST.search(raw)
+        test = TEST.search(raw)
         if test:
             self._close()
-            self.collective = _collective(test.group(1))
+            self.collective = collective_of(test.group(1))
             return True
         if (b"nThread" in raw and b"minBytes" in raw) or (b"Bytes" in raw and b"iters:" in raw):
-            self._start(line)["config"] = _config(raw)
+            self._start(line)["config"] = config_of(raw)
             return True
-        bench = _BENCH_NCCL.search(raw)
+        bench = BENCH_NCCL.search(raw)
         if bench:
             self._close()
             self.version = name(bench.group(1))
-            self.collective = _collective(raw)
+            self.collective = collective_of(raw)
             return True
         return self.footer(raw, line)
 
     def footer(self, raw: bytes, line: int) -> bool:
         """Read the lines behind a table."""
-        bounds = _BOUNDS.search(raw)
+        bounds = BOUNDS.search(raw)
         if bounds:
             table = self._current(line)
-            count = number(bounds.group(1))
+            count = number(bounds.group(1).rstrip(b",;"))
+            if table["wrong_line"] and table["out_of_bounds"] is not None and not count:
+                return True  # a later process that found nothing does not undo what an earlier one found
             table["out_of_bounds"] = None if count is None or not math.isfinite(count) else int(count)
             table["out_of_bounds_ok"] = None if bounds.group(2) is None else bounds.group(2) == b"OK"
             if count or bounds.group(2) == b"FAILED":
                 table["wrong_line"] = table["wrong_line"] or [line, printable(raw)]
             return True
-        average = _AVERAGE.search(raw)
+        average = AVERAGE.search(raw)
         if average:
             table = self._current(line)
-            value = number(average.group(1))
+            value = number(average.group(1).rstrip(b",;"), average=True)
+            self._copies.average(again=table["avg_busbw"] is not None)
+            if table["avg_busbw"] is not None:  # another process printed the same table: the first one's stays
+                return True
             table["avg_busbw"] = value if value is not None and math.isfinite(value) else None
             if value is not None and not math.isfinite(value):
                 note_odd(table, "the average bus bandwidth is %s" % average.group(1).decode("ascii", "replace"))
@@ -173,15 +176,16 @@ class TableReader:
 
     def _columns(self, raw: bytes, line: int) -> bool:
         table = self.table
+        self._copies.header(again=table is not None and bool(table["columns"]) and not table["rows"])
         if table is None or table["rows"] or table["complete"]:
             table = self._start(line)
-        words = ANSI_BYTES.sub(b"", raw).split()
-        texts = [word.decode("ascii", "replace") for word in words]
-        first = next((index for index, word in enumerate(texts) if word in SIDES), None)
+        texts = column_names(raw)
+        first = next((index for index, word in enumerate(texts) if word in SIDES or word == "algbw"), None)
         if first is None:
             return False
+        table["swapped"], self._swapped = self._swapped, False
         table["columns"] = ["error" if word == "res" else word for word in texts[first:]]
-        left = [_FIRST_NAMES.get(word, word) for word in texts[:first]]
+        left = [FIRST_NAMES.get(word, word) for word in texts[:first]]
         table["left"] = [word for word in left if word in ("size", "count", "type", "redop", "root")]
         table["line"] = line
         return True
@@ -191,6 +195,7 @@ class TableReader:
             self._close()
         if len(self.source.ranks) < MAX_RANK_LINES:
             rank, _, pid, host, device, bus, gpu = match.groups()
+            self._copies.rank(int(rank), host, pid, (line, match.string))
             self.source.ranks.setdefault(
                 int(rank), [name(host), int(pid), int(device), name(bus), printable(gpu, 60), line]
             )
@@ -205,7 +210,7 @@ class TableReader:
         tokens = text.split()
         at = type_at(tokens)
         if at is None:
-            return False
+            return self.typeless() and self._typeless_row(tokens, text, line)
         columns = self._right_columns()
         right = tokens[at + 1 :]
         left_words = self.table.get("left") if self.table else None
@@ -238,6 +243,25 @@ class TableReader:
             self._known[raw] = (columns, row)
         return True
 
+    def typeless(self) -> bool:
+        """Say whether the open table has no column for a type, as mscclpp-test's have none."""
+        return self.is_open() and bool((self.table or {}).get("left")) and "type" not in (self.table or {})["left"]
+
+    def _typeless_row(self, tokens: List[bytes], text: bytes, line: int) -> bool:
+        """Read a row by its header alone: as many numbers as that has columns, or those of the right side."""
+        table, columns = self._current(line), self._right_columns()
+        left = len(table["left"])
+        size, right = whole(tokens[0]) if tokens else None, tokens[left:]
+        right_only = len(right) == side_width(columns) < len(columns) and longest_gap(text) >= 30
+        right = right[: len(columns)]
+        if size is None or not all(is_numeric(item) for item in tokens[: left + len(columns)]):
+            return False
+        if len(right) != len(columns) and not right_only:
+            return False
+        count = tokens[table["left"].index("count")] if "count" in table["left"] else b""
+        self._append(line, tokens[0], count, b"", [], right, columns, right_only)
+        return True
+
     def _repeat(self, raw: bytes) -> bool:
         """Append a row whose line was read before under the same header."""
         columns, row = self._known[raw]
@@ -256,7 +280,7 @@ class TableReader:
 
     def squeezed(self, raw: bytes) -> bool:
         """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
-        return self.is_open() and raw.rstrip()[-1:] in ENDS
+        return self.is_open() and raw.rstrip(b' \t\r|,;"`')[-1:] in ENDS
 
     def fragment(self, raw: bytes) -> bool:
         """Read numbers that may be the rest of a torn row.
@@ -327,19 +351,20 @@ class TableReader:
             return None
         redop, root = labels_of(extra, table.get("left"))
         row = {
-            "size_bytes": int(size),
-            "count": int(count) if count.isdigit() else int(float(count)),
-            "type": kind.decode("ascii", "replace"),
+            "size_bytes": whole(size) or 0,
+            "count": whole(count),
+            "type": kind.decode("ascii", "replace") or None,
             "redop": redop,
             "root": root,
             "out_of_place": None,
             "in_place": None,
         }  # type: Dict[str, Any]
         sides = sides_of(columns)
+        names = ("in_place", "out_of_place") if table.get("swapped") else ("out_of_place", "in_place")
         if in_place_only:
-            row["in_place"] = side_of(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
+            row[names[1]] = side_of(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
         else:
-            for side, fields in zip(("out_of_place", "in_place"), sides):  # noqa: B905 -- one side, or two
+            for side, fields in zip(names, sides):  # noqa: B905 -- one side, or two
                 row[side] = side_of(right, fields, table, row)
         if _is_wrong(row):
             table["wrong_line"] = table["wrong_line"] or [
@@ -347,6 +372,7 @@ class TableReader:
                 printable(b" ".join([size, count, kind, *extra, *right])),
             ]
         table["rows"].append(row)
+        self._copies.row()
         return row
 
     # -- which table ---------------------------------------------------------------------------------------------------
@@ -364,6 +390,8 @@ class TableReader:
             if self.table is not None and not self.table["rows"] and not self.table["complete"]
             else {}
         )
+        if self.table is not None and (self.table["rows"] or self.table["complete"]):
+            self._copies.next_table()
         self._close()
         self.collective, self.version = collective, version
         table = new_table(line)
@@ -383,6 +411,7 @@ class TableReader:
             and not self.table["rows"]
             and self.table["avg_busbw"] is None
             and not self.table["columns"]
+            and not self.table["wrong_line"]
         ):
             if self.source.tables and self.source.tables[-1] is self.table:
                 self.source.tables.pop()
@@ -390,26 +419,14 @@ class TableReader:
         self.collective = None
 
     def finish(self) -> None:
-        """Close the last table at the end of the stream."""
+        """Close the last table at the end of the stream: one that was announced behind a whole one never came."""
+        announced = self.table
         self._close()
+        tables = self.source.tables
+        if announced is not None and not self.full and announced["config"] and tables and tables[-1]["complete"]:
+            if tables[-1] is not announced:
+                tables.append(announced)
 
 
 def _is_wrong(row: Dict[str, Any]) -> bool:
     return any(row[side] and row[side]["wrong"] for side in ("out_of_place", "in_place"))
-
-
-def _collective(text: bytes) -> Optional[str]:
-    found = _COLLECTIVE.search(text.replace(b"_perf", b" ").replace(b"_mpi", b" "))
-    return found.group(1).decode("ascii") if found else None
-
-
-def _config(raw: bytes) -> Dict[str, Any]:
-    config: Dict[str, Any] = {}
-    for match in _CONFIG.finditer(raw):
-        value = number(match.group(2))
-        key = match.group(1).decode("ascii").replace(" ", "_")
-        if value is not None and math.isfinite(value):
-            config[key] = int(value)
-        if match.group(3):
-            config["step_kind"] = match.group(3).decode("ascii", "replace")
-    return config

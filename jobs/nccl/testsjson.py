@@ -11,7 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from .clean import name, printable
-from .table import PERF, library_version, new_table
+from .headings import PERF, library_version
+from .table import new_table
 
 if TYPE_CHECKING:
     from .state import Source

@@ -8,11 +8,12 @@ that is half of a known one is a torn line and is dropped: it must not turn "wit
 from __future__ import annotations
 
 import re
+import sys
 from typing import Dict, NamedTuple, Optional, Tuple
 
 _CHANNEL = re.compile(
-    rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? "
-    rb"(?:-> (\d{1,7})(?:\[([0-9a-fA-F]{1,8})\])? )?(?:\[(send|receive)\] )?via (\S.*)"
+    rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?:/(\d{1,3}))? : (\d{1,7})(?:\[([0-9a-fA-F]{1,16})\])? "
+    rb"(?:-> (\d{1,7})(?:\[([0-9a-fA-F]{1,16})\])? )?(?:\[(send|receive)\] )?via (\S.*)"
 )
 _NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
 _COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
@@ -23,6 +24,7 @@ _SHM = re.compile(rb"SHM(?:/(?:direct|CE)){0,2}(?:\s.*)?$|direct shared memory(?
 TAIL = re.compile(
     rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*(?:\x1b\[\d*m)?\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$"
 )
+_SIZE = re.compile(rb" comm 0x[0-9a-fA-F]+ n[rR]anks (\d{1,7})\b")
 _SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
 
 
@@ -44,17 +46,18 @@ class Edge(NamedTuple):
 class Channel:
     """A channel line as a process adds it to its edges: compared by identity, so that a set of them is cheap."""
 
-    __slots__ = ("bit", "key", "own")
+    __slots__ = ("bit", "key", "own", "size")
 
-    def __init__(self, edge: Edge) -> None:
+    def __init__(self, edge: Edge, size: str = "") -> None:
+        self.size = size  # of the communicator, which RCCL prints behind every channel
         self.own = edge.dst if edge.direction == "r" else edge.src  # the rank that printed the line
         self.bit = 1 << edge.channel
         self.key = (*edge[2:5], edge.conn, *edge[5:8], int(edge.gdr), edge.proxy)
 
 
 _PARSED: Dict[bytes, Optional[Edge]] = {}
-CHANNELS: Dict[bytes, Channel] = {}  # lines that were read before, and hold nothing but one channel
 _LIMIT = 20_000
+_LONGEST = 200  # bytes of a line that is remembered
 # The pieces of channel lines repeat far more often than the lines do: "00/0", "3[3]", "NET/IB/0/GDRDMA".
 _NUMBERS: Dict[bytes, Tuple[int, int]] = {}
 _RANKS: Dict[bytes, int] = {}
@@ -63,14 +66,12 @@ _SIDES = {b"[send]": "s", b"[receive]": "r"}
 
 
 def channel_of(text: bytes) -> Optional[Channel]:
-    """Return what a channel line says; None where it is none, or torn. Ranks print the same texts: read once."""
+    """Return what a channel line says; None where it is none, or torn."""
     edge = _quick(text) or parse_channel(text)
     if edge is None:
         return None
-    if len(CHANNELS) >= _LIMIT:
-        CHANNELS.clear()
-    channel = CHANNELS[text] = Channel(edge)
-    return channel
+    size = _SIZE.search(text) if b"anks " in text else None
+    return Channel(edge, size.group(1).decode("ascii") if size else "")
 
 
 def _quick(text: bytes) -> Optional[Edge]:
@@ -93,7 +94,7 @@ def _remember(text: bytes, edge: Edge) -> None:
     """Keep the pieces of a line that the grammar has read."""
     head, _, via = text.partition(b" via ")
     pieces = head.split(b" ")
-    if len(pieces) not in (6, 7) or edge.kind == "collnet":
+    if len(pieces) not in (6, 7) or edge.kind == "collnet" or len(text) > _LONGEST:
         return
     if max(len(_NUMBERS), len(_RANKS), len(_VIAS)) >= _LIMIT:
         _NUMBERS.clear()
@@ -111,10 +112,10 @@ def parse_channel(text: bytes) -> Optional[Edge]:
     if len(_PARSED) >= _LIMIT:
         _PARSED.clear()
     edge = _parse(text)
-    if edge is None:
-        _PARSED[text] = None
-    else:
+    if edge is not None:
         _remember(text, edge)
+    elif len(text) <= _LONGEST:
+        _PARSED[text] = None
     return edge
 
 
@@ -135,7 +136,12 @@ def _parse(text: bytes) -> Optional[Edge]:  # noqa: PLR0911 -- one return per fo
             return None
         gdr = any(item.startswith(b"GDRDMA") for item in suffixes)
         return Edge(
-            *common, "net", net.group(1).decode("ascii").strip(), int(net.group(2)), gdr, int(net.group(3) or -1)
+            *common,
+            "net",
+            sys.intern(net.group(1).decode("ascii").strip()),
+            int(net.group(2)),
+            gdr,
+            int(net.group(3) or -1),
         )
     if via[:8] == b"COLLNET/" or word in (b"Coll", b"CollNet"):
         tree = _COLLNET.match(via)
@@ -185,11 +191,11 @@ def family(net: str) -> str:
     low = net.strip().lower()
     if low in _FAMILIES:
         return _FAMILIES[low]
-    if low.startswith(("ibext", "nccl rdma plugin", "ib_")):
+    if low.startswith(("ibext", "nccl rdma plugin", "ib_", "ib-")):  # IB-CAST is AMD's for its own NICs
         return "verbs"
     if low.startswith("gpudirecttcpx"):
         return "fastrak" if "tcpxo" in low or "fastrak" in low else "tcpx"
-    for start in ("ucx", "gib", "fastsocket", "fastrak"):
+    for start in ("ucx", "gib", "fastsocket", "fastrak", "socket"):
         if low.startswith(start):
             return start
     if "libfabric" in low or "ofi" in low.split("_") or low.startswith("ofi"):

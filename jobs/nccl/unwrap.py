@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from .pasted import restore
 from .testsjson import JsonReader
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
@@ -28,7 +29,7 @@ def unwrapper(first: bytes, reader: Any) -> Tuple[Callable[[bytes], None], Calla
             return document.feed, document.finish
     if _CRI.match(line):
         return _Lines(reader, _CriLines()).hooks()
-    return reader.feed, _nothing
+    return restore(first, reader.feed, _nothing)
 
 
 def _nothing() -> None:

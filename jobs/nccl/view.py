@@ -7,9 +7,20 @@ called "between nodes".
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .sizes import known_single, ranks_by_device, ranks_of, remote_trouble, silent, table_nodes, tasks_without_node
+from .sizes import (
+    known_single,
+    list_cut,
+    nvlink_domain,
+    ranks_by_device,
+    ranks_of,
+    remote_trouble,
+    silent,
+    table_nodes,
+    tasks_without_node,
+)
 from .state import channels_in
 from .transports import RDMA, TCP, family
 
@@ -49,6 +60,8 @@ class View:
         self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
+        # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
+        self.names_networks = any(proc.facts.get("net") for proc in job.procs)
         self._edges()
         self.ranks = ranks_of(job)
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
@@ -87,7 +100,8 @@ class View:
     def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> Optional[str]:
         """Return the node of one end of an edge; the end that printed the line is the process itself."""
         if direction == own:
-            return self.job.node_of[proc]
+            listed = None if proc.comms else self.job.rank_host(rank)  # the table knows, where nothing else does
+            return listed if listed not in (None, proc.host) else self.job.node_of[proc]
         member = self.job.member(comm, rank)
         if member is not None:
             return self.job.node_of[member]
@@ -129,7 +143,7 @@ class View:
         """Return the name of a network device, or its index where the log lists none."""
         listed = self._hca(proc, dev) if family(net) == "verbs" else None
         if listed is not None:
-            return listed.replace("/SHARP", "").rpartition("/")[0] or listed
+            return sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
         return "%s/%d" % (net, dev) if dev >= 0 else net
 
     def provider(self, proc: Proc) -> str:
@@ -150,12 +164,18 @@ class View:
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
         seen = {job.node_of[proc] for proc in job.procs if proc.host is not None}
-        if printed:
-            return max(printed, len(seen)) if mnnvl else printed
         table = table_nodes(job)
+        complete = bool(self.ranks) and self._ranks_with_nodes() >= (self.ranks or 0)
+        if printed and mnnvl:  # to NCCL a whole NVLink domain is one node
+            known = complete and all(proc.host is not None for proc in job.procs)
+            known = known or table is not None or len(seen) > 1
+            return max(printed, len(seen), table or 0) if known else None
+        if printed:
+            return printed
         if table is not None and len(seen) <= table:
             return table
-        complete = bool(self.ranks) and self._ranks_with_nodes() >= (self.ranks or 0)
+        if list_cut(job) and not complete and len(job.procs) < (self.ranks or 0):
+            return None
         if len(seen) > 1:
             return None if tasks_without_node(job) and not complete else len(seen)
         if self.ranks == 1:
@@ -168,7 +188,7 @@ class View:
             return None
         if any(value in RDMA or value == "fastsocket" for value in self.selected.values()):
             return None
-        if seen and not remote_trouble(job) and not silent(job):
+        if seen and not remote_trouble(job) and not silent(job) and not job.flag("fabric"):
             return 1
         return 1 if self.local_evidence() else None
 
@@ -198,6 +218,8 @@ class View:
             return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
         if self.ranks == 1 or (self.nodes == 1 and not remote_trouble(self.job)):
             return "none"
+        if nvlink_domain(self.job):  # the network that a rank names beside it carries nothing
+            return "mnnvl"
         chosen = {value for value in self.selected.values() if value is not None}
         if not chosen:
             return self.link(self.job.procs[0], -1) if self.verbs_used() and self.link_shown() else "unknown"
@@ -218,8 +240,21 @@ class View:
 
     def mixed_selection(self) -> bool:
         """Say whether some processes chose sockets and others did not."""
+        if nvlink_domain(self.job):
+            return False
         chosen = {value for value in self.selected.values() if value is not None}
         return len(chosen) > 1 and bool(chosen & (TCP | {"socket"})) and bool(chosen - TCP)
+
+    def mixed_plugins(self) -> Tuple[List[str], List[str]]:
+        """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""
+        nodes: Dict[str, Set[str]] = {}
+        for proc in self.job.procs:
+            for net in proc.facts.get("net", ()):
+                if family(net) == "verbs":
+                    nodes.setdefault(self.job.node_of[proc], set()).add("own" if net == "IB" else "plugin")
+        own = sorted(node for node, kinds in nodes.items() if kinds == {"own"})
+        plugin = sorted(node for node, kinds in nodes.items() if kinds == {"plugin"})
+        return (own, plugin) if own and plugin else ([], [])
 
     def mixed_crossings(self) -> bool:
         """Say whether some channels between nodes are sockets and others are not."""
@@ -231,7 +266,7 @@ class View:
         if counts:
             return "socket" in counts
         chosen = {value for value in self.selected.values() if value is not None}
-        if self.ranks == 1:
+        if self.ranks == 1 or nvlink_domain(self.job):
             return False
         if self.nodes == 1:
             if self.transport == "unknown" and not chosen:
@@ -328,6 +363,8 @@ def selected(proc: Proc, view: View) -> Optional[str]:
         kind = family(name)
         if kind not in ("socket", "verbs", "other"):
             return view.net_family(proc, name, -1)
+    if proc.facts.get("provider") and "nccl.ofi-no-provider" not in proc.notes and not view.names_networks:
+        return view.provider(proc)
     if "Socket" in listed and (proc.ibs or _verbs_ruled_out(proc)):
         return (
             "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)

@@ -30,17 +30,20 @@ def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str],
     for variable in ("NCCL_NET", "NCCL_NET_PLUGIN"):
         values = {proc.env[variable] for proc in procs if variable in proc.env}
         if variable == "NCCL_NET" and any(value.lower() == "socket" for value in values):
-            return "nccl.net-env", [], "NCCL_NET=Socket is set"
+            return "nccl.net-env", judgement.line(_first_note("env NCCL_NET", procs)), "NCCL_NET=Socket is set"
         if variable == "NCCL_NET_PLUGIN" and values & {"none", "None"}:
-            return "nccl.net-env", [], "NCCL_NET_PLUGIN=none is set"
+            line = judgement.line(_first_note("env NCCL_NET_PLUGIN", procs))
+            return "nccl.net-env", line, "NCCL_NET_PLUGIN=none is set"
     providers = {value for proc in procs for value in proc.facts.get("provider", ())}
     if any(value.startswith(("tcp", "sockets", "udp")) for value in providers):
-        return "nccl.ofi-provider", [], "the libfabric plugin selected the provider %s" % min(providers)
+        line = judgement.line(_first_note("line provider", procs))
+        return "nccl.ofi-provider", line, "the libfabric plugin selected the provider %s" % min(providers)
     for why in _WHY:
         if why == "nccl.ib-disabled":
             off = [proc for proc in procs if proc.env.get("NCCL_IB_DISABLE") not in (None, "0")]
             if off:
-                return why, [], "NCCL_IB_DISABLE=%s is set" % off[0].env["NCCL_IB_DISABLE"]
+                line = judgement.line(_first_note("env NCCL_IB_DISABLE", off))
+                return why, line, "NCCL_IB_DISABLE=%s is set" % off[0].env["NCCL_IB_DISABLE"]
             continue
         note = _first_note("nccl.ib-no-device" if why == "nccl.ib-filter" else why, procs)
         if note is None:
@@ -53,7 +56,7 @@ def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str],
                 "NCCL_IB_HCA=%s is set and no usable device is left: the filter matches none, or there is none at all"
                 % filters[0]
             )
-            return why, judgement.line(note), cause
+            return why, judgement.line(_first_note("env NCCL_IB_HCA", procs)) + judgement.line(note), cause
         if why == "nccl.plugin-missing" and not _needs_plugin(judgement, procs):
             continue
         if (
@@ -92,10 +95,11 @@ def why_no_gdr(judgement: Judgement) -> Tuple[Optional[str], List[Dict[str, Any]
     for proc in judgement.job.procs:
         level = proc.env.get("NCCL_NET_GDR_LEVEL", "")
         if level in ("LOC", "0") or proc.env.get("NCCL_IB_CUDA_SUPPORT") == "0":
+            setting = "env NCCL_NET_GDR_LEVEL" if level in ("LOC", "0") else "env NCCL_IB_CUDA_SUPPORT"
             return (
                 "nccl.gdr-env",
-                [],
-                "NCCL_NET_GDR_LEVEL=%s is set" % level if level else "NCCL_IB_CUDA_SUPPORT=0 is set",
+                judgement.line(_first_note(setting, [proc])),
+                "NCCL_NET_GDR_LEVEL=%s is set" % level if level in ("LOC", "0") else "NCCL_IB_CUDA_SUPPORT=0 is set",
             )
     for name in ("nccl.gdr-no-module", "nccl.gdr-distance", "nccl.topology-virtual"):
         note, _ = judgement.earliest(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict
 
+from .faults import FAULTS
 from .transports import RDMA, TCP
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ _NETWORK_OF = (
     ("nccl.gdr-mixed", "gpudirect-mixed"),
     ("nccl.rail-missing", "rail-missing"),
     ("nccl.wrong-fabric", "wrong-fabric"),
+    ("nccl.separate-runs", "separate-runs"),
 )
+
+_UNSURE_OF = (("nccl.log-truncated", "truncated"), ("nccl.odd-numbers", "odd-numbers"))
 
 
 def diagnosis_of(judgement: Judgement, verdict: str) -> str:  # noqa: PLR0911 -- one return per form
@@ -40,10 +44,9 @@ def diagnosis_of(judgement: Judgement, verdict: str) -> str:  # noqa: PLR0911 --
         return "rdma-but-slow" if view.crossings and view.transport in RDMA else "slow"
     if verdict == "no-go":
         return "degraded"
-    if judgement.has("nccl.log-truncated"):
-        return "truncated"
-    if view.ranks == 1:
-        return "single-rank"
+    unsure = next((diagnosis for fault, diagnosis in _UNSURE_OF if judgement.has(fault)), None)
+    if unsure is not None or view.ranks == 1:
+        return unsure or "single-rank"
     if verdict == "go":
         return (
             "healthy-single-node"
@@ -55,12 +58,14 @@ def diagnosis_of(judgement: Judgement, verdict: str) -> str:  # noqa: PLR0911 --
     if view.transport in TCP:
         return "tcp-plugin"
     if view.transport not in {"none", "unknown"}:
-        return "selected-only"
+        return "shown-in-part" if view.crossings else "selected-only"
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
 
 
-def _size_text(document: Dict[str, Any]) -> str:
+def _size_text(document: Dict[str, Any], judgement: Judgement) -> str:
     ranks, nodes = document["ranks"], document["nodes"]
+    if judgement.view.ranks_by_device:
+        return "This job (%d ranks of one host show)" % ranks
     if ranks is None and nodes is None:
         return "This job (size not shown)"
     if ranks is None:
@@ -86,35 +91,102 @@ _NAMES = {
 }
 
 
-def sentence_of(document: Dict[str, Any], judgement: Judgement) -> str:  # noqa: PLR0911 -- one return per form
+def _shown_ranks(document: Dict[str, Any]) -> str:
+    shown = len({rank for host in document["hosts"] for rank in host["connected"]})
+    if not shown:
+        return "some of the ranks"
+    few = "%d rank%s" % (shown, "" if shown == 1 else "s")
+    return few if document["ranks"] is None else "%d of %d ranks" % (shown, document["ranks"])
+
+
+def sentence_of(document: Dict[str, Any], judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
-    size = _size_text(document)
+    size = _size_text(document, judgement)
     worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
-    network = _NAMES.get(document["inter_node_transport"], "")
     if worst is not None:
-        title = (
-            worst["title"][0].lower() + worst["title"][1:]
-            if not worst["title"].startswith(("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand"))
-            else worst["title"]
-        )
-        where = "" if worst["subject"] == "the job" else " (%s)" % worst["subject"]
-        cause = (worst["cause"] or "").rstrip(".")
-        return "%s: %s%s; %s." % (size, title, where, cause)
+        return _fault_sentence(size, worst, judgement)
+    network = _NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
         return "%s: the ranks of this host are connected and nothing speaks against it." % size
+    gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")
     if document["verdict"] == "go":
-        gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")
         return "%s: data crosses hosts over %s%s, and nothing in the log speaks against it." % (size, network, gdr)
-    if document["diagnosis"] == "single-rank":
+    return _unsure_sentence(document, judgement, size, network, gdr) or _silent_sentence(document, judgement, size)
+
+
+def _lowered(title: str) -> str:
+    """Begin a title in the middle of a sentence: names keep their capitals."""
+    names = ("RDMA", "NVL", "NCCL", "GPU", "CUDA", "UCX", "InfiniBand", "NIC")
+    return title if title.startswith(names) else title[0].lower() + title[1:]
+
+
+def _fault_sentence(size: str, worst: Dict[str, Any], judgement: Judgement) -> str:
+    title = _lowered(worst["title"])
+    if worst["fault"] == "nccl.socket-fallback" and not judgement.view.crossings:
+        title = "NCCL chose plain TCP sockets for what crosses hosts"
+    where = "" if worst["subject"] == "the job" else " (%s)" % worst["subject"]
+    cause = (worst["cause"] or "").rstrip(".")
+    return "%s: %s%s; %s." % (size, title, where, cause)
+
+
+def _unsure_sentence(  # noqa: PLR0911 -- one return per form
+    document: Dict[str, Any], judgement: Judgement, size: str, network: str, gdr: str
+) -> str:
+    """Say how far the log goes; nothing where it shows no more than its size."""
+    said = document["diagnosis"]
+    if said == "single-rank":
         return "One rank: nothing was sent, so this log proves nothing about the network."
     if document["truncated"]:
         return "%s: the log ends too early to judge (%s)." % (size, judgement.faults[0]["cause"])
-    if document["diagnosis"] == "selected-only":
+    if said == "odd-numbers":
+        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
+        return "%s: the benchmark's numbers cannot be true (%s), so they prove nothing." % (size, odd["cause"])
+    if said == "separate-runs":
+        return "No job over several hosts: %s." % judgement.faults[0]["cause"]
+    if said == "shown-in-part":
+        carrier = network[0].upper() + network[1:]
+        shown = _shown_ranks(document)
+        return "%s: %s%s carries what the log shows, but it shows the channels of only %s." % (
+            size,
+            carrier,
+            gdr,
+            shown,
+        )
+    if said == "selected-only":
         return "%s: %s was selected, but the log does not show that data crossed it." % (size, network)
-    if document["diagnosis"] == "tcp-plugin":
+    if said == "tcp-plugin":
         return "%s: data crosses hosts over %s; RDMA is not in use." % (size, network)
-    if document["diagnosis"] == "table-only":
+    if said == "table-only":
         return "%s: there are numbers, but the log does not show what carried the data." % size
+    return ""
+
+
+# What keeps a process from its fabric, or from GPUDirect, worth saying where the log does not show what came of it.
+_SIGNS = (
+    "nccl.plugin-broken",
+    "nccl.ofi-no-provider",
+    "nccl.plugin-too-old",
+    "nccl.ib-open",
+    "nccl.libibverbs-missing",
+    "nccl.gdr-no-module",
+    "nccl.ib-no-device",
+)
+
+
+def _silent_sentence(document: Dict[str, Any], judgement: Judgement, size: str) -> str:
+    """Say that the log shows nothing that could be judged, and what it shows instead."""
+    if document["inter_node_transport"] == "none" and not document["evidence_shown"]:
+        said = (
+            "Only one host shows, and nothing tells how large the job is: this log proves nothing about the network%s."
+        )
+        seen = [name for name in _SIGNS if any(name in proc.notes for proc in judgement.job.procs)]
+        return said % ("; it does show this: %s" % _lowered(FAULTS[seen[0]]["title"]) if seen else "")
     if document["inter_node_transport"] == "none":
         return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
-    return "%s: the log does not show which transport was used, so it cannot be judged." % size
+    if judgement.tables or judgement.job.rank_lines:
+        return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
+    if not any(source.nccl_lines for source in judgement.job.sources.values()):
+        return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
+    hint = next((fault for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and fault["why"]), None)
+    said = "" if hint is None else "; it does show this: %s" % _lowered(FAULTS[hint["why"]]["title"])
+    return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)

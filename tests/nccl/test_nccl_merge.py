@@ -7,8 +7,11 @@ import json
 import random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from jobs.nccl import POD_BUDGET, NcclLogError, Partial, brief, conclude, merge, read
+from jobs.probes.stages.lines import Writer
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
 
 CASES = {
@@ -123,3 +126,64 @@ def test_a_brief_fits_the_termination_message():
     many = brief([job] * 200)
     assert len(json.dumps(many)) <= 4096
     assert many["left_off"] + len(many["jobs"]) == 200
+
+
+MAKERS = st.builds(
+    Maker,
+    version=st.sampled_from(["2.7.8", "2.12.9", "2.18.3", "2.20.5", "2.24.3", "2.28.9+cuda13.0"]),
+    hosts=st.integers(1, 4).map(lambda count: tuple(f"host-{index}" for index in range(count))),
+    gpus=st.integers(1, 3),
+    net=st.sampled_from(["IB", "Socket", "AWS Libfabric"]),
+    rails=st.integers(1, 3),
+    gdr=st.booleans(),
+    channels=st.integers(1, 4),
+    pxn=st.booleans(),
+    socket_ranks=st.sampled_from([(), (), (1,)]),
+    no_gdr_hosts=st.sampled_from([(), (), ("host-1",)]),
+    stop=st.sampled_from(["", "", "init", "channels"]),
+)
+WARNED = "\n{}misc/x.cc:10 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory\n{}NCCL INFO init.cc:903 -> 2\n"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(MAKERS, st.data())
+def test_any_parting_of_the_files_merges_to_the_whole(maker, data):
+    """Which files a pod holds, and in which order the parts arrive, changes nothing: tables and failures included."""
+    processes = maker.processes()
+    files: list[bytes] = []
+    keys = list(processes)
+    while keys:  # one process a file, or several of them mixed
+        some = [keys.pop() for _ in range(data.draw(st.integers(1, min(3, len(keys)))))]
+        files.append(interleaved({key: processes[key] for key in some}, data.draw(st.integers(0, 9))))
+    if data.draw(st.booleans()):
+        files.append("".join(line + "\n" for line in table_of(maker)).encode())
+    if data.draw(st.booleans()):
+        head = f"{maker.hosts[0]}:{maker.pid(0)}:{maker.pid(0)} [0] "
+        files[data.draw(st.integers(0, len(files) - 1))] += WARNED.format(head, head).encode()
+    parts = data.draw(st.lists(st.integers(0, 3), min_size=len(files), max_size=len(files)))
+    groups = [[file for file, part in zip(files, parts, strict=True) if part == number] for number in data.draw(st.permutations(range(4)))]
+    (whole,) = conclude(of(*files), one_job=True)
+    sent = [Partial.from_dict(json.loads(json.dumps(of(*group).to_dict(POD_BUDGET)))) for group in groups if group]
+    (merged,) = conclude(merge(sent), one_job=True)
+    assert said(merged) == said(whole)
+
+
+def test_what_a_pod_of_a_job_of_512_ranks_sends_fits(tmp_path):
+    """64 pods of 8 ranks: each one's partial, its evidence lines of at most 8 KiB, and its termination message of at most 4,096 bytes."""
+    maker = Maker(hosts=tuple(f"pod-{index:03d}" for index in range(64)), gpus=8, rails=8, channels=16)
+    processes = maker.processes()
+    parts = []
+    for host in maker.hosts:
+        part = of(sequential({key: lines for key, lines in processes.items() if key[0] == host}))
+        data = part.to_dict(POD_BUDGET)
+        assert len(json.dumps(data, separators=(",", ":"))) <= POD_BUDGET
+        assert len(json.dumps(brief(conclude(part)))) <= 4096
+        with (tmp_path / host).open("wb") as out:
+            Writer("run", 0, out.fileno(), str(tmp_path / "message")).stage("collective.ring", 1.0, {"nccl": data}, "ok")
+        lines = (tmp_path / host).read_bytes().splitlines(keepends=True)
+        assert lines
+        assert max(map(len, lines)) <= 8192
+        parts.append(Partial.from_dict(json.loads(json.dumps(data))))
+    (job,) = conclude(merge(parts), one_job=True)
+    assert (job["verdict"], job["ranks"], job["nodes"], len(job["hosts"])) == ("go", 512, 64, 64)
+    assert len(json.dumps(brief([job]))) <= 4096

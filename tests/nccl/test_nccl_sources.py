@@ -6,10 +6,15 @@ import gzip
 import io
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,7 +41,9 @@ def test_an_empty_log_says_what_to_check(tmp_path):
 def test_a_directory_without_logs_is_an_error_and_one_with_logs_is_read(tmp_path):
     """A directory where a log is expected: its NCCL logs are taken, the rest is passed over."""
     (tmp_path / "notes.txt").write_text("nothing to see\n")
-    (tmp_path / "label.json").write_text(json.dumps({"notes": "NCCL INFO is written about here"}).replace("NCCL INFO", "NCCL"))
+    (tmp_path / "label.json").write_text(
+        json.dumps({"notes": "NCCL INFO is written about here"}).replace("NCCL INFO", "NCCL")
+    )
     (tmp_path / "picture.log").write_bytes(bytes(range(256)) * 40)
     with pytest.raises(NcclLogError, match="directory without NCCL logs"):
         open_sources([str(tmp_path)])
@@ -45,7 +52,15 @@ def test_a_directory_without_logs_is_an_error_and_one_with_logs_is_read(tmp_path
     assert [name for name, _ in open_sources([str(tmp_path)])] == [str(tmp_path / "sub" / "job.log")]
 
 
-@pytest.mark.parametrize("content", [b"\x00" * 5000, os.urandom(20000), b"\x7fELF" + bytes(range(256)) * 20, b"\x89PNG\r\n\x1a\n" + bytes(range(128, 256)) * 50])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x00" * 5000,
+        os.urandom(20000),
+        b"\x7fELF" + bytes(range(256)) * 20,
+        b"\x89PNG\r\n\x1a\n" + bytes(range(128, 256)) * 50,
+    ],
+)
 def test_a_binary_is_no_log(tmp_path, content):
     """Zeros, random bytes, programs and pictures are refused."""
     (tmp_path / "x").write_bytes(content)
@@ -107,6 +122,83 @@ def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
     writer.join()
 
 
+def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
+    """Ctrl-C on a FIFO or a pipe that goes on: what was read is judged, and the user is told."""
+    program = (
+        "import sys, json; sys.path.insert(0, sys.argv[1])\n"
+        "from jobs.nccl import conclude, open_sources, read\n"
+        "jobs = conclude(read(open_sources(['-'], tell=lambda text: print(text, file=sys.stderr))))\n"
+        "print(json.dumps([job['ranks'] for job in jobs]))\n"
+    )
+    root = Path(sources.__file__).parent.parent.parent
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program, str(root)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdin.write(LOG * 40)
+        process.stdin.flush()
+        time.sleep(1.5)  # until it waits for more
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, b"[4]\n"), err
+    assert b"interrupted after" in err
+
+
+def test_a_stream_that_goes_on_is_told_of_while_it_does(monkeypatch):
+    """Who waits at a terminal sees that something is read, and how to stop."""
+    said = []
+    monkeypatch.setattr(sources, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(LOG)))
+    read(open_sources(["-"], tell=said.append, progress=True))
+    assert "Ctrl-C" in said[0]
+
+
+def test_a_truncated_gzip_file_is_a_log_that_was_cut(tmp_path):
+    """A copy that stopped half-way, also at a line's end: never a go; several members and padding are no damage."""
+    packed = gzip.compress(LOG[: LOG.rindex(b"\n", 0, len(LOG) // 2) + 1])
+    flushed = zlib.compressobj(wbits=31)
+    half = flushed.compress(LOG) + flushed.flush(zlib.Z_FULL_FLUSH)
+    for name, data, cut in (
+        ("whole", packed + gzip.compress(LOG[LOG.rindex(b"\n", 0, len(LOG) // 2) + 1 :]), False),
+        ("padded", gzip.compress(LOG) + b"\x00" * 600, False),
+        ("followed", gzip.compress(LOG) + b"no gzip", False),
+        ("cut", half, True),
+    ):
+        (tmp_path / name).write_bytes(data)
+        partial = read(open_sources([str(tmp_path / name)]))
+        assert (name, partial.sources[0].cut) == (name, cut)
+        assert conclude(partial)[0]["ranks"] == 4
+
+
+def test_a_gzip_file_inside_of_another_is_no_log(tmp_path):
+    """Packed twice: says that it is binary, whatever it unpacks to."""
+    (tmp_path / "twice.gz").write_bytes(gzip.compress(gzip.compress(LOG * 100)))
+    with pytest.raises(NcclLogError, match="binary"):
+        open_sources([str(tmp_path / "twice.gz")])
+
+
+def test_sockets_and_fifos_in_a_directory_are_passed_over(tmp_path):
+    """A directory of a running job holds more than files; nothing is waited for."""
+    (tmp_path / "job.log").write_bytes(LOG)
+    os.mkfifo(tmp_path / "pipe.log")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket.log"))
+        (job,) = conclude(read(open_sources([str(tmp_path)])))
+        with pytest.raises(NcclLogError, match="neither a file nor a stream"):
+            open_sources([str(tmp_path / "socket.log")])
+    assert job["files"] == [str(tmp_path / "job.log")]
+
+
+def test_random_bytes_in_a_pipe_are_no_log(monkeypatch):
+    """/dev/urandom or zeros on standard input: one line, after the first block."""
+    for content in (os.urandom(1 << 16), bytes(1 << 16)):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        with pytest.raises(NcclLogError, match="binary"):
+            read(open_sources(["-"]))
+
+
 def test_every_name_is_checked_before_the_first_is_read(tmp_path):
     """A wrong second name fails before the first was worked on."""
     (tmp_path / "good.log").write_bytes(LOG)
@@ -138,7 +230,13 @@ def test_nothing_read_is_no_job():
     assert conclude(read([])) == []
 
 
-@pytest.mark.parametrize("python", [sys.executable, *[str(Path.home() / ".pyenv" / "versions" / version / "bin" / "python") for version in ("3.8.18", "3.9.18")]])
+@pytest.mark.parametrize(
+    "python",
+    [
+        sys.executable,
+        *[str(Path.home() / ".pyenv" / "versions" / version / "bin" / "python") for version in ("3.8.18", "3.9.18")],
+    ],
+)
 def test_it_runs_as_plain_files_on_old_pythons(root, tmp_path, python):
     """Inside a pod it is the package 'nccl' beside probe.py, and the image's Python may be 3.8."""
     if not Path(python).exists():
@@ -146,12 +244,33 @@ def test_it_runs_as_plain_files_on_old_pythons(root, tmp_path, python):
     (tmp_path / "job.log").write_bytes(LOG)
     (tmp_path / "nccl").symlink_to(root / "jobs" / "nccl")
     command = [python, "-S", "-m", "nccl"]
-    run = subprocess.run([*command, "job.log"], cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    run = subprocess.run(
+        [*command, "job.log"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+    )
     assert (run.returncode, run.stderr) == (0, "")
     assert json.loads(run.stdout)["jobs"][0]["verdict"] == "go"
-    partial = subprocess.run([*command, "--partial", "job.log"], cwd=tmp_path, capture_output=True, text=True, check=True, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    partial = subprocess.run(
+        [*command, "--partial", "job.log"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+    )
     assert json.loads(partial.stdout)["schema"] == 1
-    missing = subprocess.run([*command, "nothing"], cwd=tmp_path, capture_output=True, text=True, check=False, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    missing = subprocess.run(
+        [*command, "nothing"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+    )
     assert (missing.returncode, missing.stderr) == (4, "nccl: nothing: no such file\n")
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from checks import explain
+from checks.commands import explain
 from jobs.errors import NotFound, Unreachable
 from jobs.nccl import conclude, merge, read
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of

@@ -192,3 +192,16 @@ def test_without_channel_lines_only_a_decision_tells_about_gpudirect(judge, said
     """NCCL's decision for a GPU and a NIC counts; that a NIC or a GPU would be able to does not."""
     log = sequential(Maker(version="2.20.5", stop="channels").processes()).decode() + f"gpu-node-0:1000:1000 [0] NCCL INFO {said}\n"
     assert judge(log)["gdr"] is gdr
+
+
+def test_a_bus_id_may_have_a_pci_domain(judge):
+    """Virtual machines put a domain of their own in front: nine digits and more (Azure)."""
+    line = "a:1:1 [0] NCCL INFO Ring 00 : 1[18100000] -> 0[435e00000] [receive] via NET/IB/0/GDRDMA\n"
+    job = judge(line + "a:1:1 [0] NCCL INFO comm 0x7f rank 0 nranks 2 cudaDev 0 nvmlDev 0 - Init COMPLETE\n")
+    assert (job["inter_node_transport"], job["gdr"]) == ("ib", True)
+
+
+def test_verbs_errors_of_old_versions_have_no_errno(judge):
+    """Before 2.8 only the call is named."""
+    log = "a:1:1 [0] misc/ibvwrap.cc:268 NCCL WARN Call to ibv_create_cq failed\na:1:1 [0] NCCL INFO transport/net_ib.cc:349 -> 2\n"
+    assert judge(log)["faults"][0]["fault"] == "nccl.ib-memlock"

@@ -1,0 +1,164 @@
+"""Does any log break the analyzer, slow it down or fill its memory? Full size, for real.
+
+    python benchmarks/nccl_fuzz.py [MILLIONS_OF_LINES] [SEED]
+
+First damaged logs: lines of every shape that the tests make, cut, doubled, glued, with bytes and numbers changed, ten
+million of them by default; every million ends in a document in all its forms. Then inputs that are no logs, one
+gigabyte each: a single line, zeros, blanks, carriage returns, heads without end, new processes on every line, a gzip
+bomb. Prints seconds, the peak memory of the process so far, and the answer; any exception but NcclLogError ends it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from jobs.nccl import NcclLogError, conclude, open_sources, read  # noqa: E402 -- after the path is set
+from reports import explain  # noqa: E402
+from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAKERS = (
+    Maker(gpus=4),
+    Maker(version="2.7.8"),
+    Maker(version="2.2.13"),
+    Maker(socket_ranks=(1,)),
+    Maker(net="Libfabric"),
+    Maker(gpus=1, pxn=True),
+    Maker(no_gdr_hosts=("gpu-node-1",), env={"NCCL_IB_HCA": "mlx5", "HF_TOKEN": "hf_AbCdEfGhIjKlMnOpQrStUvWx"}),
+)
+PIECES = (
+    *(b"NCCL INFO ", b"NCCL WARN ", b"gpu-node-0:1000:1000 [0] ", b" -> 3", b" via NET/IB/0/GDRDMA"),
+    *(b"Channel 00/0 : 0[0] -> ", b"\n", b"\n\n", b"\r", b"\r\n", b"\x1b[31m", b"\x1b]0;", b"\x00", b"# ", b" float "),
+    *(b"      ", b"1e999", b"nan", b"inf", b"-1", b"9" * 40, b"#wrong", b"algbw busbw time", b"Avg bus bandwidth : "),
+    *(
+        b"Out of bounds values : ",
+        b"comm 0x1 rank 0 nranks 2",
+        b" - Init START",
+        b" - Init COMPLETE",
+        b"{",
+        b'{"log":"',
+    ),
+    *(b"[1,0]<stdout>:", b"Last error:", b"\xff\xfe", b"\xef\xbb\xbf", b"NET/IB : Using [0]mlx5_0:1/IB", b"x" * 9000),
+    b"[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4",
+    b"1048576 262144 float sum -1 69.55 15.08 26.38 0 68.58 15.29 26.76 0",
+)
+GIGABYTE = 1_000_000_000
+
+
+def damaged(lines: int, rng: random.Random) -> Iterator[bytes]:
+    """Yield so many lines, in blocks, with about two things wrong in three of them."""
+    logs = [
+        interleaved(maker.processes(), 1) + "".join(line + "\n" for line in table_of(maker)).encode()
+        for maker in MAKERS
+    ]
+    made = 0
+    while made < lines:
+        block = bytearray(b"".join(rng.choice(logs) for _ in range(4)))
+        for _ in range(block.count(b"\n")):
+            at, what = rng.randrange(len(block)), rng.randrange(6)
+            if what == 0:
+                block[at] = rng.randrange(256)
+            elif what == 1:
+                del block[at : at + rng.randrange(60)]
+            elif what == 2:
+                other = rng.randrange(len(block))
+                block[at:at] = block[other : other + rng.randrange(200)]
+            elif what == 3:
+                block[at : at + 3] = b"%d" % rng.randrange(10 ** rng.randrange(1, 12))
+            else:
+                block[at:at] = rng.choice(PIECES) if rng.random() < 0.98 else rng.randbytes(300)
+        made += block.count(b"\n")
+        yield bytes(block)
+
+
+def repeated(piece: bytes) -> Callable[[], Iterator[bytes]]:
+    """Return what yields a gigabyte of one piece."""
+    block = piece * max(1, (1 << 17) // len(piece))
+    return lambda: (block for _ in range(GIGABYTE // len(block)))
+
+
+def strangers() -> Iterator[bytes]:
+    """Yield a gigabyte in which every line is another process on another host, with settings and edges of its own."""
+    made = number = 0
+    while made < GIGABYTE:
+        out = []
+        for _ in range(1000):
+            number += 1
+            head = b"h%d:%d:%d [0] NCCL INFO " % (number, number % 4_000_000, number)
+            out.append(head + b"NCCL_X%d set by environment to %d.\n" % (number % 1000, number))
+            out.append(
+                head
+                + b"comm 0x%x rank %d nranks 900000 commId 0x%x - Init START\n" % (number, number % 900_000, number % 7)
+            )
+            out.append(
+                head
+                + b"Channel %02d/0 : %d[0] -> %d[0] [send] via NET/IB/%d\n"
+                % (number % 64, number % 900_000, number % 77_777, number % 99)
+            )
+        block = b"".join(out)
+        made += len(block)
+        yield block
+
+
+def bomb(folder: str) -> str:
+    """Write a gzip file of a megabyte that unpacks to a gigabyte of lines."""
+    path = Path(folder) / "bomb.gz"
+    packer = zlib.compressobj(9, wbits=31)
+    line = (b"a" * 4095 + b"\n") * 256
+    path.write_bytes(b"".join(packer.compress(line) for _ in range(GIGABYTE // len(line))) + packer.flush())
+    return str(path)
+
+
+def peak_mb() -> int:
+    """Return the most memory that this process has had."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+
+
+def answer(name: str, sources: Callable[[], object]) -> None:
+    """Read, conclude, render, and print what it cost and what it said."""
+    began = time.perf_counter()
+    try:
+        jobs = conclude(read(sources()))  # type: ignore[arg-type]
+        text = explain.to_text(jobs, color=False) + explain.to_markdown(jobs) + explain.to_json(jobs)
+        said = f"{len(jobs)} jobs, {explain.verdict(jobs)}, {len(text) // 1000} kB of text"
+        assert "hf_AbCdEfGhIjKlMnOpQrStUvWx" not in text
+    except NcclLogError as error:
+        said = str(error)
+    print(f"{name:<24} {time.perf_counter() - began:>7.1f} s {peak_mb():>5} MB  {said[:150]}", flush=True)
+
+
+def main() -> None:
+    """Read everything; the process's peak memory only ever grows, so the small ones come first."""
+    millions, seed = (int(sys.argv[n]) if len(sys.argv) > n else default for n, default in ((1, 10), (2, 1)))
+    for name, piece in (
+        ("one line", b"x"),
+        ("one line of heads", b"gpu-node-0:1000:1000 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] "),
+        ("zeros", b"\x00"),
+        ("blanks", b" "),
+        ("empty lines", b"\n"),
+        ("carriage returns", b"step 7  \r"),
+        ("colons", b"a:1:"),
+    ):
+        answer(name, lambda piece=piece: [("x", repeated(piece)())])
+    with tempfile.TemporaryDirectory() as folder:
+        path = bomb(folder)
+        answer("gzip bomb", lambda: open_sources([path]))
+    rng = random.Random(seed)
+    for million in range(millions):
+        answer(f"damaged lines, {million + 1} M", lambda: [("x", damaged(1_000_000, rng))])
+    answer("strangers", lambda: [("x", strangers())])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Is this one job, or copies of a program that know nothing of each other? Watches who lists which rank.
+
+nccl-tests that was built without MPI runs whole in every process that a launcher starts: each lists its own rank 0, and
+headers, rows and averages of all of them stand mixed in one stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, Optional, Tuple
+
+if TYPE_CHECKING:
+    from .state import Source
+
+EVENT = "separate-runs"
+_Place = Tuple[int, bytes]
+
+
+class Copies:
+    """Follows the rank lists of one stream."""
+
+    def __init__(self, source: Source, index: int) -> None:
+        self._source = source
+        self._index = index
+        self._listed: Dict[int, Tuple[bytes, bytes]] = {}  # rank -> host and pid, since the last row
+        self._twice: Optional[_Place] = None  # a rank that another process lists, too
+        self._later: Optional[_Place] = None  # the same behind a header: a copy, or the next run of a session
+        self._headed = False  # a header was read since
+
+    def rank(self, rank: int, host: bytes, pid: bytes, place: _Place) -> None:
+        """Take one line of a rank list; listed before any header by another host, a rank belongs to a copy."""
+        known = self._listed.get(rank, (host, pid))
+        if known != (host, pid) and self._headed:
+            self._later, self._headed, self._listed = place, False, {}
+        elif known != (host, pid):
+            if self._later is None:
+                self._twice = self._twice or place
+            if known[0] != host:
+                self._note(self._twice)
+        self._listed[rank] = (host, pid)
+
+    def header(self, again: bool) -> None:
+        """Take a header of columns; ``again``: the table has one, and no row."""
+        if again:
+            self._note(self._twice)
+        self._headed = True
+
+    def average(self, again: bool) -> None:
+        """Take an average; ``again``: the table has one."""
+        if again:
+            self._note(self._twice or self._later)
+        else:
+            self.row()
+
+    def row(self) -> None:
+        """Take a row: what was listed before it is settled."""
+        if self._listed:
+            self._listed, self._headed = {}, False
+
+    def next_table(self) -> None:
+        """Begin anew behind a table with rows."""
+        self._twice = self._later = None
+
+    def _note(self, place: Optional[_Place]) -> None:
+        if place is not None:
+            self._source.note(EVENT, self._index, *place)

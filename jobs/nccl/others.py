@@ -1,0 +1,126 @@
+"""What do the lines say that are not NCCL's? Tables, warnings without a head, launchers, PyTorch, a program's output.
+
+A line that says nothing is known by its shape: no rule depends on which digits stand where, except in tables.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Set
+
+from . import signals
+from .messages import MAX_TEXT
+from .prefix import parse_head
+from .rows import TYPE
+
+if TYPE_CHECKING:
+    from .messages import Messages
+    from .table import TableReader
+
+_SHAPES = 20_000
+SHAPE = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))  # every digit becomes a 0
+_BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
+_COLUMN = re.compile(rb"\s(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
+
+
+class Others:
+    """Reads the lines of one stream that are not NCCL's."""
+
+    def __init__(self, messages: Messages, reader: signals.SignalReader, tables: TableReader) -> None:
+        self.messages = messages
+        self.signals = reader
+        self.tables = tables
+        self.shapes: Set[bytes] = set()  # of lines that say nothing, whatever their digits
+        self._tagging = True
+
+    def busy(self) -> bool:
+        """Say whether something is open that any line may belong to."""
+        return self._tagging or self.tables.open_left is not None or self.signals.expects()
+
+    def line(self, raw: bytes, shape: bytes, number: int, alike: bool) -> None:
+        """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so.
+
+        A string literal that holds a whole table (Ansible's stdout, Python's repr) spells its line ends. ``alike``:
+        nothing is open that the line may belong to, so that its shape may be remembered.
+        """
+        if b"\\n" in raw and b"busbw" in raw:
+            raw = raw.replace(b"\\r", b"").replace(b"\\n", b"\r").replace(b"\\t", b"\t")
+        if b"\r" not in raw:
+            if raw:
+                self._shaped(raw[:MAX_TEXT], shape, number, alike)
+            return
+        for piece in raw.split(b"\r"):
+            shape = piece.translate(SHAPE)
+            if piece and not (alike and shape in self.shapes):
+                self._shaped(piece[:MAX_TEXT], shape, number, alike)
+                alike = alike and not self.busy() and not self.tables.is_open()
+
+    def _shaped(self, raw: bytes, shape: bytes, number: int, alike: bool) -> None:
+        """Read a line, and remember its shape if no line of that shape can say anything, whatever its digits."""
+        alike = alike and len(raw) < 400 and len(self.shapes) < _SHAPES
+        if alike and (b"  " not in raw or not (TYPE.search(raw) or _COLUMN.search(raw))):
+            if not signals.matters(raw):
+                self.shapes.add(shape)
+                return
+            if b"#" in raw and not signals.matters(raw.replace(b"#", b"")):  # a header's, or a bar's
+                lasting, self.messages.lasting = self.messages.lasting, False
+                self.plain(raw, number)
+                if not self.messages.lasting:
+                    self.shapes.add(shape)
+                self.messages.lasting = lasting or self.messages.lasting
+                return
+        self.plain(raw, number)
+
+    def plain(self, raw: bytes, number: int) -> None:
+        """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
+        if self._tagging:
+            self._tagging = self.signals.tag(raw)
+        # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
+        row = TYPE.search(raw) is not None or self.tables.typeless()
+        if (b"  " in raw or self.tables.squeezed(raw)) and not self.tables.full and row:
+            if self.tables.row(raw, number):
+                self.messages.lasting = True
+                return
+        if self.tables.open_left is not None and self.tables.fragment(raw):
+            self.messages.lasting = True
+            return
+        if signals.matters(raw) or self.signals.expects():
+            self._marked(raw, number)
+
+    def _marked(self, raw: bytes, number: int) -> None:
+        """Read a line that holds one of the words that matter."""
+        if b"CCL" in raw:
+            warn = raw.find(b"NCCL WARN ")
+            if warn >= 0:
+                self.messages.warn(raw, warn, number)
+                return
+            version = _BARE_VERSION.search(raw)
+            if version:
+                self.signals.version(version.group(1), number, raw)
+        if not self.tables.full:
+            if self.tables.header(raw, number) or (b"Avg bus" in raw and self.tables.footer(raw, number)):
+                self.messages.lasting = True
+                return
+        if b"_perf" in raw and not self.tables.full:
+            self.messages.lasting = True
+            self.tables.command(raw)
+        if b"] INFO " in raw or b" WARN " in raw:
+            self._old(raw, number)
+        self.signals.line(raw, number)
+
+    def _old(self, raw: bytes, number: int) -> None:
+        """Read NCCL 2.2's head, which has no "NCCL" in it (catalogue 1.0)."""
+        for level in (b"] INFO ", b" WARN "):
+            at = raw.find(level)
+            if at < 0:
+                continue
+            head = parse_head(raw[: at + 2])
+            if head.host is None:
+                continue
+            tracker = self.messages.processes.identify(head)
+            text = raw[at + len(level) :]
+            if level == b"] INFO ":
+                self.messages.message(tracker, text.rstrip(), number, raw)
+            else:
+                tracker.warn(b"", text, number, raw)
+            return

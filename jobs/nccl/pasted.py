@@ -1,0 +1,136 @@
+r"""Did a web page, a mail or a terminal rewrite this log? Undoes what was done to every line of it.
+
+Issue trackers escape (``-&gt;``, ``\[0\]``, ``NCCL\_DEBUG``), word processors put their own blanks and minus signs,
+terminals cut lines at their width. What was done is recognised in the first block of a stream and then undone in all of
+it; a log that nobody pasted is passed on untouched, so that this costs one look.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+
+LOOK = 1 << 16  # of the first block, this much is looked at
+_ENTITIES = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&#91;", b"["), (b"&#93;", b"]"), (b"&quot;", b'"'), (b"&#39;", b"'"))
+_ESCAPED = re.compile(rb"\\([\[\]_*#<>|`~:-])")
+_SIGNS = (
+    (b"\xc2\xa0", b" "),  # no-break space
+    (b"\xe2\x80\xaf", b" "),  # narrow no-break space
+    (b"\xe2\x80\x89", b" "),  # thin space
+    (b"\xe2\x88\x92", b"-"),  # minus sign
+    (b"\xe2\x80\x93", b"-"),  # en dash
+    (b"\xe2\x86\x92", b"->"),  # arrow, which some fonts and editors make of "->"
+)
+_HEADED = re.compile(
+    rb"NCCL (?:INFO|WARN|TRACE|CALL|version)|RCCL version|:\d+:\d+ \[\d|^\s*#|^\s*$|^\s{0,12}\d+\s+\d+\s+[a-z]"
+    rb"|^\[?\d{4}-\d\d-\d\d"
+)
+# Lines that somebody cut down to their message.
+_BARE = re.compile(
+    rb"(?m)^([ \t]*(?:[>|*-] ?)?)(?=(?:Channel|Ring) \d{2,3}(?:/\d)? : \d+(?:\[\w+\])? -> "
+    rb"|NET/(?:IB|Socket) ?: Using \[|Using network |Connected all rings, use ring |Bootstrap ?: Using )"
+)
+_NARROWEST, _WIDEST = 60, 400  # of a terminal
+_CUT_LINES = 4  # as many lines of exactly that width, and none longer
+
+
+class Done(NamedTuple):
+    """What was done to the lines of a stream."""
+
+    entities: bool
+    escaped: bool
+    signs: bool
+    width: int  # at which a terminal cut them; 0: none did
+    bare: bool  # not even "NCCL INFO" was left in front of the messages
+
+
+def found(first: bytes) -> Optional[Done]:
+    """Say what was done to a stream, by its first block; None where nothing was."""
+    head = first[:LOOK]
+    entities = b"-&gt;" in head or b"&lt;0&gt;" in head or b"&#91;" in head
+    escaped = b"NCCL" in head and (b"\\[" in head or b"NCCL\\_" in head)
+    signs = (b"NCCL" in head or b"busbw" in head) and any(sign in head for sign, _ in _SIGNS)
+    bare = b"NCCL INFO" not in head and (b" via NET/" in head or b"NET/IB : Using [" in head)
+    done = Done(entities, escaped, signs, cut_width(head), bare)
+    return done if any(done) else None
+
+
+def cut_width(head: bytes) -> int:
+    """Return the width at which a terminal cut the lines; 0 where nothing says so.
+
+    Then many lines have exactly that width, none is longer, and what follows them begins with no head of its own.
+    """
+    lines = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
+    if len(lines) < 2 * _CUT_LINES or b"NCCL INFO" not in head:
+        return 0
+    width = max(len(line) for line in lines)
+    if not _NARROWEST <= width <= _WIDEST:
+        return 0
+    after = [lines[at + 1] for at in range(len(lines) - 1) if len(lines[at]) == width]
+    if len(after) < _CUT_LINES:
+        return 0
+    loose = sum(_HEADED.search(line) is None for line in after)
+    return width if loose * 10 >= len(after) * 9 else 0
+
+
+class Pasted:
+    """Restores the lines of one stream."""
+
+    def __init__(self, done: Done, feed: Callable[[bytes], None]) -> None:
+        self._done = done
+        self._feed = feed
+        self._tail = b""
+        self._joined = b""
+        self._missing = 0  # lines that were put into one with those before them
+
+    def feed(self, chunk: bytes) -> None:
+        """Restore the next bytes, whole lines at a time."""
+        whole, cut, rest = (self._tail + chunk).rpartition(b"\n")
+        self._tail = rest[: 1 << 16] if cut else rest
+        if len(self._tail) > 1 << 16:  # a line without an end is the reader's business
+            whole, cut, self._tail = self._tail, b"", b""
+        if whole or cut:
+            self._feed(self._restored(whole + cut))
+
+    def finish(self, end: Callable[[], None]) -> None:
+        """Restore what stands behind the last line end."""
+        rest = self._joined + self._restored(self._tail) if self._tail else self._joined
+        self._joined = b""
+        if rest:
+            self._feed(rest)
+        end()
+
+    def _restored(self, data: bytes) -> bytes:
+        if self._done.signs:
+            for sign, plain in _SIGNS:
+                data = data.replace(sign, plain)
+        if self._done.width:
+            data = self._join(data)
+        if self._done.entities:
+            for entity, plain in _ENTITIES:
+                data = data.replace(entity, plain)
+            data = data.replace(b"&amp;", b"&")
+        data = _ESCAPED.sub(rb"\1", data) if self._done.escaped else data
+        return _BARE.sub(rb"\1NCCL INFO ", data) if self._done.bare else data
+
+    def _join(self, data: bytes) -> bytes:
+        """Put cut lines together: a line of the full width goes on in the next one."""
+        out: List[bytes] = []
+        for line in data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n"):
+            text = line.rstrip(b"\r")
+            if len(text) == self._done.width and len(self._joined) < 1 << 14:
+                self._joined += text
+                self._missing += 1
+            else:
+                out += [self._joined + text, *[b""] * self._missing]  # so that line numbers stay those of the file
+                self._joined, self._missing = b"", 0
+        return b"".join(line + b"\n" for line in out)
+
+
+def restore(first: bytes, feed: Callable[[bytes], None], end: Callable[[], None]) -> Tuple[Any, Any]:
+    """Return what takes a stream's chunks and what ends it, with the restoring in between where it is needed."""
+    done = found(first)
+    if done is None:
+        return feed, end
+    pasted = Pasted(done, feed)
+    return pasted.feed, lambda: pasted.finish(end)

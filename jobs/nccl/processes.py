@@ -1,0 +1,136 @@
+"""Which process wrote a line? Knows the processes of one stream by what stands in front of their messages.
+
+A head is parsed once; from then on the same bytes in front of ``NCCL INFO`` lead to the process by one look.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+
+from . import events
+from .prefix import Head, parse_head
+from .rows import TYPE
+from .state import Crowd, Proc, shared
+
+if TYPE_CHECKING:
+    from .partial import Partial
+
+MAX_ALONE = 2048  # processes of one stream that are told apart
+MAX_HOSTS = 12_288  # hosts whose further processes are kept as one
+_FOLLOWED = 8192  # processes that are followed at a time
+_PACKED = 1024  # processes from which on their edges are packed
+_TOKENS = 16_384  # heads that are known: a process has one for each of its threads
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
+
+
+class Processes:
+    """The processes of one stream, and what follows each of them."""
+
+    def __init__(self, partial: Partial, index: int) -> None:
+        self.partial = partial
+        self.index = index
+        self.tokens: Dict[bytes, events.Tracker] = {}  # what stands behind the first ``width`` bytes -> process
+        self.width = 0  # of what stood in front of the last head
+        self.short = False  # heads are known by what stands behind the last blank
+        self._trackers: Dict[Tuple[int, str, int], events.Tracker] = {}
+        self._by_pid: Dict[int, List[str]] = {}
+        self.round = 0  # how often all were let go
+        self._own = shared((index,))
+        self._beyond = Proc(None, None)
+        self._beyond.crowd = Crowd(edges=False)
+
+    def all(self) -> List[events.Tracker]:
+        """Return everything that follows a process."""
+        return list(self._trackers.values())
+
+    def stamped(self, left: bytes) -> Optional[events.Tracker]:
+        """Return the process of a head behind something that never comes twice, as a time does."""
+        width = left.rfind(b" ", 0, left.rfind(b" [")) + 1
+        tracker = self.tokens.get(left[width:])
+        if tracker is None or (b"  " in left[:width] and TYPE.search(left[:width])):
+            return None  # the left half of a table's row stands in front
+        self.width = width
+        return tracker
+
+    def head(self, left: bytes) -> Tuple[events.Tracker, bytes]:
+        """Return the process that a line's head names, and what stands in front of that head."""
+        blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
+        head = parse_head(left)
+        tracker = self.identify(head)
+        tracker.proc.head(head.dev, head.tag)
+        front = b""
+        if head.host is not None:
+            mark = left.rfind(head.host.encode("utf-8", "replace") + b":")
+            front = left[:mark] if mark > 8 else b""
+        if len(left) < 300 and b"NCCL" not in left:
+            if len(self.tokens) >= _TOKENS:
+                self.tokens.clear()
+            # Without what stands in front of the last blank, a token must still hold the whole head.
+            token = left[blank + 1 :] if head.host is not None else left
+            self.short = self.short or (blank >= 0 and token in self.tokens)
+            self.tokens[token] = tracker
+        return tracker, front
+
+    def identify(self, head: Head) -> events.Tracker:
+        """Return the process that a head names; one of its own for heads without a host."""
+        if head.host is not None and head.pid is not None:
+            key = (self.index, head.host, head.pid)
+        else:
+            mark = head.tag or ("" if head.dev is None else "dev:%d" % head.dev)
+            key = (self.index, "?" + mark, -1)
+        tracker = self._trackers.get(key)
+        if tracker is None:
+            if len(self._trackers) >= _FOLLOWED:
+                self._let_go()
+            proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, head)
+            tracker = self._trackers[key] = events.Tracker(proc, self.index)
+        return tracker
+
+    def _new(self, key: Tuple[int, str, int], head: Head) -> Proc:
+        """Return a process of its own, or what is kept of all further processes of its host.
+
+        A host is what is judged: its ranks, its edges to other hosts, its devices and warnings are all there.
+        """
+        crowd = self.partial.crowd
+        if crowd.alone >= MAX_ALONE:
+            key = (self.index, key[1], -2) if key[2] >= 0 else (self.index, "?", -1)
+            known = self.partial.procs.get(key)
+            if known is not None:
+                return known
+            if crowd.hosts >= MAX_HOSTS:
+                crowd.full = True
+                return self._beyond  # read, and kept by nobody: its ranks would be taken for another's
+            crowd.hosts += 1
+        else:
+            crowd.alone += 1
+        proc = self.partial.procs[key] = Proc(head.host, head.pid if key[2] >= 0 else None)
+        proc.sources, proc.crowd = self._own, crowd
+        if key[2] >= 0 and len(self._by_pid) < MAX_ALONE:
+            self._by_pid.setdefault(key[2], []).append(key[1])
+        return proc
+
+    def _let_go(self) -> None:
+        """Stop following all processes; who prints again goes on with the communicator it began last."""
+        for tracker in self._trackers.values():
+            tracker.settle()
+        self.pack()
+        self.round += 1
+        self._trackers.clear()
+        self.tokens.clear()
+
+    def pack(self) -> None:
+        """Keep what is known of very many processes in less memory."""
+        if len(self.partial.procs) > _PACKED or self.partial.crowd.loose():
+            for proc in self.partial.procs.values():
+                proc.pack()
+
+    def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
+        """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""
+        _, host, pid = key
+        if pid < 0 or host[:1] not in "-0123456789":
+            return None
+        for known in self._by_pid.get(pid, ()):
+            if known != host and host.endswith(known) and _NUMBER.match(host[: -len(known)]):
+                return self.partial.procs[(self.index, known, pid)]
+        return None

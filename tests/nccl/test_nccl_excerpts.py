@@ -1,0 +1,60 @@
+"""What a few lines out of a longer log still say, and what they do not."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpu-node-0:1:2 [2] transport/nvls.cc:244 NCCL WARN Cuda failure 1 'invalid argument'",
+        "[2026-01-01 00:00:00] gpu-node-0:1:2 [2] transport/nvls.cc:598 NCCL WARN Cuda failure 999 'unknown error'",
+        "transport/nvls.cc:165 NCCL WARN Cuda failure 'invalid argument'",
+    ],
+    ids=["head", "timestamp", "without-head"],
+)
+def test_a_cuda_failure_is_named_by_its_place(judge, line):
+    """The text says only that a call failed; that it was the multicast's, the place says (NVIDIA/nccl#1672)."""
+    assert [fault["fault"] for fault in judge(line + "\n")["faults"]] == ["nccl.nvls-failed"]
+
+
+def test_a_nic_without_a_pci_path_is_no_error(judge):
+    """Up to 2.5, NCCL traces that it does not know the distance, and goes on (NVIDIA/nccl#367)."""
+    head = "gpu-node-0:1:1 [0] NCCL INFO "
+    job = judge(f"{head}Could not find real path of /sys/class/net/eth0/device\n{head}include/net.h:19 -> 2\n{head}Ring 00 : 7 -> 0 [receive] via NET/Socket/0\n")
+    assert (job["crash"], job["diagnosis"]) == (False, "socket")
+    assert judge(f"{head}include/net.h:27 -> 2\n")["crash"] is True
+
+
+def test_an_old_ring_order_names_all_ranks(judge):
+    """Before 2.8 no total stands behind the channel's number."""
+    assert judge("gpu-node-0:1:1 [0] NCCL INFO Channel 00 :    0   3   1   2\n")["ranks"] == 4
+    assert judge("gpu-node-0:1:1 [0] NCCL INFO Channel 00 :    0   3   1\n")["ranks"] is None
+
+
+def test_a_plugins_provider_is_the_choice_of_an_old_nccl(judge):
+    """Before 2.6.4 no process says what it uses."""
+    old = "a:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa;ofi_rxr\nb:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa;ofi_rxr\n"
+    assert (judge(old)["inter_node_transport"], judge(old)["verdict"]) == ("efa", "inconclusive")
+    assert judge(old + "a:1:1 [0] NCCL INFO Using network Socket\nb:1:1 [0] NCCL INFO Using network Socket\n")["inter_node_transport"] == "socket"
+
+
+def test_tags_inside_a_row_are_no_part_of_it(judge):
+    """MPICH's -prepend-rank stands before every piece that the program writes."""
+    table = (
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+        "[0]      1048576        262144     float     sum      -1[0]     80.0   13.11   24.58      0[0]     81.0   12.95   24.27      0\n"
+    )
+    (row,) = judge(table)["tables"][0]["rows"]
+    assert (row["out_of_place"]["busbw_gbps"], row["in_place"]["busbw_gbps"], row["in_place"]["wrong"]) == (24.58, 24.27, 0)
+
+
+def test_one_host_of_an_unknown_job_proves_nothing(judge):
+    """Nothing is said of what crosses hosts."""
+    assert judge("gpu-node-0:1:1 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n")["sentence"].startswith("Only one host shows")
+
+
+def test_the_distance_is_the_reason_where_it_is_named(judge):
+    """Version 2.4 puts both reasons behind NET/IB's name."""
+    text = "a:1:1 [2] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU 2[2] / HCA 0 ({})\na:1:1 [2] NCCL INFO Ring 00 : 6 -> 2 [receive] via NET/IB/0\n"
+    assert judge(text.format("distance 3 >= 2"))["faults"][0]["why"] == "nccl.gdr-distance"
+    assert judge(text.format("no module or not supported by GPU"))["faults"][0]["why"] == "nccl.gdr-no-module"

@@ -1,0 +1,65 @@
+"""Hosts of one NVLink domain: to NCCL they are one node (line shapes: NVIDIA/nccl init.cc, p2p.cc, mnnvl.cc)."""
+
+import pytest
+
+HEAD = "tray-{host}:{pid}:{pid} [{gpu}] NCCL INFO "
+
+
+def job_of(hosts=2, gpus=2, network="Socket", channels=True, end="Init COMPLETE"):
+    """Return the log of a job on the trays of a rack."""
+    ranks, out = hosts * gpus, []
+    for rank in range(ranks):
+        head = HEAD.format(host=rank // gpus, pid=100 + rank, gpu=rank % gpus)
+        texts = [
+            "NCCL version 2.28.9+cuda13.0",
+            f"Using network {network}",
+            "MNNVL busId 0x801000 fabric UUID 1122334455667788.99aabbccddeeff00 cliqueId 0x5 state 3 healthMask 0xaa",
+            f"MNNVL 1 cliqueId 5 cliqueSize {ranks} cliqueRank {rank}",
+            f"comm 0x55{rank:04x} rank {rank} nRanks {ranks} nNodes 1 localRanks {ranks} localRank {rank} MNNVL 1",
+            f"ncclCommInitRank comm 0x55{rank:04x} rank {rank} nranks {ranks} cudaDev {rank % gpus} nvmlDev {rank % gpus} busId 801000 commId 0x1234 - {end}",
+        ]
+        if channels:  # only the sender prints a peer-to-peer channel
+            following = (rank + 1) % ranks
+            texts += [f"Channel {number:02d}/0 : {rank}[{rank % gpus}] -> {following}[{following % gpus}] via P2P/MNNVL" for number in range(2)]
+            texts.append("Connected all rings, use ring PXN 0 GDR 1")
+        out += [head + text for text in texts]
+    return "\n".join(out) + "\n"
+
+
+def test_a_sender_speaks_for_both_ends(judge):
+    """No receiver prints a line, so that one side is all there is to see."""
+    job = judge(job_of())
+    assert (job["verdict"], job["diagnosis"], job["ranks"], job["nodes"]) == ("go", "healthy-nvlink-fabric", 4, 2)
+    assert {(pair["direction"], pair["gdr"]) for pair in job["pairs"]} == {("both", None)}
+
+
+def test_the_network_beside_it_is_no_fallback(judge):
+    """A rank names a network that no byte uses."""
+    job = judge(job_of(network="Socket", channels=False))
+    assert (job["inter_node_transport"], job["socket_fallback"], job["verdict"]) == ("mnnvl", False, "inconclusive")
+
+
+def test_one_tray_of_several_is_not_the_whole_job(judge):
+    """nNodes 1 counts the domain: a log of one host does not tell how many there are."""
+    job = judge("".join(line + "\n" for line in job_of().splitlines() if line.startswith("tray-0")))
+    assert (job["nodes"], job["verdict"]) == (None, "inconclusive")
+
+
+def test_one_tray_alone_is_one_host(judge):
+    """NCCL_MNNVL_ENABLE=1 prints MNNVL inside a host, too."""
+    job = judge(job_of(hosts=1, gpus=4))
+    assert (job["nodes"], job["inter_node_transport"]) == (1, "none")
+
+
+@pytest.mark.parametrize("text", ["Cuda failure 801 'operation not supported'", "Cuda failure 'operation not supported'"])
+def test_memory_of_another_tray_that_cannot_be_mapped_is_an_imex_fault(judge, text):
+    """The channel exists, and the container's GPUs are in no IMEX domain: p2p.cc fails, not the GPU."""
+    warn = f"\n[2026-01-01 00:00:00] tray-0:100:100 [0] transport/p2p.cc:281 NCCL WARN {text}\ntray-0:100:100 [0] NCCL INFO transport/p2p.cc:340 -> 1\n"
+    job = judge(job_of() + warn)
+    assert [fault["fault"] for fault in job["faults"]] == ["nccl.mnnvl-failed"]
+
+
+def test_the_same_failure_without_a_domain_is_a_cuda_failure(judge):
+    """The near-miss: inside one host, peer-to-peer failed for another reason."""
+    warn = "gpu-node-0:1:1 [0] transport/p2p.cc:281 NCCL WARN Cuda failure 801 'operation not supported'\n"
+    assert judge(warn)["faults"][0]["fault"] == "nccl.cuda-failure"

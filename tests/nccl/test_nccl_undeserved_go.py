@@ -1,0 +1,117 @@
+"""Is `go` refused wherever a log only looks whole?"""
+
+import pytest
+
+from tests.nccl.logmaker import Maker, sequential, table_of
+
+MAKER = Maker(gpus=4, rails=4, channels=4)
+LOG = sequential(MAKER.processes()).decode()
+TABLE = "\n".join(table_of(MAKER)) + "\n"
+WHOLE = LOG + TABLE
+
+
+def test_the_whole_log_is_go(judge):
+    """The near-miss of everything below."""
+    assert judge(WHOLE)["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    ("ending", "diagnosis"),
+    [
+        (TABLE.split("#       size")[0].rsplit("\n", 2)[0] + "\n", "truncated"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered\n", "crash"),
+        ("torch.AcceleratorError: CUDA error: unspecified launch failure\n", "crash"),
+        ("RuntimeError: NCCL communicator was aborted on rank 3.\n", "crash"),
+        ("[E ProcessGroupNCCL.cpp:1] Some NCCL operations have failed or timed out.\n", "crash"),
+        ("NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.\n", "crash"),
+    ],
+    ids=["second-test-without-rows", "cuda-error", "accelerator-error", "aborted", "operations-failed", "gpu-lost"],
+)
+def test_what_comes_behind_a_good_table_counts(judge, ending, diagnosis):
+    """A run whose table is fine may still have died, or hang in its next test."""
+    job = judge(WHOLE + ending)
+    assert (job["verdict"] != "go", job["diagnosis"]) == (True, diagnosis), job["sentence"]
+
+
+@pytest.mark.parametrize("busbw", ["nan", "inf", "0.00"])
+def test_numbers_that_cannot_be_true_are_named(judge, busbw):
+    """The sentence speaks of the numbers, not of ranks that are all shown."""
+    job = judge(LOG + TABLE.replace("153.60", busbw).replace("153.68", busbw))
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "odd-numbers")
+    assert "numbers cannot be true" in job["sentence"]
+
+
+def test_the_end_of_a_rank_list_is_no_single_host(judge):
+    """A page that shows the last rank of a rack names one host of many."""
+    last = "#  Rank 71 Group  0 Pid   9000 on gpu-node-17 device  3 [0x01] NVIDIA GB200\n"
+    job = judge(last + "#\n" + TABLE[TABLE.index("#   ") :].split("NVIDIA H100\n")[-1])
+    assert (job["ranks"], job["nodes"], job["verdict"]) == (72, None, "inconclusive")
+
+
+def test_a_cut_list_is_counted_where_its_devices_make_up_all_ranks(judge):
+    """Ranks 0, 7, 8 and 15 on two hosts whose last device is 7: two hosts of eight."""
+    ranks = [(0, "a", 0), (7, "a", 7), (8, "b", 0), (15, "b", 7)]
+    job = judge("".join(f"#  Rank {rank:2d} Group  0 Pid {rank + 10:6d} on node-{host} device {device:2d} [0x1a] NVIDIA H100\n" for rank, host, device in ranks))
+    assert (job["ranks"], job["nodes"]) == (16, 2)
+    assert "a benchmark began" in job["sentence"]
+
+
+@pytest.mark.parametrize(("algbw", "busbw", "ranks"), [("87.77", "153.60", None), ("87.77", "87.77", 2)], ids=["8-ranks", "2-ranks"])
+def test_bus_bandwidth_tells_of_ranks_that_the_list_leaves_out(judge, algbw, busbw, ranks):
+    """Twice (n-1)/n is bus over algorithm bandwidth of an all-reduce: 1.75 is not two ranks'."""
+    maker = Maker(hosts=("gpu-node-0",), gpus=2)
+    table = "\n".join(line for line in table_of(maker) if "1048576        262144" not in line)
+    job = judge(table.replace("87.77  153.60", f"{algbw} {busbw}").replace("87.82  153.68", f"{algbw} {busbw}") + "\n")
+    assert (job["ranks"], job["verdict"] == "go") == (ranks, ranks == 2)
+
+
+def test_two_hosts_with_different_plugins_are_mixed(judge):
+    """One image holds a network plugin and the other does not: both say InfiniBand, and need not understand each other."""
+    plugin = LOG.replace("Using network IB", "Using network IBext_v9")
+    one = "".join(line + "\n" for line in plugin.splitlines() if line.startswith("gpu-node-0"))
+    other = "".join(line + "\n" for line in LOG.splitlines() if line.startswith("gpu-node-1"))
+    job = judge(one + other)
+    assert (job["verdict"], job["mixed"], job["diagnosis"]) == ("no-go", True, "mixed-transport")
+    assert "libnccl-net.so" in job["sentence"]
+
+
+def test_sockets_of_an_unknown_job_are_not_said_to_carry_its_data(judge):
+    """What was chosen is said as what was chosen."""
+    sentence = judge("gpu-node-0:1:1 [3] NCCL INFO NET/IB : No device found.\ngpu-node-0:1:1 [3] NCCL INFO Using network Socket\n")["sentence"]
+    assert "chose plain TCP sockets" in sentence
+    assert "talk over" not in sentence
+
+
+@pytest.mark.parametrize("lines", ["# Out of bounds values : 2 FAILED\n# Out of bounds values : 0 OK\n", "# Out of bounds values : 2 FAILED\n"], ids=["then-none", "alone"])
+def test_wrong_values_are_not_undone_by_a_later_line(judge, lines):
+    """Of two processes that print their ends, one found wrong values; and such a line counts without its table."""
+    assert judge(lines)["diagnosis"] == "wrong-results"
+    assert judge(LOG + TABLE.replace("# Out of bounds values : 0 OK\n", lines))["diagnosis"] == "wrong-results"
+
+
+def test_one_rank_that_sends_is_not_the_only_one(judge):
+    """An all-reduce of one rank has a bus bandwidth of 0: a list of rank 0 alone was cut."""
+    first = TABLE.index("#  Rank  1")
+    job = judge(TABLE[:first] + TABLE[TABLE.index("#    ", first) :])
+    assert (job["ranks"], job["nodes"], job["diagnosis"]) == (None, None, "table-only")
+
+
+def test_a_versioned_socket_is_a_socket(judge):
+    """A plugin's wrapper may say Socket_v8."""
+    assert judge(LOG.replace("via NET/IB/", "via NET/Socket_v8/").replace("/GDRDMA", ""))["diagnosis"] == "socket"
+
+
+def test_two_runs_in_one_log_are_told_apart(judge):
+    """The first took sockets, the second did not: no rank disagrees with its own job."""
+    first = sequential(Maker(gpus=4, channels=4, net="Socket", hosts=("old-0", "old-1"), comm_id=0x5A5A).processes()).decode()
+    job = judge(first + WHOLE)
+    assert (job["verdict"], "several runs" in job["sentence"]) == ("no-go", True)
+    assert "several runs" not in judge(sequential(Maker(gpus=4, channels=4, socket_ranks=(4, 5, 6, 7)).processes()))["sentence"]
+
+
+def test_a_host_is_go_when_all_its_ranks_are_seen_to_complete(judge):
+    """Seven of eight ranks that came up say nothing of the one that did not."""
+    lines = sequential(Maker(hosts=("gpu-node-0",), gpus=8).processes()).decode().splitlines()
+    assert judge("\n".join(lines) + "\n")["verdict"] == "go"
+    left = [line for line in lines if not (line.endswith("Init COMPLETE") and " rank 5 " in line)]
+    assert judge("\n".join(left) + "\n")["verdict"] == "inconclusive"
