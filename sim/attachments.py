@@ -2,7 +2,8 @@
 
 A pod names NetworkAttachmentDefinitions in an annotation; each brings the next of the pod's virtual functions with its
 RDMA device, and an address. What was attached stands in the pod's `network-status` annotation, as the specification of
-the Network Plumbing Working Group has it. The interfaces themselves are not built: nothing here sends over them.
+the Network Plumbing Working Group has it. Google's clusters speak another dialect of the same (gkenetworks.py). The
+interfaces themselves are not built: nothing here sends over them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import hashlib
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import gkenetworks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +50,8 @@ def definitions(fabric: Mapping[str, Any]) -> list[Object]:
     networks = fabric.get("networks")
     if not networks:
         return []
+    if networks.get("dialect") == "gke":
+        return gkenetworks.definitions(networks)
     names = {"kind": "NetworkAttachmentDefinition", "listKind": "NetworkAttachmentDefinitionList",
              "plural": "network-attachment-definitions", "singular": "network-attachment-definition",
              "shortNames": ["net-attach-def"]}  # fmt: skip
@@ -88,6 +93,25 @@ def asked(pod: Object) -> list[tuple[str, str, str]]:
     return found
 
 
+def attach_gke(
+    pod: Object, devices: Sequence[Object], networks: Mapping[str, Any], ip: str, store: Store
+) -> list[Attached]:
+    """Give a pod the card of each Network that it names."""
+    try:
+        wanted = gkenetworks.asked(pod)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AttachmentError(f"invalid annotation {gkenetworks.ASKED}: {error}") from None
+    known, found = list(networks["names"]), []
+    for name, interface in wanted:
+        if store.get(gkenetworks.KEY, None, name) is None or name not in known:
+            raise AttachmentError(f'failed to get network "{name}": networks.networking.gke.io "{name}" not found')
+        number = known.index(name)
+        if number >= len(devices):
+            raise AttachmentError(f'no free device for network "{name}" on this node')
+        found.append(_attached(pod, name, name, interface, number, devices[number], networks, ip))
+    return found
+
+
 def attach(
     pod: Object, wanted: Sequence[tuple[str, str, str]], devices: Sequence[Object], networks: Mapping[str, Any],
     ip: str, store: Store,
@@ -103,15 +127,24 @@ def attach(
             )
         if number >= len(devices):
             raise AttachmentError(f"SRIOV-CNI failed to load netconf: LoadConf(): VF pci addr is required ({name})")
-        digest = hashlib.sha256(f"{pod['metadata']['uid']}/{name}".encode()).hexdigest()
-        host = int(ip.rpartition(".")[2]) + 16 * (int(ip.split(".")[2]) % 15)
-        subnet = networks.get("subnet", "192.168.{n}.0/24").format(n=known.index(name) if name in known else 255)
-        found.append(Attached(
-            f"{namespace}/{name}", interface or f"net{number + 1}", f"{subnet.rpartition('.')[0]}.{host % 254 + 1}",
-            "02:" + ":".join(digest[i : i + 2] for i in range(0, 10, 2)), networks.get("mtu", 1500),
-            devices[number]["name"], f"0000:{0x1A + 0x11 * devices[number]['rail']:02x}:00.2",
-        ))  # fmt: skip
+        place = known.index(name) if name in known else 255
+        found.append(_attached(pod, f"{namespace}/{name}", name, interface or f"net{number + 1}", place,
+                               devices[number], networks, ip))  # fmt: skip
     return found
+
+
+def _attached(
+    pod: Object, network: str, name: str, interface: str, place: int, device: Object, networks: Mapping[str, Any],
+    ip: str,
+) -> Attached:
+    digest = hashlib.sha256(f"{pod['metadata']['uid']}/{name}".encode()).hexdigest()
+    host = int(ip.rpartition(".")[2]) + 16 * (int(ip.split(".")[2]) % 15)
+    subnet = networks.get("subnet", "192.168.{n}.0/24").format(n=place)
+    return Attached(
+        network, interface, f"{subnet.rpartition('.')[0]}.{host % 254 + 1}",
+        "02:" + ":".join(digest[i : i + 2] for i in range(0, 10, 2)), device.get("mtu", networks.get("mtu", 1500)),
+        device["name"], device["place"][-1],
+    )  # fmt: skip
 
 
 def status(found: Sequence[Attached], ip: str) -> str:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import socket
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from . import operators
 from .api.server import ADMIN, NOBODY, SERVICE_ADDRESS, kubeconfig, serve
 from .controllers import Controllers
 from .dns import Behaviour, DnsServer
 from .gusts import Sky
+from .happenings import Happenings
 from .hardware import Hardware
 from .images import Images
 from .kubelet import Kubelet
@@ -27,8 +31,11 @@ from .store import ApiError, Store
 from .world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from aiohttp import web
+
+    from .gusts import Handler
     from .network import Network
 from .scenario import Scenario
 
@@ -68,6 +75,7 @@ class Cluster:
             store = Store()
             hardware = Hardware(store, scenario.world, scenario.platform, Path(pods.root) / "hardware",
                                 contained=pods.mode != "plain")  # fmt: skip
+            hardware.own_network = pods.mode == "namespaces"
             kubelet = Kubelet(store, pods, Images(scenario.world.get("registry", {})), hardware)
             _furnish(store, scenario, pods)
             files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))
@@ -75,7 +83,7 @@ class Cluster:
             await _services(store, scenario, pods, kubelet, ends)
             sky = Sky(scenario.weather, lambda: store.revision) if scenario.weather else None
             server = await serve(store, kubelet=kubelet, version=scenario.world["version"],
-                                 sockets=await _inside(pods), around=sky.over if sky else None)  # fmt: skip
+                                 sockets=await _inside(pods), around=_around(scenario, sky))  # fmt: skip
             ends.push_async_callback(server.stop)
             admin = _user(store, scenario, server.url) or server.kubeconfig
             return cls(scenario, server.url, admin, server.nobody_kubeconfig, pods.mode, tuple(pods.lost), store,
@@ -108,12 +116,36 @@ async def _services(
     dns = DnsServer(store, Behaviour(**behaviour))
     await dns.start(pods)
     ends.callback(dns.close)
-    controllers, scheduler = Controllers(store), Scheduler(store)
-    for part in (controllers, scheduler, kubelet):
+    controllers = Controllers(store, operators.start(store, scenario.world))
+    scheduler, happenings = Scheduler(store), Happenings(store, kubelet, scenario.world)
+    for part in (controllers, scheduler, kubelet, happenings):
         part.start()
+    ends.callback(happenings.close)
     ends.callback(controllers.close)
     ends.callback(scheduler.close)
     ends.push_async_callback(kubelet.close)
+
+
+def _around(scenario: Scenario, sky: Sky | None) -> Callable[[Handler], Handler] | None:
+    """What stands between clients and the API server: the weather, and a clock or a wire that is not right."""
+    api = scenario.world.get("api", {})
+    skew, latency = api.get("clock_skew_s"), api.get("latency_s")
+    if not skew and not latency:
+        return sky.over if sky else None
+
+    def around(handler: Handler) -> Handler:
+        inner = sky.over(handler) if sky else handler
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            await asyncio.sleep(latency or 0)
+            given = await inner(request)
+            if skew and not given.prepared:
+                given.headers["Date"] = email.utils.formatdate(time.time() + skew, usegmt=True)
+            return given
+
+        return answer
+
+    return around
 
 
 async def _inside(pods: Network) -> list[socket.socket]:
@@ -137,7 +169,8 @@ def _user(store: Store, scenario: Scenario, url: str) -> str | None:
         store.create(key, {"metadata": {"name": name}, "rules": rules}, namespace)
         binding = {"metadata": {"name": name}, "subjects": subject, "roleRef": reference}
         store.create(f"{kind.lower()}bindings.rbac.authorization.k8s.io", binding, namespace)
-    return kubeconfig(store.authority, url, name, store.authority.static_token(name), NAMESPACE)
+    token = user.get("token") or store.authority.static_token(name)  # another one is nobody's
+    return kubeconfig(store.authority, url, name, token, NAMESPACE)
 
 
 def _nowhere() -> tuple[str, str, str]:

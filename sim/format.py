@@ -8,33 +8,45 @@ from __future__ import annotations
 
 import copy
 import difflib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 #: What a world may say, and the type of each value. A platform says the same and more (PLATFORM).
 WORLD: dict[str, Any] = {
     "platform": str,  # a shipped platform, or the path of a file
     "nodes": int,  # how many GPU nodes
     "cpu_nodes": int,  # how many nodes without GPUs
+    "node_name": str,  # of a node with GPUs, with {n}
+    "version": str,  # of the API server and, unless a node says otherwise, of the kubelets
+    "crowd": dict,  # how many pods that ended, events and namespaces lie around already
+    "pools": dict,  # name -> further nodes with GPUs that are not like the first, see POOL
     "node": dict,  # node name or "*" -> merge patch of the Node object
-    "objects": list,  # further API objects, created as they stand
+    "operators": list,  # names, or {name: options}: see operators/registry.py
+    "objects": list,  # further API objects; one that is there already is changed, or taken away with `absent: true`
     "workloads": dict,  # name -> what runs already, as objects; merged with the platform's
     "user": dict,  # the kubeconfig's user: name, rules (in the namespace), cluster_rules
-    "registry": dict,  # missing: patterns of images; lacks: pattern -> commands that images do not contain
+    "registry": dict,  # which images there are, and what is in them, see NESTED
+    "happens": list,  # what happens while a job runs, see happenings.py
+    "host_paths": list,  # folders of the nodes that pods may mount
     "dns": dict,  # mode: ok | servfail | timeout | nxdomain; delay_s; wrong_address
     "fabric": dict,  # the network for training, see NESTED
     "hardware": dict,  # node name or "*" -> gpu, gpus, rdma
     "collective": dict,  # how collectives behave
-    "api": dict,  # listens: false
+    "api": dict,  # listens: false; clock_skew_s: its clock against ours; latency_s: how long every answer takes
 }
 NESTED: dict[str, dict[str, Any]] = {
-    "user": {"name": str, "rules": list, "cluster_rules": list},
-    "registry": {"missing": list, "lacks": dict},
+    "user": {"name": str, "rules": list, "cluster_rules": list, "token": str},
+    "registry": {
+        "missing": list,  # patterns of images that cannot be had
+        "lacks": dict,  # pattern -> commands and libraries that the image does not contain
+        "programs": dict,  # pattern -> paths of daemons that it contains: they run, and do nothing
+        "slow": dict,  # pattern -> seconds that a pull takes
+    },
     "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
     "collective": {
         "hang": bool,  # the ranks connect, the first collective never ends
@@ -43,6 +55,11 @@ NESTED: dict[str, dict[str, Any]] = {
         "log_limit_bytes": int,  # the file system of the debug files is full then
         "socket_ranks": list,  # ranks whose process cannot open an RDMA device
         "replay": str,  # a recorded log that rank 0 prints instead
+        "says": list,  # further lines of NCCL's log, see SAYS
+        "processes": int,  # on each node, whatever torchrun is told
+        "dies": dict,  # a process ends with an NCCL error while it collects, see DIES
+        "op_scale": dict,  # collective (sendrecv, all_to_all) -> share of its nominal rate between nodes
+        "noise": (int, float),  # how much slower a third of the repeats is between nodes
         "torch": str,
         "nccl": str,
         "curves": dict,  # ring, tree, socket, nvlink, nvlink-ring -> [GB/s, us, us]
@@ -54,13 +71,17 @@ NESTED: dict[str, dict[str, Any]] = {
         "resource": str,  # the extended resource that brings them into a pod
         "shares": int,  # how many of it a node offers
         "exclusive": bool,  # a pod gets as many devices as it asks for; else one share brings all of them
+        "verbs": bool,  # false: the cards are no RDMA devices, and only the plugin knows how to use them
         "networks": dict,  # what Multus attaches, see NETWORKS
         "plugin": dict,  # the network plugin that NCCL needs here, see PLUGIN
+        "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL
     },
-    "api": {"listens": bool},
+    "crowd": {"pods": int, "events": int, "namespaces": int},
+    "api": {"listens": bool, "clock_skew_s": (int, float), "latency_s": (int, float)},
 }
-#: Secondary networks: a NetworkAttachmentDefinition for each name; a pod that asks for one gets its device and address.
+#: Secondary networks: an object for each name; a pod that asks for one gets its device and address.
 NETWORKS = {
+    "dialect": str,  # multus (NetworkAttachmentDefinition) | gke (Network of networking.gke.io)
     "namespace": str, "names": list, "mtu": int, "subnet": str,  # "192.168.{n}.0/24", n counts the networks
     "plugins": list,  # the chain of CNI plugins of each definition
 }  # fmt: skip
@@ -71,32 +92,62 @@ PLUGIN = {
     "interface": str,  # the version of NCCL's plugin interface, "v11"
     "cards_per_device": int,  # how many cards the plugin shows as one device
     "says": list,  # what it prints when it starts; {count} cards. "WARN PLACE|TEXT" is a warning.
-    "refuses": list,  # what it prints when the pod has no card
+    "refuses": list,  # what it prints when the pod has no card, or no daemon
+    "daemon": str,  # pattern of an image: the plugin works only beside a container of it
+    "cannot_load": str,  # what NCCL prints because it cannot load this library
+    "host_path": str,  # the plugin is not in the image: it lies on the node, in a folder that the pod must mount
 }
+#: NVLink between nodes: pods need a channel of the IMEX service, which a claim of this device class brings.
+MNNVL = {"device_class": str, "clique": str}
+#: Lines that NCCL prints besides. `when`: begin (after the version) | network (after its choice) | end.
+SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, "ranks": list, "nodes": list}
+#: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult.
+DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str}
+POOL = {"nodes": int, "node_name": str, "node": dict, "gpu": dict, "labels": dict}
 WORKLOAD = {
     "kind": str, "api_version": str, "namespace": str, "image": str, "replicas": int, "where": str, "ordinal": bool,
-    "labels": dict, "requests": dict, "broken": dict,
+    "labels": dict, "requests": dict, "broken": dict, "nodes": list,  # only on these
 }  # fmt: skip
 HARDWARE: dict[str, dict[str, Any]] = {
     "rdma": {"mounted": bool, "attached": bool, "gdr": bool, "devices": dict},
+    "network": {
+        "mtu": int,  # of the pods' own interface
+        "hole": int,  # what is larger vanishes on its way out of a pod
+        "path_mtu": int,  # what is larger is refused on its way to a pod, by ICMP
+        "mbit_s": int,  # as fast as pods can send and receive
+    },
+    "pci": {"readable": bool, "acs": bool},  # pods may read the whole configuration; ACS is on
 }
 #: What may be said of the GPUs of a node, and of one of them besides.
 GPU = frozenset({
     "name", "architecture", "memory_mib", "memory_free_mib", "driver", "cuda", "compute", "vbios", "board_part",
     "gpu_part", "device_id", "subsystem_id", "nvlinks", "nvlinks_active", "nvlink_gbps", "power_limit_w",
     "fabric_state", "fabric_status", "nvls", "smi_error", "temperature_c", "power_w", "persistence", "mig",
+    "p2p", "nvlink_scale", "visible_all", "vendor", "recovery_action", "wrong", "lost", "kernel_log",
     "ecc_volatile", "ecc_aggregate", "retired_pending", "remap_pending", "remap_failure", "throttle",
 })  # fmt: skip
 ONE_GPU = GPU | {"uuid", "bus_id", "numa", "cpus", "serial"}
-DEVICE = frozenset({"name", "port", "state", "rate_gbps", "rail", "link_layer", "numa", "guid"})
+DEVICE = frozenset({
+    "name", "port", "state", "rate_gbps", "rail", "link_layer", "numa", "guid", "opens",
+    "gid",  # false: the GID table is empty
+    "pkeys",  # the P_Key table
+    "fw",  # the firmware's version
+    "mtu",  # of the interface that is attached with it
+    "slot",  # where the card is plugged in: gpu3 (beside that GPU), numa1 (anywhere on that socket)
+    "errors",  # counter -> how much it grows in each collective
+})  # fmt: skip
 PLATFORM: dict[str, Any] = {
-    **WORLD, "name": str, "title": str, "version": str, "node_name": str, "cpu_node_name": str, "gpu": dict,
-    "gpu_labels": dict, "fabric_labels": dict, "extends": str,
+    **WORLD, "name": str, "title": str, "cpu_node_name": str, "gpu": dict,
+    "gpu_labels": dict, "fabric_labels": dict, "gpu_node": dict, "extends": str,
 }  # fmt: skip
 SPOKEN = {
     "str": "text", "int": "a whole number", "float": "a number", "list": "a list", "dict": "a map",
     "bool": "true or false",
 }  # fmt: skip
+
+
+HERE = Path(__file__).resolve().parent
+_OWN: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ScenarioError(Exception):
@@ -131,11 +182,19 @@ def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str
     fabric = world.get("fabric", {})
     check(fabric.get("networks") or {}, NETWORKS, f"{where}: fabric: networks")
     check(fabric.get("plugin") or {}, PLUGIN, f"{where}: fabric: plugin")
+    check(fabric.get("mnnvl") or {}, MNNVL, f"{where}: fabric: mnnvl")
+    for line in world.get("collective", {}).get("says") or []:
+        check(line, SAYS, f"{where}: collective: says")
+    check(world.get("collective", {}).get("dies") or {}, DIES, f"{where}: collective: dies")
+    for name, pool in (world.get("pools") or {}).items():
+        check(pool, POOL, f"{where}: pools: {name}")
     for name, workload in world.get("workloads", {}).items():
         check(workload or {}, WORKLOAD, f"{where}: workloads: {name}")
     for node, hardware in world.get("hardware", {}).items():
-        check(hardware, {"gpu": dict, "gpus": dict, "rdma": dict}, f"{where}: hardware: {node}")
-        check(hardware.get("rdma", {}), HARDWARE["rdma"], f"{where}: hardware: {node}: rdma")
+        kinds = {"gpu": dict, "gpus": dict, "rdma": dict, "imex": bool, "topology_policy": str}
+        check(hardware, {**kinds, **dict.fromkeys(HARDWARE, dict)}, f"{where}: hardware: {node}")
+        for part, keys in HARDWARE.items():
+            check(hardware.get(part, {}), keys, f"{where}: hardware: {node}: {part}")
     modes = ("ok", "servfail", "timeout", "nxdomain")
     mode = world.get("dns", {}).get("mode", "ok")
     if mode not in modes:
@@ -160,7 +219,8 @@ def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a file; ScenarioError names it, the line, and what is wrong there."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = _OWN if path.is_relative_to(HERE) else yaml.SafeLoader  # that in Python says better what is wrong
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both are safe
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
@@ -176,9 +236,20 @@ def node_names(world: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Return the names of the nodes with GPUs, and of those without; kind counts its workers: nothing, 2, 3."""
     cpu = world.get("cpu_node_name", "cpu-node-{n}")
     return (
-        [str(world["node_name"]).format(n=n) for n in range(world.get("nodes", 2))],
+        [
+            *(str(world["node_name"]).format(n=n) for n in range(world.get("nodes", 2))),
+            *(name for names in pool_nodes(world).values() for name in names),
+        ],
         [cpu.format(n=n, k=n + 1 if n else "") for n in range(world.get("cpu_nodes", 0))],
     )
+
+
+def pool_nodes(world: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the nodes of each further pool."""
+    return {
+        pool: [str(each.get("node_name", pool + "-{n}")).format(n=n) for n in range(each.get("nodes", 2))]
+        for pool, each in (world.get("pools") or {}).items()
+    }
 
 
 def check_places(world: Mapping[str, Any], where: str) -> None:

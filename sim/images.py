@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fnmatch
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,13 @@ class Images:
     def __init__(self, registry: Mapping[str, Any]) -> None:
         self._missing = registry.get("missing", [])
         self._lacks: Mapping[str, list[str]] = registry.get("lacks", {})
+        self._programs: Mapping[str, list[str]] = registry.get("programs", {})
+        self._slow: Mapping[str, float] = registry.get("slow", {})
 
     async def pull(self, image: str) -> None:
         """Return when the image is there; ImageMissing with containerd's text otherwise."""
+        if slow := [seconds for pattern, seconds in self._slow.items() if fnmatch.fnmatchcase(image, pattern)]:
+            await asyncio.sleep(max(slow))
         if any(fnmatch.fnmatchcase(image, pattern) for pattern in self._missing):
             name = full_name(image)
             raise ImageMissing(
@@ -34,6 +39,11 @@ class Images:
     def lacks(self, image: str) -> list[str]:
         """Commands and libraries that an image does not contain."""
         return [name for pattern, names in self._lacks.items() if fnmatch.fnmatchcase(image, pattern) for name in names]
+
+    def programs(self, image: str) -> frozenset[str]:
+        """Daemons that an image contains and this machine does not."""
+        found = [names for pattern, names in self._programs.items() if fnmatch.fnmatchcase(image, pattern)]
+        return frozenset(name for names in found for name in names)
 
     def lacks_any(self, pod: Object) -> frozenset[str]:
         """What is missing in some image of a pod."""

@@ -6,8 +6,11 @@ Shipped ones are known by name; a path works as well, so that anybody can write 
     name: one-port-down              # lower case, digits, dashes
     title: One InfiniBand port is down
     breaks: the cable of mlx5_3 on gpu-node-1 was pulled
-    faults: [nccl.rail-missing]      # ids that must be found, and no others; [] for a healthy world
+    faults:                          # what must be found, and nothing else; [] for a healthy world
+      - {fault: nccl.rail-missing, subject: gpu-node-1}   # whom it must accuse: a name, a pattern (*), or a list;
+                                                          # tells: TEXT, what its findings must say
     outcome: no-go                   # go | no-go | inconclusive, or a list of those that are right
+    run: {profile: h100-ib, options: [--tenant]}          # optional: how the trial is started
     world:                           # optional; see WORLD below for the keys
       hardware: {gpu-node-1: {rdma: {devices: {mlx5_3: {state: DOWN}}}}}
 """
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from .format import PLATFORM, WORLD, ScenarioError, check, check_places, check_world, merge, nearest, read_yaml
+from .rehearsal import read_faults, read_run, read_words
 from .weather import Weather
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ __all__ = ["Scenario", "ScenarioError", "load", "merge", "names", "platform_name
 SHIPPED = Path(__file__).parent / "scenarios"
 PLATFORMS = Path(__file__).parent / "platforms"
 OUTCOMES = ("go", "no-go", "inconclusive")
-TOP = {"name": str, "title": str, "breaks": str, "faults": list, "outcome": (str, list),
+TOP = {"name": str, "title": str, "breaks": str, "faults": list, "outcome": (str, list), "run": dict,
        "world": dict, "weather": (str, dict)}  # fmt: skip
 #: What a platform without GPUs or a fabric has.
 BARE: dict[str, Any] = {"gpu": {"resource": "nvidia.com/gpu", "count": 0}, "fabric": {}, "node_name": "gpu-node-{n}"}
@@ -50,6 +54,9 @@ class Scenario:
     platform: str
     world: Mapping[str, Any] = field(repr=False)
     weather: Weather | None = None
+    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> whom it accuses; none: not said
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> what its findings must say
+    run: Mapping[str, Any] = field(default_factory=dict)  # how whoever rehearses it starts the trial; see rehearsal.py
 
     def summary(self) -> dict[str, Any]:
         """Return what `--list --json` shows."""
@@ -58,8 +65,11 @@ class Scenario:
             "title": self.title,
             "breaks": self.breaks,
             "faults": list(self.faults),
+            "subjects": {fault: list(subjects) for fault, subjects in self.subjects.items()},
+            "words": {fault: list(words) for fault, words in self.words.items()},
             "outcomes": list(self.outcomes),
             "platform": self.platform,
+            "run": dict(self.run),
             **({"weather": str(self.weather)} if self.weather else {}),
         }
 
@@ -126,19 +136,40 @@ def _read(path: Path) -> Scenario:
     for outcome in outcomes:
         if outcome not in OUTCOMES:
             raise ScenarioError(f"scenario {where}: outcome {outcome!r}{nearest(str(outcome), OUTCOMES)}")
-    if not all(isinstance(fault, str) for fault in data["faults"]):
-        raise ScenarioError(f"scenario {where}: faults must be a list of fault ids")
+    faults = read_faults(data["faults"], f"scenario {where}")
+    run = read_run(data.get("run") or {}, f"scenario {where}", path.parent)
     changes = data.get("world") or {}
     check_world(changes, WORLD, where)
     platform = _platform(changes.get("platform", "h100-ib"), path.parent)
     apart = ("platform", "node", "objects")
     world = merge(platform, {key: value for key, value in changes.items() if key not in apart})
     world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes
-    world["objects"] = [*platform.get("objects", []), *changes.get("objects", [])]
+    world["objects"] = _over(platform.get("objects", []), changes.get("objects", []))
     check_places(world, where)
     weather = Weather.read(data["weather"], f"scenario {where}") if "weather" in data else None
-    return Scenario(data["name"], data["title"], data["breaks"], tuple(data["faults"]), tuple(outcomes),
-                    platform["name"], world, weather)  # fmt: skip
+    return Scenario(data["name"], data["title"], data["breaks"], tuple(faults), tuple(outcomes),
+                    platform["name"], world, weather, {f: s for f, s in faults.items() if s},
+                    read_words(data["faults"]), run)  # fmt: skip
+
+
+def _over(objects: list[Any], changes: list[Any]) -> list[Any]:
+    """Add objects to those of a platform; one that is there already is changed by a merge patch, or taken away."""
+    merged = {_identity(obj): obj for obj in objects}
+    for number, change in enumerate(changes):
+        known = _identity(change)
+        name = known if known[-1] else (*known, number)  # generateName: every one is another
+        if isinstance(change, dict) and change.get("absent"):
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), change)
+    return list(merged.values())
+
+
+def _identity(obj: Any) -> tuple[Any, ...]:
+    if not isinstance(obj, dict):
+        return (str(obj), "")
+    meta = obj.get("metadata") or {}
+    return obj.get("apiVersion"), obj.get("kind"), meta.get("namespace"), meta.get("name")
 
 
 def platform_names() -> tuple[str, ...]:

@@ -11,11 +11,12 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from .kubelet.status import condition
+from . import binding, devices
+from .binding import mark_disrupted
+from .drafts import Draft
 from .placement import ENDED, Neighbourhood, NodeView, Refusal, explain, explain_preemption, refuse, requests, score
 from .schema.errors import ApiError
-from .schema.requests import Request
-from .schema.values import rfc3339_micro
+from .volumes import Places, claims_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,8 @@ Object = dict[str, Any]
 NAME = "default-scheduler"
 SLICE_S = 0.02
 """How long one pass may keep the event loop busy."""
-TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+CLAIMS = ("persistentvolumeclaims", "persistentvolumes", devices.CLAIMS, devices.SLICES, devices.CLASSES)
+"""What besides nodes and pods may let a waiting pod fit."""
 PREEMPTED = "default-scheduler: preempting to accommodate a higher priority pod"
 
 
@@ -51,7 +53,7 @@ class Scheduler:
         for pod in self._store.list("pods"):
             self._pod("ADDED", pod, None)
         self._ends = [self._store.subscribe("nodes", self._node), self._store.subscribe("pods", self._pod),
-                      self._store.subscribe("persistentvolumeclaims", lambda *_: self._retry())]
+                      *(self._store.subscribe(key, lambda *_: self._retry()) for key in CLAIMS)]
 
     def close(self) -> None:
         """Stop."""
@@ -137,25 +139,36 @@ class Scheduler:
         return int(pod["spec"].get("priority") or 0)
 
     def _one(self, pod: Object) -> None:
-        why = self._claims(pod)
+        draft = Draft(self._store, pod) if pod["spec"].get("resourceClaims") else None
+        if draft is not None and draft.waits:
+            self._waiting[pod["metadata"]["uid"]] = pod
+            return
+        why = self._claims(pod) or (draft.trouble(len(self._views)) if draft else None)
         if why is None:
             views = list(self._views.values())
             if not views:
                 why = "no nodes available to schedule pods"
             else:
                 wanted, around = requests(pod), Neighbourhood(pod, views)
+                places = Places(self._store, pod) if claims_of(pod) else None
                 refusals: list[Refusal] = []
                 fitting = []
                 for view in views:
-                    refusal = refuse(pod, wanted, view, around)
+                    refusal = refuse(pod, wanted, view, around) or (places.refuse(view, views) if places else None)
+                    refusal = refusal or (draft.refuse(view.node) if draft else None)
                     if refusal is None:
                         fitting.append(view)
                     else:
                         refusals.append(refusal)
                 if fitting:
-                    self._bind(pod, min(fitting, key=lambda v: score(pod, v)))
+                    best = min(fitting, key=lambda v: score(pod, v))
+                    if draft is not None:
+                        draft.reserve(best.name)
+                    self._bind(pod, best)
                     return
                 why = self._nowhere(pod, wanted, views, refusals)
+                if draft is not None and draft.claims:
+                    why = why.replace("no new claims to deallocate", "still not schedulable")
         self._fail(pod, why)
 
     def _claims(self, pod: Object) -> str | None:
@@ -220,72 +233,22 @@ class Scheduler:
             with contextlib.suppress(ApiError):
                 self._store.delete("pods", held["namespace"], held["name"], uid=held["uid"])
             why = f"Preempted by pod {meta['uid']} on node {view.name}"
-            self._event(victim, "Normal", "Preempted", why, "Preempting")
+            binding.say(self._store, victim, "Normal", "Preempted", why, "Preempting", NAME)
 
     def _bind(self, pod: Object, view: NodeView) -> None:
-        meta, now = pod["metadata"], self._store.now()
-
-        def change(p: Object) -> None:
-            p["spec"]["nodeName"] = view.name
-            status = p.setdefault("status", {})
-            status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "PodScheduled"]
-            status["conditions"].append(condition("PodScheduled", True, now, pod.get("status") or {},
-                                                  generation=p["metadata"].get("generation", 1)))
-            status.pop("nominatedNodeName", None)
-            zone = {key: view.labels[key] for key in TOPOLOGY if key in view.labels}
-            if zone:
-                p["metadata"].setdefault("labels", {}).update(zone)
-        bound = self._store.mutate("pods", meta["namespace"], meta["name"], change)
-        if bound is None:
-            return
-        self._said.pop(meta["uid"], None)
-        self._put(bound, view.name)
-        self._event(pod, "Normal", "Scheduled",
-                    f"Successfully assigned {meta['namespace']}/{meta['name']} to {view.name}", "Binding")
+        bound = binding.bind(self._store, pod, view, NAME)
+        if bound is not None:
+            self._said.pop(pod["metadata"]["uid"], None)
+            self._put(bound, view.name)
 
     def _fail(self, pod: Object, why: str) -> None:
-        meta, uid, now = pod["metadata"], pod["metadata"]["uid"], self._store.now()
+        uid = pod["metadata"]["uid"]
         self._waiting[uid] = pod
-        if self._said.get(uid) == why:
-            return
-        self._said[uid] = why
-
-        def change(p: Object) -> None:
-            status = p.setdefault("status", {})
-            status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "PodScheduled"]
-            status["conditions"].append(condition(
-                "PodScheduled", False, now, pod.get("status") or {}, reason="Unschedulable", message=why,
-                generation=p["metadata"].get("generation", 1)))
-        self._store.mutate("pods", meta["namespace"], meta["name"], change, "status")
-        self._event(pod, "Warning", "FailedScheduling", why, "Scheduling")
-
-    def _event(self, pod: Object, kind: str, reason: str, message: str, action: str) -> None:
-        """Record an event of the newer kind: eventTime and action, neither count nor source."""
-        meta, seconds = pod["metadata"], self._store.clock()
-        event = {
-            "metadata": {"name": f"{meta['name']}.{time.time_ns():x}", "namespace": meta["namespace"]},
-            "involvedObject": {"kind": "Pod", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"],
-                               "apiVersion": "v1", "resourceVersion": meta["resourceVersion"]},
-            "reason": reason, "message": message[:1024], "source": {}, "firstTimestamp": None, "lastTimestamp": None,
-            "type": kind, "eventTime": rfc3339_micro(seconds), "action": action, "reportingComponent": NAME,
-            "reportingInstance": f"{NAME}-sim",
-        }
-        with contextlib.suppress(ApiError):  # the namespace takes nothing new any more
-            self._store.create("events", event, meta["namespace"], request=Request(user=f"system:{NAME}", trusted=True))
+        if self._said.get(uid) != why:
+            self._said[uid] = why
+            binding.leave(self._store, pod, why, NAME)
 
 
 def _matters(node: Object) -> tuple[Any, ...]:
     """What of a node decides about pods; heartbeats do not."""
     return (node.get("spec"), node["metadata"].get("labels"), (node.get("status") or {}).get("allocatable"))
-
-
-def mark_disrupted(store: Store, pod: Object, reason: str, message: str) -> None:
-    """Set the condition that says that the pod's end is not its own fault."""
-    meta, now = pod["metadata"], store.now()
-
-    def change(p: Object) -> None:
-        conditions = [c for c in p["status"].get("conditions") or [] if c["type"] != "DisruptionTarget"]
-        conditions.append(condition("DisruptionTarget", True, now, {}, reason=reason, message=message,
-                                    generation=p["metadata"].get("generation", 1)))
-        p["status"]["conditions"] = conditions
-    store.mutate("pods", meta["namespace"], meta["name"], change, "status")

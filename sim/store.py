@@ -47,6 +47,8 @@ class Store:
         self._events: dict[tuple[str, ...], tuple[str, str]] = {}
         self._last_event = 0
         self._ordered: dict[str, tuple[int, list[Stored]]] = {}
+        self.webhooks: list[rules.Webhook] = []
+        """What operators have to say about writes: called with (kind, new, old or None), may change a new object."""
         rules.bootstrap(self)
 
     @functools.cached_property

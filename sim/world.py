@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from . import operators
 from .attachments import definitions
-from .format import ScenarioError, merge, node_names
+from .format import ScenarioError, merge, node_names, pool_nodes
 from .schema.kinds import Kind
 from .schema.values import rfc3339
 
@@ -40,16 +41,18 @@ class World:
 
     def __init__(self, store: Store, world: Mapping[str, Any], address: Callable[[int, int], str]) -> None:
         """`address(node, number)`: the address of a node's n-th pod."""
-        self.store, self.world, self._address = store, world, address
+        self.store, self.world, self._address = store, operators.furnished(world), address
         self.born = rfc3339(store.clock() - AGE_S)
         self.nodes: dict[str, int] = {}
         self.gpu_nodes: list[str] = []
         self._pods: dict[str, int] = {}
+        self._pool_of: dict[str, str] = {}
         self._images = {gpus: self._image_list(gpus=gpus) for gpus in (False, True)}
 
     def furnish(self) -> None:
         """Put everything into the store; ScenarioError for an object that the server would not take."""
         with_gpus, without = node_names(self.world)
+        self._pool_of = {node: pool for pool, nodes in pool_nodes(self.world).items() for node in nodes}
         for name in (*with_gpus, *without):
             self._node(name, gpus=name in with_gpus)
         namespaces = {workload.get("namespace", "default") for workload in self.world.get("workloads", {}).values()}
@@ -59,6 +62,24 @@ class World:
         self._objects()
         for name, workload in self.world.get("workloads", {}).items():
             self._workload(name, workload)
+        self._crowd(**(self.world.get("crowd") or {}))
+
+    def _crowd(self, pods: int = 0, events: int = 0, namespaces: int = 0) -> None:
+        """What lies around in a cluster that is used: other teams' namespaces, pods that ended, events."""
+        for number in range(namespaces):
+            self.store.create("namespaces", {"metadata": {"name": f"team-{number}"}})
+        ended = {"phase": "Succeeded", "startTime": self.born, "conditions": []}
+        container = {"name": "main", "image": "registry.example/team/tool:1.0"}
+        places = list(self.nodes) or [""]
+        for number in range(pods):
+            name = f"nightly-{number // 3}-{self.identity('crowd', str(number))[:5]}"
+            spec = {"nodeName": places[number % len(places)], "containers": [container], "restartPolicy": "Never"}
+            self.store.load("pods", {"metadata": {"name": name}, "spec": spec, "status": ended}, "default")
+        for number in range(events):
+            node = self.store.get("nodes", None, places[number % len(places)])
+            if node is not None:
+                self.store.event(node, "Warning", f"Noise{number}", f"something harmless happened {number} times",
+                                 "kubelet")  # fmt: skip
 
     def identity(self, *parts: str) -> str:
         """Return a UUID that is the same whenever this world is played."""
@@ -69,18 +90,20 @@ class World:
         number, now = len(self.nodes), self.store.now()
         self.nodes[name] = number
         gpu, fabric = self.world["gpu"], self.world["fabric"]
+        pool = (self.world.get("pools") or {}).get(self._pool_of.get(name, ""), {})
         labels = {
             "beta.kubernetes.io/arch": "amd64",
             "beta.kubernetes.io/os": "linux",
             "kubernetes.io/arch": "amd64",
-            "kubernetes.io/hostname": name,
+            "kubernetes.io/hostname": name[:63],  # as much as a label holds
             "kubernetes.io/os": "linux",
         }
         offered: dict[str, str] = {}
         if gpus:
             self.gpu_nodes.append(name)
-            labels |= self.world.get("gpu_labels", {}) | self.world.get("fabric_labels", {})
-            offered = {gpu["resource"]: str(gpu["count"])}
+            labels |= self.world.get("gpu_labels", {}) | self.world.get("fabric_labels", {}) | pool.get("labels", {})
+            plain = operators.options(self.world).get("dra", {"device_plugin": True}).get("device_plugin")
+            offered = {gpu["resource"]: str(gpu["count"])} if gpu.get("resource") and plain else {}
             if fabric.get("resource"):
                 offered[fabric["resource"]] = str(fabric["shares"])
         ip, cidr = self._host(name), self._address(number, 0).rpartition(".")[0] + ".0/24"
@@ -121,7 +144,8 @@ class World:
             },
         }  # fmt: skip
         changes = self.world.get("node_changes", {})
-        for patch in (self.world["node"], changes.get("*", {}), changes.get(name, {})):
+        special = self.world.get("gpu_node", {}) if gpus else {}
+        for patch in (self.world["node"], special, pool.get("node", {}), changes.get("*", {}), changes.get(name, {})):
             node = merge(node, patch)
         self.store.load("nodes", node)
 
@@ -147,12 +171,25 @@ class World:
             namespace = obj.get("metadata", {}).get("namespace", "default") if kind.namespaced else None
             if namespace and self.store.get("namespaces", None, namespace) is None:
                 self.store.create("namespaces", {"metadata": {"name": namespace}})
-            if "status" in obj:
+            name = str(obj.get("metadata", {}).get("name") or "")
+            if name and self.store.get(kind.key, namespace, name) is not None:
+                self._change(kind.key, namespace, name, obj)
+            elif "status" in obj:
                 self.store.load(kind.key, obj, namespace)
             else:
                 self.store.create(kind.key, obj, namespace)
             if kind.kind == "CustomResourceDefinition":
                 self._serve(obj["spec"])
+
+    def _change(self, key: str, namespace: str | None, name: str, patch: Object) -> None:
+        """Change an object that every cluster has, such as the namespace default."""
+
+        def write(obj: Object) -> None:
+            changed = merge(obj, patch)
+            obj.clear()
+            obj.update(changed)
+
+        self.store.mutate(key, namespace, name, write)
 
     def _serve(self, spec: Mapping[str, Any]) -> None:
         """Let the server know a custom kind at once: objects of it may follow in this very world."""
@@ -166,6 +203,7 @@ class World:
     def _workload(self, name: str, workload: Mapping[str, Any]) -> None:
         kind, namespace = workload.get("kind", "DaemonSet"), workload.get("namespace", "default")
         places = self.gpu_nodes if workload.get("where") == "gpu" else list(self.nodes)
+        places = [node for node in places if node in workload["nodes"]] if workload.get("nodes") else places
         if kind == "Deployment":
             wanted = workload.get("replicas", 1)
             places = [places[number % len(places)] for number in range(wanted)] if places else []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
+from ..binding import mark_disrupted
 from ..schema.errors import (
     ApiError,
     Cause,
@@ -30,6 +31,9 @@ from . import bodies
 from .answers import respond
 from .options import DeleteOptions, number
 from .paths import is_true
+
+EVICTED = "EvictionByEvictionAPI", "Eviction API: evicting"
+"""Why a pod is disrupted (pkg/registry/core/pod/storage/eviction.go)."""
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -200,6 +204,8 @@ async def evict(call: Call) -> web.Response:
     if not ended:
         _budget(call.store, pod)
     request = Request(user=call.user.name, dry_run=options.dry_run)
+    if not ended and not options.dry_run and not pod["metadata"].get("deletionTimestamp"):
+        mark_disrupted(call.store, pod, *EVICTED)
     call.store.delete(
         "pods", call.route.namespace, call.route.name, options.grace, options.propagation, options.uid, request=request
     )

@@ -12,6 +12,7 @@ from .claims import ClaimController
 from .cronjobs import CronJobController
 from .daemons import DaemonSetController
 from .deployments import DeploymentController
+from .deviceclaims import ResourceClaimController
 from .endpoints import EndpointController
 from .garbage import GarbageCollector
 from .job import JobController
@@ -45,7 +46,7 @@ class Controllers:
             NamespaceController(store), JobController(store), EndpointController(store), GarbageCollector(store),
             NodeController(store), ClaimController(store), QuotaController(store), ReplicaSetController(store),
             DeploymentController(store), DaemonSetController(store), StatefulSetController(store),
-            CronJobController(store), BudgetController(store), *extra)
+            CronJobController(store), BudgetController(store), ResourceClaimController(store), *extra)
 
     def start(self) -> None:
         """Start all."""

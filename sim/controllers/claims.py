@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ..schema.errors import ApiError
+from ..volumes import NO_PROVISIONER
 from . import volumes
 from .queue import Key, Queue
 
@@ -23,6 +24,10 @@ CLAIMS, CLASSES, VOLUMES = "persistentvolumeclaims", "storageclasses.storage.k8s
 COMPONENT = "persistentvolume-controller"
 PROTECTION = "kubernetes.io/pvc-protection"
 ENDED = ("Succeeded", "Failed")
+HOSTNAME = "kubernetes.io/hostname"
+LOCAL = ("local", "topolvm", "hostpath", "lvm")
+"""Provisioners of a node's own disks, by a word in their name (rancher.io/local-path, topolvm.io, openebs.io/local):
+their volumes are on the node of their first consumer."""
 
 
 class ClaimController:
@@ -80,12 +85,23 @@ class ClaimController:
             return None
         if (claim.get("status") or {}).get("phase", "Pending") != "Pending":
             return None
-        existing = volumes.best(self._store, claim)
+        existing = volumes.best(self._store, claim, self._node(key, claim))
         if existing is not None:
             self._bind(claim, existing)
         elif not claim["spec"].get("volumeName"):
             self._ask(key, claim)
         return None
+
+    def _node(self, key: Key, claim: Object) -> Object | None:
+        """The node on which a claim that waits for its first consumer is wanted; None: any will do."""
+        users = self._users(key, scheduled=True)
+        if not users or not self._waits(claim):
+            return None
+        return self._store.get("nodes", None, users[0]["spec"]["nodeName"])
+
+    def _waits(self, claim: Object) -> bool:
+        found = self._store.get(CLASSES, None, claim["spec"].get("storageClassName") or "")
+        return (found or {}).get("volumeBindingMode") == "WaitForFirstConsumer"
 
     def _ask(self, key: Key, claim: Object) -> None:
         """Let the claim's class provide a volume, or say why none comes."""
@@ -101,10 +117,10 @@ class ClaimController:
         elif found.get("volumeBindingMode") == "WaitForFirstConsumer" and not self._users(key, scheduled=True):
             self._store.event(claim, "Normal", "WaitForFirstConsumer",
                               "waiting for first consumer to be created before binding", COMPONENT)
-        else:
-            self._provide(claim, found)
+        elif found.get("provisioner") != NO_PROVISIONER:
+            self._provide(claim, found, self._node(key, claim))
 
-    def _provide(self, claim: Object, class_: Object) -> None:
+    def _provide(self, claim: Object, class_: Object, node: Object | None) -> None:
         meta, spec = claim["metadata"], claim["spec"]
         name, size = f"pvc-{meta['uid']}", spec["resources"]["requests"]["storage"]
         driver = class_.get("provisioner", "sim")
@@ -119,6 +135,10 @@ class ClaimController:
                 "csi": {"driver": driver, "volumeHandle": name},
             },
         }
+        if node is not None and any(word in driver for word in LOCAL):
+            host = (node["metadata"].get("labels") or {}).get(HOSTNAME, node["metadata"]["name"])
+            expressions = [{"key": HOSTNAME, "operator": "In", "values": [host]}]
+            body["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
         with contextlib.suppress(ApiError):
             volume = self._store.create(VOLUMES, body)
             self._store.event(claim, "Normal", "ProvisioningSucceeded",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ..binding import mark_disrupted
 from ..placement import ENDED, tolerates
-from ..scheduler import mark_disrupted
 from ..schema.errors import ApiError
 from ..schema.values import epoch, rfc3339
 from .queue import Key, Queue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..schema import selectors
 from ..schema.errors import ApiError
 from ..schema.quantity import value as parse
+from ..volumes import reaches
 from .queue import Key, Queue
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ def suits(volume: Object, claim: Object) -> bool:
     )
 
 
-def best(store: Store, claim: Object) -> Object | None:
-    """The smallest volume that suits; one reserved for the claim before all others."""
-    found = [volume for volume in store.list(VOLUMES) if suits(volume, claim)]
+def best(store: Store, claim: Object, node: Object | None = None) -> Object | None:
+    """The smallest volume that suits (and can be used on a node); one reserved for the claim before all others."""
+    found = [volume for volume in store.list(VOLUMES) if suits(volume, claim) and (
+        node is None or reaches(volume, node))]
     return min(found, key=lambda v: (not v["spec"].get("claimRef"), parse(v["spec"]["capacity"]["storage"]),
                                      v["metadata"]["name"]), default=None)
 

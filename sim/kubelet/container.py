@@ -185,6 +185,8 @@ class Container:
         missing = self.worker.missing_commands(self.spec["image"])
         if argv[0].rpartition("/")[2] in missing:
             raise StartError({"stage": "exec", "errno": errno.ENOENT, "error": argv[0]})
+        if argv[0] in self.worker.daemons(self.spec["image"]):
+            argv = ["sleep", "infinity"]
         pipes = [os.pipe(), os.pipe()]
         pumps = [asyncio.create_task(pump(reading, name, log))
                  for (reading, _), name in zip(pipes, ("stdout", "stderr"), strict=True)]

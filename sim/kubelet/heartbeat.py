@@ -36,7 +36,7 @@ async def beat(kubelet: Kubelet) -> None:
             if node in kubelet.offline:
                 if node not in lost and _silent_for(kubelet, node) > GRACE_S:
                     lost.add(node)
-                    _lose(kubelet, node)
+                    lose(kubelet, node)
                 continue
             _renew(kubelet, node)
             if node in lost:
@@ -75,7 +75,7 @@ def _mark(kubelet: Kubelet, node: str, change: Object) -> None:
     kubelet.store.mutate("nodes", None, node, write, "status")
 
 
-def _lose(kubelet: Kubelet, node: str) -> None:
+def lose(kubelet: Kubelet, node: str) -> None:
     """The node lifecycle controller's part: the node is Unknown, its pods are not ready."""
     _mark(kubelet, node, LOST)
     now = kubelet.store.now()

@@ -23,19 +23,21 @@ SHIM = Path(network.__file__).parent / "shim"
 def rewrite(worker: PodWorker, folder: Path, argv: list[str], env: dict[str, str],
             mounts: list[Object]) -> tuple[list[str], dict[str, str]]:
     """Command and environment of a container that is a plain process."""
+    kubelet = worker.kubelet
     places: list[list[str]] = sorted(([m["target"].rstrip("/"), str(m["source"])] for m in mounts if "source" in m),
                     key=lambda place: -len(place[0]))
 
+    own = f"{kubelet.network.root}/"  # may lie below a mount, as in /dev/shm: nothing in it is moved again
+
     def moved(text: str) -> str:
         for target, source in places:
-            if text == target or text.startswith(target + "/"):
+            if (text == target or text.startswith(target + "/")) and not text.startswith(own):
                 return source + text[len(target):]
         return text
-    kubelet = worker.kubelet
     resolver = kubelet.resolver(worker.pod)
     dns = kubelet.network.services.get(f"{resolver['nameserver']}:53", [resolver["nameserver"], 53])
     description = {
-        "paths": places, "ip": worker.pod_ip, "hostname": worker.hostname, "fqdn": worker.fqdn, "dns": dns,
+        "paths": places, "own": own, "ip": worker.pod_ip, "hostname": worker.hostname, "fqdn": worker.fqdn, "dns": dns,
         "search": resolver["search"], "services": kubelet.network.services,
         "rules": str(Path(kubelet.network.root, RULES)),
     }

@@ -16,6 +16,7 @@ from ..attachments import AttachmentError
 from ..network.interface import NetworkError
 from ..schema.errors import ApiError
 from ..schema.values import clone
+from ..volumes import elsewhere
 from .container import Container
 from .environment import DEFAULT_PATH, service_links
 from .status import is_sidecar, pod_status
@@ -59,7 +60,7 @@ class PodWorker:
         self.stopping = self.finishing = False
         self.override: Object | None = None
         self.volumes = Volumes(pod, self.folder, self.lookup, self.allocatable,
-                               Path(kubelet.network.root) / "claims", self._token)
+                               Path(kubelet.network.root) / "claims", self._token, self._host_folder)
         self._wake = asyncio.Event()
         self._grace = asyncio.Event()
         self._sidecars: set[asyncio.Task[None]] = set()
@@ -100,6 +101,17 @@ class PodWorker:
         """Commands that the image does not contain, though this machine may have them."""
         lacks = getattr(self.kubelet.images, "lacks", None)
         return frozenset(lacks(image)) if lacks else frozenset()
+
+    def daemons(self, image: str) -> frozenset[str]:
+        """Programs of the image that this machine has not: they run, and do nothing that could be seen."""
+        programs = getattr(self.kubelet.images, "programs", None)
+        return frozenset(programs(image)) if programs else frozenset()
+
+    def _host_folder(self, path: str) -> Path | None:
+        """A folder of the node that pods may mount, or None."""
+        folder = getattr(self.kubelet.hardware, "host_folder", None)
+        found: Path | None = folder(path, self.node) if folder else None
+        return found
 
     def check_pull_secrets(self) -> None:
         """Say which pull secrets are missing; the pull is tried anyway."""
@@ -188,6 +200,8 @@ class PodWorker:
         waiting = "PodInitializing" if self.inits else "ContainerCreating"
         for container in self.containers.values():
             container.state.wait(waiting if not container.init else "PodInitializing")
+        if self._refused():
+            return
         self.publish()
         deadline = asyncio.create_task(self._deadline())
         try:
@@ -200,6 +214,17 @@ class PodWorker:
             deadline.cancel()
             if not self.kubelet.closing:
                 await self._end()
+
+    def _refused(self) -> bool:
+        """Whether the node does not admit the pod: then it fails before anything of it runs (kubelet.rejectPod)."""
+        refuse = getattr(self.kubelet.hardware, "refuse", None)
+        why = refuse(self.pod, self.node) if refuse else None
+        if why:
+            reason, message = why
+            self.event("Warning", reason, message)
+            self.override = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
+            self.publish()
+        return bool(why)
 
     async def _live(self) -> None:
         await self._volumes()
@@ -223,7 +248,18 @@ class PodWorker:
         with contextlib.suppress(Stopped):
             await container.run()
 
+    async def _attached(self) -> None:
+        """Wait while a volume that only one node may have is in use on another (attach-detach controller)."""
+        delay = FIRST_RETRY_S
+        while found := elsewhere(self.kubelet.store, self.pod):
+            volume, users = found
+            why = f'Multi-Attach error for volume "{volume}" Volume is already used by pod(s) {", ".join(users)}'
+            self.kubelet.store.event(self.pod, "Warning", "FailedAttachVolume", why, "attachdetach-controller")
+            await self.pause(delay)
+            delay = min(delay * 2, MAX_RETRY_S)
+
     async def _volumes(self) -> None:
+        await self._attached()
         delay = FIRST_RETRY_S
         while True:
             try:
@@ -252,7 +288,9 @@ class PodWorker:
             self.sandbox = await self.kubelet.host_sandbox(self.node, self.volumes.tmpfs)
         else:
             name = fqdn if spec.get("setHostnameAsFQDN") else self.hostname
-            self.sandbox = await self.kubelet.network.sandbox(self.pod_ip, name, self.volumes.tmpfs)
+            wires = getattr(self.kubelet.hardware, "wires", None)
+            self.sandbox = await self.kubelet.network.sandbox(
+                self.pod_ip, name, self.volumes.tmpfs, **({"wires": wires(self.pod, self.node)} if wires else {}))
             await self.kubelet.policies.isolate(self.pod, self.pod_ip)
         self.fqdn = fqdn
         self.files = pod_files(self.folder / "etc", hostname=self.hostname, fqdn=fqdn, ip=self.pod_ip,

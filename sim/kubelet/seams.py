@@ -28,6 +28,8 @@ class Hardware(Protocol):
         """More environment; PATH with the stand-ins first."""
 
     # Optional: attach(pod, node, ip) -> annotations. Attaches further networks, or raises AttachmentError.
+    # Optional: wires(pod, node) -> what the pod's cables are like (Network.sandbox).
+    # Optional: refuse(pod, node) -> (reason, message) where the kubelet must not admit the pod, else None.
 
 
 class NoImages:

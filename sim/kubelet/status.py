@@ -51,12 +51,27 @@ def is_sidecar(container: Object) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
+def reported(image: str, image_id: str) -> str:
+    """Return how containerd names the image of a container that it has made: its tag written out, else the image's id.
+
+    An image that was pulled by digest has no tag (containerd, internal/cri/server/container_status.go).
+    """
+    if not image_id or "/" not in image:
+        return image
+    if "@" in image:
+        return image_id
+    first = image.partition("/")[0]
+    named = image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"
+    return named if ":" in named.rpartition("/")[2] else f"{named}:latest"
+
+
 def container_status(container: Object, state: ContainerState) -> Object:
     """One element of containerStatuses."""
     resources = container.get("resources") or {}
     found: Object = {
         "name": state.name, "state": state.state(), "lastState": state.last, "ready": state.ready,
-        "restartCount": state.restarts, "image": container["image"], "imageID": state.image_id,
+        "restartCount": state.restarts, "image": reported(container["image"], state.image_id),
+        "imageID": state.image_id,
         "started": state.started,
     }
     if state.container_id:
@@ -189,7 +204,7 @@ def pod_status(pod: Object, states: dict[str, ContainerState], now: str, *, sand
         status["ephemeralContainerStatuses"] = [
             {**container_status(c, states[c["name"]]), "ready": False} for c in extra]
     status["qosClass"] = old.get("qosClass") or "BestEffort"
-    for key in ("allocatedResources", "resources", "nominatedNodeName"):
+    for key in ("allocatedResources", "resources", "nominatedNodeName", "resourceClaimStatuses"):
         if key in old:
             status[key] = old[key]
     return status

@@ -7,6 +7,7 @@ a `MountError` with the kubelet's text, and the pod waits in ContainerCreating.
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +41,24 @@ def _write(folder: Path, path: str, data: bytes, mode: int) -> None:
     target.chmod(mode)
 
 
+def behaviour(claim: Object | None) -> Object:
+    """What the storage behind a claim is like, as its annotation `sim/volume` says in JSON.
+
+    `scope` node, `readonly`, `bytes` of room, `files` that lie in it already, and what standins/slow reads.
+    """
+    text = ((claim or {}).get("metadata", {}).get("annotations") or {}).get("sim/volume", "")
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
 class Volumes:
     """The volumes of one pod below `folder`."""
 
     def __init__(self, pod: Object, folder: Path, lookup: Callable[[str, str], Object | None], allocatable: Object,
-                 claims: Path, token: Callable[[str, int], str]) -> None:
+                 claims: Path, token: Callable[[str, int], str],
+                 host: Callable[[str], Path | None] = lambda _: None) -> None:
         self._pod, self.folder, self._lookup, self._allocatable = pod, folder, lookup, allocatable
-        self._claims, self._token = claims, token
+        self._claims, self._token, self._host = claims, token, host
         self.tmpfs: dict[str, int] = {}
         """Folders in memory and their sizes in bytes."""
         self._places: dict[str, Path] = {}
@@ -64,21 +76,53 @@ class Volumes:
         name = volume["name"]
         place: Path = self.folder / "volumes" / name
         if "persistentVolumeClaim" in volume:
-            place = self._claims / self._pod["metadata"]["namespace"] / volume["persistentVolumeClaim"]["claimName"]
+            place = self._claimed(volume["persistentVolumeClaim"]["claimName"])
         place.mkdir(parents=True, exist_ok=True)
         if "emptyDir" in volume:
             place.chmod(0o777)
             empty = volume["emptyDir"] or {}
             if empty.get("medium") == "Memory":
                 size = parse(empty.get("sizeLimit") or self._allocatable.get("memory", "1Gi"))
-                self.tmpfs[str(place)] = int(size)
+                self.tmpfs[str(place)] = int(min(size, self._memory_limit() or size))
         elif "hostPath" in volume:
-            path = volume["hostPath"].get("path", "")
-            raise MountError(name, f"hostPath {path} is refused: a simulated node has no files of its own")
+            return self._of_node(name, volume["hostPath"])
         elif "projected" in volume:
             self._projected(name, place, volume["projected"])
         else:
             self._source(name, place, volume)
+        return place
+
+    def _memory_limit(self) -> int | None:
+        """What all containers together may use, where each has a limit: a volume in memory is no larger (kubelet)."""
+        containers = self._pod["spec"].get("containers") or []
+        limits = [((each.get("resources") or {}).get("limits") or {}).get("memory") for each in containers]
+        return sum(int(parse(limit)) for limit in limits) if limits and all(limits) else None
+
+    def _of_node(self, name: str, source: Object) -> Path:
+        """A folder of the node: those that the world names; a `type` that wants one that is not there fails."""
+        path, kind = source.get("path", ""), source.get("type") or ""
+        found = self._host(path)
+        if found is not None:
+            return found
+        if kind in ("Directory", "File", "Socket", "CharDevice", "BlockDevice"):
+            what = {"CharDevice": "character device", "BlockDevice": "block device"}.get(kind, kind.lower())
+            raise MountError(name, f"hostPath type check failed: {path} is not a {what}")
+        raise MountError(name, f"hostPath {path} is refused: this simulated node has no such folder")
+
+    def _claimed(self, claim: str) -> Path:
+        """The folder behind a claim: one for all nodes, unless the claim is of a disk of each."""
+        like = behaviour(self._lookup("persistentvolumeclaims", claim))
+        whose = f"{claim}@{self._pod['spec'].get('nodeName', '')}" if like.get("scope") == "node" else claim
+        place: Path = self._claims / self._pod["metadata"]["namespace"] / whose
+        place.mkdir(parents=True, exist_ok=True)
+        place.chmod(0o777)
+        for name, size in like.get("files", {}).items():
+            target = place.joinpath(*PurePosixPath(name).parts)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(b"\0" * size)
+        if like.get("bytes"):
+            self.tmpfs[str(place)] = int(like["bytes"])
         return place
 
     def _projected(self, name: str, place: Path, projected: Object) -> None:
@@ -137,6 +181,9 @@ class Volumes:
                     source.mkdir(parents=True)
             readonly = mount.get("readOnly") or any(k in volume for k in ("configMap", "secret", "downwardAPI",
                                                                          "projected"))
+            claim = volume.get("persistentVolumeClaim") or {}
+            readonly = readonly or claim.get("readOnly") or behaviour(
+                self._lookup("persistentvolumeclaims", claim.get("claimName", ""))).get("readonly")
             found = [m for m in found if m["target"] != mount["mountPath"].rstrip("/")]
             found.append({"source": str(source), "target": mount["mountPath"], "readonly": bool(readonly)})
         return found

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 GATEWAY, SERVICES, PODS = "169.254.1.1", ("10.96.0.0", 12), ("10.244.0.0", 16)
 FIRST_CABLE = 10
+FIRST_WIRE, MOST_WIRES = 1 << 20, 128
+"""Numbers of the further interfaces of pods, far above those of their cables."""
+SMALL_WINDOW = 600
 
 
 class Agent:
@@ -180,7 +183,7 @@ class NamespaceAgent(Agent):
             self.sandboxes[number] = made
             socket.sethostname(message["hostname"])
             if self.own_network:
-                self.cable(number, message["ip"], made[0])
+                self.cable(number, message["ip"], made[0], message.get("wires") or {})
         finally:
             for fd in self.own if self.own_network else self.own[1:]:
                 call("setns", fd, 0)
@@ -192,19 +195,38 @@ class NamespaceAgent(Agent):
         """Where the agent finds a path of the kubelet's folder, which is the first that is kept."""
         return "/.keep/0" + path[len(self.keep[0]):]
 
-    def cable(self, number: int, ip: str, netns: int) -> None:
-        """Lay a cable to the network namespace that this thread is in, and route the pod's address to it."""
-        index = number + FIRST_CABLE
-        self.net.veth(index, f"pod{number}", "eth0", netns)
-        self.net.route(ip, 32, index)
+    def cable(self, number: int, ip: str, netns: int, wires: dict[str, Any]) -> None:
+        """Lay a cable to the network namespace that this thread is in, and route the pod's address to it.
+
+        A cable whose ends differ in their MTU swallows what is too large for the end where it comes out, in silence.
+        """
+        index, mtu = number + FIRST_CABLE, wires.get("mtu", 0)
+        self.net.veth(index, f"pod{number}", "eth0", netns, mtu=wires.get("hole") or mtu, peer_mtu=mtu)
+        self.net.route(ip, 32, index, mtu=wires.get("path_mtu", 0))
         self.net.forward(index)
         pod = Netlink()
         pod.up(1)
         pod.up(2)
         pod.address(ip, 2)
         pod.route("0.0.0.0", 0, 2, gateway=GATEWAY)  # noqa: S104 - the default route
+        if wires.get("mbit_s"):
+            self.throttle(index, ip, pod, wires["mbit_s"])
+        for place, each in enumerate(wires.get("more") or []):
+            self.net.veth(FIRST_WIRE + number * MOST_WIRES + place, f"p{number}n{place}", each["name"], netns,
+                          peer_index=3 + place, mtu=each["mtu"], peer_mtu=each["mtu"])
+            pod.up(3 + place)
+            pod.address(each["address"], 3 + place)
         pod.close()
         self.net.wait_running(index)
+
+    def throttle(self, index: int, ip: str, pod: Netlink, mbit_s: int) -> None:
+        """Let a pod send and receive no faster; without the kernel's shaper, TCP may offer a tiny window only."""
+        try:
+            self.net.shape(index, mbit_s)
+            pod.shape(2, mbit_s)
+        except OSError:
+            self.net.route(ip, 32, index, window=SMALL_WINDOW)
+            pod.route("0.0.0.0", 0, 2, gateway=GATEWAY, window=SMALL_WINDOW)  # noqa: S104 - the default route
 
     def do_remove(self, message: dict[str, Any], _: list[int]) -> None:
         """Let a sandbox go; its network namespace ends with the last descriptor."""

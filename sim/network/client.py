@@ -179,9 +179,10 @@ class ProcessNetwork:
         await future
         return process
 
-    async def sandbox(self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None) -> Sandbox:
+    async def sandbox(self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None,
+                      wires: dict[str, Any] | None = None) -> Sandbox:
         """Make a pod's sandbox."""
-        future = self.order("sandbox", ip=ip, hostname=hostname, tmpfs=tmpfs or {})
+        future = self.order("sandbox", ip=ip, hostname=hostname, tmpfs=tmpfs or {}, wires=wires or {})
         number = next(reversed(self._replies))
         await future
         return Sandbox(self, number, ip, tmpfs or {})
@@ -203,10 +204,11 @@ class ProcessNetwork:
         return int((await self.order("memory", container=number))["bytes"])
 
     async def rule(self, add: bool, priority: int, action: int, *, src: str | None = None, dst: str | None = None,
-                   ports: tuple[int, int] | None = None, protocol: int = TCP) -> None:
+                   ports: tuple[int, int] | None = None, protocol: int = TCP,
+                   source_ports: tuple[int, int] | None = None) -> None:
         """Add or remove a routing rule; pods that share a network are not held to it."""
         if self.mode == "namespaces":
-            await self.order("rule", rule=[add, priority, action, src, dst, ports, protocol])
+            await self.order("rule", rule=[add, priority, action, src, dst, ports, protocol, source_ports])
         elif self.mode == "plain":
             (self._rules.add if add else self._rules.discard)((priority, action, src, dst, ports, protocol))
             found = [{"drop": r[1] == DROP, "src": r[2], "dst": r[3], "ports": r[4] or (1, 65535), "protocol": r[5]}
@@ -249,15 +251,31 @@ def why_refused(step: str, number: int | None, error: str) -> str:
     return f"cannot build the cluster network, at {step!r}: {error}" + (f" ({'; '.join(hints)})" if hints else "")
 
 
+MEMORY = "/dev/shm"  # noqa: S108 - mkdtemp makes a folder of its own there
+ROOM_BYTES = 2 << 30
+
+
 def visible_folders() -> list[str]:
     """Folders that containers must see wherever they lie: this Python and this program."""
     found = {str(Path(sys.prefix).resolve()), str(Path(sys.base_prefix).resolve()), str(FOLDER.parents[1])}
     return sorted(found - {"/", "/usr"})
 
 
+def in_memory() -> str | None:
+    """A place in memory for the files of pods and nodes, thousands of small ones; None where it may not do.
+
+    Programs must run from there, and a checkpoint burst must fit: containers mostly have 64 MiB of it.
+    """
+    if os.environ.get("TMPDIR") or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return None
+    there = os.statvfs(MEMORY)
+    roomy = there.f_bavail * there.f_frsize >= ROOM_BYTES
+    return MEMORY if roomy and not there.f_flag & os.ST_NOEXEC else None
+
+
 async def start(mode: str) -> ProcessNetwork:
     """Start launcher and agent; `mode` is namespaces or plain.  Unavailable says why the kernel refused."""
-    root = os.path.realpath(tempfile.mkdtemp(prefix="seatrial-sim-"))  # noqa: ASYNC240 - no blocking worth a thread
+    root = os.path.realpath(tempfile.mkdtemp(prefix="seatrial-sim-", dir=in_memory()))  # noqa: ASYNC240 - quick
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_MESSAGE)
     code = CODE.format(path=str(FOLDER.parent), package=FOLDER.name, fd=theirs.fileno(), pid=os.getpid(), mode=mode,

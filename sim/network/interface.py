@@ -82,8 +82,14 @@ class Network(Protocol):
     services: dict[str, list[Any]]
     """In a plain network: "address:port" of the cluster -> where it really is."""
 
-    async def sandbox(self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None) -> Sandbox:
-        """Make a pod's sandbox; `tmpfs`: folders below `root` that get a file system in memory of so many bytes."""
+    async def sandbox(self, ip: str, hostname: str, tmpfs: dict[str, int] | None = None,
+                      wires: dict[str, Any] | None = None) -> Sandbox:
+        """Make a pod's sandbox; `tmpfs`: folders below `root` that get a file system in memory of so many bytes.
+
+        `wires`: what its cables are like. mtu of the pod's own; hole: what is larger vanishes on its way out; path_mtu:
+        what is larger is refused on its way in; mbit_s; more: further interfaces (name, address, mtu). Only pods with a
+        network of their own have any of it.
+        """
 
     def pod_address(self, node: int, number: int) -> str:
         """The address of a node's n-th pod."""
@@ -95,7 +101,8 @@ class Network(Protocol):
         """Resident bytes of a container."""
 
     async def rule(self, add: bool, priority: int, action: int, *, src: str | None = None, dst: str | None = None,
-                   ports: tuple[int, int] | None = None, protocol: int = TCP) -> None:
+                   ports: tuple[int, int] | None = None, protocol: int = TCP,
+                   source_ports: tuple[int, int] | None = None) -> None:
         """Add or remove a routing rule; a network that cannot filter ignores it."""
 
     async def close(self) -> None:

@@ -1,8 +1,10 @@
 """Which packets do NetworkPolicies hold back, in routing rules?
 
-Rules are stateless and look at a packet's source, destination and destination port, so a denied pod loses what comes
-to its ports below the ephemeral ones; the answers to connections that it opened itself arrive above them.  That is
-ingress only: egress policies are kept as objects and not enforced.
+Rules are stateless and look at addresses and ports.  A denied pod loses what comes to its ports below the ephemeral
+ones, and what comes from an ephemeral port to an ephemeral one: so programs that listen on a port that the kernel
+picked cannot be reached either.  The answers to connections that it opened itself come from a fixed port and arrive;
+only where it dialled somebody's ephemeral port are they lost as well.  That is ingress only: egress policies are kept
+as objects and not enforced.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class Rule(NamedTuple):
     dst: str
     ports: tuple[int, int]
     protocol: int
+    source_ports: tuple[int, int] | None = None
 
 
 def _peers(store: Objects, policy: Object, source: Object) -> list[Object]:
@@ -64,7 +67,7 @@ def _peers(store: Objects, policy: Object, source: Object) -> list[Object]:
 def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
     """((first, last), protocol) of an ingress rule's ports; no ports means all."""
     if not rule.get("ports"):
-        return [((1, LAST_FIXED_PORT), TCP), ((1, LAST_FIXED_PORT), UDP)]
+        return [((1, MAX_PORT), TCP), ((1, MAX_PORT), UDP)]
     found = []
     named = {p.get("name"): p["containerPort"] for c in pod["spec"]["containers"] for p in c.get("ports") or []}
     for port in rule["ports"]:
@@ -72,7 +75,7 @@ def _ranges(rule: Object, pod: Object) -> list[tuple[tuple[int, int], int]]:
         first = port.get("port", 1)
         first = named.get(first) if isinstance(first, str) else first
         if first:
-            last = port.get("endPort") or (first if "port" in port else LAST_FIXED_PORT)
+            last = port.get("endPort") or (first if "port" in port else MAX_PORT)
             found.append(((min(first, MAX_PORT), min(last, MAX_PORT)), protocol))
     return found
 
@@ -95,7 +98,9 @@ def rules(store: Objects) -> set[Rule]:
 
 
 def _denied(address: str) -> set[Rule]:
-    return {Rule(DENY_AT, DROP, None, address, (1, LAST_FIXED_PORT), p) for p in (TCP, UDP)}
+    fixed, picked = (1, LAST_FIXED_PORT), (LAST_FIXED_PORT + 1, MAX_PORT)
+    found = {Rule(DENY_AT, DROP, None, address, fixed, p) for p in (TCP, UDP)}
+    return found | {Rule(DENY_AT, DROP, None, address, picked, p, picked) for p in (TCP, UDP)}
 
 
 def _selects(policy: Object, pod: Object, store: Objects) -> bool:
@@ -168,7 +173,8 @@ class PolicyController:
         for add, rule in changes:
             with contextlib.suppress(StartError):  # refused, or the network has ended: the others still count
                 await self._network.rule(add, rule.priority, rule.action, src=rule.src, dst=rule.dst,
-                                         ports=rule.ports, protocol=rule.protocol)
+                                         ports=rule.ports, protocol=rule.protocol,
+                                         source_ports=rule.source_ports)
 
 
 def _matters(obj: Object) -> tuple[Any, ...]:

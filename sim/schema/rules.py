@@ -23,11 +23,19 @@ if TYPE_CHECKING:
     from .values import Object
 
 
+class Webhook(Protocol):
+    """What an operator has to say about a write: it may change a new object, and refuse by raising ApiError."""
+
+    def __call__(self, kind: Kind, new: Object, old: Object | None) -> None:
+        """Look at an object that is to be created (old is None), or changed but for its status."""
+
+
 class Objects(Protocol):
     """What the rules ask of the store."""
 
     kinds: Kinds
     clock: Callable[[], float]
+    webhooks: list[Webhook]
 
     def get(self, key: str, ns: str | None, name: str) -> Object | None:
         """Return an object or None."""
@@ -66,6 +74,8 @@ def create(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     if not request.trusted:
         _defaults(kind, new)
         admission.mutate(store, kind, new, request)
+        for webhook in store.webhooks:
+            webhook(kind, new, None)
     if kind.key in WITH_GENERATION or kind.custom:
         new["metadata"]["generation"] = 1
     prepare.create(store, kind, new, request)
@@ -113,6 +123,8 @@ def update(store: Objects, kind: Kind, old: Object, new: Object, request: Reques
         raise invalid(kind.kind, _error_group(kind), old["metadata"]["name"], causes)
     request.warnings.extend(advice.on_update(kind, old, new))
     admission.judge_change(store, kind, old, new, request)
+    for webhook in () if request.subresource == "status" else store.webhooks:
+        webhook(kind, new, old)
     fieldsets.track(kind, old, new, request, store.clock())
     return new
 
@@ -231,6 +243,7 @@ def removed(store: Objects, kind: Kind, last: Object) -> None:
 
 __all__ = [
     "Objects",
+    "Webhook",
     "bootstrap",
     "committed",
     "create",

@@ -32,8 +32,11 @@ def announce_threads(local: int) -> None:
         print("\n".join(head + " " + line for line in ("", stars, text, stars)), file=sys.stderr, flush=True)
 
 
-def nccl(options: Options, ranks: Sequence[dict[str, Any]], reason: str, version: str) -> int:
-    """Every rank's exception after NCCL could not initialise a network."""
+def nccl(
+    options: Options, ranks: Sequence[dict[str, Any]], reason: str, version: str, error: str = "invalid usage",
+    meaning: str = "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+) -> int:
+    """Every rank's exception after NCCL failed; without more words, because it could not initialise a network."""
     for rank in ranks:
         head = f"[rank{rank['rank']}]: "
         lines = [
@@ -44,8 +47,8 @@ def nccl(options: Options, ranks: Sequence[dict[str, Any]], reason: str, version
             "all_reduce",
             "    work = group.allreduce([tensor], opts)",
             "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
-            f"invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version {version}",
-            "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.",
+            f"{error} (run with NCCL_DEBUG=WARN for details), NCCL version {version}",
+            meaning,
             "Last error:",
             reason,
         ]

@@ -61,17 +61,22 @@ class RankLog:
             except OSError:
                 self.file = None  # NCCL then logs to standard output
         self.out: TextIO = self.file or sys.stdout
+        # Since NCCL 2.26: which levels carry a time, and in what form (the default is that of WARN lines).
+        levels = env.get("NCCL_DEBUG_TIMESTAMP_LEVELS", "WARN").upper().split(",")
+        self.stamped = bool({"ALL", "INFO"}.intersection(levels))
+        self.stamp = env.get("NCCL_DEBUG_TIMESTAMP_FORMAT", "[%F %T] ").replace("_", " ")
 
     def note(self, subsystems: str, text: str, thread: int = 0) -> None:
         """One INFO line, if its level and one of its subsystems are shown."""
         if self.level >= 3 and self.subsystems.intersection(subsystems.split()):
-            self._write(f"{self.host}:{self.pid}:{self.pid + thread} [{self.device}] NCCL INFO {text}\n")
+            when = time.strftime(self.stamp) if self.stamped else ""
+            self._write(f"{when}{self.host}:{self.pid}:{self.pid + thread} [{self.device}] NCCL INFO {text}\n")
 
     def alarm(self, place: str, text: str) -> None:
         """One WARN line: an empty line and the time go in front."""
         if self.level >= 2:
-            now = time.strftime("%Y-%m-%d %H:%M:%S")
-            self._write(f"\n[{now}] {self.host}:{self.pid}:{self.pid} [{self.device}] {place} NCCL WARN {text}\n")
+            now = time.strftime(self.stamp)
+            self._write(f"\n{now}{self.host}:{self.pid}:{self.pid} [{self.device}] {place} NCCL WARN {text}\n")
 
     def bare(self, text: str) -> None:
         """A line without prefix (the version below INFO)."""
@@ -101,22 +106,41 @@ class RankLog:
 def begin(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], env: Mapping[str, str]) -> None:
     """From the first line to the choice of the network."""
     version = rank["nccl"]
-    if log.level in (1, 2):
+    library = "RCCL" if rank.get("vendor") == "amd" else "NCCL"
+    if log.level in (1, 2) or (library == "RCCL" and log.level >= 1):  # RCCL never prefixes it
         if rank["rank"] == 0:
-            log.bare("NCCL version " + version)
-        return
+            log.bare(library + " version " + version)
+        if library == "NCCL":
+            return
     log.note("INIT ENV", "ENV/Plugin: Could not find: libnccl-env.so")
     if env.get("NCCL_SOCKET_IFNAME"):
         log.note("ENV", "NCCL_SOCKET_IFNAME set by environment to " + env["NCCL_SOCKET_IFNAME"])
     if rank["interface"]:
         log.note("BOOTSTRAP", "Bootstrap: Using {}:{}<0>".format(*rank["interface"]))
-    log.note("INIT", "cudaDriverVersion " + job["cuda_driver"])
-    log.note("INIT", "NCCL version " + version)
+    if library == "RCCL":  # as in a published log of two MI250 nodes
+        log.note("INIT", "Kernel version: 6.8.0-85-generic")
+        log.note("INIT", "ROCr version 1.14")
+    else:
+        log.note("INIT", "cudaDriverVersion " + job["cuda_driver"])
+        log.note("INIT", "NCCL version " + version)
     for name in sorted(env):
         if name.startswith("NCCL_") and name not in _PRINTED_ELSEWHERE and env[name]:
             number = env[name].lstrip("-").isdigit()
             log.note("ENV", "{} set by environment to {}{}".format(name, env[name], "." if number else ""))
     log.note("INIT ENV", "Comm config Blocking set to 1")
+
+
+def say(log: RankLog, behaviour: Mapping[str, Any], rank: Mapping[str, Any], when: str, node: str) -> None:
+    """The further lines that the world lets this rank print at this point."""
+    for line in behaviour.get("says") or ():
+        if line.get("when", "network") != when or node not in (line.get("nodes") or (node,)):
+            continue
+        if rank["rank"] not in (line.get("ranks") or (rank["rank"],)):
+            continue
+        if line.get("level", "INFO") == "WARN":
+            log.alarm(line.get("place", "misc/socket.cc:57"), line["text"])
+        else:
+            log.note(line.get("subsystem", "INIT"), line["text"])
 
 
 def fail(log: RankLog) -> None:
@@ -144,8 +168,14 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
     log.note("BOOTSTRAP", f"Bootstrap timings total 0.0{number % 7 + 2}1{local}47 (create 0.000031, send 0.000114, "
              f"recv 0.0{number % 7 + 1}8{local}02, ring 0.00{local}544, delay 0.000001)")  # fmt: skip
     _graph(log, job, rank)
-    log.note("INIT", "comm {} rank {} nRanks {} nNodes {} localRanks {} localRank {} MNNVL 0".format(
-        rank["comm"], number, plan.ranks, plan.nodes, plan.local, local))  # fmt: skip
+    if rank.get("clique"):  # shapes: NVIDIA/nccl#1769, GB200
+        log.note("INIT", f"MNNVL busId 0x{rank['bus']} fabric UUID {rank['clique']} cliqueId 0x7ffe state 3 "
+                 "healthMask 0xaa")  # fmt: skip
+    if job.get("mnnvl"):
+        log.note("INIT", f"MNNVL 1 cliqueId 7ffe cliqueSize {plan.ranks} cliqueRank {number}")
+    log.note("INIT", "comm {} rank {} nRanks {} nNodes {} localRanks {} localRank {} MNNVL {}".format(
+        rank["comm"], number, plan.ranks, plan.nodes, plan.local, number % plan.local, 1 if job.get("mnnvl") else 0,
+    ))  # fmt: skip
     if rank["nvls"]:
         for head in range(plan.local):
             row = " ".join(f"{node * plan.local + head:2d}" for node in range(plan.nodes))
@@ -154,7 +184,7 @@ def initialise(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], en
     log.note("INIT", "P2P Chunksize set to " + ("131072" if plan.nodes > 1 else "524288"))
     log.note("INIT", "PROFILER/Plugin: Could not find: libnccl-profiler.so")
     log.note("INIT", "Check P2P Type isAllDirectP2p {0} directMode 0 isAllCudaP2p {0}".format(
-        0 if env.get("NCCL_P2P_DISABLE", "0") not in ("", "0") else 1))  # fmt: skip
+        1 if rank["intra"].startswith("P2P") else 0))  # fmt: skip
     log.note("INIT", f"[Proxy Service] Device {local} CPU core {rank['core']}", thread=40 + local)
     log.note("INIT", f"[Proxy Service UDS] Device {local} CPU core {rank['core'] + 1}", thread=42 + local)
     log.note("INIT", "TUNER/Plugin: Could not find: libnccl-tuner.so")
@@ -222,14 +252,17 @@ def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops:
     """The transport lines of this rank's own ends of `hops`: what it receives over the network, then what it sends."""
     number, plan = rank["rank"], job["plan"]
 
+    # RCCL names the communicator behind every connection.
+    tail = " comm {} nRanks {:02d}".format(rank["comm"], plan.ranks) if rank.get("vendor") == "amd" else ""
+
     def at(other: int) -> str:
-        return f"{other}[{other % plan.local}]"
+        return "{}[{}]".format(other, job["ranks"][other]["local"])
 
     def over_network(hop: topology.Hop, direction: str) -> str:
         card = card_of(rank["devices"], hop.rail or 0)
         proxy = f"({hop.proxy})" if direction == "send" and hop.proxy is not None and rank["network"] == "IB" else ""
         suffix = "/GDRDMA" if rank["gdr"] else ""
-        return f"[{direction}] via NET/{rank['network']}/{card}{proxy}{suffix}"
+        return f"[{direction}] via NET/{rank['network']}/{card}{proxy}{suffix}{tail}"
 
     for hop in hops:
         if hop.target == number and hop.rail is not None:
@@ -242,7 +275,9 @@ def connect(log: RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], hops:
     for hop in hops:
         if hop.source == number and hop.rail is None:
             log.note("INIT P2P SHM", "Channel {:02d}/0 : {} -> {} via {}".format(
-                hop.channel, at(number), at(hop.target), rank["intra"]))  # fmt: skip
+                hop.channel, at(number), at(hop.target),
+                (rank["intra"] if job["ranks"][hop.target]["node"] == rank["node"] else "P2P/MNNVL") + tail,
+            ))  # fmt: skip
 
 
 def connected(log: RankLog, rank: Mapping[str, Any], what: str, *, pxn: bool = False) -> None:

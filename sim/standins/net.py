@@ -45,6 +45,13 @@ def choose(env: Mapping[str, str], state: Mapping[str, Any], rank: int, interfac
         place = "misc/socket.cc:399"
         lines.append(("WARN", place + "|Bootstrap : no socket interface found"))
         return Choice("", [], False, lines, failure="no socket interface found")
+    mnnvl = state.get("mnnvl")
+    if mnnvl and not mnnvl["channel"] and env.get("NCCL_MNNVL_ENABLE") != "0":  # mnnvl.cc of NCCL 2.28
+        size = 2 * len(state["gpus"])
+        lines.append(("WARN", f"mnnvl.cc:58|MNNVL (cliqueSize {size}) is available but not working on this system. "
+                      "Check the IMEX channel configuration (/dev/nvidia-caps-imex-channels). Set NCCL_MNNVL_ENABLE=0 "
+                      "to ignore this issue."))  # fmt: skip
+        return Choice("", [], False, lines, failure="MNNVL is available but not working on this system")
     wanted = env.get("NCCL_NET", "").lower()
     plugged = _plugged(env, state, wanted, lines)
     if plugged is not None:
@@ -79,12 +86,17 @@ def _plugged(
     if plugin is None or plugin["file"] not in names:
         lines.append(("INIT NET", "NET/Plugin: Could not find: " + " ".join(names)))
         return None
+    if plugin.get("cannot_load"):
+        lines.append(("INIT NET", plugin["cannot_load"]))
+        return None
     name, group = plugin["network"], int(plugin.get("cards_per_device", 1))
     lines.append(("INIT NET", "NET/Plugin: Loaded net plugin {} ({})".format(name, plugin.get("interface", "v11"))))
     lines.append(("INIT NET", "Successfully loaded external network plugin " + plugin["file"]))
     if wanted not in ("", name.lower()):
         return None
     cards = [each for each in (state["rdma"] or {}).get("devices", []) if each.get("state", "ACTIVE") == "ACTIVE"]
+    if plugin.get("orphan"):
+        cards = []  # its daemon does not run beside it
     lines += [_said(text, len(cards)) for text in plugin.get("says" if cards else "refuses", ())]
     if not cards:
         lines.append(("INIT NET", "Failed to initialize NET plugin " + name))
@@ -140,16 +152,22 @@ def _verbs(
         lines.append(("ENV", f"NCCL_IB_DISABLE set by environment to {disabled}."))
         lines.append(("INIT NET", "transport/net_ib.cc:852 -> 3"))
         return []
+    if "libibverbs.so.1" in state.get("lacks", ()):
+        lines.append(("INIT NET", "Failed to open libibverbs.so[.1]"))
+        return []
     spec = env.get("NCCL_IB_HCA", "")
     if spec:
         lines.append(("ENV", "NCCL_IB_HCA set to " + spec))
     behaviour = state["collective"]
     devices: list[dict[str, Any]] = []
     if state["rdma"] and rank not in behaviour.get("socket_ranks", []):
+        closed = [device for device in state["rdma"]["devices"] if not device.get("opens", True)]
+        lines += [("WARN", f"transport/net_ib/init.cc:461|NET/IB : Unable to open device {device['name']}")
+                  for device in closed]  # fmt: skip
         devices = [
             device
             for device in state["rdma"]["devices"]
-            if device.get("state", "ACTIVE") == "ACTIVE"
+            if device not in closed and device.get("state", "ACTIVE") == "ACTIVE"
             and device["link_layer"] in _LINKS  # NCCL passes over ports of any other kind, such as those of EFA
             and (not spec or matches(spec, device["name"], device["port"]))
         ]

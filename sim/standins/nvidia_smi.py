@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import state
+from . import pci, state
 from .smi_query import UnknownFieldError, csv
 
 if TYPE_CHECKING:
@@ -84,11 +84,16 @@ def _value(words: Sequence[str], short: str, long: str) -> str | None:
     return None
 
 
+SWITCHES = ("persistence", "mig", "remap_pending", "remap_failure", "throttle")
+"""What the world says in a way of its own, and nvidia-smi prints in words."""
+
+
 def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> dict[str, Any]:
     """A GPU with every value that is printed somewhere; healthy where the world says nothing."""
     kind = world["gpu"]
     bus = gpu["bus_id"].split(":")[1]
-    throttle = set(gpu.get("throttle", ()))
+    said = {**{key: kind[key] for key in SWITCHES if key in kind}, **gpu}  # of all GPUs of the node, or of this one
+    throttle = set(said.get("throttle", ()))
     whole: dict[str, Any] = {
         "index": number,
         "minor": gpu.get("physical", number),
@@ -97,13 +102,14 @@ def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> 
         "pdi": f"0x{int(bus, 16) * 0x1F3D5B79:016x}",
         "bus": bus,
         "board_id": f"0x{bus.lower()}00",
-        "persistence": "Enabled" if gpu.get("persistence", True) else "Disabled",
-        "mig": gpu.get("mig", "Disabled"),
+        "persistence": "Enabled" if said.get("persistence", True) else "Disabled",
+        "mig": said.get("mig", "Disabled"),
+        "recovery_action": "None",
         "ecc_volatile": 0,
         "ecc_aggregate": 0,
         "retired_pending": "N/A",
-        "remap_pending": "Yes" if gpu.get("remap_pending") else "No",
-        "remap_failure": "Yes" if gpu.get("remap_failure") else "No",
+        "remap_pending": "Yes" if said.get("remap_pending") else "No",
+        "remap_failure": "Yes" if said.get("remap_failure") else "No",
         "idle": "Not Active" if throttle else "Active",
         "temperature_c": 31 + number % 4,
         "power_w": 68.0 + number * 0.37,
@@ -111,9 +117,8 @@ def _complete(gpu: Mapping[str, Any], number: int, world: Mapping[str, Any]) -> 
         "memory_free_mib": kind["memory_mib"] - 616,
     }
     whole.update({reason: "Active" if reason in throttle else "Not Active" for reason in _REASONS})
-    whole.update(kind)
-    skip = ("persistence", "mig", "remap_pending", "remap_failure")
-    whole.update({key: value for key, value in gpu.items() if key not in skip and key != "index"})
+    whole.update({key: value for key, value in kind.items() if key not in SWITCHES})
+    whole.update({key: value for key, value in gpu.items() if key not in SWITCHES and key != "index"})
     return whole
 
 
@@ -227,8 +232,7 @@ def _table(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
 def _topology(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> str:
     cards = (world["rdma"] or {}).get("devices", [])
     names = [f"GPU{gpu['index']}" for gpu in gpus] + [f"NIC{number}" for number in range(len(cards))]
-    places = [(gpu.get("physical", gpu["index"]), gpu.get("numa", 0)) for gpu in gpus]
-    places += [(card.get("rail", number), card.get("numa", 0)) for number, card in enumerate(cards)]
+    places = [*gpus, *cards]
     lines = ["\t\x1b[4m" + "\t".join(names) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m"]
     for row, name in enumerate(names):
         cells = []
@@ -237,12 +241,10 @@ def _topology(gpus: Sequence[Mapping[str, Any]], world: Mapping[str, Any]) -> st
                 cells.append(" X ")
             elif row < len(gpus) and column < len(gpus):
                 cells.append(f"NV{min(gpus[row]['nvlinks_active'], gpus[column]['nvlinks_active'])}")
-            elif places[row][0] == places[column][0]:
-                cells.append("PIX")
             else:
-                cells.append("NODE" if places[row][1] == places[column][1] else "SYS")
+                cells.append(pci.word(places[row], places[column]))
         if row < len(gpus):
-            cells += [str(gpus[row].get("cpus", "0-95")), str(places[row][1]), "", "N/A"]
+            cells += [str(gpus[row].get("cpus", "0-95")), str(gpus[row].get("numa", 0)), "", "N/A"]
         lines.append(name + "\t" + "\t".join(cells))
     lines.append(_LEGEND)
     if cards:

@@ -34,7 +34,9 @@ _WITH_VALUE = {
     "local_ranks_filter", "local_addr", "log_line_prefix_template", "event_log_handler", "logs_specs",
 }  # fmt: skip
 _FLAGS = {"standalone", "m", "module", "no_python", "run_path", "virtual_local_rank", "use_agent_store"}
-_BENCH: dict[str, Any] = {"min_bytes": 1 << 20, "max_bytes": 8 << 30, "factor": 2, "iters": 20, "warmup": 5}
+_BENCH: dict[str, Any] = {"min_bytes": 1 << 20, "max_bytes": 8 << 30, "factor": 2, "iters": 20, "warmup": 5,
+                          "cycles": 1, "op": "all_reduce"}  # fmt: skip
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
 def parse(arguments: list[str], env: Mapping[str, str]) -> Options:
@@ -102,5 +104,7 @@ def _bench(arguments: list[str]) -> dict[str, Any]:
                 if not rest:
                     raise ValueError(f"argument --{name}: expected one argument")
                 value = rest.pop(0)
-            bench[name] = int(value)
+            bench[name] = int(value) if name != "op" else value
+    if bench["op"] not in OPERATIONS:
+        raise ValueError(f"argument --op: invalid choice: {bench['op']!r}")
     return bench

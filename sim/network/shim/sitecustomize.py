@@ -21,6 +21,8 @@ from typing import Any
 with open(os.environ["SIM_PLAIN"], encoding="utf-8") as _file:
     POD: dict[str, Any] = json.load(_file)
 PATHS: list[list[str]] = sorted(POD["paths"], key=lambda pair: -len(pair[0]))
+OWN: str = POD["own"]
+"""The folder of the cluster's files: a path in it is this machine's already, wherever pods have mounts."""
 DROPPED_S = 130
 """How long Linux tries to connect before it gives up (tcp_syn_retries=6)."""
 ANY = "0.0.0.0"  # noqa: S104 - what a program says that means all addresses
@@ -35,7 +37,7 @@ _bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
 def moved(path: Any) -> Any:
     """Where a path of the pod is on this machine."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if isinstance(text, str):
+    if isinstance(text, str) and not text.startswith(OWN):
         for target, source in PATHS:
             if text == target or text.startswith(target + "/"):
                 return source + text[len(target):]

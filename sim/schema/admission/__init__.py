@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import accounts, lifecycle, limits, placement, quota, security, storage
+from . import accounts, lifecycle, limits, placement, quota, security, storage, webhooks
 
 if TYPE_CHECKING:
     from ..kinds import Kind
@@ -35,6 +35,7 @@ def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
     if kind.key in ("pods", "persistentvolumeclaims"):
         limits.judge(store, kind, new)
     security.judge(store, kind, new, request)
+    webhooks.judge(store, kind, new, request)
     quota.judge(store, kind, new)
 
 

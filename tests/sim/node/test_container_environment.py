@@ -132,7 +132,7 @@ def test_memory_volumes_say_their_size(tmp_path):
     ({"name": "v", "secret": {"secretName": "s", "items": [{"key": "no", "path": "x"}]}},
      'MountVolume.SetUp failed for volume "v" : references non-existent secret key: no'),
     ({"name": "v", "hostPath": {"path": "/etc"}},
-     'MountVolume.SetUp failed for volume "v" : hostPath /etc is refused: a simulated node has no files of its own'),
+     'MountVolume.SetUp failed for volume "v" : hostPath /etc is refused: this simulated node has no such folder'),
 ], ids=["config-map", "key", "host-path"])
 def test_a_volume_without_its_source_says_so(tmp_path, spec, text):
     """The text of the FailedMount event."""

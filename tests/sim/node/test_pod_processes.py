@@ -310,6 +310,20 @@ def test_a_network_policy_blocks_the_port(run, mode):
     run(scenario, mode)
 
 
+def test_a_mount_above_the_clusters_own_folder_moves_nothing_of_it(run):
+    """Plain: the cluster's files may lie in /dev/shm, where pods mount their own; each path is moved once."""
+    async def scenario(lab):
+        above = str(Path(lab.network.root).parent)
+        say = (f"import os; open('{above}/x', 'w').write('kept'); print(sorted(os.listdir('{above}'))); "
+               f"print(open('{above}/x').read(), open(os.environ['SIM_PLAIN']).read(1))")
+        lab.pod("p", ["python3", "-c", say], container={"volumeMounts": [{"name": "shm", "mountPath": above}]},
+                volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}])
+        assert (await lab.ended("p"))["exitCode"] == 0, await lab.log("p")
+        assert await lab.log("p") == "['x']\nkept {\n"
+        assert not os.path.exists(f"{above}/x")  # noqa: ASYNC240, PTH110 - once, at the end
+    run(scenario, "plain")
+
+
 def test_a_container_above_its_memory_limit_is_oom_killed(run):
     """137 and OOMKilled."""
     async def scenario(lab):

@@ -50,7 +50,8 @@ class Pair:
             return str(path)
         module, function = (hardware.IMAGE_PROGRAMS | hardware.DRIVER_PROGRAMS)[name]
         folder = str(Path(hardware.__file__).resolve().parent)
-        path.write_text(hardware.PROGRAM.format(python=os.path.realpath(sys.executable), flags=" -IS", folder=folder, module=module, function=function))
+        path.write_text(hardware.PROGRAM.format(python=os.path.realpath(sys.executable), flags=" -IS", folder=folder, module=module, function=function,
+                                                  compiled=None))
         path.chmod(0o755)
         return str(path)
 

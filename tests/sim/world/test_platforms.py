@@ -47,7 +47,10 @@ def meet(name, judge):
 
 @pytest.mark.parametrize("name", scenario.platform_names())
 def test_every_platform_furnishes_a_world(name, tmp_path):
-    """Each shipped platform is a world that the API server takes; its GPU nodes offer GPUs and the fabric's resource."""
+    """Each shipped platform is a world that the API server takes; its GPU nodes offer GPUs and the fabric's resource.
+
+    GPUs may be devices to claim, and cards may come with a network instead.
+    """
     (tmp_path / "plain.yaml").write_text(GOOD + f"world: {{platform: {name}}}\n")
 
     async def judge(cluster, _):
@@ -55,8 +58,10 @@ def test_every_platform_furnishes_a_world(name, tmp_path):
         nodes = [node["status"]["allocatable"] for node in cluster.store.list("nodes")]
         assert len(nodes) == 2
         if gpu["count"]:
-            assert all(offered[gpu["resource"]] == str(gpu["count"]) for offered in nodes)
-            assert all(offered[fabric["resource"]] == str(fabric["shares"]) for offered in nodes)
+            slices = cluster.store.list("resourceslices.resource.k8s.io")
+            assert all(offered.get(gpu["resource"]) == str(gpu["count"]) for offered in nodes) or slices
+            assert fabric.get("resource") or fabric["networks"]
+            assert all(offered[name] == str(fabric["shares"]) for offered in nodes for name in filter(None, [fabric.get("resource")]))
 
     meet(str(tmp_path / "plain.yaml"), judge)
 

@@ -30,10 +30,14 @@ def test_every_scenario_that_was_asked_for_is_shipped():
 
 
 def test_only_unbroken_worlds_pass():
-    """Only worlds in which nothing is broken may end with go, and only they name no fault."""
-    passing = {name for name in scenario.names() if "go" in scenario.load(name).outcomes}
-    assert passing == {"healthy", "healthy-efa", "healthy-roce", "dns-slow"}
-    assert {name for name in scenario.names() if not scenario.load(name).faults} == passing
+    """Only worlds in which nothing is broken may end with go; there are enough of both kinds."""
+    every = {name: scenario.load(name) for name in scenario.names()}
+    passing = {name for name, each in every.items() if "go" in each.outcomes}
+    assert not [name for name in passing if every[name].faults]
+    assert {"healthy", "healthy-efa", "healthy-roce", "dns-slow"} <= passing
+    assert len(passing) >= 20
+    assert len(every) - len(passing) >= 80
+    assert [name for name, each in every.items() if set(each.faults) - set(each.subjects)] == []
 
 
 @pytest.mark.parametrize("name", sorted(ASKED_FOR))

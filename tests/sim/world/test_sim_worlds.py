@@ -195,8 +195,8 @@ def test_image_missing_waits_for_the_image():
     play("image-missing", "", judge)
 
 
-def test_unschedulable_names_the_resource():
-    """unschedulable: one pod runs, the other does not fit for want of the RDMA resource."""
+def test_a_missing_resource_is_named():
+    """rdma-resource-missing: one pod runs, the other does not fit for want of the RDMA resource."""
 
     async def judge(run):
         def seen():
@@ -207,11 +207,11 @@ def test_unschedulable_names_the_resource():
         assert message.startswith("0/2 nodes are available: ")
         assert "1 Insufficient rdma/hca_shared_devices_a" in message
 
-    play("unschedulable", "import time; time.sleep(30)", judge)
+    play("rdma-resource-missing", "import time; time.sleep(30)", judge)
 
 
 def test_gpus_taken_leaves_no_gpu():
-    """gpus-taken: both pods wait, and the holders belong to a NodeSet."""
+    """gpus-taken: both pods wait, and the holders belong to somebody else."""
 
     async def judge(run):
         def seen():
@@ -220,10 +220,10 @@ def test_gpus_taken_leaves_no_gpu():
             return messages if len(messages) == 2 else None
 
         assert all("2 Insufficient nvidia.com/gpu" in message for message in await run.until(seen))
-        owners = {pod["metadata"]["ownerReferences"][0]["kind"] for pod in run.store.list("pods", "slurm")}
-        assert owners == {"NodeSet"}
+        owners = {pod["metadata"]["ownerReferences"][0]["kind"] for pod in run.store.list("pods", "team-b")}
+        assert owners == {"ReplicaSet"}
         await asyncio.sleep(0.3)
-        assert len(run.store.list("pods", "slurm")) == 2  # the garbage collector leaves them alone
+        assert len(run.store.list("pods", "team-b")) == 2  # the garbage collector leaves them alone
 
     play("gpus-taken", "", judge)
 

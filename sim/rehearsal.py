@@ -1,0 +1,65 @@
+"""What does a scenario say to whoever rehearses it: which faults, accusing whom, and how to start the trial?
+
+None of it changes the world, and nothing in the cluster can be asked for it: only `--list --json` shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .format import ScenarioError, check
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: A fault that must be found, and whom it must accuse: a name, a pattern with *, or a list of them.
+#: `tells`: what its findings must say besides: a node's name, the id of the cause, ... or a list.
+FAULT = {"fault": str, "subject": (str, list), "tells": (str, list)}
+RUN: dict[str, Any] = {
+    "profile": (str, dict),  # the name of one, a file beside the scenario, or the profile itself
+    "options": list,  # of the trial's command line
+}
+
+
+def read_faults(given: list[Any], where: str) -> dict[str, tuple[str, ...]]:
+    """Return the faults in their order, each with the subjects that it must accuse; none where they are not said."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in given:
+        if isinstance(entry, str):
+            found.setdefault(entry, ())
+            continue
+        if not isinstance(entry, dict):
+            raise ScenarioError(f"{where}: faults must be a list of fault ids, or of maps with fault and subject")
+        check(entry, FAULT, f"{where}: faults")
+        if "fault" not in entry:
+            raise ScenarioError(f"{where}: faults: 'fault' is missing in {entry!r}")
+        named = entry.get("subject") or []
+        subjects = (named,) if isinstance(named, str) else tuple(map(str, named))
+        found[entry["fault"]] = (*found.get(entry["fault"], ()), *subjects)
+    return found
+
+
+def read_words(given: list[Any]) -> dict[str, tuple[str, ...]]:
+    """Return what the findings must say, by fault."""
+    found = {}
+    for each in given:
+        if isinstance(each, dict) and each.get("tells"):
+            words = each["tells"]
+            found[each["fault"]] = (words,) if isinstance(words, str) else tuple(map(str, words))
+    return found
+
+
+def read_run(given: dict[str, Any], where: str, folder: Path) -> dict[str, Any]:
+    """Return how the trial is started; the path of a profile becomes absolute."""
+    check(given, RUN, f"{where}: run")
+    run = dict(given)
+    profile = run.get("profile")
+    if isinstance(profile, str) and profile.endswith((".yaml", ".yml")):
+        path = (folder / profile).resolve()
+        if not path.is_file():
+            raise ScenarioError(f"{where}: run: no profile file {profile!r} beside the scenario")
+        run["profile"] = str(path)
+    for option in run.get("options") or []:
+        if not isinstance(option, str) or not option:
+            raise ScenarioError(f"{where}: run: options are words of a command line, not {option!r}")
+    return run

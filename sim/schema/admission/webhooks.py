@@ -1,0 +1,62 @@
+"""Plugin ValidatingAdmissionWebhook: what do the webhooks of this cluster say to an object that is to be created?
+
+No server stands behind a webhook here. What it answers stands in annotations of its configuration:
+`sim.seatrial/denies` is the text with which it refuses everything that its rules match; without it, it allows.
+Texts and codes are those of k8s.io/apiserver/pkg/admission/plugin/webhook/errors and its validating dispatcher.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import selectors
+from ..errors import ApiError
+
+if TYPE_CHECKING:
+    from ..kinds import Kind
+    from ..requests import Request
+    from ..rules import Objects
+    from ..values import Object
+
+CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+DENIES = "sim.seatrial/denies"
+WITHOUT_EFFECT = ("None", "NoneOnDryRun")
+
+
+def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
+    """Ask every webhook whose rules and selectors match."""
+    for configuration in store.list(CONFIGURATIONS):
+        said = (configuration["metadata"].get("annotations") or {}).get(DENIES, "")
+        for hook in configuration.get("webhooks") or []:
+            if _meant(store, hook, kind, new):
+                _ask(hook, request, said)
+
+
+def _ask(hook: Object, request: Request, said: str) -> None:
+    name = hook.get("name", "")
+    if request.dry_run and hook.get("sideEffects") not in WITHOUT_EFFECT:
+        raise ApiError(400, "BadRequest", f'admission webhook "{name}" does not support dry run')
+    if said:
+        raise ApiError(403, "Forbidden", f'admission webhook "{name}" denied the request: {said}')
+
+
+def _meant(store: Objects, hook: Object, kind: Kind, new: Object) -> bool:
+    if not any(_matches(rule, kind) for rule in hook.get("rules") or []):
+        return False
+    namespace = store.get("namespaces", None, new["metadata"].get("namespace", "")) if kind.namespaced else None
+    labels = (namespace or {}).get("metadata", {}).get("labels") or {}
+    return _selected(hook.get("namespaceSelector"), labels) and _selected(
+        hook.get("objectSelector"), new["metadata"].get("labels") or {}
+    )
+
+
+def _selected(selector: Object | None, labels: Object) -> bool:
+    return not selector or selectors.labels(selector)(labels)
+
+
+def _matches(rule: Object, kind: Kind) -> bool:
+    def some(part: str, value: str) -> bool:
+        return bool({"*", value} & set(rule.get(part) or []))
+
+    created = some("operations", "CREATE")
+    return created and some("apiGroups", kind.group) and some("resources", kind.plural)

@@ -1,0 +1,25 @@
+"""How does `nvidia-smi topo -m` name the way between two devices? From where they hang in the PCI tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def word(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+    """PIX, PXB, PHB, NODE or SYS, in the words of the tool's legend."""
+    first, second = one.get("place") or [], two.get("place") or []
+    common = 0
+    while common < min(len(first), len(second)) and first[common] == second[common]:
+        common += 1
+    if common > 1:
+        return "PIX" if max(len(first), len(second)) - common <= 2 else "PXB"
+    if common == 1:
+        return "PHB"
+    if not first or not second:  # a state that tells no places: then card g sits beside GPU g
+        beside = [device.get("rail", device.get("physical")) for device in (one, two)]
+        if beside[0] is not None and beside[0] == beside[1]:
+            return "PIX"
+    return "NODE" if one.get("numa", 0) == two.get("numa", 0) else "SYS"

@@ -1,0 +1,70 @@
+"""How does storage feel that is slow, or that shows a rename late? Python programs of a pod meet it here.
+
+`SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
+and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with
+`corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long. The files
+themselves are real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from typing import Any
+
+_PLACES: dict[str, dict[str, float]] = json.loads(os.environ.get("SIM_STORAGE", "{}"))
+_fsync, _replace, _statvfs = os.fsync, os.replace, os.statvfs
+
+
+def _like(path: str) -> dict[str, float]:
+    real = os.path.abspath(path)
+    found = [place for place in _PLACES if real.startswith(place.rstrip("/") + "/")]
+    return _PLACES[max(found, key=len)] if found else {}
+
+
+def fsync(descriptor: int) -> None:
+    """Take as long as the bytes of the file need at the place's rate."""
+    _fsync(descriptor)
+    rate = _like(os.readlink(f"/proc/self/fd/{descriptor}")).get("write_mb_s")
+    if rate:
+        time.sleep(os.fstat(descriptor).st_size / (rate * 1e6))
+
+
+def replace(source: str, target: str, **options: Any) -> None:
+    """Rename at once where nothing was, and late where somebody may have seen the old file."""
+    delay = _like(target).get("rename_delay_s")
+    if not delay or not os.path.exists(target):
+        _replace(source, target, **options)
+        if _like(target).get("corrupts") and os.path.getsize(target):
+            with open(target, "r+b") as file:
+                byte = file.read(1)[0] ^ 1
+                file.seek(0)
+                file.write(bytes([byte]))
+        return
+    aside = f"{target}.late"
+    shutil.copyfile(source, aside)
+    os.unlink(source)
+
+    def later() -> None:
+        try:
+            _replace(aside, target)
+        except OSError:  # the folder was removed meanwhile
+            return
+
+    timer = threading.Timer(delay, later)
+    timer.daemon = True
+    timer.start()
+
+
+def statvfs(path: str) -> os.statvfs_result:
+    """Answer as late as the server does."""
+    time.sleep(_like(os.path.join(path, "x")).get("hang_s", 0))
+    return _statvfs(path)
+
+
+if _PLACES:
+    os.statvfs = statvfs  # type: ignore[assignment]
+    os.fsync, os.replace = fsync, replace  # type: ignore[assignment]
