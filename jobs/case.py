@@ -10,16 +10,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .events import Event, about, latest, read_events
+from .launchers import KINDS
+from .launchers.kind import MOST_REPLICAS
 from .raw import as_list, as_map, by_type
 from .state import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-INDEX = "batch.kubernetes.io/job-completion-index"
-MOST_REPLICAS = 5000
+    from .launchers import Kind
+
 # Job conditions' and events' reasons (kubernetes pkg/controller/job, api/batch/v1).
 FAILED = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded")
+# Of the Job controller, and of the Training Operator (pkg/controller.v1/control/pod_control.go).
+CREATED, REMOVED = ("SuccessfulCreate", "SuccessfulCreatePod"), ("SuccessfulDelete", "SuccessfulDeletePod")
 
 
 class Case:
@@ -32,21 +36,27 @@ class Case:
         events: Iterable[Any],
         nodes: Iterable[Any],
         name: str,
+        kind: Kind = KINDS["indexed"],
     ) -> None:
-        self.job = as_map(job)
+        self.kind = kind
+        self.given_up: frozenset[str] = frozenset()
+        self.raw = as_map(job)
+        self.job = kind.as_job(self.raw) if self.raw else {}
         self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
         self.all_events = read_events(events)
-        self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events)
+        self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events, kind.kind)
         self.uid = str(self.meta.get("uid") or "")
-        self.events = about(self.all_events, "Job", self.name, self.uid)
+        children = kind.children(self.name)
+        own = about(self.all_events, kind.kind, self.name, self.uid)
+        self.events = [e for e in self.all_events if e in own or (e.kind, e.name) in children] if children else own
         self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
         self.pods = sorted(
             (pod for pod in pods if isinstance(pod, dict) and self.mine(pod)),
-            key=lambda pod: (index_of(pod), str(pod["metadata"].get("creationTimestamp") or "")),
+            key=lambda pod: (self.index(pod), str(pod["metadata"].get("creationTimestamp") or "")),
         )
         self.nodes = {str(as_map(node.get("metadata")).get("name")): node for node in nodes if isinstance(node, dict)}
-        self.removed = {word for e in self.events if e.reason == "SuccessfulDelete" for word in _pod_names(e)}
-        self.created = [word for e in self.events if e.reason == "SuccessfulCreate" for word in _pod_names(e)]
+        self.removed = {word for e in self.events if e.reason in REMOVED for word in _pod_names(e)}
+        self.created = [word for e in self.events if e.reason in CREATED for word in _pod_names(e)]
         # With an anti-affinity to its own kind (or all GPUs of a node) a waiting pod cannot join a peer.
         self.own_nodes = frozenset(
             str(as_map(pod.get("spec")).get("nodeName") or "")
@@ -59,12 +69,26 @@ class Case:
 
     def mine(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a pod is this job's."""
-        meta = as_map(pod.get("metadata"))
-        owners = as_list(meta.get("ownerReferences"))
-        if self.uid and owners:
-            return any(owner.get("uid") == self.uid for owner in owners)
-        labels = as_map(meta.get("labels"))
-        return bool(self.name) and self.name in (labels.get("batch.kubernetes.io/job-name"), labels.get("job-name"))
+        owners = as_list(as_map(pod.get("metadata")).get("ownerReferences"))
+        if self.uid and any(owner.get("uid") == self.uid for owner in owners):
+            return True
+        if self.uid and any(owner.get("kind") == self.kind.kind for owner in owners):
+            return False
+        return self.kind.belongs(pod, self.name)
+
+    def index(self, pod: Mapping[str, Any]) -> int:
+        """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
+        found = self.kind.index(pod)
+        return self.wanted() - 1 if found >= MOST_REPLICAS and self.kind.multiplexed else found
+
+    def tried_again(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
+        if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
+            return False
+        if as_map(pod.get("metadata")).get("name") in self.given_up:
+            return False
+        gone = [p for p in self.pods if self.kind.tells(p) and as_map(p.get("status")).get("phase") == "Failed"]
+        return pod in gone and len(gone) <= (self.spec.get("backoffLimit") or 0)
 
     def state(self) -> JobState:  # noqa: PLR0911  (one line per state is the clearest form)
         """Name the state in the user's words."""
@@ -120,23 +144,13 @@ class Case:
         return [
             e
             for e in self.all_events
-            if (e.kind == "Job" and e.name == self.name) or (e.kind == "Pod" and e.name in pods)
+            if e in self.events or (e.kind == "Pod" and e.name in pods)
         ]
 
 
-def index_of(pod: Mapping[str, Any]) -> int:
-    """The pod's completion index; MOST_REPLICAS where it has none."""
-    meta = as_map(pod.get("metadata"))
-    for place in ("annotations", "labels"):
-        text = str(as_map(meta.get(place)).get(INDEX) or "")
-        if text.isdigit() and len(text) < 7:
-            return int(text)
-    return MOST_REPLICAS
-
-
-def _only_job(events: Sequence[Event]) -> str:
+def _only_job(events: Sequence[Event], kind: str) -> str:
     """The name of the Job when only its events are left and they are about one."""
-    names = {event.name for event in events if event.kind == "Job"}
+    names = {event.name for event in events if event.kind == kind}
     return names.pop() if len(names) == 1 else ""
 
 

@@ -12,16 +12,19 @@ import signal
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
 from .kube import path
-from .manifests import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .launchers import KINDS as LAUNCHED
+from .launchers.presence import serving
+from .pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .raw import as_list, as_map
 from .redact import safe
 from .trial import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
     from .kube import Kube
@@ -29,7 +32,16 @@ if TYPE_CHECKING:
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
 UNWIND_S = 120.0
-KINDS = (("jobs", "batch"), ("services", ""), ("configmaps", ""), ("pods", ""))
+# What a run may have left, launched objects first: they take the rest with them.
+KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
+CLAIMS = "resourceclaimtemplates"
+FURTHER = (
+    *((kind.resource, kind.group, kind.version) for kind in LAUNCHED.values() if kind.operator),
+    ("podgroups", "scheduling.volcano.sh", "v1beta1"),
+    (CLAIMS, "resource.k8s.io", "v1"),
+)
+"""Kinds that not every cluster has."""
+LAUNCHERS = frozenset(kind.resource for kind in LAUNCHED.values())
 
 
 @dataclass(slots=True)
@@ -89,11 +101,19 @@ class Ledger:
 
 
 def remove(
-    kube: Kube, resource: str, group: str, namespace: str, name: str, *, uid: str = "", wait_s: float = GONE_S
+    kube: Kube,
+    resource: str,
+    group: str,
+    namespace: str,
+    name: str,
+    *,
+    uid: str = "",
+    wait_s: float = GONE_S,
+    version: str = "v1",
 ) -> None:
     """Delete one object and wait until it is gone; NotFound is fine, another uid under its name is not ours."""
-    url_path = path(resource, name, namespace=namespace, group=group)
-    propagation = "Foreground" if resource == "jobs" else "Background"
+    url_path = path(resource, name, namespace=namespace, group=group, version=version)
+    propagation = "Foreground" if resource in LAUNCHERS else "Background"
     try:
         kube.delete(url_path, propagation=propagation, uid=uid)
         _await_gone(kube, url_path, uid, wait_s)
@@ -127,43 +147,84 @@ def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
 
 
 class Swept(NamedTuple):
-    """What a sweep deleted (or would delete), and what it could not delete with the reason."""
+    """What a sweep deleted (or would), what it could not delete with the reason, and what still runs and was kept."""
 
     deleted: tuple[str, ...]
     left: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
-def sweep(kube: Kube, namespace: str, run_id: str | None = None, *, dry_run: bool = False) -> Swept:
-    """Delete what earlier runs left in a namespace: only what carries our label and our name prefix."""
-    selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
+def sweep(
+    kube: Kube, namespace: str, run_id: str | None = None, *, dry_run: bool = False, running: bool = True
+) -> Swept:
+    """Delete what earlier runs left in a namespace: only what carries our label and our name prefix.
+
+    Without `running`, a run whose trial has not ended yet is left alone: it may be somebody's at this moment.
+    """
+    found, denied = _found(kube, namespace, run_id)
+    alive = set() if running else {run for where, item, run in found if _runs(where[0], item)}
     deleted: list[str] = []
     left: list[str] = []
-    denied: list[ApiError] = []
-    for resource, group in KINDS:
-        try:
-            items, _ = kube.list(path(resource, namespace=namespace, group=group), labelSelector=selector)
-        except Forbidden as error:
-            denied.append(error)
+    kept: list[str] = []
+    for (resource, group, version), item, run in found:
+        name, uid = str(item["metadata"]["name"]), str(item["metadata"].get("uid") or "")
+        what = f"{resource.removesuffix('s')}/{name}"
+        if run in alive:
+            kept += [what] if resource in LAUNCHERS else []
             continue
-        for item in items:
-            meta = item.get("metadata") or {} if isinstance(item, dict) else {}
-            name, tags = str(meta.get("name") or ""), meta.get("labels") or {}
-            ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
-            if not ours or not name.startswith(PREFIX):
-                continue
-            what = f"{resource.removesuffix('s')}/{name}"
-            try:
-                if not dry_run:
-                    remove(kube, resource, group, namespace, name, uid=str(meta.get("uid") or ""))
-            except ClusterError as error:
-                left.append(f"{what}: {error}")
-            else:
-                deleted.append(what)
-    if len(denied) == len(KINDS):
-        raise denied[0]
+        try:
+            if not dry_run:
+                remove(kube, resource, group, namespace, name, uid=uid, version=version)
+        except ClusterError as error:
+            left.append(f"{what}: {error}")
+        else:
+            deleted.append(what)
     # A kind that we may not even list may hold leftovers: that is no clean namespace.
     left += [f"unknown {error}" for error in denied if "pods" not in str(error)]
-    return Swept(tuple(deleted), tuple(left))
+    return Swept(tuple(deleted), tuple(left), tuple(kept))
+
+
+_Found = list[tuple[tuple[str, str, str], dict[str, Any], str]]
+
+
+def _found(kube: Kube, namespace: str, run_id: str | None) -> tuple[_Found, list[ApiError]]:
+    """All of ours as (kind, object, run), and the refusals to list a kind."""
+    selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
+    found: _Found = []
+    denied: list[ApiError] = []
+    for where in (*FURTHER, *KINDS):
+        resource, group, version = where
+        url_path = path(resource, namespace=namespace, group=group, version=version)
+        try:
+            items, _ = kube.list(url_path, labelSelector=selector)
+        except NotFound:
+            if where in KINDS:
+                raise
+            continue
+        except Forbidden as error:
+            # Every cluster serves claim templates: whoever was never granted them has made none.
+            if where in KINDS or (resource != CLAIMS and version in serving(kube, group, resource).versions):
+                denied.append(error)
+            continue
+        for item in items:
+            meta = as_map(item.get("metadata")) if isinstance(item, dict) else {}
+            name, tags = str(meta.get("name") or ""), as_map(meta.get("labels"))
+            ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
+            if ours and name.startswith(PREFIX):
+                found.append((where, item, str(tags.get(LABEL_RUN) or "")))
+    if sum(1 for error in denied if not isinstance(error, NotFound)) >= len(KINDS) and not found:
+        raise denied[-1]
+    return found, denied
+
+
+def _runs(resource: str, item: Mapping[str, Any]) -> bool:
+    """Tell whether a launched object of ours has not come to its end."""
+    kind = next((kind for kind in LAUNCHED.values() if kind.resource == resource), None)
+    if kind is None or as_map(item.get("metadata")).get("deletionTimestamp"):
+        return False
+    conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
+    ends = {"Complete", "Failed"}
+    return not any(each.get("type") in ends and each.get("status") == "True" for each in conditions)
 
 
 @contextlib.contextmanager

@@ -8,19 +8,25 @@ its remaining pods itself.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .case import FAILED, MOST_REPLICAS, Case, index_of
+from .case import CREATED, FAILED, Case
 from .events import Event, about, latest, warnings
-from .patient import Surroundings, examine, from_events, unready
+from .launchers import KINDS
+from .launchers.kind import MOST_REPLICAS
+from .patient import JOINING_S, Surroundings, examine, from_events, unready
 from .raw import as_list, as_map
 from .redact import safe
 from .refusals import read_refusal
+from .scheduling import lacking, possible_nodes
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
-from .symptoms import EXITED, REFUSED, Symptom, disruption, overdue
+from .symptoms import EXITED, NOT_STARTED, REFUSED, Symptom, disruption, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from .launchers import Kind
 
 # What happens to nodes that fails jobs (kubelet, node lifecycle controller, Node Problem Detector).
 _NODE_EVENTS = frozenset(
@@ -39,9 +45,19 @@ def diagnose(
     nodes: Iterable[Any] = (),
     *,
     name: str = "",
+    kind: Kind = KINDS["indexed"],
+    queue: Symptom | None = None,
+    gang: bool = False,
+    ran: bool = False,
+    given_up: frozenset[str] = frozenset(),
 ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
-    """Conclude from a Job (None: it is gone), all pods and events of its namespace, and what nodes are visible."""
-    case = _Judgement(job, pods, events, nodes, name)
+    """Conclude from a job (None: it is gone), all pods and events of its namespace, and what nodes are visible.
+
+    `queue` is what its queue says (jobs/queueing.py), `gang` that its pods were to start together or not at all, `ran`
+    that pods of it were seen before, `given_up` which pods' own words say that another attempt would end the same.
+    """
+    case = _Judgement(job, pods, events, nodes, name, kind)
+    case.queue, case.gang, case.ran, case.given_up = queue, gang, ran, given_up
     found = case.symptoms()
     state = case.state()
     return state, case.replicas(found), case.analysis(state, found)
@@ -49,6 +65,10 @@ def diagnose(
 
 class _Judgement(Case):
     """The conclusions from one job's objects."""
+
+    queue: Symptom | None = None
+    gang = False
+    ran = False
 
     # -- symptoms --------------------------------------------------------------------------------------------------
 
@@ -58,6 +78,8 @@ class _Judgement(Case):
         for pod in self.pods:
             meta = as_map(pod.get("metadata"))
             symptom = examine(pod, self._around(pod))
+            if symptom is not None and symptom.fault == "job.failed" and self.tried_again(pod):
+                continue
             if symptom is not None:
                 found[str(meta.get("name"))] = self._placed(symptom)
         here = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods}
@@ -83,7 +105,10 @@ class _Judgement(Case):
             node=self.nodes.get(node),
             nodes=tuple(self.nodes.values()),
             own_nodes=self.own_nodes,
-            job_ending=bool(self.meta.get("deletionTimestamp")) or not self.job or "Suspended" in self.conditions,
+            job_ending=bool(self.meta.get("deletionTimestamp"))
+            or not self.job
+            or "Suspended" in self.conditions
+            or bool(self.kind.operator and self.finished()),  # an operator then takes away what still runs
             failing_since=self.failing_since,
             deleted_by_controller=name in self.removed,
         )
@@ -108,13 +133,13 @@ class _Judgement(Case):
 
     def refusal(self) -> tuple[Symptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
-        refused = latest(self.events, "FailedCreate")
-        if refused is None or (self.job and len(self.living()) >= self.wanted() and not self.finished()):
+        said = [(event, words) for event in self.events if (words := self.kind.refused(event))]
+        if not said or (self.job and len(self.living()) >= self.wanted() and not self.finished()):
             return None
-        made = latest(self.events, "SuccessfulCreate")
+        refused, message = said[-1]
+        made = latest(self.events, *CREATED)
         if self.finished() and made is not None and len(self.created) >= self.wanted():
             return None
-        message = refused.message.removeprefix("Error creating: ")
         read = read_refusal(message)
         if read.fault == "namespace.terminating":
             return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
@@ -138,7 +163,7 @@ class _Judgement(Case):
         """One entry per rank, also for ranks whose pod could not be created."""
         chosen: dict[int, Mapping[str, Any]] = {}
         for position, pod in enumerate(self.pods):
-            index = index_of(pod)
+            index = self.index(pod)
             index = index if index < MOST_REPLICAS else position
             before = chosen.get(index)
             if before is None or as_map(before.get("status")).get("phase") == "Failed":
@@ -187,14 +212,37 @@ class _Judgement(Case):
             candidates.append(refused[0])
         if (job_wide := self._job_wide(candidates)) is not None:
             candidates.append(job_wide)
+        if self.queue is not None:
+            candidates.append(self._as_a_whole(self.queue))
         if not candidates:
             return None
         cause = min(candidates, key=lambda s: (s.rank, s.when or "9", s.pod))
-        return self._told(cause, candidates)
+        return self._told(self._torn(cause), candidates)
+
+    def _as_a_whole(self, symptom: Symptom) -> Symptom:
+        """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?"""
+        ranks = [pod for pod in self.living() if self.index(pod) < MOST_REPLICAS]
+        if symptom.fault != "gang.unschedulable" or not ranks or not self.nodes:
+            return symptom
+        nodes = list(self.nodes.values())
+        hopeless = possible_nodes(ranks[0], nodes) < len(ranks)
+        why = lacking(ranks[0], nodes)
+        advice = f"{symptom.suggestion} Seen: {why}." if why else symptom.suggestion
+        return replace(symptom, hopeless=hopeless, grace_s=JOINING_S, suggestion=advice)
+
+    def _torn(self, cause: Symptom) -> Symptom:
+        """Some pods of a gang found a node and others did not: what was to hold them together did not."""
+        if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
+            return cause
+        placed = sum(1 for pod in self.living() if as_map(pod.get("spec")).get("nodeName"))
+        words = Issue("PartialStart", f"{placed} of {self.wanted()} pods started; {cause.issue}")
+        advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
+        return replace(cause, fault="gang.partial", issue=words, suggestion=f"{advice} {cause.suggestion}",
+                       expected="all pods of the job start, or none")  # fmt: skip
 
     def _job_wide(self, candidates: Sequence[Symptom]) -> Symptom | None:
         """What only the Job itself says."""
-        if "Suspended" in self.conditions and (self.created or self.removed):
+        if "Suspended" in self.conditions and (self.created or self.removed or self.ran):
             words = safe(self.conditions["Suspended"].get("message") or "")
             return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {words}")))
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")
@@ -204,12 +252,27 @@ class _Judgement(Case):
         elif gone is not None:
             issue = Issue(gone.reason, gone.message)
         else:
-            return None
+            return self._unattended()
         if issue.reason == "DeadlineExceeded":
             return self._whole(overdue(issue))
         if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
             return self._whole(disruption(issue))
         return None if candidates else self._unexplained(issue)
+
+    def _unattended(self) -> Symptom | None:
+        """No controller has touched the object: the operator that should is not there."""
+        if not self.raw or self.pods or self.events or not self.kind.not_known_yet(self.raw):
+            return None
+        return Symptom(
+            fault="operator.down",
+            issue=Issue("NoController", f"nobody has touched the {self.kind.kind}: no condition, no event, no pod"),
+            subject=self.kind.operator,
+            suggestion=f"Look at the pods of {self.kind.operator} and their log.",
+            expected=f"{self.kind.operator} starts the pods",
+            rank=NOT_STARTED,
+            # A controller that lost its leader is back when the lease has run out (client-go's default: 15 s).
+            grace_s=30.0,
+        )
 
     def _unexplained(self, issue: Issue) -> Symptom:
         vanished = self.vanished()

@@ -8,13 +8,14 @@ is foreign text: bounded here, and redacted before anybody else sees it.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .redact import redact_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
 MARK = '{"seatrial"'
 SCHEMA = 1
@@ -23,6 +24,10 @@ LONGEST_LINE = 16_384
 _MOST_BYTES = 32 << 20
 _MOST_LINES = 50_000
 _MOST_PARTS = 4096
+_RANK = re.compile(r'"rank": ?(\d{1,6})[,}]')
+# What mpirun --tag-output puts before each piece of a rank's output, in the middle of a line too when it reads a long
+# one in pieces (open-mpi/ompi, orte/mca/iof/base/iof_base_output.c; openpmix/prrte adds a blank).
+_TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|stderr|stddiag)>: ?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,11 @@ class Reader:
     def ended(self) -> bool:
         """True once the probe's last stage was seen."""
         return "end" in self._stages
+
+    @property
+    def end(self) -> Mapping[str, Any] | None:
+        """The probe's last stage; `stopped` says what ended it before its time."""
+        return self._stages.get("end")
 
     def feed(self, line: bytes | str) -> bool:
         """Take one line; True if it was evidence of this run."""
@@ -171,6 +181,76 @@ class Reader:
             return
         self._stages[stage] = redact_value(data)
         self.latest = stage
+
+
+class Streams:
+    """Tells apart the output of several processes that mpirun has put into one stream."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, ...], str] = {}
+
+    def lines(self, line: str) -> Iterator[str]:
+        """Take a line of the stream; yield the whole lines of single processes that it completes."""
+        tags = list(_TAG.finditer(line))
+        if not tags:
+            yield line
+            return
+        if line[: tags[0].start()].strip():
+            yield line[: tags[0].start()]
+        ends = [tag.start() for tag in tags[1:]] + [len(line)]
+        for tag, end in zip(tags, ends, strict=True):
+            told = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
+            if end == len(line):  # the line's end is this process's: all others will go on
+                yield told
+            elif len(told) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
+                self._begun[tag.groups()] = told
+
+
+class Choir:
+    """Reads the evidence of several ranks from one log, as mpirun's launcher has it; else like a Reader."""
+
+    def __init__(self, run: str, ranks: int) -> None:
+        self._run, self._expected = run, ranks
+        self._streams = Streams()
+        self._readers: dict[int, Reader] = {}
+        self.latest = ""
+
+    @property
+    def ended(self) -> bool:
+        """True once every rank's last stage was seen."""
+        return sum(1 for reader in self._readers.values() if reader.ended) >= self._expected
+
+    def feed(self, line: bytes | str) -> bool:
+        """Take one line of the stream; True if it brought evidence. `latest` is rank 0's latest stage."""
+        self.latest, found = "", False
+        text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+        for told in self._streams.lines(text):
+            said = _RANK.search(told[:400]) if told.lstrip().startswith(MARK) else None
+            if said is None or int(said[1]) >= self._expected:
+                continue
+            reader = self._readers.setdefault(int(said[1]), Reader(self._run))
+            found = reader.feed(told) or found
+            self.latest = reader.latest if said[1] == "0" else self.latest
+        return found
+
+    @property
+    def end(self) -> Mapping[str, Any] | None:
+        """The last stage of a rank that was ended before its time, else of any."""
+        ends = [reader.end for reader in self._readers.values() if reader.end is not None]
+        return next((end for end in ends if end.get("stopped")), ends[0] if ends else None)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """The ranks that were heard."""
+        return frozenset(self._readers)
+
+    def of(self, rank: int) -> Reader:
+        """The reader of one rank."""
+        return self._readers.setdefault(rank, Reader(self._run))
+
+    def results(self) -> dict[int, RankEvidence]:
+        """Conclude for every rank that was heard."""
+        return {rank: reader.result() for rank, reader in sorted(self._readers.items())}
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ import json
 import re
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ SILENCE_S = 15.0
 DEADLINE_S = 30.0
 _BROKEN_CREDENTIALS = re.compile(r"PEM lib|NO_START_LINE|KEY_VALUES_MISMATCH|NO_CERTIFICATE_OR_CRL_FOUND|BAD_BASE64")
 _ATTEMPTS = 4
+_REMEMBERED = 200
 _TEMPORARY = frozenset({429, 500, 502, 503, 504})
 
 
@@ -65,6 +67,7 @@ class Exchange:
         self.server = server
         self.origin = origin
         self.loopback = loopback
+        self.seconds: deque[float] = deque(maxlen=_REMEMBERED)  # how long the last answers took
         self.software = ""  # the Server header of the last answer; Kubernetes itself sends none
 
     def request(
@@ -112,9 +115,9 @@ class Exchange:
             headers = {key.lower(): value for key, value in raw.headers.items()}
             warnings = tuple(warning(text) for text in raw.headers.getlist("Warning"))
         self.software = headers.get("server", "")
-        return Response(
-            raw.status, self.decode(verb, url_path, raw.status, data), headers, warnings, time.monotonic() - begin
-        )
+        took = time.monotonic() - begin
+        self.seconds.append(took)
+        return Response(raw.status, self.decode(verb, url_path, raw.status, data), headers, warnings, took)
 
     def decode(self, verb: str, url_path: str, status: int, data: bytes) -> Any:
         """Decode a JSON body; the text of an error that is no JSON is kept as its message."""

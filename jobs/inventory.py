@@ -38,6 +38,7 @@ _LABELS = {
         "feature.node.kubernetes.io/pci-0380_1002.present",
     ),
 }  # fmt: skip
+_APP = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _OFF = frozenset({"", "false", "0", "no", "none"})
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
@@ -70,6 +71,7 @@ class Node:
     kernel: str
     runtime: str
     kubelet: str
+    os: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class PodUse:
     requests: Mapping[str, int]
     owner: str
     phase: str
+    ready: bool = True
+    trouble: str = ""  # why it is not ready, in the kubelet's words
+    images: tuple[str, ...] = ()
+    app: str = ""  # what its labels call it
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")
@@ -189,6 +195,7 @@ def read_node(item: Mapping[str, Any]) -> Node:
         kernel=safe(info.get("kernelVersion") or "", 100),
         runtime=safe(info.get("containerRuntimeVersion") or "", 100),
         kubelet=safe(info.get("kubeletVersion") or "", 100),
+        os=safe(info.get("osImage") or "", 100),
     )
 
 
@@ -196,6 +203,7 @@ def read_pod(item: Mapping[str, Any]) -> PodUse:
     """Project one raw pod to what it holds."""
     meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
     owner = next((ref for ref in as_list(meta.get("ownerReferences")) if ref.get("controller") is True), None)
+    tags = as_map(meta.get("labels"))
     return PodUse(
         namespace=str(meta.get("namespace") or ""),
         name=str(meta.get("name") or ""),
@@ -203,7 +211,27 @@ def read_pod(item: Mapping[str, Any]) -> PodUse:
         requests=pod_requests(spec),
         owner=safe(f"{owner.get('kind')}/{owner.get('name')}", 200) if owner else "",
         phase=str(status.get("phase") or ""),
+        ready=(by_type(status).get("Ready") or {}).get("status") == "True",
+        trouble=_trouble(status),
+        images=tuple(safe(entry.get("image") or "", 300) for entry in as_list(spec.get("containers"))),
+        app=next((safe(tags[key], 100) for key in _APP if tags.get(key)), ""),
     )
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    """Say why a pod is not ready: what its first container waits for or ended with, else its conditions."""
+    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+        state = as_map(entry.get("state"))
+        waiting, ended = as_map(state.get("waiting")), as_map(state.get("terminated"))
+        if waiting.get("reason"):
+            return safe(f"{waiting['reason']}: {waiting.get('message') or ''}".strip(": "), 300)
+        if ended and ended.get("exitCode"):
+            return safe(f"{ended.get('reason') or 'Error'}: exit code {ended['exitCode']}", 300)
+    for kind in ("PodScheduled", "Initialized", "Ready"):
+        found = by_type(status).get(kind) or {}
+        if found.get("status") == "False":
+            return safe(f"{found.get('reason') or kind}: {found.get('message') or ''}".strip(": "), 300)
+    return ""
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import importlib.metadata
 import json
 import logging
 import threading
@@ -52,6 +53,7 @@ __all__ = [
     "Response",
     "Unauthorized",
     "Unreachable",
+    "client_version",
     "gc_paused",
     "path",
 ]
@@ -72,6 +74,11 @@ class Allowed:
     reason: str = ""
 
 
+def client_version() -> str:
+    """Return the version of the installed Kubernetes client, without importing it."""
+    return importlib.metadata.version("kubernetes")
+
+
 def path(
     resource: str, name: str = "", *, namespace: str = "", group: str = "", version: str = "v1", sub: str = ""
 ) -> str:
@@ -90,6 +97,7 @@ class Kube(Exchange):
         super().__init__(client, source.server, _origin(source), loopback=is_loopback(source.server))
         self.namespace = source.namespace
         self.context = source.context
+        self._greeting: tuple[Response, float] | None = None
 
     @classmethod
     def connect(cls, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None) -> Kube:
@@ -233,8 +241,8 @@ class Kube(Exchange):
     # -- questions -----------------------------------------------------------------------------------------------
 
     def version(self) -> dict[str, Any]:
-        """Read /version: major, minor, gitVersion, platform."""
-        answer = self.get("/version", deadline_s=15.0)
+        """Read /version: major, minor, gitVersion, platform. Asked once; the answer is kept."""
+        answer = self._greet()[0].body
         return answer if isinstance(answer, dict) else {}
 
     def whoami(self) -> str:
@@ -248,14 +256,22 @@ class Kube(Exchange):
         return safe(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "", 200)
 
     def server_time_skew(self) -> float | None:
-        """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not told."""
-        before = time.time()
-        answer = self.request("GET", "/version", deadline_s=15.0)
-        middle = (before + time.time()) / 2
+        """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not told.
+
+        Of the answer to /version, so that it costs no request of its own.
+        """
+        answer, middle = self._greet()
         try:
             return email.utils.parsedate_to_datetime(answer.headers.get("date", "")).timestamp() + 0.5 - middle
         except (TypeError, ValueError):
             return None
+
+    def _greet(self) -> tuple[Response, float]:
+        """Return the answer to /version, and when by our clock it was given."""
+        if self._greeting is None:
+            answer = self.request("GET", "/version", deadline_s=15.0)
+            self._greeting = answer, time.time() - answer.seconds / 2
+        return self._greeting
 
     def can(
         self,
@@ -332,13 +348,33 @@ def _api_client(source: Source) -> Any:
 
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
-        return client.ApiClient(settings)
+        return _as_kubectl_verifies(client.ApiClient(settings))
     except ImportError as error:  # urllib3 speaks SOCKS only with PySocks
         raise ConfigError(
             f"{_origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
         ) from error
     except (OSError, ValueError) as error:  # a certificate that is no certificate
         raise ConfigError(f"{_origin(source)}: TLS settings cannot be used: {safe(error, 300)}") from error
+
+
+def _as_kubectl_verifies(client: Any) -> Any:
+    """Accept the certificates that kubectl does: since 3.13 Python refuses a CA without a key identifier.
+
+    RFC 5280, 4.2.1.1, lets a self-signed CA go without; those of EKS and of older clusters do
+    (kubernetes-client/python#2394). All else is verified as before.
+    """
+    import ssl  # noqa: PLC0415  (only when a cluster is meant)
+
+    import urllib3.util.ssl_  # noqa: PLC0415
+
+    kept = client.rest_client.pool_manager.connection_pool_kw
+    context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=kept.get("cert_reqs"))
+    if context.verify_flags & ssl.VERIFY_X509_STRICT:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not kept.get("ca_certs") and not kept.get("ca_cert_data"):
+            context.load_default_certs()
+        kept["ssl_context"] = context
+    return client
 
 
 def _origin(source: Source) -> str:

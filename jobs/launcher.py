@@ -9,8 +9,9 @@ entered in the ledger before it is created; what was given up is deleted at once
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import manifests
@@ -18,21 +19,30 @@ from .cleanup import Ledger, remove
 from .creation import Creation, JobError
 from .diagnosis import diagnose
 from .errors import ApiError, Forbidden, Invalid, NotFound
-from .evidence import RankEvidence, Reader
+from .events import read_events
+from .evidence import Choir, RankEvidence, Reader
 from .kube import path
+from .launchers import KINDS
+from .launchers.presence import missing_fault, serving
 from .logs import tail
-from .manifests import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .mpirun import explained
+from .parts import Queue
+from .pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .podfacts import pod_facts
+from .queueing import QueueFacts, Queueing
 from .raw import as_list, as_map
 from .redact import safe
-from .refusals import read_refusal
-from .state import ERR_INFRA, FailureAnalysis, Issue, JobState, Replica
-from .vigil import Limits, Outcome, Vigil
+from .refusals import is_policys, read_refusal
+from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, PodFacts, Replica
+from .vigil import Vigil
+from .waiting import Limits, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from .kube import Kube
+    from .launchers import Kind
     from .logs import Follower
     from .trial import TrialSpec
 
@@ -44,9 +54,19 @@ __all__ = [
     "JobState",
     "Launcher",
     "NotOurs",
+    "PodFacts",
+    "QueueFacts",
     "Replica",
     "TrialResult",
 ]
+
+# What an interruption leaves behind for the next attempt: the node is still cordoned, its GPUs are another's now.
+_AFTERMATH = frozenset(
+    {"job.unschedulable", "job.start-timeout", "gang.unschedulable", "gang.partial", "queue.waiting", "job.disrupted"}
+)
+_ATTEMPTS = 2
+_LEAST_START_S = 5.0
+_MOST_EVENTS = 200
 
 
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
@@ -78,6 +98,11 @@ class TrialResult:
     logs: dict[str, Path] = field(default_factory=dict)
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    launcher: str = "indexed"
+    pods: tuple[PodFacts, ...] = ()
+    events: tuple[str, ...] = ()
+    queue: QueueFacts | None = None
+    attempts: int = 1
 
 
 class Launcher:
@@ -96,25 +121,56 @@ class Launcher:
         self._logs = logs
 
     def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None) -> TrialResult:
-        """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up."""
+        """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
+
+        What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more while its
+        pods' time to start lasts; what only follows from the interruption is told as that.
+        """
         if files is None:
             from .probes import files as shipped  # noqa: PLC0415  (reads them from disk)
 
             files = shipped()
-        objects = manifests.build(spec, files)
+        began = time.monotonic()
+        start_s = spec.deadlines.start_s
+        result = self._once(spec, manifests.build(spec, files), start_s)
+        for attempt in range(2, _ATTEMPTS + 1):
+            cause = result.analysis
+            left = start_s - (time.monotonic() - began) + (result.queue.admitted_s or 0 if result.queue else 0)
+            again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
+            if cause is None or not again or left < _LEAST_START_S:
+                break
+            what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
+            self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
+            following = replace(spec, attempt=attempt)
+            result = _after(cause, self._once(following, manifests.build(following, files), left), attempt)
+        return replace(result, seconds=time.monotonic() - began)
+
+    def _once(self, spec: TrialSpec, objects: manifests.Manifests, start_s: float) -> TrialResult:
+        """Create, wait and read, one time; what was given up or interrupted is deleted before this returns."""
+        kind = objects.kind
         began = time.monotonic()
         creation = Creation(self._kube, self._ledger, spec.run_id, self._progress)
-        self._progress(f"creating job {spec.job_name} in {spec.namespace}: {spec.nodes} x {spec.gpus_per_node} GPUs")
+        what = "job" if kind.name == "indexed" else kind.kind
+        shape = f"{spec.nodes} x {spec.gpus_per_node} GPUs"
+        self._progress(f"creating {what} {spec.job_name} in {spec.namespace}: {shape}")
         try:
             warned = creation.create(objects)
         except (Forbidden, Invalid) as error:
-            return _refused(spec.job_name, error, time.monotonic() - began)
-        limits = Limits(start_s=spec.deadlines.start_s, job_s=spec.deadlines.job_s)
+            return _refused(spec.job_name, error, time.monotonic() - began, kind)
+        except NotFound as error:
+            if not kind.operator:
+                raise
+            return self._not_served(spec.job_name, kind, error)
+        limits = Limits(start_s=start_s, job_s=spec.deadlines.job_s, queue_s=spec.deadlines.queue_s)
         selector = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
-        vigil = self._vigil(spec.job_name, spec.namespace, spec.run_id, limits, selector)
+        queueing = Queueing(self._kube, spec.queue, spec.namespace, spec.job_name) if spec.queue else None
+        vigil = self._vigil(spec.job_name, spec.namespace, spec.run_id, limits, selector, kind, queueing, spec.nodes)
         outcome = vigil.keep()
-        result = self._result(spec.job_name, spec.run_id, vigil, outcome, began, warned)
-        if outcome.aborted or outcome.lingering:
+        if left_out := kind.left_out(spec):
+            warned += (f"a {kind.kind} leaves this to its runtime, not to the profile: {'; '.join(left_out)}",)
+        result = self._result(spec.job_name, spec.run_id, vigil, outcome, began, warned, kind)
+        interrupted = result.analysis is not None and result.analysis.disrupted
+        if outcome.aborted or outcome.lingering or interrupted:
             creation.give_up()
         return result
 
@@ -122,18 +178,26 @@ class Launcher:
         """Wait for a job that runs already (one of ours) and read its evidence; nothing is entered in the ledger."""
         began = time.monotonic()
         namespace = namespace or self._kube.namespace
-        job = self._ours(name, namespace)
-        run = str(as_map(job["metadata"].get("labels")).get(LABEL_RUN))
+        kind, raw = self._ours(name, namespace)
+        job = kind.as_job(raw)
+        tags = as_map(raw["metadata"].get("labels"))
+        run = str(tags.get(LABEL_RUN))
         allowed = as_map(job.get("spec")).get("activeDeadlineSeconds")
         seconds = float(allowed) if isinstance(allowed, int) else 3600.0
-        vigil = self._vigil(name, namespace, run, Limits(start_s=seconds, job_s=seconds), "")
-        return self._result(name, run, vigil, vigil.keep(), began, ())
+        limits = Limits(start_s=seconds, job_s=seconds)
+        name_of_queue = tags.get("kueue.x-k8s.io/queue-name")
+        queue = Queue(kind="kueue", name=str(name_of_queue)) if name_of_queue else None
+        queueing = Queueing(self._kube, queue, namespace, name) if queue else None
+        ranks = kind.wanted(raw) - (1 if kind.multiplexed else 0)
+        vigil = self._vigil(name, namespace, run, limits, "", kind, queueing, ranks)
+        return self._result(name, run, vigil, vigil.keep(), began, (), kind)
 
     def cancel(self, name: str, namespace: str = "") -> None:
         """Delete one of our jobs with its pods, and wait until all are gone."""
         namespace = namespace or self._kube.namespace
-        job = self._ours(name, namespace)
-        remove(self._kube, "jobs", "batch", namespace, name, uid=str(job["metadata"].get("uid") or ""))
+        kind, raw = self._ours(name, namespace)
+        uid = str(raw["metadata"].get("uid") or "")
+        remove(self._kube, kind.resource, kind.group, namespace, name, uid=uid, version=kind.version)
 
     def dry_run_pod(self, spec: TrialSpec) -> Admission:
         """Ask the API server whether it would admit one pod of the trial, without creating any."""
@@ -170,7 +234,8 @@ class Launcher:
     def get_job_logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod's main container, redacted."""
         namespace = self._kube.namespace
-        pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=f"job-name={name}")
+        kind, _ = self._find(name, namespace)
+        pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=kind.selector(name))
         found = {}
         for pod in pods:
             containers = as_list(as_map(pod.get("spec")).get("containers"))
@@ -181,7 +246,17 @@ class Launcher:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _vigil(self, name: str, namespace: str, run: str, limits: Limits, selector: str) -> Vigil:
+    def _vigil(
+        self,
+        name: str,
+        namespace: str,
+        run: str,
+        limits: Limits,
+        selector: str,
+        kind: Kind,
+        queueing: Queueing | None,
+        ranks: int,
+    ) -> Vigil:
         return Vigil(
             self._kube,
             job=name,
@@ -191,27 +266,58 @@ class Launcher:
             selector=selector,
             logs=self._logs,
             progress=self._progress,
+            kind=kind,
+            queueing=queueing,
+            ranks=ranks,
         )
 
-    def _ours(self, name: str, namespace: str) -> dict[str, Any]:
-        try:
-            job: dict[str, Any] = self._kube.get(path("jobs", name, namespace=namespace, group="batch"))
-        except NotFound as error:
-            raise JobError(f"there is no job {safe(name, 100)} in namespace {namespace}") from error
+    def _find(self, name: str, namespace: str) -> tuple[Kind, dict[str, Any] | None]:
+        """The object of this name, of whatever kind launches trials; an Indexed Job where there is none."""
+        for kind in KINDS.values():
+            try:
+                url_path = path(kind.resource, name, namespace=namespace, group=kind.group, version=kind.version)
+                found: dict[str, Any] = self._kube.get(url_path)
+            except NotFound:
+                continue
+            except Forbidden:
+                if not kind.operator:
+                    raise
+                continue  # a kind that this account has nothing to do with, or that is not there at all
+            return kind, found
+        return KINDS["indexed"], None
+
+    def _ours(self, name: str, namespace: str) -> tuple[Kind, dict[str, Any]]:
+        kind, job = self._find(name, namespace)
+        if job is None:
+            raise JobError(f"there is no job {safe(name, 100)} in namespace {namespace}")
         if as_map(as_map(job.get("metadata")).get("labels")).get(LABEL_MANAGED) != MANAGED_BY:
             raise NotOurs(f"job {safe(name, 100)} in {namespace} was not created by seatrial: it is left alone")
-        return job
+        return kind, job
+
+    def _not_served(self, name: str, kind: Kind, error: NotFound) -> TrialResult:
+        """The API server does not know what was to be created: the kind, or its namespace."""
+        found = serving(self._kube, kind.group, kind.resource)
+        fault = "" if found.not_seen else missing_fault(kind, found)
+        if not fault:
+            raise error
+        others = f", but in {', '.join(found.versions)}" if found.versions else ""
+        analysis = FailureAnalysis(
+            fault=fault,
+            subject=f"{kind.resource}.{kind.group}",
+            observed=f"{kind.kind} is not served in {kind.group}/{kind.version}{others}",
+            expected=f"{kind.group}/{kind.version} serves {kind.resource}",
+            suggestion=f"Install {kind.operator}, or choose another launcher (--launcher indexed needs no operator).",
+            err_class=ERR_INFRA,
+        )
+        return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, launcher=kind.name)
 
     def _snapshot(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
         namespace = self._kube.namespace
-        try:
-            job = self._kube.get(path("jobs", name, namespace=namespace, group="batch"))
-        except NotFound:
-            job = None
-        pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=f"job-name={name}")
+        kind, job = self._find(name, namespace)
+        pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=kind.selector(name))
         events = self._optional(path("events", namespace=namespace))
         nodes = self._optional(path("nodes")) if job is not None else []
-        return diagnose(job, pods, events, nodes, name=name)
+        return diagnose(job, pods, events, nodes, name=name, kind=kind)
 
     def _optional(self, url_path: str) -> list[Any]:
         try:
@@ -220,51 +326,98 @@ class Launcher:
             return []
 
     def _result(
-        self, name: str, run: str, vigil: Vigil, outcome: Outcome, began: float, warned: tuple[str, ...]
+        self, name: str, run: str, vigil: Vigil, outcome: Outcome, began: float, warned: tuple[str, ...], kind: Kind
     ) -> TrialResult:
         evidence: dict[int, RankEvidence] = {}
         for replica in outcome.replicas:
+            follower = vigil.followers.get(replica.pod)
             if not replica.pod:
                 continue
-            told = _evidence(run, replica, vigil.followers.get(replica.pod), outcome.pods)
-            evidence[replica.index if told.rank is None else told.rank] = told
+            if follower is not None and isinstance(follower.reader, Choir):
+                evidence |= _of_all(follower.reader, outcome, kind)
+            elif not kind.multiplexed:
+                told = _evidence(run, replica, follower, outcome.pods, kind.container)
+                evidence[replica.index if told.rank is None else told.rank] = told
+        known = {replica.pod for replica in outcome.replicas}
+        for pod, follower in vigil.followers.items():  # what a pod told that is gone meanwhile
+            if pod not in known and isinstance(follower.reader, Reader):
+                told = follower.reader.result()
+                if told.rank is not None:
+                    evidence.setdefault(told.rank, told)
         logs = {pod: f.file for pod, f in vigil.followers.items() if f.file is not None and f.file.exists()}
         seconds = time.monotonic() - began
         warned += (outcome.lingering,) if outcome.lingering else ()
         self._progress(f"{name} {outcome.state} after {seconds:.0f} s")
+        said = [line for follower in vigil.followers.values() for line in follower.last]
         return TrialResult(
             job=name,
             state=outcome.state,
             replicas=outcome.replicas,
-            analysis=outcome.analysis,
+            analysis=explained(outcome.analysis, said) if kind.multiplexed else outcome.analysis,
             evidence=evidence,
             logs=logs,
             seconds=seconds,
             warnings=warned,
+            launcher=kind.name,
+            pods=pod_facts(outcome.pods, vigil.events, kind.index),
+            events=tuple(str(event) for event in read_events(vigil.events)[-_MOST_EVENTS:]),
+            queue=vigil.queueing.facts() if vigil.queueing else None,
         )
 
 
-def _evidence(run: str, replica: Replica, follower: Follower | None, pods: list[dict[str, Any]]) -> RankEvidence:
+def _raced(cause: FailureAnalysis) -> bool:
+    """Tell whether a kubelet had no room for what the scheduler had just bound: another pod was about to end there.
+
+    Controllers make a new pod then (kubernetes/kubernetes#106884); a Job without retries needs another Job.
+    """
+    return cause.fault == "container.start" and re.search(r"\bOutOf[a-z]", cause.observed) is not None
+
+
+def _after(cause: FailureAnalysis, second: TrialResult, attempt: int) -> TrialResult:
+    """What a further attempt says: its own, unless it only met what the interruption left behind."""
+    told = second.analysis
+    if told is not None and told.fault in _AFTERMATH:
+        words = f"{cause.observed}; tried again: {told.observed}"
+        told = replace(cause, observed=safe(words, 1500))
+    return replace(second, analysis=told, attempts=attempt)
+
+
+def _of_all(choir: Choir, outcome: Outcome, kind: Kind) -> dict[int, RankEvidence]:
+    """The evidence of all ranks from one log, each completed by its own pod's termination message."""
+    for pod in outcome.pods:
+        rank, message = kind.index(pod), _last_words(pod, kind.container)
+        if message and rank in choir.ranks:
+            choir.of(rank).summarize(message)
+    return choir.results()
+
+
+def _last_words(pod: dict[str, Any], container: str) -> str:
+    for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
+        if entry.get("name") == container:
+            return str(as_map(as_map(entry.get("state")).get("terminated")).get("message") or "")
+    return ""
+
+
+def _evidence(
+    run: str, replica: Replica, follower: Follower | None, pods: list[dict[str, Any]], container: str
+) -> RankEvidence:
     """What the rank's log told, completed by its termination message (which survives a lost log)."""
-    reader = follower.reader if follower else Reader(run)
+    reader = follower.reader if follower is not None and isinstance(follower.reader, Reader) else Reader(run)
     for pod in pods:
-        if as_map(pod.get("metadata")).get("name") != replica.pod:
-            continue
-        for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
-            ended = as_map(as_map(entry.get("state")).get("terminated"))
-            if entry.get("name") == CONTAINER and ended.get("message"):
-                reader.summarize(str(ended["message"]))
+        if as_map(pod.get("metadata")).get("name") == replica.pod and (message := _last_words(pod, container)):
+            reader.summarize(message)
     return reader.result()
 
 
-def _refused(name: str, error: ApiError, seconds: float) -> TrialResult:
+def _refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:
     read = read_refusal(error.message)
     analysis = FailureAnalysis(
         fault=read.fault,
         subject=read.subject,
-        observed=f"job {name} could not be created: {error}",
-        expected="the API server accepts the job",
+        observed=f"{kind.kind} {name} could not be created: {error}",
+        expected=f"the API server accepts the {kind.kind}",
         suggestion=read.suggestion,
-        err_class=ERR_INFRA,
+        # An object that is not valid in itself is ours, or the profile's; no gate of the cluster has spoken.
+        err_class=ERR_INFRA if isinstance(error, Forbidden) or is_policys(error.message) else ERR_PROGRAM,
     )
-    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, seconds=seconds)
+    return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, seconds=seconds, launcher=kind.name)

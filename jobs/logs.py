@@ -15,7 +15,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from .errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
-from .evidence import Reader
 from .kube import path
 from .redact import LineRedactor
 from .wire import Cutoff
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
+    from .evidence import Choir, Reader
     from .kube import Kube
 
 # RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
@@ -38,6 +38,8 @@ _RECONNECT_S = 600.0
 # A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
 # believed when this many readings in a row bring nothing new.
 _CONFIRMED = 3
+_LAST = 40
+_SHOWN = 500
 
 
 class Follower:
@@ -50,14 +52,15 @@ class Follower:
         *,
         namespace: str,
         container: str,
-        run: str,
+        reader: Reader | Choir,
         finished: Callable[[], bool],
         file: Path | None = None,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pod = pod
         self.file = file
-        self.reader = Reader(run)
+        self.reader = reader
+        self.last: deque[str] = deque(maxlen=_LAST)  # what it said last besides evidence, for a failure's explanation
         self.problem = ""
         self.gap = False
         self._kube, self._namespace, self._container = kube, namespace, container
@@ -160,8 +163,11 @@ class Follower:
         self._moved = True
         self.gap = self.gap or self._resume.gap
         text = line[found.end() :] if found else line
-        if self.reader.feed(text) and self.reader.latest:
-            self._told(self.reader.latest)
+        if self.reader.feed(text):
+            if self.reader.latest:
+                self._told(self.reader.latest)
+        elif not text.startswith(b"seatrial "):
+            self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
         self._write(text)
 
     def _write(self, line: bytes) -> None:

@@ -1,56 +1,93 @@
 """Which objects does a trial become?
 
-Plain dicts, never text templates. One Indexed Job with one pod per node, a headless Service that publishes the pods'
-names before they are ready, and a ConfigMap with the probe; the Job owns the other two, so that its TTL takes all of
-them. The pod is shaped like training's own: the probe only replaces the training program.
+Plain dicts, never text templates. What launches the pods (an Indexed Job, an MPIJob, ...), a ConfigMap with the probe,
+and where it is needed a headless Service that publishes the pods' names before they are ready, a Volcano PodGroup, and
+ResourceClaimTemplates. The first owns all others, so that deleting it, or its TTL, takes all of them.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import pod
+from .launchers import kind_of
+from .launchers.queues import pod_group
+from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
 from .trial import SpecError, TrialSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-CONTAINER = "trial"
-MANAGED_BY = "seatrial"
-MOUNT = "/seatrial"
-LABEL_MANAGED = "app.kubernetes.io/managed-by"
-LABEL_RUN = "app.kubernetes.io/instance"
+    from .launchers import Kind
+    from .parts import Collective
+
+__all__ = [
+    "CONTAINER",
+    "LABEL_MANAGED",
+    "LABEL_RUN",
+    "MANAGED_BY",
+    "MOUNT",
+    "Manifests",
+    "Owned",
+    "build",
+    "dry_pod",
+    "labels",
+    "older",
+    "to_yaml",
+    "trial_json",
+]
+
 # kubernetes.io/docs/concepts/configuration/configmap: at most 1 MiB of data; the rest of the object needs some room.
 _LARGEST_CONFIGMAP = 1_000_000
-# What every rank logs, so that its transport can be judged (the NCCL user guide's environment variables).
-_NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
-_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+CLAIM_TEMPLATES = "resourceclaimtemplates"
+_SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object that the launched one owns, and where it is created."""
+
+    resource: str
+    group: str
+    version: str
+    body: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """The three objects, without owner references (the Job's uid is known only once it exists)."""
+    """The objects of a trial, without owner references (the owner's uid is known only once it exists)."""
 
+    kind: Kind
     job: dict[str, Any]
-    service: dict[str, Any]
     configmap: dict[str, Any]
+    service: dict[str, Any] | None = None
+    further: tuple[Owned, ...] = ()
 
-    def owned_by(self, uid: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """ConfigMap and Service with the created Job as their owner.
+    def all_owned(self) -> Iterator[Owned]:
+        """What the launched object owns, in the order in which it is created."""
+        yield Owned("configmaps", "", "v1", self.configmap)
+        if self.service is not None:
+            yield Owned("services", "", "v1", self.service)
+        yield from self.further
 
-        Not blockOwnerDeletion: that needs a right on the Job's finalizers where the API server checks it.
+    def owned_by(self, uid: str) -> Iterator[Owned]:
+        """Yield the same with the created object as their owner.
+
+        Not blockOwnerDeletion: that needs a right on the owner's finalizers where the API server checks it.
         """
         name = self.job["metadata"]["name"]
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": False}
-        made = []
-        for item in (self.configmap, self.service):
-            made.append(item | {"metadata": item["metadata"] | {"ownerReferences": [owner]}})
-        return made[0], made[1]
+        owner = {"apiVersion": self.job["apiVersion"], "kind": self.job["kind"], "name": name, "uid": uid,
+                 "controller": False}  # fmt: skip
+        for item in self.all_owned():
+            meta = item.body["metadata"] | {"ownerReferences": [owner]}
+            yield Owned(item.resource, item.group, item.version, item.body | {"metadata": meta})
 
 
 def build(spec: TrialSpec, files: Mapping[str, str]) -> Manifests:
-    """Turn a spec and the probe's files (path below /seatrial -> text) into objects; the Job is suspended."""
+    """Turn a spec and the probe's files (path below /seatrial -> text) into objects; what launches is suspended."""
     texts = dict(files) | {"trial.json": json.dumps(trial_json(spec), indent=1)}
     keys = {path: path.replace("/", ".") for path in texts}
     if len(set(keys.values())) != len(keys):
@@ -66,7 +103,22 @@ def build(spec: TrialSpec, files: Mapping[str, str]) -> Manifests:
         "immutable": True,
         "data": {keys[path]: texts[path] for path in sorted(texts)},
     }
-    service = {
+    kind = kind_of(spec.launcher)
+    selector = kind.service_selector(spec)
+    further = list(_claim_templates(spec, meta))
+    if spec.queue is not None and spec.queue.kind == "volcano":
+        further.append(Owned("podgroups", "scheduling.volcano.sh", "v1beta1", pod_group(spec, meta)))
+    return Manifests(
+        kind=kind,
+        job=kind.job(spec, keys),
+        configmap=configmap,
+        service=_service(spec, meta, selector) if selector else None,
+        further=tuple(further),
+    )
+
+
+def _service(spec: TrialSpec, meta: dict[str, Any], selector: dict[str, str]) -> dict[str, Any]:
+    return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": meta,
@@ -74,21 +126,39 @@ def build(spec: TrialSpec, files: Mapping[str, str]) -> Manifests:
             "clusterIP": "None",
             # Ranks must find each other before they are ready: readiness may well depend on the rendezvous.
             "publishNotReadyAddresses": True,
-            "selector": {"batch.kubernetes.io/job-name": spec.job_name},
+            "selector": selector,
             "ports": [{"name": "rendezvous", "port": spec.master_port, "protocol": "TCP"}],
         },
     }
-    return Manifests(job=_job(spec, meta, keys), service=service, configmap=configmap)
 
 
-def labels(spec: TrialSpec) -> dict[str, str]:
-    """Labels of everything a run creates; `instance` is the run, `managed-by` what a sweep may delete."""
-    return dict(spec.labels) | {
-        "app.kubernetes.io/name": "seatrial",
-        "app.kubernetes.io/component": "trial",
-        LABEL_MANAGED: MANAGED_BY,
-        LABEL_RUN: spec.run_id,
-    }
+def _claim_templates(spec: TrialSpec, meta: dict[str, Any]) -> Iterator[Owned]:
+    """Devices by dynamic resource allocation (resource.k8s.io/v1, Kubernetes 1.34): one template for each request."""
+    for item in spec.claims:
+        exactly = {"deviceClassName": item.device_class, "allocationMode": "ExactCount", "count": item.count}
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": meta | {"name": pod.claim_template(spec, item.name)},
+            "spec": {"spec": {"devices": {"requests": [{"name": item.name, "exactly": exactly}]}}},
+        }
+        yield Owned(CLAIM_TEMPLATES, "resource.k8s.io", "v1", body)
+
+
+def older(item: Owned) -> Iterator[Owned]:
+    """Yield the same object in earlier versions of its API, for clusters that do not serve it yet.
+
+    Device claims: Kubernetes 1.33 has v1beta2, of the shape of v1; 1.32 has v1beta1, where a request is not nested
+    (https://kubernetes.io/docs/reference/using-api/deprecation-guide/, KEP-4381).
+    """
+    if item.resource != CLAIM_TEMPLATES:
+        return
+    for version in ("v1beta2", "v1beta1"):
+        body = copy.deepcopy(item.body) | {"apiVersion": f"{item.group}/{version}"}
+        devices = body["spec"]["spec"]["devices"]
+        if version == "v1beta1":
+            devices["requests"] = [{"name": each["name"], **each["exactly"]} for each in devices["requests"]]
+        yield Owned(item.resource, item.group, version, body)
 
 
 def trial_json(spec: TrialSpec) -> dict[str, Any]:
@@ -108,76 +178,34 @@ def trial_json(spec: TrialSpec) -> dict[str, Any]:
         "port_timeout_s": times.port_s,
         "peer_wait_s": times.start_s,
         "collective_timeout_s": times.collective_s,
-        "collectives": [{"name": item.name, "env": dict(item.env)} for item in spec.collectives],
+        "launcher": spec.launcher,
+        "program": spec.program,
+        "collectives": [_collective(item) for item in spec.collectives],
         "bench": asdict(spec.bench),
+        "storage": _storage(spec),
+        "network": asdict(spec.network) if spec.network else None,
     }
 
 
-def environment(spec: TrialSpec) -> list[dict[str, Any]]:
-    """The container's environment: both rendezvous conventions, identity, NCCL's evidence, then the user's own.
-
-    WORLD_SIZE is the number of *nodes*, as NVIDIA TAO's containers read it; the probe removes it before torchrun.
-    """
-    fixed = {
-        "WORLD_SIZE": str(spec.nodes),
-        "NNODES": str(spec.nodes),
-        "NUM_GPU_PER_NODE": str(spec.gpus_per_node),
-        "NPROC_PER_NODE": str(spec.gpus_per_node),
-        "MASTER_ADDR": spec.peers[0],
-        "MASTER_PORT": str(spec.master_port),
-        "SEATRIAL_RUN": spec.run_id,
-    }
-    fields = {
-        "NODE_RANK": _INDEX,
-        "SEATRIAL_NODE_NAME": "spec.nodeName",
-        "SEATRIAL_POD_NAME": "metadata.name",
-        "SEATRIAL_POD_IP": "status.podIP",
-    }
-    told: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in fixed.items()]
-    told += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": field}}} for key, field in fields.items()]
-    told += [{"name": key, "value": value} for key, value in sorted((_NCCL_EVIDENCE | dict(spec.env)).items())]
-    return told
+def _collective(item: Collective) -> dict[str, Any]:
+    told = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
+    return told | ({"bench": asdict(item.bench)} if item.bench else {})
 
 
-def pod_template(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
-    """The pod as training would have it, with the probe as its program."""
-    pod: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "subdomain": spec.job_name,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 10,
-        "securityContext": _pod_security(spec),
-        "containers": [_container(spec)],
-        "volumes": _volumes(spec, keys),
-    }
-    if spec.anti_affinity and spec.nodes > 1:
-        term = {"labelSelector": {"matchLabels": {LABEL_RUN: spec.run_id}}, "topologyKey": "kubernetes.io/hostname"}
-        pod["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    if spec.host_network:
-        # Without this policy a pod on the host's network asks the host's resolver, which knows no Services.
-        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
-    optional = {
-        "nodeSelector": dict(spec.node_selector),
-        "tolerations": [dict(item) for item in spec.tolerations],
-        "imagePullSecrets": [{"name": name} for name in spec.pull_secrets],
-        "runtimeClassName": spec.runtime_class,
-        "schedulerName": spec.scheduler_name,
-        "priorityClassName": spec.priority_class,
-        "serviceAccountName": spec.service_account,
-        # An init container that restarts is a native sidecar: it ends with the pod's main container.
-        "initContainers": [dict(item) | {"restartPolicy": "Always"} for item in spec.sidecars],
-    }
-    pod |= {key: value for key, value in optional.items() if value}
-    meta: dict[str, Any] = {"labels": labels(spec)}
-    if spec.annotations:
-        meta["annotations"] = dict(spec.annotations)
-    return {"metadata": meta, "spec": pod}
+def _storage(spec: TrialSpec) -> dict[str, Any] | None:
+    """What the probe is told of storage; None where the trial looks at none."""
+    keys = ("name", "path", "kind", "shared", "write", "bytes")
+    paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]
+    if spec.scratch:
+        paths.append({"name": "scratch", "path": spec.scratch, "kind": "scratch", "shared": False, "write": True,
+                      "bytes": _SCRATCH_BYTES})  # fmt: skip
+    s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
+    return {"paths": paths, "s3": s3, "burst_bytes": spec.burst_bytes} if paths or s3 else None
 
 
 def dry_pod(spec: TrialSpec) -> dict[str, Any]:
     """One pod of the trial as a Pod of its own, for a server-side dry run: a Job is accepted where its pods are not."""
-    template = pod_template(spec, {"probe.py": "probe.py"})
+    template = pod.template(spec, {"probe.py": "probe.py"})
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
     # The Job controller sets the index that NODE_RANK refers to.
     index = {"batch.kubernetes.io/job-completion-index": "0"}
@@ -189,83 +217,5 @@ def to_yaml(manifests: Manifests) -> str:
     """Write the objects as one YAML stream in the order in which they are created."""
     import yaml  # noqa: PLC0415  (only for --print-manifests)
 
-    objects = [manifests.job, manifests.configmap, manifests.service]
+    objects = [manifests.job, *(item.body for item in manifests.all_owned())]
     return yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)
-
-
-def _job(spec: TrialSpec, meta: dict[str, Any], keys: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": meta,
-        "spec": {
-            "suspend": True,
-            "completionMode": "Indexed",
-            "completions": spec.nodes,
-            "parallelism": spec.nodes,
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": int(spec.deadlines.job_s),
-            "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
-            # Ends the Job at once and names the pod when others take one away, instead of blaming its exit code.
-            "podFailurePolicy": {
-                "rules": [
-                    {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                ]
-            },
-            "template": pod_template(spec, keys),
-        },
-    }
-
-
-def _container(spec: TrialSpec) -> dict[str, Any]:
-    mounts: list[dict[str, Any]] = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
-    if spec.shm_bytes:
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (a path in the pod)
-    for size in sorted(spec.hugepages):
-        path = "/dev/hugepages" if len(spec.hugepages) == 1 else f"/dev/hugepages-{size}"
-        mounts.append({"name": f"hugepages-{size.lower()}", "mountPath": path})
-    mounts += [dict(item) for item in spec.mounts]
-    container: dict[str, Any] = {
-        "name": CONTAINER,
-        "image": spec.image,
-        "command": ["python3", f"{MOUNT}/probe.py"],
-        "env": environment(spec),
-        "ports": [{"name": "rendezvous", "containerPort": spec.master_port, "protocol": "TCP"}],
-        "resources": _resources(spec),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]} | ({"add": list(spec.capabilities)} if spec.capabilities else {}),
-        },
-        "volumeMounts": mounts,
-    }
-    if spec.pull_policy:
-        container["imagePullPolicy"] = spec.pull_policy
-    return container
-
-
-def _resources(spec: TrialSpec) -> dict[str, Any]:
-    # Extended resources and hugepages cannot be overcommitted: request and limit must be equal.
-    exact = {name: str(amount) for name, amount in sorted(spec.extended.items())}
-    exact |= {f"hugepages-{size}": amount for size, amount in sorted(spec.hugepages.items())}
-    requests = exact | {key: value for key, value in (("cpu", spec.cpu), ("memory", spec.memory)) if value}
-    limits = exact | dict(spec.limits)
-    return {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
-
-
-def _pod_security(spec: TrialSpec) -> dict[str, Any]:
-    """As the restricted Pod Security Standard wants it, but for the user: stock training images run as root."""
-    security: dict[str, Any] = {"seccompProfile": {"type": "RuntimeDefault"}}
-    if spec.run_as_user is not None:
-        security |= {"runAsNonRoot": True, "runAsUser": spec.run_as_user}
-    return security
-
-
-def _volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[dict[str, Any]]:
-    items = [{"key": key, "path": path} for path, key in sorted(keys.items())]
-    volumes: list[dict[str, Any]] = [{"name": "probe", "configMap": {"name": spec.job_name, "items": items}}]
-    if spec.shm_bytes:
-        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(int(spec.shm_bytes))}})
-    for size in sorted(spec.hugepages):
-        medium = "HugePages" if len(spec.hugepages) == 1 else f"HugePages-{size}"
-        volumes.append({"name": f"hugepages-{size.lower()}", "emptyDir": {"medium": medium}})
-    return volumes + [dict(item) for item in spec.volumes]

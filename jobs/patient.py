@@ -119,14 +119,20 @@ def _rejected(status: Mapping[str, Any]) -> Symptom | None:
         return overdue(issue)
     if reason == "Evicted" and _OWN_LIMIT.search(message):
         return _own_limit(status)
-    if reason in _DISRUPTED:
-        return disruption(issue)
-    if reason and _ADMISSION.match(reason):
+    return disruption(issue) if reason in _DISRUPTED else _not_admitted(issue)
+
+
+def _not_admitted(issue: Issue) -> Symptom | None:
+    """Judge a pod that was bound to a node and refused by its kubelet."""
+    if issue.reason == "TopologyAffinityError":
         advice = (
             "The request does not fit one NUMA node under the kubelet's topology policy: ask for another number of "
             "devices and cpus, or change the policy."
-            if reason == "TopologyAffinityError"
-            else "The kubelet could not give the pod the devices that the scheduler had promised: the device plugin's "
+        )
+        return replace(start_error(issue), fault="topology.affinity", err_class=ERR_INFRA, suggestion=advice)
+    if issue.reason and _ADMISSION.match(issue.reason):
+        advice = (
+            "The kubelet could not give the pod the devices that the scheduler had promised: the device plugin's "
             "view of this node is stale or a device turned unhealthy."
         )
         return replace(start_error(issue), fault="container.start", err_class=ERR_INFRA, suggestion=advice)

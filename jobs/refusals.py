@@ -49,6 +49,14 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Use a namespace whose enforce level admits the training pod, or take what it forbids out of the profile.",
     ),
     (
+        # OpenShift, in the place of Pod Security: openshift/apiserver-library-go, pkg/securitycontextconstraints.
+        r"unable to validate against any security context constraint",
+        "admission.denied",
+        "securitycontextconstraints",
+        "Let the pod's service account use a constraint that admits it (oc adm policy add-scc-to-user SCC -z NAME), or "
+        "take what it forbids out of the profile.",
+    ),
+    (
         r"(?:maximum|minimum) [\w./-]+ usage per (?:Container|Pod|container|pod)"
         r"|[\w./-]+ max limit to request ratio per|No limit is specified"
         r"|must be less than or equal to (?:memory|cpu) limit of",
@@ -71,9 +79,17 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
     (
         r"serviceaccounts? \"?(?P<name>[^\"\s]+?)\"? (?:was )?not found"
         r"|error looking up service account [^/\s]+/(?P<name2>[^:\s]+): ",
-        "admission.denied",
+        "serviceaccount.missing",
         "serviceaccount/{name}",
         "Create the service account that the pod names, or name another.",
+    ),
+    (
+        # kubeflow/trainer pkg/runtime/core: the webhook of a TrainJob whose runtime is not there.
+        r"[Cc]lusterTrainingRuntime\S* \"?(?P<name>[^\"\s:]+)\"? not found|(?P<name2>[^\"\s]+): specified"
+        r" clusterTrainingRuntime must be created",
+        "launcher.runtime-missing",
+        "clustertrainingruntime/{name}",
+        "Apply Trainer's runtimes, or name another one (launch.runtime in the profile).",
     ),
     (
         r"because it is being terminated|NamespaceTerminating",
@@ -103,6 +119,14 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
     ),
 )
 _COMPILED = tuple((re.compile(text), fault, subject, advice) for text, fault, subject, advice in _TEXTS)
+
+
+def is_policys(message: str) -> bool:
+    """Tell whether a webhook or a policy speaks, whatever HTTP status it chose: 400, 403 and 422 are in use.
+
+    A ValidatingAdmissionPolicy answers 422 where it names no reason (API reference, Validation.reason).
+    """
+    return bool(re.search(r"webhook|(?:Validating|Mutating)AdmissionPolicy '", message))
 
 
 def read_refusal(message: str) -> Refusal:

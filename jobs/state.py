@@ -8,7 +8,7 @@ the cluster is at fault, ERR_PROGRAM that the program or its image is; a disrupt
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,3 +99,23 @@ class FailureAnalysis:
             "disrupted": self.disrupted,
             "events": list(self.events),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """What the cluster says of one pod of the trial: where it ran, what it pulled, how long that took.
+
+    `images` maps a container to (image, imageID); times are seconds from the pod's creation, None where not told.
+    """
+
+    index: int
+    name: str
+    node: str = ""
+    uid: str = ""
+    images: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
+    pull_seconds: Mapping[str, float] = field(default_factory=dict)  # by image; 0 where it was there already
+    restarts: int = 0
+    scheduled_s: float | None = None
+    started_s: float | None = None

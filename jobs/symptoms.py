@@ -79,6 +79,10 @@ _START = (
      "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) configured?"),
     (r"(?i)OOM-?killed|memory limit too low", "container.oom", ERR_INFRA,
      "The memory limit is too small even to start the container: raise memory."),
+    (r"(?i)exec: \\?\"[^\"]*\bsshd\\?\".*(?:not found|no such file)", "mpi.sshd-missing", ERR_PROGRAM,
+     "An MPIJob's workers run sshd, which this image does not have: use one with openssh-server (--image)."),
+    (r"(?i)exec: \\?\"[^\"]*\bmpirun\\?\".*(?:not found|no such file)", "mpi.mpirun-missing", ERR_PROGRAM,
+     "An MPIJob's launcher runs mpirun, which this image does not have: use one with Open MPI (--image)."),
     (r"(?i)executable file .*not found|stat \S+: no such file or directory|exec: \\?\".*no such file or directory"
      r"|exec: no such file or directory|no command specified",
      "image.no-python", ERR_PROGRAM,

@@ -6,22 +6,49 @@ raised before anything is created. How it becomes objects is manifests.py's busi
 
 from __future__ import annotations
 
+import difflib
 import re
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
+from .parts import S3, Bench, Claim, Collective, Deadlines, Mpi, Network, Queue, Storage
 from .quantity import quantity
 from .redact import safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PREFIX", "RESERVED_ENV", "Bench", "Collective", "Deadlines", "SpecError", "TrialSpec", "new_run_id"]
+__all__ = [
+    "LAUNCHERS",
+    "PREFIX",
+    "RESERVED_ENV",
+    "S3",
+    "Bench",
+    "Claim",
+    "Collective",
+    "Deadlines",
+    "Mpi",
+    "Network",
+    "Queue",
+    "SpecError",
+    "Storage",
+    "TrialSpec",
+    "new_run_id",
+]
 
 PREFIX = "seatrial-"
+LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
 _LONGEST_RUN_ID = 40
+# The names of rank 0 and of the others. The operators' own Services publish an MPIJob's workers, a PyTorchJob's master
+# and a TrainJob's nodes (kubeflow/mpi-operator newWorker, kubeflow/training-operator pytorch, kubernetes-sigs/jobset).
+_PEERS = {
+    "indexed": ("{job}-{index}.{job}",) * 2,
+    "mpijob": ("{job}-worker-{index}.{job}",) * 2,
+    "pytorchjob": ("{job}-master-0", "{job}-{index}.{job}"),
+    "trainjob": ("{job}-node-0-{index}.{job}",) * 2,
+}
 _MOST_NODES = 5000
 
 # What the manifests set themselves; a user's value would contradict the pods' real shape.
@@ -31,73 +58,6 @@ RESERVED_ENV = frozenset(
         "JOB_COMPLETION_INDEX", "SEATRIAL_RUN", "SEATRIAL_NODE_NAME", "SEATRIAL_POD_NAME", "SEATRIAL_POD_IP",
     }
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """How long each part may take, in seconds; the probe ends well before the Job would be killed.
-
-    `start_s` holds what a first run on a fresh node takes: an autoscaler's new node, and a PyTorch image of 20 GB that
-    is pulled and unpacked. The first pods wait that long for the last; `probe_s` counts from when all have met.
-
-    `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
-    start and includes the time its pods are Pending. A Job that meets it deletes its pods and with them the logs.
-    """
-
-    start_s: float = 900.0
-    dns_s: float = 90.0
-    port_s: float = 60.0
-    collective_s: float = 240.0
-    probe_s: float = 540.0
-    job_s: float = 0.0
-    ttl_s: float = 3600.0
-
-    def __post_init__(self) -> None:
-        if self.job_s == 0:
-            object.__setattr__(self, "job_s", self.start_s + self.probe_s + 120)
-        for name in ("start_s", "dns_s", "port_s", "collective_s", "probe_s", "job_s", "ttl_s"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
-                raise SpecError(f"deadline {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")
-        if self.job_s < self.start_s + self.probe_s:
-            raise SpecError(
-                f"deadline job_s ({self.job_s:.0f} s) must leave room for starting and probing: "
-                f"at least start_s + probe_s = {self.start_s + self.probe_s:.0f} s"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
-    """One run of the benchmark: its name becomes the stage collective.<name>, its `env` is added to the child's."""
-
-    name: str
-    env: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        label("collective", self.name, 30)
-        for key, value in self.env.items():
-            if not isinstance(key, str) or not ENV_NAME.fullmatch(key) or not isinstance(value, str):
-                raise SpecError(
-                    f"collective {self.name!r}: env must map variable names to text, found {safe(key, 60)!r}"
-                )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """The sweep of message sizes, in bytes, and the repetitions of each."""
-
-    min_bytes: int = 1 << 20
-    max_bytes: int = 8 << 30
-    factor: int = 2
-    iters: int = 20
-    warmup: int = 5
-
-    def __post_init__(self) -> None:
-        whole("bench min_bytes", self.min_bytes, 4, 1 << 40)
-        whole("bench max_bytes", self.max_bytes, self.min_bytes, 1 << 40)
-        whole("bench factor", self.factor, 2, 1024)
-        whole("bench iters", self.iters, 1, 100_000)
-        whole("bench warmup", self.warmup, 0, 100_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +93,8 @@ class TrialSpec:
     volumes: tuple[Mapping[str, Any], ...] = ()  # beside the probe's own, as in a pod: a fabric's libraries on the host
     mounts: tuple[Mapping[str, Any], ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    node_names: tuple[str, ...] = ()  # the only nodes that may take a pod; none: any
+    avoided: tuple[str, ...] = ()  # nodes that must not take one; what is named above goes before
     anti_affinity: bool = True
     master_port: int = 29500
     collectives: tuple[Collective, ...] = (
@@ -141,33 +103,55 @@ class TrialSpec:
     )
     bench: Bench = field(default_factory=Bench)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    attempt: int = 1
+    launcher: str = "indexed"
+    queue: Queue | None = None
+    mpi: Mpi = field(default_factory=Mpi)
+    runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
+    claims: tuple[Claim, ...] = ()
+    storage: tuple[Storage, ...] = ()
+    scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
+    s3: tuple[S3, ...] = ()
+    env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; they are named here and never read
+    burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
+    network: Network | None = None
+    seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
+    program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
 
     @property
     def job_name(self) -> str:
-        """The name of the Job, the Service and the ConfigMap alike."""
-        return PREFIX + self.run_id
+        """The name of the Job, the Service and the ConfigMap alike; another one for each attempt.
+
+        Names of an attempt before may still be answered with its pods' addresses, for as long as a cache keeps them.
+        """
+        return PREFIX + self.run_id + (f"-{self.attempt}" if self.attempt > 1 else "")
 
     @property
     def gpu_kind(self) -> str:
         """Which vendor's tools the probe shall ask."""
-        return "amd" if self.gpu_resource.startswith("amd.com/") else "nvidia" if self.gpus_per_node else "none"
+        if self.gpu_resource.startswith("amd.com/") or any("amd.com" in item.device_class for item in self.claims):
+            return "amd"
+        return "nvidia" if self.gpus_per_node else "none"
 
     @property
     def extended(self) -> dict[str, int]:
         """All extended resources of one pod, the GPUs among them."""
-        gpus = {self.gpu_resource: self.gpus_per_node} if self.gpus_per_node else {}
+        gpus = {self.gpu_resource: self.gpus_per_node} if self.gpus_per_node and self.gpu_resource else {}
         return gpus | dict(self.resources)
 
     @property
     def peers(self) -> list[str]:
-        """The name under which each rank is found through the headless Service."""
-        return [f"{self.job_name}-{index}.{self.job_name}" for index in range(self.nodes)]
+        """The name under which each rank is found: through our headless Service, or the launching operator's own."""
+        first, rest = _PEERS[self.launcher]
+        names = [first, *[rest] * (self.nodes - 1)]
+        return [name.format(job=self.job_name, index=index) for index, name in enumerate(names)]
 
     def __post_init__(self) -> None:
         """Refuse what Kubernetes would refuse later and less clearly."""
         label("run id", self.run_id, _LONGEST_RUN_ID)
         label("namespace", self.namespace, 63)
         whole("nodes", self.nodes, 1, _MOST_NODES)
+        whole("attempt", self.attempt, 1, 9)
         whole("gpus per node", self.gpus_per_node, 0, 64)
         whole("MASTER_PORT", self.master_port, 1024, 65_535)
         whole("shm size", self.shm_bytes, 0, 1 << 42)
@@ -181,6 +165,41 @@ class TrialSpec:
         self._check_resources()
         self._check_environment()
         self._check_programs()
+        self._check_launching()
+        self._check_storage()
+
+    def _check_launching(self) -> None:
+        for what, word, known in (
+            ("launcher", self.launcher, LAUNCHERS),
+            ("seccomp", self.seccomp, ("RuntimeDefault", "Unconfined", "")),
+            ("program", self.program, ("auto", "torch", "nccl-tests")),
+        ):
+            if word not in known:
+                near = difflib.get_close_matches(str(word), known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(filter(None, known))}"
+                raise SpecError(f"unknown {what} {safe(word, 60)!r}{hint}")
+        if not SUBDOMAIN.fullmatch(self.runtime):
+            raise SpecError(f"training runtime {safe(self.runtime, 100)!r} is not a valid name")
+        if self.launcher == "pytorchjob" and self.nodes != 2:
+            raise SpecError(f"a PyTorchJob's workers have no names of their own: it can span 2 nodes, not {self.nodes}")
+        if self.launcher == "trainjob" and self.queue is not None and self.queue.kind == "volcano":
+            raise SpecError(
+                "a TrainJob's scheduler is its runtime's (podGroupPolicy): no queue can be set here"
+            )
+        names = [item.name for item in self.claims]
+        if len(set(names)) != len(names):
+            raise SpecError("two resource claims have the same name")
+        if not self.gpu_resource and self.gpus_per_node and not self.claims:
+            raise SpecError("no GPU resource and no resource claim: nothing would bring a GPU into the pods")
+
+    def _check_storage(self) -> None:
+        whole("burst bytes", self.burst_bytes, 0, 1 << 44)
+        if self.scratch and (not self.scratch.startswith("/") or self.scratch.startswith(("/seatrial/", "/dev/"))):
+            raise SpecError(f"scratch {safe(self.scratch, 100)!r} must be an absolute path outside /seatrial and /dev")
+        names, paths = [item.name for item in self.storage], [item.path for item in self.storage]
+        paths += [self.scratch] if self.scratch else []
+        if len(set(names)) != len(names) or len(set(paths)) != len(paths):
+            raise SpecError("two storage entries have the same name or path")
 
     def _check_names(self) -> None:
         for what, names in (
@@ -189,6 +208,7 @@ class TrialSpec:
             ("scheduler name", (self.scheduler_name,)),
             ("priority class", (self.priority_class,)),
             ("service account", (self.service_account,)),
+            ("secret", self.env_secrets),
         ):
             for name in names:
                 if name and (len(name) > 253 or not SUBDOMAIN.fullmatch(name)):
@@ -206,6 +226,12 @@ class TrialSpec:
         for name in self.capabilities:
             if not re.fullmatch(r"[A-Z][A-Z_]*", name) or name.startswith("CAP_"):
                 raise SpecError(f"capability {safe(name, 60)!r} must be written as in Kubernetes, e.g. IPC_LOCK")
+
+        for name in (*self.node_names, *self.avoided):
+            if not SUBDOMAIN.fullmatch(name):
+                raise SpecError(f"node {safe(name, 100)!r} is not the name of a node")
+        if self.node_names and len(set(self.node_names)) < self.nodes:
+            raise SpecError(f"{len(set(self.node_names))} nodes are named; the trial needs {self.nodes}")
 
     def _check_resources(self) -> None:
         for name, amount in self.extended.items():
@@ -262,7 +288,8 @@ class TrialSpec:
         names = [str(item.get("name") or "") for item in self.volumes]
         for name in names:
             label("volume name", name, 63)
-            if name in {"probe", "shm"} or name.startswith("hugepages-") or names.count(name) > 1:
+            ours = name in {"probe", "shm", "scratch", "pod-info"} or name.startswith(("storage-", "hugepages-"))
+            if ours or names.count(name) > 1:
                 raise SpecError(f"volume name {name!r} is taken")
         for item in self.mounts:
             place = str(item.get("mountPath") or "")

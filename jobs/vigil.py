@@ -9,25 +9,30 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from . import waiting
 from .diagnosis import diagnose
-from .errors import ApiError, ClusterError
-from .events import read_events
+from .errors import ApiError, ClusterError, Unauthorized
+from .evidence import Choir, Reader
 from .kube import path
+from .launchers import KINDS
 from .logs import Follower
-from .manifests import CONTAINER
 from .mirror import Mirror
+from .mpirun import is_final
 from .raw import as_list, as_map
-from .state import ERR_INFRA, FailureAnalysis, JobState, Replica
+from .state import FailureAnalysis, JobState, Replica
+from .waiting import Limits, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from .kube import Kube
+    from .launchers import Kind
+    from .queueing import Queueing
 
 _TICK_S = 0.5
 _EVENTS_EVERY_S = 2.0
@@ -39,29 +44,11 @@ _LINGER_S = 30.0
 # How long a log may lag behind its finished container before it is given up.
 _BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
+# One refused request may be a proxy's mistake; a token that has run out is refused for good.
+_EXPIRED_S = 10.0
 # More pods than this, and one list of all events is cheaper than asking for each.
 _FEW = 8
 _MOST_NODES = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Until when, in seconds from the start."""
-
-    start_s: float
-    job_s: float
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the vigil saw last."""
-
-    state: JobState = JobState.PENDING
-    replicas: tuple[Replica, ...] = ()
-    analysis: FailureAnalysis | None = None
-    pods: list[dict[str, Any]] = field(default_factory=list)
-    aborted: bool = False
-    lingering: str = ""
 
 
 class Vigil:
@@ -78,21 +65,26 @@ class Vigil:
         selector: str = "",
         logs: Path | None = None,
         progress: Callable[[str], None] = lambda _: None,
+        kind: Kind = KINDS["indexed"],
+        queueing: Queueing | None = None,
+        ranks: int = 1,
     ) -> None:
+        self._kind, self.queueing, self._ranks = kind, queueing, ranks
         self._kube, self._job, self._namespace, self._run = kube, job, namespace, run
         self._limits, self._selector, self._logs, self._progress = limits, selector, logs, progress
         self._changed = threading.Condition()
-        self._jobs = Mirror(kube, path("jobs", namespace=namespace, group="batch"), self._changed,
-                            fieldSelector=f"metadata.name={job}")  # fmt: skip
-        self._pods = Mirror(kube, path("pods", namespace=namespace), self._changed,
-                            labelSelector=f"batch.kubernetes.io/job-name={job}")  # fmt: skip
+        place = path(kind.resource, namespace=namespace, group=kind.group, version=kind.version)
+        self._jobs = Mirror(kube, place, self._changed, fieldSelector=f"metadata.name={job}")
+        self._pods = Mirror(kube, path("pods", namespace=namespace), self._changed, labelSelector=kind.selector(job))
         self.followers: dict[str, Follower] = {}
-        self._events: list[Any] = []
+        self.events: list[Any] = []
         self._nodes: list[Any] = []
         self._asked_events = self._asked_nodes = -1e9
         self._hopeless_since: tuple[str, float] | None = None
         self._ended_since: float | None = None
         self._began = time.monotonic()
+        self._let_in = self._began if queueing is None else None  # when the queue did
+        self._ran = False
         self._last_job: dict[str, Any] | None = None
         self._told = ""
 
@@ -123,11 +115,29 @@ class Vigil:
         """
         end = time.monotonic() + _BEHIND_S
         while outcome.state is JobState.COMPLETE and not outcome.aborted and time.monotonic() < end:
-            if outcome.pods and all(_has_started(pod) for pod in outcome.pods):
+            telling = [pod for pod in outcome.pods if self._kind.tells(pod)]
+            if telling and all(self._has_started(pod) for pod in telling):
                 return
             with self._changed:
                 self._changed.wait(_TICK_S)
             self._look(outcome)
+
+    def _taken_away(self, pods: list[dict[str, Any]]) -> FailureAnalysis | None:
+        """A pod that somebody deleted may end well, since the probe ends when it is asked to: its Job then succeeds."""
+        here = {str(pod["metadata"]["name"]) for pod in pods}
+        gone = sorted(set(self.followers) - here)
+        ends = [self.followers[name].reader.end for name in gone]
+        if self._kind.multiplexed or all(end is not None and not end.get("stopped") for end in ends):
+            return None  # nothing is gone, or had told all before it went
+        return FailureAnalysis(
+            fault="job.disrupted",
+            subject=gone[0],
+            observed=f"pod {gone[0]}: deleted by others while the trial ran",
+            expected="nobody preempts, drains, evicts or deletes the pods",
+            suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
+            disrupted=True,
+            grace_s=2.0,  # the job itself may be on its way out, which is heard a moment later
+        )
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -139,15 +149,42 @@ class Vigil:
         self._last_job = job
         outcome.pods = pods
         self._follow(pods)
-        if final or not _all_running(job, pods):
+        started = any(self._has_started(pod) for pod in pods)
+        if self.queueing is not None and (self._let_in is None or not outcome.state.final):
+            self.queueing.look(job, started=started)
+            if self._let_in is None and not self.queueing.waiting:
+                self._let_in = time.monotonic()
+                self._progress(f"{self._job} was let in by its queue after {self.queueing.admitted_s or 0:.0f} s")
+        if final or not self._all_running(job, pods):
             self._read_events(pods, now=final)
-        state, replicas, analysis = diagnose(job, pods, self._events, self._nodes, name=self._job)
+        state, replicas, analysis = self._diagnose(job, pods)
         if analysis is not None and self._read_nodes(now=final):
-            state, replicas, analysis = diagnose(job, pods, self._events, self._nodes, name=self._job)
+            state, replicas, analysis = self._diagnose(job, pods)
+        self._ran = self._ran or started
         if outcome.aborted:
             return
+        if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
+            analysis = self._taken_away(pods)
         outcome.state, outcome.replicas, outcome.analysis = state, replicas, analysis
         self._say(outcome)
+
+    def _diagnose(
+        self, job: dict[str, Any] | None, pods: list[dict[str, Any]]
+    ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        return diagnose(
+            job,
+            pods,
+            self.events,
+            self._nodes,
+            name=self._job,
+            kind=self._kind,
+            queue=self.queueing.symptom() if self.queueing else None,
+            gang=self.queueing is not None,
+            ran=self._ran,
+            given_up=frozenset(name for name, follower in self.followers.items() if is_final(list(follower.last)))
+            if self._kind.multiplexed
+            else frozenset(),
+        )
 
     def _departed(self) -> dict[str, Any] | None:
         """The job as last seen, if it was seen: somebody has deleted it, also where no event says so."""
@@ -159,17 +196,18 @@ class Vigil:
     def _follow(self, pods: list[dict[str, Any]]) -> None:
         for pod in pods:
             name = str(pod["metadata"]["name"])
-            if name in self.followers or not _has_started(pod):
+            if name in self.followers or not self._kind.tells(pod) or not self._has_started(pod):
                 continue
+            together = self._kind.multiplexed
             follower = Follower(
                 self._kube,
                 name,
                 namespace=self._namespace,
-                container=CONTAINER,
-                run=self._run,
+                container=self._kind.container,
+                reader=Choir(self._run, self._ranks) if together else Reader(self._run),
                 finished=partial(self._finished, name),
                 file=self._logs / f"{name}.log" if self._logs else None,
-                told=partial(self._heard, _rank(pod)),
+                told=partial(self._heard, 0 if together else self._kind.index(pod)),
             )
             self.followers[name] = follower
             follower.start()
@@ -185,13 +223,14 @@ class Vigil:
             return True
         if as_map(pod.get("status")).get("phase") in {"Succeeded", "Failed"}:
             return True
-        return _has_ended(pod)
+        return self._has_ended(pod)
 
     def _read_events(self, pods: list[dict[str, Any]], *, now: bool) -> None:
         if not now and time.monotonic() - self._asked_events < _EVENTS_EVERY_S:
             return
         self._asked_events = time.monotonic()
-        names = [self._job, *(str(pod["metadata"]["name"]) for pod in pods)]
+        children = [name for _, name in self._kind.children(self._job) if name != self._job]
+        names = [self._job, *children, *(str(pod["metadata"]["name"]) for pod in pods)]
         selectors = [f"involvedObject.name={name}" for name in names] if len(names) <= _FEW else [""]
         found: list[Any] = []
         # Events only explain: without them (no right, an outage) the objects still tell what is wrong.
@@ -199,8 +238,8 @@ class Vigil:
             for selector in selectors:
                 url_path = path("events", namespace=self._namespace)
                 found += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
-            kept = {_uid(item): item for item in [*self._events, *found] if isinstance(item, dict)}
-            self._events = list(kept.values())
+            kept = {_uid(item): item for item in [*self.events, *found] if isinstance(item, dict)}
+            self.events = list(kept.values())
 
     def _read_nodes(self, *, now: bool) -> bool:
         if not now and time.monotonic() - self._asked_nodes < _NODES_EVERY_S:
@@ -229,12 +268,24 @@ class Vigil:
             return False
         if outcome.state.final or self._given_up(outcome, waited) or self._lingers(outcome):
             return True
-        started = sum(1 for pod in outcome.pods if _has_started(pod))
+        return self._expired(outcome, waited)
+
+    def _expired(self, outcome: Outcome, waited: float) -> bool:
+        """Tell whether a deadline has passed: the queue's, then the pods', then the job's."""
+        last = partial(waiting.last_words, self._job, outcome, self.events)
+        if self._let_in is None:
+            if waited > self._limits.queue_s:
+                self._abort(outcome, waiting.never_let_in(self._job, self._limits, outcome, waited, last()))
+            return waited > self._limits.queue_s
+        waited = time.monotonic() - self._let_in
+        started = sum(1 for pod in outcome.pods if self._has_started(pod))
         if waited > self._limits.start_s and started < max(len(outcome.replicas), 1):
-            self._abort(outcome, self._too_late(outcome, waited, started))
+            queued = as_map(self._kind.as_job(self._last_job or {}).get("spec")).get("suspend") is True
+            told = waiting.too_late(self._job, self._limits, outcome, waited, started, last(), queued=queued)
+            self._abort(outcome, told)
             return True
         if waited > self._limits.job_s + _DRAIN_S:
-            self._abort(outcome, self._overdue(outcome, waited))
+            self._abort(outcome, waiting.overdue(self._job, self._limits, outcome, waited, last()))
             return True
         return False
 
@@ -255,12 +306,12 @@ class Vigil:
 
     def _lingers(self, outcome: Outcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
-        wanted = as_map((self._last_job or {}).get("spec")).get("parallelism") or 1
-        if sum(1 for pod in outcome.pods if _has_ended(pod)) < wanted:
+        wanted = self._kind.wanted(self._last_job or {})
+        if sum(1 for pod in outcome.pods if self._has_ended(pod)) < wanted:
             self._ended_since = None
             return False
         self._ended_since = self._ended_since or time.monotonic()
-        others = [f"{pod['metadata']['name']}: {name}" for pod in outcome.pods for name in _still_running(pod)]
+        others = [f"{pod['metadata']['name']}: {name}" for pod in outcome.pods for name in self._still_running(pod)]
         if not others or time.monotonic() - self._ended_since < _LINGER_S:
             return False
         outcome.lingering = (
@@ -277,59 +328,15 @@ class Vigil:
                 continue
             if not mirror.synced and (isinstance(error, ApiError) or silent > OUTAGE_S):
                 raise error
+            if isinstance(error, Unauthorized) and silent > _EXPIRED_S:
+                outcome.state = JobState.UNKNOWN
+                self._abort(outcome, waiting.locked_out(self._kube.server, self._job, error, waited))
+                return True
             if silent > OUTAGE_S:
                 outcome.state = JobState.UNKNOWN
-                self._abort(outcome, self._silence(error, silent, waited))
+                self._abort(outcome, waiting.silence(self._kube.server, self._job, error, silent, waited))
                 return True
         return False
-
-    def _silence(self, error: ClusterError, silent: float, waited: float) -> FailureAnalysis:
-        return FailureAnalysis(
-            fault="api.unreachable",
-            subject=self._kube.server,
-            observed=f"no answer for {silent:.0f} s while job {self._job} ran, {waited:.0f} s after its start: {error}",
-            expected="the API server answers",
-            suggestion="Look at the control plane, then run it again.",
-        )
-
-    def _too_late(self, outcome: Outcome, waited: float, started: int) -> FailureAnalysis:
-        wanted = len(outcome.replicas)
-        late = next((r for r in outcome.replicas if r.phase == "Pending"), None)
-        last = self._last(outcome)
-        words = f"{wanted - started} of {wanted} pods have not started after {waited:.0f} s; {last}"
-        cause = outcome.analysis
-        if cause is not None:
-            return replace(cause, observed=f"job {self._job}: {words}", hopeless=True)
-        queued = as_map((self._last_job or {}).get("spec")).get("suspend") is True
-        return FailureAnalysis(
-            fault="job.start-timeout",
-            subject=late.pod if late and late.pod else f"job/{self._job}",
-            observed=f"job {self._job}: {words}",
-            expected=f"all pods started within {self._limits.start_s:.0f} s",
-            suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
-            if queued
-            else "The last event names what it waits for: a large image, an address or a volume.",
-            err_class=None if queued else ERR_INFRA,  # a full queue says nothing about the cluster
-        )
-
-    def _overdue(self, outcome: Outcome, waited: float) -> FailureAnalysis:
-        return FailureAnalysis(
-            fault="job.deadline",
-            subject=f"job/{self._job}",
-            observed=f"job {self._job} is still {outcome.state} after {waited:.0f} s; {self._last(outcome)}",
-            expected=f"the job ends within {self._limits.job_s:.0f} s",
-            suggestion="The probe ends well before this: look at the last lines of the logs for what it waited for.",
-        )
-
-    def _last(self, outcome: Outcome) -> str:
-        """The last state and the last event, for the message of a wait that ended in vain."""
-        issues = [f"{r.pod or f'rank {r.index}'}: {r.readiness_issue}" for r in outcome.replicas if r.readiness_issue]
-        phases = [f"{r.pod or f'rank {r.index}'} {r.phase}" for r in outcome.replicas]
-        names = {self._job, *(r.pod for r in outcome.replicas if r.pod)}
-        events = [event for event in read_events(self._events) if event.name in names]
-        events = [event for event in events if event.warning] or events
-        last = f"; last event: {events[-1]}" if events else ""
-        return "last state: " + ("; ".join((issues or phases)[:3]) or "no pods") + last
 
     def _abort(self, outcome: Outcome, analysis: FailureAnalysis) -> None:
         outcome.analysis = analysis
@@ -357,44 +364,36 @@ class Vigil:
             self._told = words
             self._progress(words)
 
+    # -- pods --------------------------------------------------------------------------------------------------------
 
-def _all_running(job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
-    wanted = as_map((job or {}).get("spec")).get("parallelism") or 1
-    running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in {"Running", "Succeeded"}]
-    return job is not None and len(running) >= wanted
+    def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
+        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in {"Running", "Succeeded"}]
+        return job is not None and len(running) >= self._kind.wanted(job)
 
+    def _has_started(self, pod: dict[str, Any]) -> bool:
+        """Tell whether the trial's container runs or has run: then there is a log."""
+        for entry in _statuses(pod):
+            if entry.get("name") == self._kind.container:
+                state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
+                return "running" in state or "terminated" in state or bool(as_map(before.get("terminated")))
+        return False
 
-def _has_started(pod: dict[str, Any]) -> bool:
-    """Tell whether the trial's container runs or has run: then there is a log."""
-    for entry in _statuses(pod):
-        if entry.get("name") == CONTAINER:
-            state = as_map(entry.get("state"))
-            return "running" in state or "terminated" in state or bool(as_map(entry.get("lastState")).get("terminated"))
-    return False
+    def _has_ended(self, pod: dict[str, Any]) -> bool:
+        """Tell whether the trial's container has run to its end."""
+        states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == self._kind.container]
+        return any("terminated" in state for state in states)
 
-
-def _has_ended(pod: dict[str, Any]) -> bool:
-    """Tell whether the trial's container has run to its end."""
-    states = [as_map(entry.get("state")) for entry in _statuses(pod) if entry.get("name") == CONTAINER]
-    return any("terminated" in state for state in states)
-
-
-def _still_running(pod: dict[str, Any]) -> list[str]:
-    """The other containers of a pod that run."""
-    return [
-        str(entry.get("name"))
-        for entry in _statuses(pod)
-        if entry.get("name") != CONTAINER and "running" in as_map(entry.get("state"))
-    ]
+    def _still_running(self, pod: dict[str, Any]) -> list[str]:
+        """The other containers of a pod that run."""
+        return [
+            str(entry.get("name"))
+            for entry in _statuses(pod)
+            if entry.get("name") != self._kind.container and "running" in as_map(entry.get("state"))
+        ]
 
 
 def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return as_list(as_map(pod.get("status")).get("containerStatuses"))
-
-
-def _rank(pod: dict[str, Any]) -> int:
-    text = str(as_map(as_map(pod.get("metadata")).get("labels")).get("batch.kubernetes.io/job-completion-index") or "")
-    return int(text) if text.isdigit() else -1
 
 
 def _uid(item: dict[str, Any]) -> str:

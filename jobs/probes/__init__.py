@@ -14,8 +14,8 @@ __all__ = ["files"]
 def files() -> dict[str, str]:
     """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add."""
     here = Path(__file__).resolve().parent
-    sources = [(here, here / "probe.py"), (here, here / "allreduce.py")]
-    sources += [(here, path) for path in sorted((here / "stages").glob("*.py"))]
+    sources = [(here, here / "probe.py"), (here, here / "measure.py")]
+    sources += [(here, path) for folder in ("stages", "bench") for path in sorted((here / folder).glob("*.py"))]
     analyzer = here.parent / "nccl"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for root, path in sources}

@@ -158,7 +158,7 @@ def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault,
         ("pods \"t-1-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'b' denied request: no",
          "admission.denied", "policy/no-latest"),
         ('pods "t-1-x" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found',
-         "admission.denied", "serviceaccount/robot"),
+         "serviceaccount.missing", "serviceaccount/robot"),
         ('pods "t-1-x" is forbidden: no PriorityClass with name low was found', "priorityclass.missing", "priorityclass/low"),
         ('pods "t-" is forbidden: pod rejected: RuntimeClass "nvidia" not found', "runtimeclass.missing", "runtimeclass/nvidia"),
         ('pods "t-1-x" is forbidden: User "system:serviceaccount:kube-system:job-controller" cannot create resource "pods" in API group "" in the '
@@ -259,15 +259,22 @@ def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
 
 
 def test_the_kubelets_own_refusals_are_the_clusters_fault():
-    """UnexpectedAdmissionError, TopologyAffinityError, OutOf...: the scheduler had promised the devices."""
+    """UnexpectedAdmissionError, OutOf...: the scheduler had promised the devices."""
     for reason, message in (
         ("UnexpectedAdmissionError", "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 8, Available: 6"),
-        ("TopologyAffinityError", "Resources cannot be allocated with Topology locality"),
         ("OutOfnvidia.com/gpu", "Node didn't have enough resource: nvidia.com/gpu, requested: 8, used: 8, capacity: 8"),
     ):  # fmt: skip
         _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", reason=reason, message=message)], [])
         assert (analysis.fault, analysis.err_class) == ("container.start", "ERR_INFRA")
         assert replicas[0].readiness_issue.reason == reason
+
+
+def test_devices_that_cannot_be_aligned_have_a_fault_of_their_own():
+    """TopologyAffinityError: the pod was bound, and the kubelet's topology policy refused it."""
+    refused = pod(0, "Failed", reason="TopologyAffinityError", message="Resources cannot be allocated with Topology locality")
+    _, _, analysis = diagnose(job(conditions=failed()), [refused], [])
+    assert (analysis.fault, analysis.err_class) == ("topology.affinity", "ERR_INFRA")
+    assert "NUMA node" in analysis.suggestion
 
 
 def test_eviction_for_the_pods_own_limit_is_the_programs_fault():
@@ -399,6 +406,43 @@ def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
     _, _, analysis = diagnose(job(), pods, [], [node("n0"), node("n1", rdma=0)])
     assert analysis.hopeless and "n1 offers 0 of 0 rdma/hca" in analysis.suggestion
     assert not diagnose(job(), pods, [], [node("n0"), node("n1"), node("n2")])[2].hopeless
+
+
+@pytest.mark.parametrize(
+    ("taint", "hopeless"),
+    [("node.kubernetes.io/not-ready", False), ("node.cilium.io/agent-not-ready", False), ("example.com/team", True)],
+)
+def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, hopeless):
+    """Kubernetes 1.36 says "untolerated taint(s)": a node that is just joining loses its taint, a team's stays."""
+    message = "0/2 nodes are available: 2 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/2 nodes are available"
+    waiting = pod(0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    joining = node("n1", taints=[{"key": taint, "effect": "NoSchedule"}])
+    team = node("n0", taints=[{"key": "example.com/team", "effect": "NoSchedule"}])
+    assert diagnose(job(1), [waiting], [], [team, joining])[2].hopeless == hopeless
+
+
+@pytest.mark.parametrize(("words", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)])
+def test_what_no_node_counts_may_be_handed_out_by_other_means(words, hopeless):
+    """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's own word says that none is there."""
+    message = f"0/1 nodes are available: 1 {words}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    waiting = pod(0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting["spec"]["containers"][0]["resources"]["requests"] |= {"nvidia.com/gpu": "8"}
+    bare = node("n0")
+    bare["status"] |= {"allocatable": {"cpu": "96"}, "capacity": {"cpu": "96"}}
+    assert diagnose(job(1), [waiting], [], [bare])[2].hopeless == hopeless
+
+
+@pytest.mark.parametrize(("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)])
+def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu, memory, hopeless):
+    """Cluster in a box, or an instance type with few cores: told after a minute, and by how much."""
+    message = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/1 nodes are available"
+    waiting = pod(0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "8", "memory": "32Gi"}
+    only = node("n0")
+    only["status"]["allocatable"] |= {"cpu": cpu, "memory": memory}
+    analysis = diagnose(job(1), [waiting], [], [only])[2]
+    assert analysis.hopeless == hopeless
+    assert f"the pod asks for 8 cpu, n0 has {cpu} cpu" in analysis.suggestion
 
 
 def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run():

@@ -1,11 +1,14 @@
 """Everything that can be wrong with a kubeconfig is one line that says what to change."""
 
 import base64
+import json
 import os
+import ssl
 import stat
 import sys
 
 import pytest
+import urllib3.util.ssl_
 
 from jobs import kubeconfig as module
 from jobs.kube import ConfigError, Kube
@@ -204,3 +207,25 @@ def test_impersonation_is_not_silently_ignored(tmp_path):
     file = tmp_path / "as"
     file.write_text(PLAIN.replace("token: t", "token: t, as: tenant"))
     refuse("impersonates 'tenant'", str(file))
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_a_ca_without_a_key_identifier_is_accepted_as_kubectl_accepts_it(tmp_path, kubeconfig, monkeypatch, verified):
+    """Python 3.13 refuses the CA of an EKS cluster (VERIFY_X509_STRICT); everything else stays verified."""
+    made = urllib3.util.ssl_.create_urllib3_context
+
+    def strict(**settings):
+        context = made(**settings)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(urllib3.util.ssl_, "create_urllib3_context", strict)
+    file = kubeconfig(tmp_path / "config", "https://10.0.0.1:6443")
+    if not verified:
+        text = json.loads(file.read_text())
+        text["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+        file.write_text(json.dumps(text))
+    context = Kube.connect(str(file))._client.rest_client.pool_manager.connection_pool_kw["ssl_context"]
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode == (ssl.CERT_REQUIRED if verified else ssl.CERT_NONE)
+    assert context.check_hostname == verified

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from jobs import manifests, vigil
+from jobs import pod, vigil
 from jobs.cleanup import Ledger, sweep
 from jobs.kube import Kube, path
 from jobs.launcher import JobError, Launcher, NotOurs
@@ -237,7 +237,7 @@ def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
 
 def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, monkeypatch):
     """A service mesh adds a container that outlives the trial: the evidence counts, the job goes, and it is said."""
-    real = manifests.pod_template
+    real = pod.template
 
     def injected(*arguments):
         template = real(*arguments)
@@ -245,7 +245,7 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
         template["spec"]["containers"].append(proxy)
         return template
 
-    monkeypatch.setattr(manifests, "pod_template", injected)
+    monkeypatch.setattr(pod, "template", injected)
     monkeypatch.setattr(vigil, "_LINGER_S", 1.0)
     result = Launcher(cluster).run(spec(cluster), {"probe.py": PROBE})
     assert result.analysis is None and all(e.complete for e in result.evidence.values())

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from jobs.evidence import Reader
 from jobs.logs import Follower, Resume, open_logs, tail
 
 RUN = "r1"
@@ -32,7 +33,7 @@ def evidence(n, stage, rank=0):
 
 
 def follow(kube, tmp_path, finished=lambda: True, **more):
-    follower = Follower(kube, "p", namespace="ns", container="trial", run=RUN, finished=finished, file=tmp_path / "logs" / "p.log", **more)
+    follower = Follower(kube, "p", namespace="ns", container="trial", reader=Reader(RUN), finished=finished, file=tmp_path / "logs" / "p.log", **more)
     follower.start()
     return follower
 

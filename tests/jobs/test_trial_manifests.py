@@ -90,9 +90,24 @@ def test_ranks_are_kept_on_different_nodes_of_this_run_only():
     """The anti-affinity is to the own run: another run beside it is no reason to wait."""
     affinity = pod_of(build(FULL, FILES))["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert affinity == [
-        {"labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "abc"}}, "topologyKey": "kubernetes.io/hostname"}
+        {
+            "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "abc", "app.kubernetes.io/component": "trial"}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
     ]
     assert "affinity" not in pod_of(build(spec(nodes=1), FILES))
+
+
+def test_nodes_are_named_or_avoided_one_by_one():
+    """A field term takes one name: to be on one of several is several terms, to be on none is one. Names go before."""
+
+    def terms(**more):
+        affinity = pod_of(build(spec(**more), FILES))["affinity"]["nodeAffinity"]
+        found = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [[(f["operator"], f["values"]) for f in term["matchFields"]] for term in found]
+
+    assert terms(avoided=("n2", "n1", "n2")) == [[("NotIn", ["n1"]), ("NotIn", ["n2"])]]
+    assert terms(node_names=("n0", "n1"), avoided=("n1",)) == [[("In", ["n0"])], [("In", ["n1"])]]
 
 
 def test_the_pod_is_as_restricted_as_training_allows():
@@ -141,7 +156,7 @@ def test_the_probe_is_told_what_to_do():
     """trial.json, schema 1."""
     told = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
     assert told["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
-    assert told["collectives"] == [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}]
+    assert told["collectives"] == [{"name": name, "op": "all_reduce", "scope": "job", "env": env, "repeats": 1} for name, env in (("ring", {"NCCL_ALGO": "Ring"}), ("default", {}))]
     assert told["peer_wait_s"] == 900  # the first pods wait as long as the last may take to start
     assert (told["deadline_s"], told["gpus_per_node"], told["master_port"], told["gpu_kind"]) == (540, 4, 23456, "nvidia")
     assert told["bench"] == dataclasses.asdict(Bench())
@@ -150,7 +165,7 @@ def test_the_probe_is_told_what_to_do():
 def test_the_jobs_uid_makes_the_owner():
     """Not blockOwnerDeletion, which would need another right."""
     for item in build(FULL, FILES).owned_by("u-1"):
-        (owner,) = item["metadata"]["ownerReferences"]
+        (owner,) = item.body["metadata"]["ownerReferences"]
         assert owner["uid"] == "u-1" and owner["kind"] == "Job" and "blockOwnerDeletion" not in owner
     assert "ownerReferences" not in build(FULL, FILES).service["metadata"]
 

@@ -1,29 +1,34 @@
-"""The bundled all_reduce bench: its table, its correctness check, and the real thing where torch is installed."""
+"""The bundled bench: its table, its correctness check, and the real thing where torch is installed."""
 
 from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from jobs import nccl
-from jobs.probes import allreduce
+from jobs import nccl, probes
+from jobs.probes.bench import sweep
+from jobs.probes.bench import table as tables
+from jobs.probes.bench.operations import OPERATIONS
 
-BENCH = Path(allreduce.__file__)
+BENCH = Path(probes.__file__).parent / "measure.py"
+USUAL = "/opt/venv-torch/bin/python"
 
 
 def python_with_torch() -> str | None:
     """Find a Python that has torch: this one, or the one named by SEATRIAL_TORCH_PYTHON."""
     if importlib.util.find_spec("torch"):
         return sys.executable
-    named = os.environ.get("SEATRIAL_TORCH_PYTHON")
-    return named if named and shutil.which(named) else None
+    named = os.environ.get("SEATRIAL_TORCH_PYTHON", USUAL)
+    return named if shutil.which(named) else None
 
 
 @pytest.fixture(scope="module")
@@ -47,15 +52,15 @@ def torch_python() -> str:
 )
 def test_numbers_fit_their_columns(value: float, text: str) -> None:
     """As many decimals as fit into seven characters, then the exponent, as nccl-tests prints them."""
-    assert allreduce.fit(value, 7) == text
+    assert tables.fit(value, 7) == text
 
 
 def test_the_command_line_is_checked(capsys) -> None:
     """A factor that would never end is a usage error; sizes are whole elements."""
     with pytest.raises(SystemExit):
-        allreduce.parse(["--factor", "1"])
+        sweep.parse(["--factor", "1"])
     assert "factor >= 2" in capsys.readouterr().err
-    options = allreduce.parse(["--min-bytes", "1026", "--max-bytes", "16"])
+    options = sweep.parse(["--min-bytes", "1026", "--max-bytes", "16"])
     assert (options.min_bytes, options.max_bytes) == (1024, 1024)
 
 
@@ -79,13 +84,14 @@ def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool)
     here = tmp_path / "seatrial"
     (here / "nccl").mkdir(parents=True)
     (here / "nccl" / "__init__.py").write_text("raise ImportError('the wrong nccl')")
-    shutil.copy(BENCH, here / "allreduce.py")
+    shutil.copy(BENCH, here / "measure.py")
+    shutil.copytree(BENCH.parent / "bench", here / "bench", ignore=shutil.ignore_patterns("__pycache__"))
     if mounted:  # as the kubelet lays out a ConfigMap: a dated folder, ..data pointing to it, and a link for each name
         dated = tmp_path / "volume" / "..2025_11_20_16_00_00.1"
         dated.parent.mkdir()
         here = here.rename(dated).parent
         (here / "..data").symlink_to(dated.name)
-        for name in ("allreduce.py", "nccl"):
+        for name in ("measure.py", "nccl", "bench"):
             (here / name).symlink_to(f"..data/{name}")
     installed = tmp_path / "installed"
     (installed / "nccl").mkdir(parents=True)
@@ -93,9 +99,15 @@ def test_the_benchs_folder_does_not_hide_packages(tmp_path: Path, mounted: bool)
     (installed / "torch.py").write_text("import nccl; raise ImportError('reached')")
     env = {"PYTHONPATH": str(installed)}
     done = subprocess.run(
-        [sys.executable, here / "allreduce.py"], env=env, capture_output=True, timeout=20, check=False
+        [sys.executable, here / "measure.py"], env=env, capture_output=True, timeout=20, check=False
     )
     assert b"ImportError: reached" in done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def table(output: str) -> list[list[str]]:
@@ -136,36 +148,35 @@ def test_a_gpu_that_torch_cannot_use_is_a_failure(torch_python: str) -> None:
 def test_a_single_wrong_value_is_counted(torch_python: str) -> None:
     """The check sees one wrong value among many, at any place, and a NaN; the pattern differs by rank and by position."""
     code = f"""
-import importlib.util, types
-spec = importlib.util.spec_from_file_location("bench", {str(BENCH)!r})
-bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
+import sys; sys.path.insert(0, {str(BENCH.parent)!r})
 import torch
-holder = types.SimpleNamespace(torch=torch, ranks=16, device=torch.device("cpu"))
-patterns = [bench.Bench.pattern(holder, rank) for rank in range(16)]
+from bench import values
+cpu = torch.device("cpu")
+patterns = [values.pattern(torch, cpu, 16, rank) for rank in range(16)]
 assert len({{tuple(p[:50].tolist()) for p in patterns}}) == 16 and len(set(patterns[0].tolist())) > 8000
 expected = sum(patterns)
-assert float(expected.max()) < bench.EXACT
+assert float(expected.max()) < values.EXACT
 assert torch.equal(expected.double(), sum(p.double() for p in patterns))
-for count in (1, 100, bench.PERIOD, bench.PERIOD * 3 + 5):
-    part = torch.empty(count); bench.fill(part, expected)
-    assert bench.mismatches(part, expected) == 0
+for count in (1, 100, values.PERIOD, values.PERIOD * 3 + 5):
+    part = torch.empty(count); values.fill(part, expected)
+    assert values.mismatches(part, expected) == 0
     for place in (0, count // 2, count - 1):
         kept = part[place].item()
         for wrong in (kept + 1, float("nan")):
             part[place] = wrong
-            assert bench.mismatches(part, expected) == 1, (count, place)
+            assert values.mismatches(part, expected) == 1, (count, place)
         part[place] = kept
     if count > 5000:
-        assert bench.mismatches(torch.roll(part, 4096), expected) > count // 2
+        assert values.mismatches(torch.roll(part, 4096), expected) > count // 2
 """
     done = subprocess.run([torch_python, "-c", code], capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 
 SLOW_NETWORK = f"""
-import importlib.util, os, sys, time
-spec = importlib.util.spec_from_file_location("bench", {str(BENCH)!r})
-bench = importlib.util.module_from_spec(spec); spec.loader.exec_module(bench)
+import os, sys, time
+sys.path.insert(0, {str(BENCH.parent)!r})
+from bench import sweep as bench
 import torch, torch.distributed as dist
 real = dist.all_reduce
 def slow(tensor, op=dist.ReduceOp.SUM):
@@ -202,3 +213,71 @@ def test_a_slow_network_is_measured_and_does_not_look_hung(torch_python: str, po
     assert job["tables"][0]["complete"]
     assert len(job["tables"][0]["rows"]) == len(sizes)
     assert not job["hang"]
+
+
+@pytest.mark.parametrize(("op", "factor", "sides"), [
+    ("all_reduce", 1.875, ["in_place"]), ("all_gather", 0.9375, ["out_of_place", "in_place"]),
+    ("reduce_scatter", 0.9375, ["out_of_place", "in_place"]), ("all_to_all", 0.9375, ["out_of_place"]),
+    ("sendrecv", 1.0, ["out_of_place"]), ("broadcast", 1.0, ["in_place"]),
+])  # fmt: skip
+def test_bus_bandwidth_is_that_of_nccl_tests(op: str, factor: float, sides: list[str]) -> None:
+    """16 ranks: the factors of nccl-tests' doc/PERFORMANCE.md; torch measures the sides that its call has."""
+
+    class Torch:
+        distributed = None
+
+    operation = OPERATIONS[op](Torch, None, 0, 16)
+    assert operation.factor() == factor
+    assert list(operation.sides) == sides
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", sorted(OPERATIONS))
+def test_every_collective_is_measured_and_checked(op: str, torch_python: str, tmp_path: Path) -> None:
+    """Three real ranks over gloo: every size in both cycles, nothing wrong, the bytes of whole parts; the table is read."""
+    facts = tmp_path / "facts.json"
+    command = [torch_python, "-m", "torch.distributed.run", "--nproc-per-node=3", f"--master-port={free_port()}", BENCH,
+               f"--op={op}", "--min-bytes=1200", "--max-bytes=5000", "--iters=1", "--warmup=0", "--cycles=2"]  # fmt: skip
+    env = {"PATH": os.environ["PATH"], "SEATRIAL_BENCH_DEVICE": "cpu", "SEATRIAL_BENCH_FACTS": str(facts),
+           "OMP_NUM_THREADS": "1"}  # fmt: skip
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    (job,) = nccl.conclude(nccl.read([("out", io.BytesIO(done.stdout))]))
+    (found,) = job["tables"]
+    assert found["collective"] in (op, None)  # gloo is not NCCL, whose analyzer this is
+    assert [row["size_bytes"] for row in found["rows"]] == [1200, 2400, 4800] * 2
+    assert found["complete"]
+    for row in found["rows"]:
+        assert {side for side in ("out_of_place", "in_place") if row[side]} == set(OPERATIONS[op].sides)
+        assert {row[side]["wrong"] for side in OPERATIONS[op].sides} == {0}
+    assert set(json.loads(facts.read_text())["first_us"]) == {"1200", "2400", "4800"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", sorted(OPERATIONS))
+def test_what_another_rank_got_wrong_is_seen(op: str, torch_python: str, tmp_path: Path) -> None:
+    """A rank whose library delivers one wrong value in each collective is counted in every row."""
+    code = f"""
+import sys; sys.path.insert(0, {str(BENCH.parent)!r})
+from bench import operations, sweep
+kind = operations.OPERATIONS[{op!r}]
+run = kind.run
+def broken(self):
+    run(self)
+    if self.rank == 1:
+        buffer = self.target if self.target is not None else self.source
+        mine = self._mine() if {op!r} == "reduce_scatter" else buffer
+        mine[3] += 1
+kind.run = broken
+sys.exit(sweep.main({str(BENCH.parent)!r}))
+"""
+    script = tmp_path / "broken.py"
+    script.write_text(code)
+    command = [torch_python, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}", script,
+               f"--op={op}", "--min-bytes=1024", "--max-bytes=2048", "--iters=1", "--warmup=0"]  # fmt: skip
+    env = {"PATH": os.environ["PATH"], "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False, env=env)
+    rows = table(done.stdout.decode())
+    assert len(rows) == 2, done.stderr.decode()[-2000:]
+    assert all("1" in (row[8], row[12]) for row in rows), rows
+    assert b"FAILED" in done.stdout

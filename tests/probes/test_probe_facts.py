@@ -53,7 +53,17 @@ def test_rdma_ports_are_read_in_natural_order(tmp_path: Path) -> None:
         "rate_gbps": 400.0,
         "link_layer": "InfiniBand",
         "gid": True,
+        "gids": [{"index": 0, "gid": "fe80:0000:0000:0000:a088:c203:0073:7dda", "type": None}],
         "pkeys": ["0xffff"],
+        "lid": None,
+        "sm_lid": None,
+        "netdev": None,
+        "mtu": None,
+        "fw": None,
+        "board": None,
+        "counters": 1,
+        "errors": {},
+        "usable": None,
     }
     assert data["uverbs"] == ["uverbs0"]
     assert data["error"] is None
@@ -74,8 +84,8 @@ def test_a_sick_port_is_told_as_it_is(tmp_path: Path) -> None:
 def test_no_rdma_is_an_answer(tmp_path: Path) -> None:
     """A pod without any RDMA device has empty lists and no error."""
     data: dict = {}
-    rdma.read(data, root=str(tmp_path))
-    assert data == {"devices": [], "uverbs": [], "error": None}
+    rdma.read(data, root=str(tmp_path), env={"PATH": str(tmp_path)})
+    assert data == {"devices": [], "uverbs": [], "source": "sysfs", "error": None}
 
 
 def test_counter_differences_show_what_moved(tmp_path: Path) -> None:
@@ -170,9 +180,9 @@ def test_device_files_depend_on_the_kind(tmp_path: Path) -> None:
 
 def test_a_machine_without_nvidia_smi_is_an_answer(tmp_path: Path, monkeypatch) -> None:
     """An AMD or CPU machine: not found is said, and nothing is wrong with the probe."""
-    monkeypatch.setattr(gpus, "PLACES", ())
-    data: dict = {"nvidia_smi": {"found": None, "exit": None, "error": ""}, "gpus": []}
-    gpus.read(data, requested=8, kind="amd", env={"PATH": str(tmp_path)}, watch=Watch(10, 1), dev=str(tmp_path))
+    monkeypatch.setattr(gpus, "PLACES", {"rocm-smi": ()})
+    data = gpus.blank()
+    gpus.read(data, requested=8, kind="amd", env={"PATH": str(tmp_path)}, watch=Watch(10, 1), root=str(tmp_path))
     assert data["nvidia_smi"]["found"] is False
     assert "not in this pod" in data["nvidia_smi"]["error"]
     assert (data["gpus"], data["requested"]) == ([], 8)

@@ -11,8 +11,8 @@ import pytest
 
 from jobs import probes
 
-OWN = {"stages", "nccl"}
-TORCH_ONLY_IN = "allreduce.py"
+OWN = {"stages", "nccl", "bench"}
+TORCH_ONLY_IN = "bench/sweep.py"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def shipped() -> dict[str, str]:
 def test_everything_needed_is_shipped(shipped) -> None:
     """The entry, the bench, all stages and the whole analyzer, as ConfigMap keys can carry them."""
     here = Path(probes.__file__).parent
-    assert {"probe.py", "allreduce.py", "stages/__init__.py", "stages/run.py"} <= set(shipped)
+    assert {"probe.py", "measure.py", "bench/sweep.py", "stages/__init__.py", "stages/run.py"} <= set(shipped)
     assert {path.name for path in (here / "stages").glob("*.py")} == {
         p.partition("/")[2] for p in shipped if p.startswith("stages/")
     }

@@ -26,8 +26,10 @@ def test_a_healthy_trial_tells_every_stage(pods) -> None:
             "start",
             "runtime",
             "rdma",
+            "topology",
             "dns",
             "port",
+            "network",
             "collective.ring",
             "collective.default",
             "end",
@@ -161,7 +163,7 @@ def test_the_probe_keeps_its_own_deadline(pods) -> None:
     pods.trial.update(deadline_s=5, collective_timeout_s=30, peer_wait_s=3)
     began = time.monotonic()
     found = pods.run(FAKE_MODE="hang")
-    assert time.monotonic() - began < 5.5
+    assert time.monotonic() - began < 8  # five seconds from when the ranks met, for which they may take three
     assert found[0]["end"]["stopped"] == "the probe's own deadline"
     assert found[0]["collective.ring"]["timed_out"] is True
 

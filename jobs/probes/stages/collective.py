@@ -1,19 +1,19 @@
-"""Does the two-node collective complete, and what do its logs show? Runs torchrun once and analyses what it left.
+"""Does a collective complete, and what do its logs show? Runs its program once and analyses what it left.
 
-torchrun gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one file
-each, which the shipped analyzer turns into a few kilobytes here, where the log is.
+The program gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one
+file each, which the shipped analyzer turns into a few kilobytes here, where the log is. A collective of scope `node`
+is every node's own: nobody waits for anybody.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import subprocess
-import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
-from . import children, command, rdma, redact
+from . import children, programs, rdma, redact
 from .capture import Capture
 
 if TYPE_CHECKING:
@@ -29,16 +29,22 @@ TAIL_CHARS = 2000
 PROGRESS_S = 5.0
 TERM_GRACE_S = 3.0
 PEER_GRACE_S = 15.0  # after a peer has failed, this rank's own failure is worth waiting for: it may say more
+MAX_FACTS = 65536
 READY_S = 120.0  # ranks end the stage before at different times: analysis, and killing what hangs
 # What torchrun sets for its children, and what an operator of another kind may have set for it.
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 
-def blank(name: str) -> Dict[str, Any]:
+def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
     """Return the stage's data before anything is known."""
     return {
-        "name": name,
+        "name": chosen["name"],
+        "op": chosen["op"],
+        "scope": chosen["scope"],
+        "repeats": chosen["repeats"],
+        "program": None,
+        "facts": None,
         "command": None,
         "exit": None,
         "timed_out": False,
@@ -66,73 +72,74 @@ class Bench:
         self.env: Mapping[str, str] = os.environ
         self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
+        self.places: Set[str] = set()  # folders that were made besides `place`
         self._ahead = ""  # why further collectives are of no use
 
     def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
         """Run one collective and fill its data; returns why it was skipped, or nothing."""
-        name = str(chosen["name"])
-        objection = self._ahead
-        argv = self.argv()
-        if not objection and argv is None:
-            data["error"] = "neither torchrun nor a Python with torch is in this image"
-            objection = data["error"]
-        go, why = self.council.agree("collective." + name, objection, min(READY_S, self.watch.left()))
-        if not go or argv is None:
+        name, alone = str(chosen["name"]), chosen["scope"] == "node"
+        plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.here)
+        go, why = self._agree(name, self._ahead or problem, alone=alone)
+        if not go or plan is None:
+            data["error"] = problem or None
             self._ahead = self._ahead or why
             return why
-        env = self.child_env(name, chosen["env"])
-        data["command"], data["env"] = argv, _settings(env)
+        env = dict(self.child_env(name, chosen["env"], spread=plan.program != "torch" and not alone), **plan.env)
+        data["program"], data["command"], data["env"] = plan.program, plan.argv, _settings(env)
         data["nccl_conf"] = _conf_files(env)
-        data["world_size"] = self.trial.nodes * max(1, self.trial.gpus_per_node)
+        data["world_size"] = (1 if alone else self.trial.nodes) * max(1, self.trial.gpus_per_node)
         before = rdma.counters()
-        self._attempt(data, name, argv, env)
-        if data["exit"] == 2 and "unrecognized arguments: --" in data["output_tail"] and not self.watch.stopped():
-            # torch before 2.1 knows these options with underscores only
-            argv = [_underscored(word) for word in argv]
-            data["command"] = argv
-            self._attempt(data, name, argv, env)
+        if plan.argv is None:
+            self._follow(data, name)
+        else:
+            self._start(data, name, plan.argv, env, alone=alone)
         data["rdma_counters"] = rdma.difference(before, rdma.counters())
-        self.council.announce_end("collective." + name, _failure(data))
-        if data["output_bytes"] == 0 and not os.path.exists(os.path.join(self.place, name + ".output")):
-            return ""  # it could not even be started: there is nothing to analyse
+        if not alone:
+            self.council.announce_end("collective." + name, _failure(data))
         if data["timed_out"]:
             self._ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
-        self._analyze(data, name)
+        started = data["output_bytes"] or os.path.exists(os.path.join(self.place, name + ".output"))
+        if started or plan.argv is None:  # else it could not even be started: there is nothing to analyse
+            data["facts"] = _facts(env["SEATRIAL_BENCH_FACTS"])
+            self._analyze(data, name, env["NCCL_DEBUG_FILE"])
         return ""
 
-    def argv(self) -> Optional[List[str]]:
-        """Return the command line, or None where the image has no torchrun."""
-        launcher = self._launcher()
-        if launcher is None:
-            return None
-        trial, bench = self.trial, self.trial.bench
-        return [
-            *launcher,
-            "--nnodes=%d" % trial.nodes,
-            "--nproc-per-node=%d" % max(1, trial.gpus_per_node),
-            "--node-rank=%d" % self.me.rank,
-            "--master-addr=%s" % trial.peers[0],
-            "--master-port=%d" % trial.master_port,
-            os.path.join(self.here, "allreduce.py"),
-            "--min-bytes=%d" % bench["min_bytes"],
-            "--max-bytes=%d" % bench["max_bytes"],
-            "--factor=%d" % bench["factor"],
-            "--iters=%d" % bench["iters"],
-            "--warmup=%d" % bench["warmup"],
-        ]
+    def _agree(self, name: str, objection: str, *, alone: bool) -> Tuple[bool, str]:
+        if alone:
+            return not objection, objection
+        # A node alone may just have been slow, or have hung until its time was up.
+        patience = max(READY_S, self.trial.collective_timeout_s + 30)
+        return self.council.agree("collective." + name, objection, min(patience, self.watch.left()))
 
-    def _launcher(self) -> Optional[List[str]]:
-        found = shutil.which("torchrun", path=self.env.get("PATH"))
-        if found:
-            return [found]
-        question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-        for python in (shutil.which("python3", path=self.env.get("PATH")), sys.executable, "/opt/conda/bin/python3"):
-            if python and command.run([python, "-c", question], 20, 4096).exit == 0:
-                return [python, "-m", "torch.distributed.run"]
-        return None
+    def _start(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool) -> None:
+        """Run the program; once more in other words where it does not know these."""
+        self._attempt(data, name, argv, env, alone=alone)
+        again = _older_words(argv, data)
+        if again and not self.watch.stopped():
+            data["command"] = again
+            self._attempt(data, name, again, env, alone=alone)
 
-    def child_env(self, name: str, chosen: Mapping[str, str]) -> Dict[str, str]:
-        """Return torchrun's environment: the pod's, without other launchers' ranks, with this collective's settings."""
+    def _follow(self, data: Dict[str, Any], name: str) -> None:
+        """Wait for the end of what rank 0 has started on this node, too."""
+        began = time.monotonic()
+        limit = began + self._limit_s()
+        topic = "collective." + name
+        while time.monotonic() < limit and not self.watch.stopped():
+            ended, trouble = self.council.ended(topic, 0), self.council.trouble(topic)
+            if ended is not None or trouble:
+                data["stopped"] = ("rank 0: %s" % ended if ended else trouble) or None
+                data["exit"] = None if data["stopped"] else 0
+                break
+            time.sleep(0.1)
+        else:
+            data["timed_out"] = True
+        data["seconds"] = round(time.monotonic() - began, 3)
+
+    def child_env(self, name: str, chosen: Mapping[str, str], *, spread: bool = False) -> Dict[str, str]:
+        """Return the program's environment: the pod's, without other launchers' ranks, with this collective's settings.
+
+        `spread`: one rank starts it on all nodes, so that the logs must lie at the same place everywhere.
+        """
         env = {
             key: value for key, value in self.env.items() if key not in FOREIGN and not key.startswith(FOREIGN_PREFIXES)
         }
@@ -143,16 +150,26 @@ class Bench:
             env["HOME"] = self.place
         env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
         env.update(chosen)
-        env["NCCL_DEBUG_FILE"] = os.path.join(self.place, name + ".%h.%p.log")
+        env["NCCL_DEBUG_FILE"] = os.path.join(self._shared_place() if spread else self.place, name + ".%h.%p.log")
+        env["SEATRIAL_BENCH_FACTS"] = os.path.join(self.place, name + ".facts.json")
         env["SEATRIAL_BENCH_UNTIL"] = "%.1f" % (time.monotonic() + max(1.0, self._limit_s() - 5))
         if self.trial.gpu_kind in ("none", "cpu"):
             env["SEATRIAL_BENCH_DEVICE"] = "cpu"
         return env
 
+    def _shared_place(self) -> str:
+        """Return a folder of the same name on every node; the probe removes it at its end."""
+        place = os.path.join("/tmp", "seatrial-%s" % self.trial.run)  # noqa: S108  (a path in the pod)
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        self.places.add(place)
+        return place
+
     def _limit_s(self) -> float:
         return min(self.trial.collective_timeout_s, max(1.0, self.watch.left()))
 
-    def _attempt(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str]) -> None:
+    def _attempt(
+        self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool
+    ) -> None:
         began = time.monotonic()
         limit = began + self._limit_s()
         try:
@@ -171,7 +188,7 @@ class Bench:
         assert process.stdout is not None
         capture = Capture(process.stdout, os.path.join(self.place, name + ".output"))
         try:
-            self._attend(data, name, process, capture, limit)
+            self._attend(data, "" if alone else "collective." + name, process, capture, limit)
         finally:
             if process.poll() is None:
                 capture.ignore_rest()
@@ -185,7 +202,7 @@ class Bench:
             data["output_bytes"] = capture.bytes
 
     def _attend(
-        self, data: Dict[str, Any], name: str, process: subprocess.Popen[bytes], capture: Capture, limit: float
+        self, data: Dict[str, Any], topic: str, process: subprocess.Popen[bytes], capture: Capture, limit: float
     ) -> None:
         """Wait for the end, the deadline, the probe's stop or a failed peer; say how it goes in between."""
         spoke = began = time.monotonic()
@@ -205,7 +222,7 @@ class Bench:
             if now >= limit:
                 data["timed_out"] = True
                 return
-            trouble = self.council.trouble("collective." + name)
+            trouble = self.council.trouble(topic) if topic else ""
             if trouble:
                 peer_limit = peer_limit or now + PEER_GRACE_S
                 if now >= peer_limit:
@@ -213,21 +230,23 @@ class Bench:
                     return
             if now - spoke >= PROGRESS_S:
                 spoke = now
-                self.say("%s: %.0f s of at most %.0f s: %s" % (name, now - began, limit - began, capture.last_line()))
+                words = (data["name"], now - began, limit - began, capture.last_line())
+                self.say("%s: %.0f s of at most %.0f s: %s" % words)
 
-    def _analyze(self, data: Dict[str, Any], name: str) -> None:
+    def _analyze(self, data: Dict[str, Any], name: str, debug_file: str) -> None:
         """Turn the ranks' log files and the output into the analyzer's partial verdict."""
-        prefix = name + "."
-        logs = sorted(file for file in os.listdir(self.place) if file.startswith(prefix) and file.endswith(".log"))
-        paths = [os.path.join(self.place, file) for file in logs]
+        prefix, place = name + ".", os.path.dirname(debug_file)
+        logs = sorted(file for file in os.listdir(place) if file.startswith(prefix) and file.endswith(".log"))
+        paths = [os.path.join(place, file) for file in logs]
         data["logs"] = logs[:256]
         data["log_bytes"] = sum(os.path.getsize(path) for path in paths)
         output = os.path.join(self.place, name + ".output")
+        sources = ([output] if os.path.exists(output) else []) + paths
         if self.analyze is None:
             data["error"] = data["error"] or "the log analyzer was not shipped"
             return
-        data["nccl"] = self.analyze([output, *paths])
-        for path in [output, *paths]:  # the next collective needs the room
+        data["nccl"] = self.analyze(sources)
+        for path in sources:  # the next collective needs the room
             os.unlink(path)
 
 
@@ -268,6 +287,27 @@ def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
         except OSError:
             continue
     return found
+
+
+def _facts(path: str) -> Optional[Dict[str, Any]]:
+    """Return what the bench says beside its table; None where it says nothing."""
+    try:
+        with open(path, encoding="ascii") as stream:
+            found = json.loads(stream.read(MAX_FACTS))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _older_words(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:
+    """Return the command line that an older program knows, where it has just refused this one."""
+    said = data["output_tail"]
+    if data["exit"] == 2 and "unrecognized arguments: --" in said:
+        return [_underscored(word) for word in argv]  # torch before 2.1 knows these options with underscores only
+    if data["exit"] and "-N" in argv and "invalid option -- 'N'" in said:
+        at = argv.index("-N")  # nccl-tests before 2.13 know no cycles
+        return argv[:at] + argv[at + 2 :]
+    return None
 
 
 def _underscored(word: str) -> str:

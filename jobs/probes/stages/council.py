@@ -28,6 +28,7 @@ class Council:
         self._words: Dict[Tuple[str, int], Dict[str, Any]] = {}
         self._decisions: Dict[str, Tuple[bool, str]] = {}
         self._ends: Dict[Tuple[str, int], str] = {}
+        self._posts: Dict[Tuple[str, int], Dict[str, Any]] = {}
         self._lock = threading.Lock()
         meeting.heard = self._hear
 
@@ -55,11 +56,33 @@ class Council:
                 return not self._decisions[topic][0]
             return any(word["objection"] for (about, _), word in self._words.items() if about == topic)
 
+    def post(self, rank: int, topic: str, body: Dict[str, Any]) -> bool:
+        """Tell one peer something; only while the meeting's connections with it are open."""
+        return self._send(rank, {"seatrial": 1, "kind": "post", "topic": topic, "body": body})
+
+    def posted(self, topic: str, rank: int, limit_s: float) -> Optional[Dict[str, Any]]:
+        """Return what that peer told, waiting for it; None when it did not, or has gone."""
+        limit = time.monotonic() + limit_s
+        while True:
+            with self._lock:
+                found = self._posts.get((topic, rank))
+            if found is not None or not self.meeting.channels(rank) or self.meeting.watch.stopped():
+                return found
+            if time.monotonic() >= limit:
+                return None
+            with self.meeting.changed:
+                self.meeting.changed.wait(0.05)
+
     def announce_end(self, topic: str, failure: str) -> None:
         """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
         message = {"seatrial": 1, "kind": "ended", "topic": topic, "rank": self.rank, "failure": failure[:MAX_WORDS]}
         for rank in self.others if self.rank == 0 else [0] * bool(self.others):
             self._send(rank, message)
+
+    def ended(self, topic: str, rank: int) -> Optional[str]:
+        """Return how a rank's part of a collective failed, nothing ("") if it went well, None while it goes on."""
+        with self._lock:
+            return self._ends.get((topic, rank))
 
     def trouble(self, topic: str) -> str:
         """Return which other rank failed in this collective or went away during it; empty when none is known."""
@@ -122,6 +145,8 @@ class Council:
                 self._words[(topic, rank)] = {"objection": str(message.get("objection") or "")[:MAX_WORDS]}
             elif kind == "decision" and rank == 0:
                 self._decisions[topic] = (message.get("go") is True, str(message.get("why") or "")[:MAX_WORDS])
+            elif kind == "post" and isinstance(message.get("body"), dict):
+                self._posts[(topic, rank)] = message["body"]
             elif kind == "ended":
                 about = message.get("rank") if rank == 0 else rank
                 if isinstance(about, int) and (about in self.others):

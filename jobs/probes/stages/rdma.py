@@ -1,51 +1,74 @@
 """Which RDMA devices did this pod get, and are their ports up? Read from sysfs, which needs no tool and no rights.
 
 sysfs shows every device of the *node* in a pod without its own RDMA namespace: what the pod may use are the `uverbs`
-files below /dev/infiniband. Both are reported; the profile says what is expected.
+files below /dev/infiniband. Both are reported; the profile says what is expected. Only where sysfs shows no device at
+all is `ibv_devinfo` asked, if the image has it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from . import ibvinfo
 from .host import first_line
 
-__all__ = ["counters", "difference", "read"]
+__all__ = ["blank", "counters", "difference", "ports", "read"]
 
 MAX_PORTS = 256
 MAX_GIDS = 256
+SHOWN_GIDS = 8
+MAX_PKEYS = 128  # mlx5's table (docs.nvidia.com, MLNX_OFED: up to 128 P_Keys a port)
 # Counters that show that traffic passed or that the link hurts
 # (docs.kernel.org, ABI sysfs-class-infiniband; mlx5's hw_counters; EFA's byte counters).
+TRAFFIC = "port_xmit_data port_rcv_data tx_bytes rx_bytes rdma_write_bytes rdma_read_bytes".split()
 WATCHED = (
-    "port_xmit_data port_rcv_data port_rcv_errors port_xmit_discards symbol_error link_downed link_error_recovery"
-    " local_link_integrity_errors excessive_buffer_overrun_errors port_xmit_wait out_of_sequence packet_seq_err"
-    " local_ack_timeout_err rnr_nak_retry_err implied_nak_seq_err np_cnp_sent rp_cnp_handled roce_adp_retrans"
-    " rx_icrc_encapsulated req_transport_retries_exceeded tx_bytes rx_bytes rdma_write_bytes rdma_read_bytes"
-).split()
+    TRAFFIC
+    + (
+        "port_rcv_errors port_xmit_discards symbol_error link_downed link_error_recovery"
+        " local_link_integrity_errors excessive_buffer_overrun_errors port_xmit_wait out_of_sequence packet_seq_err"
+        " local_ack_timeout_err rnr_nak_retry_err implied_nak_seq_err np_cnp_sent rp_cnp_handled roce_adp_retrans"
+        " roce_slow_restart rx_icrc_encapsulated req_transport_retries_exceeded rx_drops"
+    ).split()
+)
 
 
-def read(data: Dict[str, Any], *, root: str = "/") -> None:
+def blank() -> Dict[str, Any]:
+    """Return the stage's data before anything is known."""
+    return {"devices": None, "uverbs": None, "source": None, "error": None}
+
+
+def read(data: Dict[str, Any], *, root: str = "/", env: Optional[Mapping[str, str]] = None) -> None:
     """Fill the `rdma` stage's data."""
     devices = os.path.join(root, "sys/class/infiniband")
-    data["uverbs"] = [name for name in _list(os.path.join(root, "dev/infiniband"))[0] if name.startswith("uverbs")]
-    names, error = _list(devices)
-    data["error"] = error
-    data["devices"] = [_port(devices, name, port) for name, port in _ports(devices, names)]
+    given, _ = _list(os.path.join(root, "dev/infiniband"))
+    data["uverbs"] = [name for name in given if name.startswith("uverbs")]
+    names, data["error"] = _list(devices)
+    usable = _usable(root, data["uverbs"])
+    data["source"] = "sysfs"
+    data["devices"] = [dict(_port(devices, name, port), usable=usable.get(name)) for name, port in ports(root, names)]
+    if not data["devices"]:
+        found = ibvinfo.ask(os.environ if env is None else env)
+        if found:
+            data["source"], data["devices"] = "ibv_devinfo", found[:MAX_PORTS]
+
+
+def ports(root: str = "/", names: Optional[List[str]] = None) -> List[Tuple[str, str]]:
+    """Return every port of every device, as (device, port)."""
+    devices = os.path.join(root, "sys/class/infiniband")
+    names = _list(devices)[0] if names is None else names
+    found = [(name, port) for name in names for port in _list(os.path.join(devices, name, "ports"))[0]]
+    return found[:MAX_PORTS]
 
 
 def counters(root: str = "/") -> Dict[str, int]:
     """Return every watched counter as it stands: "mlx5_0/1/port_rcv_data" -> value."""
-    devices = os.path.join(root, "sys/class/infiniband")
     values: Dict[str, int] = {}
-    for name, port in _ports(devices, _list(devices)[0]):
-        for group in ("counters", "hw_counters"):
-            folder = os.path.join(devices, name, "ports", port, group)
-            for counter in WATCHED:
-                value = first_line(os.path.join(folder, counter))
-                if value is not None and value.isdigit():
-                    values["%s/%s/%s" % (name, port, counter)] = int(value)
+    for name, port in ports(root):
+        folder = os.path.join(root, "sys/class/infiniband", name, "ports", port)
+        for counter, value in _counters(folder).items():
+            values["%s/%s/%s" % (name, port, counter)] = value
     return values
 
 
@@ -54,18 +77,31 @@ def difference(before: Dict[str, int], after: Dict[str, int]) -> Dict[str, int]:
     return {name: after[name] - before[name] for name in sorted(after) if after[name] > before.get(name, after[name])}
 
 
-def _ports(devices: str, names: List[str]) -> List[Tuple[str, str]]:
-    found = [(name, port) for name in names for port in _list(os.path.join(devices, name, "ports"))[0]]
-    return found[:MAX_PORTS]
+def _counters(folder: str) -> Dict[str, int]:
+    found = {}
+    for group in ("counters", "hw_counters"):
+        for counter in WATCHED:
+            value = first_line(os.path.join(folder, group, counter))
+            if value is not None and value.isdigit():
+                found[counter] = int(value)
+    return found
+
+
+def _usable(root: str, uverbs: List[str]) -> Dict[str, bool]:
+    """Say of each device whether its `uverbs` file was given to this pod; sysfs maps one to the other."""
+    verbs = os.path.join(root, "sys/class/infiniband_verbs")
+    owner = {name: first_line(os.path.join(verbs, name, "ibdev")) for name in _list(verbs)[0]}
+    return {device: name in uverbs for name, device in owner.items() if device}
 
 
 def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
+    device = os.path.realpath(os.path.join(devices, name, "device"))
     folder = os.path.join(devices, name, "ports", port)
     state = first_line(os.path.join(folder, "state"))
     rate = re.match(r"([\d.]+)\s*Gb/sec", first_line(os.path.join(folder, "rate")) or "")
-    gids = [
-        first_line(os.path.join(folder, "gids", gid)) or "" for gid in _list(os.path.join(folder, "gids"))[0][:MAX_GIDS]
-    ]
+    gids = _gids(folder)
+    netdev = next((gid["netdev"] for gid in gids if gid["netdev"]), None) or _netdev(device)
+    seen = _counters(folder)
     return {
         "name": name,
         "port": int(port) if port.isdigit() else port,
@@ -73,19 +109,56 @@ def _port(devices: str, name: str, port: str) -> Dict[str, Any]:
         "phys_state": (first_line(os.path.join(folder, "phys_state")) or "").rpartition(":")[2].strip() or None,
         "rate_gbps": float(rate.group(1)) if rate else None,
         "link_layer": first_line(os.path.join(folder, "link_layer")),
-        "gid": any(gid.strip("0:") for gid in gids),
+        "gid": bool(gids),
+        "gids": [{key: gid[key] for key in ("index", "gid", "type")} for gid in gids[:SHOWN_GIDS]],
         "pkeys": _pkeys(folder),
+        "lid": _hexadecimal(first_line(os.path.join(folder, "lid"))),
+        "sm_lid": _hexadecimal(first_line(os.path.join(folder, "sm_lid"))),
+        "netdev": netdev,
+        "mtu": _whole(first_line(os.path.join(device, "net", netdev, "mtu"))) if netdev else None,
+        "fw": first_line(os.path.join(devices, name, "fw_ver")),
+        "board": first_line(os.path.join(devices, name, "board_id")),
+        "counters": len(seen),
+        "errors": {key: value for key, value in seen.items() if value and key not in TRAFFIC},
     }
+
+
+def _gids(folder: str) -> List[Dict[str, Any]]:
+    """Return the entries of the GID table that hold one, with their type and interface (RoCE)."""
+    found = []
+    for index in _list(os.path.join(folder, "gids"))[0][:MAX_GIDS]:
+        gid = first_line(os.path.join(folder, "gids", index)) or ""
+        if not gid.strip("0:"):
+            continue
+        kind = first_line(os.path.join(folder, "gid_attrs/types", index))
+        netdev = first_line(os.path.join(folder, "gid_attrs/ndevs", index))
+        found.append({"index": _whole(index), "gid": gid, "type": kind, "netdev": netdev})
+    return found
+
+
+def _netdev(device: str) -> Optional[str]:
+    names = _list(os.path.join(device, "net"))[0]
+    return names[0] if names else None
 
 
 def _pkeys(folder: str) -> List[str]:
     """Return the partition keys by index (NCCL_IB_PKEY is such an index); zero means the entry is empty."""
-    found = [
-        first_line(os.path.join(folder, "pkeys", index)) or "" for index in _list(os.path.join(folder, "pkeys"))[0][:16]
-    ]
+    table = os.path.join(folder, "pkeys")
+    found = [first_line(os.path.join(table, index)) or "" for index in _list(table)[0][:MAX_PKEYS]]
     while found and not found[-1].replace("x", "").strip("0"):
         found.pop()
     return found
+
+
+def _hexadecimal(text: Optional[str]) -> Optional[int]:
+    try:
+        return None if text is None else int(text, 16)
+    except ValueError:
+        return None
+
+
+def _whole(text: Optional[str]) -> Optional[int]:
+    return int(text) if text is not None and text.isdigit() else None
 
 
 def _list(folder: str) -> Tuple[List[str], Optional[str]]:

@@ -14,9 +14,9 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import children, collective, dns, gpus, host, rdma, redact, spec
+from . import children, collective, dns, gpus, host, network, rdma, redact, spec, storage, topology
 from .collective import Bench
 from .council import Council
 from .lines import TERMINATION_LOG, Writer
@@ -25,7 +25,8 @@ from .watch import Watch
 
 __all__ = ["main"]
 
-START_S, RUNTIME_S, RDMA_S = 15.0, 100.0, 15.0
+START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
+STORAGE_S = 240.0
 WAITING_SAY_S = 15.0
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
 STOP_GRACE_S = (
@@ -44,6 +45,8 @@ class Probe:
         self.meeting = Meeting(trial, me, self.watch)
         self.council = Council(self.meeting)
         self.place = ""
+        self.gpus: List[Dict[str, Any]] = []  # as the runtime stage found them
+        self.places: Set[str] = set()  # further folders to remove at the end
         self.apart = ""  # why there is no collective
 
     def run(self) -> None:
@@ -51,18 +54,27 @@ class Probe:
         trial, me, writer = self.trial, self.me, self.writer
         self.stage("start", START_S, host_blank(), self.start)
         self.meeting.open()
-        self.stage("runtime", RUNTIME_S, runtime_blank(), self.runtime)
-        self.stage("rdma", RDMA_S, {"devices": None, "uverbs": None, "error": None}, rdma.read)
+        self.stage("runtime", RUNTIME_S, gpus.blank(), self.runtime)
+        self.stage("rdma", RDMA_S, rdma.blank(), rdma.read)
+        self.stage("topology", TOPOLOGY_S, topology.blank(), self.topology)
         patience = max(trial.peer_wait_s, trial.dns_timeout_s) + trial.dns_timeout_s + 4
         self.stage("dns", patience, {"resolver": None, "peers": []}, self.dns)
         if trial.nodes > 1:
             limit = trial.peer_wait_s + 2 * trial.dns_timeout_s + 4 * trial.port_timeout_s + 60
             self.stage("port", limit, {"peers": []}, self.port)
+            self.watch.all_met()
+            if not self.apart:
+                self.stage("network", NETWORK_S, network.blank(), self.network)
+                self.meeting.keep_only_control()
         else:
             self.meeting.close_port()
+        if trial.storage:
+            work = storage.Storage(trial, me, self.watch, self.council, self.places).run
+            limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
+            self.stage("storage", limit, storage.blank(), work, binds=False)
         self.watch.all_met()
         bench = Bench(trial, me, self.watch, self.council, self.place, self.here)
-        bench.say, bench.analyze = writer.say, analyze
+        bench.say, bench.analyze, bench.places = writer.say, analyze, self.places
         for chosen in trial.collectives:
             limit = trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S
             self.collective(bench, chosen, limit)
@@ -71,8 +83,13 @@ class Probe:
         writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
         writer.message()
 
-    def stage(self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]]) -> None:
-        """Run one stage in a thread of its own and print what it found, finished or not."""
+    def stage(
+        self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]], *, binds: bool = True
+    ) -> None:
+        """Run one stage in a thread of its own and print what it found, finished or not.
+
+        `binds`: what follows is of no use when it does not end.
+        """
         if self.watch.stopped():
             return
         began = time.monotonic()
@@ -93,7 +110,7 @@ class Probe:
             data["error"] = "%s after %.0f s" % (self.watch.reason or "not finished", seconds)
             outcome.append("timeout")
         self._print(name, seconds, data, outcome[0])
-        if worker.is_alive() and not self.apart:
+        if worker.is_alive() and binds and not self.apart:
             self.apart = "the stage %s did not end" % name
 
     def _wait(self, worker: threading.Thread, limit: float) -> None:
@@ -125,9 +142,10 @@ class Probe:
         """Ask the GPU runtime."""
         trial = self.trial
         gpus.read(data, requested=trial.gpus_per_node, kind=trial.gpu_kind, env=os.environ, watch=self.watch)
+        self.gpus = list(data["gpus"])
         count = len(data["gpus"])
         self.writer.say("runtime: %d of %d GPUs, driver %s" % (count, trial.gpus_per_node, data["driver"]))
-        return "ok" if count == trial.gpus_per_node or trial.gpu_kind != "nvidia" else "failed"
+        return "ok" if count == trial.gpus_per_node or trial.gpu_kind not in ("nvidia", "amd") else "failed"
 
     def dns(self, data: Dict[str, Any]) -> str:
         """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
@@ -192,9 +210,19 @@ class Probe:
         go, why = self.council.agree("port", complaint, min(patience, self.watch.left()))
         data["peers"] = [dict(record) for record in meeting.records.values()]
         self.apart = "" if go else (complaint or why)
-        if go:
-            meeting.keep_only_control()
         return "failed" if meeting.complaint() else "ok"
+
+    def topology(self, data: Dict[str, Any]) -> str:
+        """See how near GPUs and network cards are to each other."""
+        topology.read(data, found=self.gpus, env=os.environ, watch=self.watch)
+        return "failed" if data["error"] else "ok"
+
+    def network(self, data: Dict[str, Any]) -> str:
+        """Try packet sizes, ports and a moment of TCP with the peers."""
+        outcome = network.run(data, self.meeting, self.council, self.trial.network)
+        seen = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
+        self.writer.say("network: %s" % "; ".join(seen))
+        return outcome
 
     def collective(self, bench: Bench, chosen: Dict[str, Any], limit_s: float) -> None:
         """Run one collective, or say why not."""
@@ -204,7 +232,7 @@ class Probe:
         if why:
             self.writer.stage(name, 0, {"skipped": why}, "skipped")
             return
-        data = collective.blank(chosen["name"])
+        data = collective.blank(chosen)
 
         def work(record: Dict[str, Any]) -> str:
             self.writer.say("%s starts" % name)
@@ -224,13 +252,6 @@ def host_blank() -> Dict[str, Any]:
     """Return the `start` stage's keys, all unknown."""
     keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
     return dict.fromkeys(keys.split())
-
-
-def runtime_blank() -> Dict[str, Any]:
-    """Return the `runtime` stage's keys, all unknown."""
-    tool = {"found": False, "exit": None, "error": ""}
-    unknown = dict.fromkeys(("driver", "cuda", "requested", "error"))
-    return dict(unknown, nvidia_smi=tool, gpus=[], devices=[])
 
 
 def analyze(paths: List[str]) -> Dict[str, Any]:
@@ -257,6 +278,14 @@ def workplace() -> str:
     raise spec.SpecError("no folder to write in: neither TMPDIR, /tmp, /dev/shm nor /var/tmp can be written")
 
 
+def remove(places: List[str]) -> None:
+    """Remove the probe's folders; a file system that does not answer is left to itself after a moment."""
+    for place in places:
+        remover = threading.Thread(target=shutil.rmtree, args=(place, True), daemon=True)
+        remover.start()
+        remover.join(timeout=3)
+
+
 def main(here: str) -> int:
     """Run the trial that `trial.json` beside the probe describes."""
     try:
@@ -274,6 +303,6 @@ def main(here: str) -> int:
         probe.run()
     finally:
         children.kill_all(2)
-        shutil.rmtree(probe.place, ignore_errors=True)
+        remove([probe.place, *probe.places])
     sys.stdout.flush()
     os._exit(0)  # threads that a hung kernel call holds would keep a normal exit waiting

@@ -73,6 +73,7 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "name": _at(gpu, "product_name"),
         "bus_id": _at(gpu, "pci/pci_bus_id") or _value(gpu.get("id")),
         "memory_mib": _number(_at(gpu, "fb_memory_usage/total")),
+        "vbios": _at(gpu, "vbios_version"),
         "ecc_uncorrected_volatile": _uncorrected(volatile),
         "ecc_uncorrected_aggregate": _uncorrected(aggregate),
         "retired_pending": _yes(_at(gpu, "retired_pages/pending_retirement", "retired_pages/pending_blacklist")),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 __all__ = ["Identity", "SpecError", "Trial", "identify", "read"]
 
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 MAX_FILE_BYTES = 1 << 20  # a ConfigMap cannot be larger (kubernetes.io/docs/concepts/configuration/configmap)
 
 
@@ -47,6 +48,10 @@ class Trial:
         self.collective_timeout_s = _seconds(raw, "collective_timeout_s", 240)
         self.collectives = _collectives(raw)
         self.bench = _bench(raw)
+        self.launcher = str(raw.get("launcher") or "indexed")
+        self.program = _choice(raw, "program", ("auto", "torch", "nccl-tests"))
+        self.storage: Optional[Dict[str, Any]] = _storage(raw.get("storage"))
+        self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
         # for. Given, it comes before the deadline, which then counts from the ranks' meeting.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
@@ -76,18 +81,37 @@ def read(path: str) -> Trial:
 
 
 def identify(env: Mapping[str, str], trial: Trial) -> Identity:
-    """Return this pod's rank and address from the environment that the manifests set."""
-    for name in ("JOB_COMPLETION_INDEX", "NODE_RANK"):
-        value = env.get(name, "").strip()
-        if value.isdigit() and len(value) < 7:
-            rank = int(value)
-            break
-    else:
+    """Return this pod's rank and address: from the environment that the manifests set, else as this host is called.
+
+    What mpirun starts through ssh has the environment of an ssh session, not the container's.
+    """
+    host = os.uname().nodename.partition(".")[0]
+    named = [index for index, peer in enumerate(trial.peers) if peer.partition(".")[0] == host]
+    told = [env.get(name, "").strip() for name in ("JOB_COMPLETION_INDEX", "NODE_RANK")]
+    told += [str(index) for index in named]
+    told += [env.get(name, "").strip() for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RANK")]
+    ranks = [int(value) for value in told if value.isdigit() and len(value) < 7]
+    if not ranks:
         raise SpecError("neither JOB_COMPLETION_INDEX nor NODE_RANK is a number: is this pod part of an Indexed Job?")
-    if rank >= trial.nodes:
-        raise SpecError("rank %d, but the trial has %d pods" % (rank, trial.nodes))
-    pod = env.get("SEATRIAL_POD_NAME") or os.uname().nodename
-    return Identity(rank, env.get("SEATRIAL_POD_IP", "").strip(), env.get("SEATRIAL_NODE_NAME", ""), pod)
+    if ranks[0] >= trial.nodes:
+        raise SpecError("rank %d, but the trial has %d pods" % (ranks[0], trial.nodes))
+    pod = env.get("SEATRIAL_POD_NAME") or host
+    address = env.get("SEATRIAL_POD_IP", "").strip() or (_own_address(host) if named else "")
+    return Identity(ranks[0], address, env.get("SEATRIAL_NODE_NAME", ""), pod)
+
+
+def _own_address(host: str) -> str:
+    """Return this pod's address as the kubelet has written it to /etc/hosts; nothing where it is not there."""
+    try:
+        with open("/etc/hosts", encoding="utf-8", errors="replace") as stream:
+            lines = stream.read(65536).splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        fields = line.partition("#")[0].split()
+        if host in fields[1:] and not fields[0].startswith(("127.", "::1", "fe80")):
+            return fields[0]
+    return ""
 
 
 def _text(raw: Mapping[str, Any], key: str) -> str:
@@ -118,6 +142,13 @@ def _seconds(raw: Mapping[str, Any], key: str, default: float) -> float:
     return float(value)
 
 
+def _choice(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:
+    value = raw.get(key, known[0])
+    if value not in known:
+        raise SpecError("trial.json: %s is %r, expected one of %s" % (key, value, ", ".join(known)))
+    return str(value)
+
+
 def _collectives(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
     found = []
     for entry in raw.get("collectives") or []:
@@ -125,7 +156,11 @@ def _collectives(raw: Mapping[str, Any]) -> List[Dict[str, Any]]:
         if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
             raise SpecError("trial.json: a collective needs a name of letters, digits and '-', not %r" % (name,))
         env = {str(key): str(value) for key, value in (entry.get("env") or {}).items()}
-        found.append({"name": name, "env": env})
+        known: Dict[str, Any] = {"name": name, "env": env, "op": _choice(entry, "op", OPERATIONS)}
+        known["scope"] = _choice(entry, "scope", ("job", "node"))
+        known["repeats"] = _whole(entry, "repeats", 1, low=1, high=100)
+        known["bench"] = _bench(entry) if entry.get("bench") else None
+        found.append(known)
     return found
 
 
@@ -141,3 +176,31 @@ def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:
     if sizes["max_bytes"] < sizes["min_bytes"]:
         raise SpecError("trial.json: bench.max_bytes is smaller than bench.min_bytes")
     return sizes
+
+
+def _storage(raw: Any) -> Optional[Dict[str, Any]]:
+    """Return the paths and buckets to look at; None where there are none."""
+    if not raw:
+        return None
+    if not isinstance(raw, dict):
+        raise SpecError("trial.json: storage must be an object")
+    paths = []
+    for entry in raw.get("paths") or []:
+        path = _text(entry, "path")
+        if not path.startswith("/"):
+            raise SpecError("trial.json: storage: path %r is not absolute" % path)
+        known = {"name": _text(entry, "name"), "path": path}
+        known["kind"] = _choice(entry, "kind", ("path", "claim", "scratch"))
+        paths.append(
+            dict(
+                known,
+                shared=entry.get("shared") is True,
+                write=entry.get("write") is True,
+                bytes=_whole(entry, "bytes", 1 << 20, low=0),
+            )
+        )
+    s3 = []
+    for entry in raw.get("s3") or []:
+        names = [str(name) for name in entry.get("env") or []]
+        s3.append({"uri": _text(entry, "uri"), "endpoint": str(entry.get("endpoint") or ""), "env": names})
+    return {"paths": paths, "s3": s3, "burst_bytes": _whole(raw, "burst_bytes", 0, low=0)}

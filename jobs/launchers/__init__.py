@@ -1,0 +1,18 @@
+"""What can launch a trial? One module per kind of object; whatever launches it, the evidence is the same."""
+
+from __future__ import annotations
+
+from .indexed import IndexedJob
+from .kind import Kind
+from .mpijob import MpiJob
+from .pytorchjob import PyTorchJob
+from .trainjob import TrainJob
+
+__all__ = ["KINDS", "Kind", "TrainJob", "kind_of"]
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (IndexedJob(), MpiJob(), PyTorchJob(), TrainJob())}
+
+
+def kind_of(name: str) -> Kind:
+    """The kind behind a word of the profile; the spec has refused any other."""
+    return KINDS[name]

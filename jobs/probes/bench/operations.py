@@ -1,0 +1,240 @@
+"""What does each collective move, into which buffers, and what must be there afterwards?
+
+Sizes, counts and the factors from algorithm to bus bandwidth are nccl-tests' own (its doc/PERFORMANCE.md): a size is
+what one rank holds of the whole, so that of all_gather and reduce_scatter counts all ranks' parts. torch's all_reduce
+and broadcast work in place only, its all_to_all and send/recv out of place only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple, Type
+
+from . import values
+
+__all__ = ["OPERATIONS", "Operation"]
+
+ELEMENT_BYTES = 4  # float32, as nccl-tests' default
+
+
+class Operation:
+    """One collective on this rank: choose a `size`, set the `side`, then `prepare`, `run` and count what is `wrong`."""
+
+    name = ""
+    redop, root = "none", -1
+    sides: Tuple[str, ...] = ("out_of_place", "in_place")
+    segmented = True  # a buffer holds one part for each rank
+
+    def __init__(self, torch: Any, device: Any, rank: int, ranks: int) -> None:
+        self.torch, self.dist, self.device, self.rank, self.ranks = torch, torch.distributed, device, rank, ranks
+        self.side = self.sides[0]
+        self.source: Any = None
+        self.target: Any = None
+        self._expected: Dict[int, Any] = {}
+
+    # -- what a kind of collective says of itself ----------------------------------------------------------------------
+
+    def factor(self) -> float:
+        """Return bus bandwidth over algorithm bandwidth."""
+        return (self.ranks - 1) / self.ranks
+
+    def shares(self) -> Tuple[float, float]:
+        """Return the sizes of source and target buffer as shares of the message."""
+        return 1.0, 1.0
+
+    def prepare(self) -> None:
+        """Write what is to be sent, and clear what is to be received."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Do it once; on a GPU it is then in the stream's queue."""
+        raise NotImplementedError
+
+    def wrong(self) -> int:
+        """Count the wrong values that this rank received."""
+        raise NotImplementedError
+
+    # -- common to all -------------------------------------------------------------------------------------------------
+
+    def allocate(self, largest: int) -> None:
+        """Reserve the buffers for the largest message."""
+        source, target = self.shares()
+        self.source_all, self.target_all = self._buffer(largest, source), self._buffer(largest, target)
+
+    def size(self, size: int) -> Tuple[int, int]:
+        """Choose a message size; returns the real one (whole parts only) and the count column of nccl-tests."""
+        elements = size // ELEMENT_BYTES
+        part = max(1, elements // self.ranks) if self.segmented else elements
+        whole = part * self.ranks if self.segmented else elements
+        self.part = part
+        source, target = self.shares()
+        self.source = self.source_all[: whole if source == 1.0 else part]
+        self.target = self.target_all[: whole if target == 1.0 else part] if target else None
+        return whole * ELEMENT_BYTES, part
+
+    def least_bytes(self) -> int:
+        """Return the smallest message: one element for each part."""
+        return ELEMENT_BYTES * (self.ranks if self.segmented else 1)
+
+    def pattern(self, seed: int) -> Any:
+        """Return the values of a sender (or of a sender's part for one receiver)."""
+        return values.pattern(self.torch, self.device, self.ranks, seed)
+
+    def seed(self, sender: int, receiver: int) -> int:
+        """Return the seed of what one rank has for another."""
+        return sender + receiver * self.ranks
+
+    def piece(self, buffer: Any, rank: int) -> Any:
+        """Return the part of a buffer that belongs to a rank."""
+        return buffer[rank * self.part : (rank + 1) * self.part]
+
+    def summed(self, receiver: int) -> Any:
+        """Return the sum over all ranks of what they have for one receiver; kept, since it never changes."""
+        if receiver not in self._expected:
+            total = self.pattern(self.seed(0, receiver))
+            for rank in range(1, self.ranks):
+                total += self.pattern(self.seed(rank, receiver))
+            self._expected[receiver] = total
+        return self._expected[receiver]
+
+    def _call(self, *names: str) -> Any:
+        """Return the first of these that this torch has: the names changed with 1.13 and with 2.13."""
+        return next(getattr(self.dist, name) for name in names if hasattr(self.dist, name))
+
+    def _buffer(self, largest: int, share: float) -> Any:
+        if not share:
+            return None
+        count = largest // ELEMENT_BYTES if share == 1.0 else largest // ELEMENT_BYTES // self.ranks + 1
+        return self.torch.empty(count, dtype=self.torch.float32, device=self.device)
+
+
+class AllReduce(Operation):
+    """Everybody gets the sum."""
+
+    name, redop, sides, segmented = "all_reduce", "sum", ("in_place",), False
+
+    def factor(self) -> float:
+        return 2 * (self.ranks - 1) / self.ranks
+
+    def shares(self) -> Tuple[float, float]:
+        return 1.0, 0.0
+
+    def prepare(self) -> None:
+        values.fill(self.source, self.pattern(self.seed(self.rank, 0)))
+
+    def run(self) -> None:
+        self.dist.all_reduce(self.source)
+
+    def wrong(self) -> int:
+        return values.mismatches(self.source, self.summed(0))
+
+
+class Broadcast(Operation):
+    """Everybody gets what rank 0 has."""
+
+    name, root, sides, segmented = "broadcast", 0, ("in_place",), False
+
+    def factor(self) -> float:
+        return 1.0
+
+    def shares(self) -> Tuple[float, float]:
+        return 1.0, 0.0
+
+    def prepare(self) -> None:
+        values.fill(self.source, self.pattern(self.rank))
+
+    def run(self) -> None:
+        self.dist.broadcast(self.source, 0)
+
+    def wrong(self) -> int:
+        return values.mismatches(self.source, self.pattern(0))
+
+
+class AllGather(Operation):
+    """Everybody gets everybody's part."""
+
+    name = "all_gather"
+
+    def shares(self) -> Tuple[float, float]:
+        return 1.0 / self.ranks, 1.0
+
+    def prepare(self) -> None:
+        self.target.zero_()
+        values.fill(self._mine(), self.pattern(self.rank))
+
+    def run(self) -> None:
+        self._call("all_gather_single", "all_gather_into_tensor", "_all_gather_base")(self.target, self._mine())
+
+    def wrong(self) -> int:
+        found = (values.mismatches(self.piece(self.target, r), self.pattern(r)) for r in range(self.ranks))
+        return sum(found)
+
+    def _mine(self) -> Any:
+        return self.piece(self.target, self.rank) if self.side == "in_place" else self.source[: self.part]
+
+
+class ReduceScatter(Operation):
+    """Everybody gets a part of the sum."""
+
+    name, redop = "reduce_scatter", "sum"
+
+    def shares(self) -> Tuple[float, float]:
+        return 1.0, 1.0 / self.ranks
+
+    def prepare(self) -> None:
+        self.target.zero_()
+        for receiver in range(self.ranks):
+            values.fill(self.piece(self.source, receiver), self.pattern(self.seed(self.rank, receiver)))
+
+    def run(self) -> None:
+        self._call("reduce_scatter_single", "reduce_scatter_tensor", "_reduce_scatter_base")(self._mine(), self.source)
+
+    def wrong(self) -> int:
+        return values.mismatches(self._mine(), self.summed(self.rank))
+
+    def _mine(self) -> Any:
+        return self.piece(self.source, self.rank) if self.side == "in_place" else self.target[: self.part]
+
+
+class AllToAll(Operation):
+    """Everybody has something for everybody."""
+
+    name, sides = "all_to_all", ("out_of_place",)
+
+    def prepare(self) -> None:
+        self.target.zero_()
+        for receiver in range(self.ranks):
+            values.fill(self.piece(self.source, receiver), self.pattern(self.seed(self.rank, receiver)))
+
+    def run(self) -> None:
+        self.dist.all_to_all_single(self.target, self.source)
+
+    def wrong(self) -> int:
+        mine = (self.pattern(self.seed(sender, self.rank)) for sender in range(self.ranks))
+        return sum(values.mismatches(self.piece(self.target, s), expected) for s, expected in enumerate(mine))
+
+
+class SendRecv(Operation):
+    """Everybody sends to the next rank: one pair of GPUs at each link of the ring."""
+
+    name, sides, segmented = "sendrecv", ("out_of_place",), False
+
+    def factor(self) -> float:
+        return 1.0
+
+    def prepare(self) -> None:
+        self.target.zero_()
+        values.fill(self.source, self.pattern(self.rank))
+
+    def run(self) -> None:
+        to, whence = (self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks
+        send = self.dist.P2POp(self.dist.isend, self.source, to)
+        receive = self.dist.P2POp(self.dist.irecv, self.target, whence)
+        for work in self.dist.batch_isend_irecv([send, receive]):
+            work.wait()
+
+    def wrong(self) -> int:
+        return values.mismatches(self.target, self.pattern((self.rank - 1) % self.ranks))
+
+
+_ALL: List[Type[Operation]] = [AllReduce, AllGather, ReduceScatter, AllToAll, SendRecv, Broadcast]
+OPERATIONS: Dict[str, Type[Operation]] = {kind.name: kind for kind in _ALL}

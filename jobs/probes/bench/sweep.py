@@ -1,0 +1,278 @@
+"""What does the sweep over message sizes cost and show on every rank? The bench's main program.
+
+Time is the slowest rank's. A slow network (sockets) is measured with fewer repetitions, or with smaller messages only:
+it must not look like one that hangs. With several cycles the whole sweep is repeated and its rows go on in the same
+table, as with nccl-tests' -N: how far they lie apart is judged by who reads them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import faulthandler
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from .machine import bus_id, free_memory
+from .operations import ELEMENT_BYTES, OPERATIONS
+from .table import Side, footer, header, row, say
+
+SPARE_BYTES = 1 << 30  # left free on the GPU, as nccl-tests does
+LEAST_S = 1.0  # for each size, however little of the sweep's volume it is: small messages cost latency, not volume
+SHARE = 0.7  # of the time that is left goes into repetitions; the rest is for filling, checking and errors
+ATTEMPTS = 4  # at least: two to see how long one takes, one measured, one checked
+# torch's own time-out comes after the probe's deadline: one mechanism decides what is a hang
+PROCESS_GROUP_SLACK_S = 120
+
+
+class Bench:
+    """The sweep on one rank."""
+
+    def __init__(self, torch: Any, options: argparse.Namespace) -> None:
+        self.torch, self.dist, self.options = torch, torch.distributed, options
+        self.rank, self.ranks = self.dist.get_rank(), self.dist.get_world_size()
+        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.cuda = options.device == "cuda"
+        self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
+        self.operation = OPERATIONS[options.op](torch, self.device, self.rank, self.ranks)
+        self.wrong = 0
+        self.busbw: List[float] = []
+        self.first_us: Dict[str, float] = {}
+
+    def run(self) -> None:
+        """Print the header, measure every size in every cycle, print the footer."""
+        options = self.options
+        self.align()  # the library connects, and takes its own memory, before the free memory is looked at
+        least = max(options.min_bytes, self.operation.least_bytes())
+        largest = self.least(min(options.max_bytes, self.room()))
+        if largest < least:
+            raise RuntimeError("%d bytes do not fit into the free memory (%d bytes)" % (least, largest))
+        self.header(largest)
+        self.operation.allocate(largest)
+        sizes = steps(least, largest, options.factor)
+        for cycle in range(options.cycles):
+            measured = self.cycle(sizes, options.cycles - cycle, first=cycle == 0)
+            sizes = sizes[:measured]
+        if self.rank == 0:
+            for line in footer(self.wrong, self.busbw):
+                say(line)
+            self.tell(largest)
+
+    def cycle(self, sizes: List[int], cycles: int, *, first: bool) -> int:
+        """Run the sweep once; returns how many of its sizes were measured before the time was up."""
+        operation, seconds = self.operation, 0.0
+        for place, size in enumerate(sizes):
+            if self.too_long(size, seconds * self.options.factor):
+                return place
+            real, count = operation.size(size)
+            sides, share = {}, size / (sum(sizes[place:]) + (cycles - 1) * sum(sizes)) / len(operation.sides)
+            for side in operation.sides:
+                operation.side = side
+                operation.prepare()
+                seconds = self.measure(share, real if first and side == operation.sides[0] else 0)
+                operation.prepare()
+                self.align()
+                operation.run()
+                wrong = self.total(operation.wrong())
+                algbw = real / seconds / 1e9 if seconds > 0 else float("nan")
+                sides[side] = Side(seconds, algbw, algbw * operation.factor(), wrong)
+                self.wrong += wrong
+                self.busbw.append(sides[side].busbw)
+            if self.rank == 0:
+                say(row(real, count, operation.redop, operation.root, sides))
+        return len(sizes)
+
+    def too_long(self, size: int, predicted: float) -> bool:
+        """Say whether the next size does not fit into the time any more, given what one run of it will take."""
+        left = self.left()
+        if predicted * ATTEMPTS * len(self.operation.sides) <= left:
+            return False
+        if self.rank == 0:
+            words = "# seatrial: sizes from %d on are left out: one takes about %.1f s, %.0f s remain"
+            say(words % (size, predicted, left))
+        return True
+
+    def measure(self, share: float, first_of: int) -> float:
+        """Return the mean seconds of one run, on the slowest rank, using this size's `share` of what remains."""
+        wanted, budget = self.options.warmup + self.options.iters, max(LEAST_S, SHARE * share * self.left())
+        one = self.timed(1)
+        if first_of:
+            self.first_us[str(first_of)] = round(one * 1e6, 2)
+        if one * wanted > budget:
+            one = min(one, self.timed(1))  # the first of a size may set up connections
+        if one * wanted > budget:
+            iters = max(1, min(self.options.iters, int(budget / one)))
+            if self.rank == 0:
+                say("# seatrial: %d of %d iterations: one takes about %.2f s" % (iters, self.options.iters, one))
+            return self.timed(iters)
+        for _ in range(self.options.warmup):
+            self.operation.run()
+        return self.timed(self.options.iters)
+
+    def timed(self, iters: int) -> float:
+        """Return the mean seconds of that many runs, on the slowest rank."""
+        self.align()
+        run = self.operation.run
+        if self.cuda:
+            begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(iters):
+                run()
+            end.record()
+            end.synchronize()
+            seconds = begin.elapsed_time(end) / 1000.0
+        else:
+            began = time.perf_counter()
+            for _ in range(iters):
+                run()
+            seconds = time.perf_counter() - began
+        return self.slowest(seconds / iters)
+
+    def left(self) -> float:
+        """Return the seconds that remain, on the rank that has the least."""
+        return self.least(int(time_left() * 1000)) / 1000.0
+
+    def room(self) -> int:
+        """Return how many bytes one message may have on this rank."""
+        buffers = sum(self.operation.shares())
+        if self.cuda:
+            return int(max(0, int(self.torch.cuda.mem_get_info(self.device)[0]) - SPARE_BYTES) / buffers)
+        return int(free_memory() / (2 * buffers * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+    # -- small agreements between the ranks: all through all_reduce, so that nothing else can be what fails -----------
+
+    def align(self) -> None:
+        """Let all ranks start together."""
+        self.total(0)
+        if self.cuda:
+            self.torch.cuda.synchronize(self.device)
+
+    def total(self, number: int) -> int:
+        """Return the sum over all ranks."""
+        return int(self._reduced(number, self.torch.int64, self.dist.ReduceOp.SUM))
+
+    def least(self, number: int) -> int:
+        """Return the smallest of all ranks' numbers."""
+        return int(self._reduced(number, self.torch.int64, self.dist.ReduceOp.MIN))
+
+    def slowest(self, seconds: float) -> float:
+        """Return the largest of all ranks' times."""
+        return float(self._reduced(seconds, self.torch.float64, self.dist.ReduceOp.MAX))
+
+    def _reduced(self, number: Any, dtype: Any, operation: Any) -> Any:
+        tensor = self.torch.tensor([number], dtype=dtype, device=self.device)
+        self.dist.all_reduce(tensor, op=operation)
+        return tensor.item()
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def header(self, largest: int) -> None:
+        """Print what was asked for and which rank sits where, as nccl-tests does."""
+        places: List[Optional[str]] = [None] * self.ranks
+        self.dist.all_gather_object(places, self.place())
+        if self.rank:
+            return
+        library = "torch %s, %s" % (self.torch.__version__, self.library())
+        for line in header(self.operation.name, library, self.options, largest, places):
+            say(line)
+
+    def place(self) -> str:
+        """Return where this rank runs: process, host, device."""
+        host = socket.gethostname().split(".")[0]
+        name, bus = "CPU", "0000:00:00"
+        if self.cuda:
+            name, bus = self.torch.cuda.get_device_name(self.device), bus_id(self.local)
+        return "Pid %6d on %10s device %2d [%s] %s" % (os.getpid(), host, self.local, bus, name)
+
+    def library(self) -> str:
+        """Return which communication library does the work, with its version."""
+        if not self.cuda:
+            return "gloo"
+        version = self.torch.cuda.nccl.version()
+        numbers = version if isinstance(version, tuple) else (version,)
+        kind = "rccl" if getattr(self.torch.version, "hip", None) else "nccl"
+        return "%s %s" % (kind, ".".join(str(number) for number in numbers))
+
+    def tell(self, largest: int) -> None:
+        """Leave what the table has no column for where the probe asked for it: how long the first of each size took."""
+        path = os.environ.get("SEATRIAL_BENCH_FACTS")
+        if path:
+            facts = {"op": self.operation.name, "cycles": self.options.cycles, "largest": largest}
+            with open(path, "w", encoding="ascii") as stream:
+                json.dump(dict(facts, first_us=self.first_us), stream)
+
+
+def steps(first: int, last: int, factor: int) -> List[int]:
+    """Return the sizes of the sweep."""
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def time_left() -> float:
+    """Return the seconds until the probe would end this command; the processes of a machine share the clock."""
+    until = os.environ.get("SEATRIAL_BENCH_UNTIL")
+    return max(0.0, float(until) - time.monotonic()) if until else 600.0
+
+
+def parse(arguments: List[str]) -> argparse.Namespace:
+    """Read the command line; sizes are whole elements."""
+    parser = argparse.ArgumentParser(prog="measure.py", description="A collective in nccl-tests' form.")
+    parser.add_argument("--op", choices=sorted(OPERATIONS), default="all_reduce")
+    for name, value in (("min-bytes", 1 << 20), ("max-bytes", 1 << 30), ("factor", 2), ("iters", 20), ("warmup", 5)):
+        parser.add_argument("--" + name, type=int, default=value)
+    parser.add_argument("--cycles", type=int, default=1)
+    options = parser.parse_args(arguments)
+    if options.factor < 2 or options.iters < 1 or options.warmup < 0 or options.min_bytes < ELEMENT_BYTES:
+        parser.error("factor >= 2, iters >= 1, warmup >= 0 and min-bytes >= 4 are needed")
+    if options.cycles < 1:
+        parser.error("cycles >= 1 is needed")
+    options.min_bytes -= options.min_bytes % ELEMENT_BYTES
+    options.max_bytes = max(options.max_bytes, options.min_bytes)
+    options.device = os.environ.get("SEATRIAL_BENCH_DEVICE", "cuda")
+    return options
+
+
+def begin(torch: Any, options: argparse.Namespace) -> None:
+    """Join the process group; a GPU that torch cannot use is a failure, never a reason to measure the CPU instead."""
+    deadline = max(1.0, time_left())  # less what importing torch took, which may be minutes from a cold image
+    faulthandler.dump_traceback_later(deadline, exit=False)  # a hang shows where it hangs
+    backend = {"cuda": "nccl", "cpu": "gloo"}
+    if options.device == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch %s finds no usable GPU in this container" % torch.__version__)
+        if local >= torch.cuda.device_count():
+            raise RuntimeError("local rank %d has no GPU: torch sees %d" % (local, torch.cuda.device_count()))
+        torch.cuda.set_device(local)
+    timeout = datetime.timedelta(seconds=deadline + PROCESS_GROUP_SLACK_S)
+    torch.distributed.init_process_group(backend[options.device], timeout=timeout)
+
+
+def main(here: str) -> int:
+    """Run the sweep; prints the reason and returns non-zero where it cannot. `here`: the folder of this package."""
+    options = parse(sys.argv[1:])
+    # The script's folder holds packages of the probe's, whose names must not hide installed ones from torch.
+    # In a ConfigMap the script is a link to ..data/, itself a link; Python puts the end of that chain on its path.
+    ours = {here, os.path.realpath(here), os.path.dirname(os.path.realpath(os.path.join(here, "measure.py")))}
+    sys.path[:] = [entry for entry in sys.path if not {os.path.abspath(entry or "."), os.path.realpath(entry)} & ours]
+    who = "rank %s" % os.environ.get("RANK", "?")
+    try:
+        import torch  # noqa: PLC0415  (after the path was cleaned)
+        import torch.distributed  # noqa: PLC0415
+
+        begin(torch, options)
+        Bench(torch, options).run()
+        torch.distributed.destroy_process_group()
+    except Exception as error:  # noqa: BLE001  (whatever it was, it is this rank's answer, and the exit code says so)
+        say("# seatrial bench: %s failed: %s: %s" % (who, type(error).__name__, error))
+        sys.stdout.flush()
+        os._exit(1)  # a normal exit would wait for the collective that failed
+    faulthandler.cancel_dump_traceback_later()
+    return 0

@@ -1,0 +1,136 @@
+"""Which program runs a collective in this image, and with which words? torch's launcher with the bench, or nccl-tests.
+
+`auto` takes torch where there is one: it needs neither sshd nor an operator. The real nccl-tests run on one node by
+themselves; over several nodes only with mpirun, whose workers are an MPIJob's (the first rank starts it for all).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+
+from . import command
+
+if TYPE_CHECKING:
+    from .spec import Identity, Trial
+
+__all__ = ["Plan", "plan"]
+
+# The names of nccl-tests' and rccl-tests' programs (github.com/NVIDIA/nccl-tests, README: "Running").
+BINARIES = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf",
+    "sendrecv": "sendrecv_perf",
+    "broadcast": "broadcast_perf",
+}
+# Where images keep them when they are not on PATH: built from source (/opt, /workspace), coreweave's, rccl-tests'.
+FOLDERS = (
+    "/opt/nccl-tests/build",
+    "/opt/nccl_tests/build",
+    "/usr/local/bin",
+    "/usr/local/nccl-tests/build",
+    "/nccl-tests/build",
+    "/workspace/nccl-tests/build",
+    "/opt/rccl-tests/build",
+    "/opt/rccl-tests",
+)
+NO_TORCH = "neither torchrun nor a Python with torch is in this image"
+FORWARDED = ("NCCL_", "RCCL_", "UCX_", "FI_", "OFI_")
+
+
+class Plan:
+    """How one collective is started on this rank; `argv` is None where another rank starts it for this one."""
+
+    def __init__(self, program: str, argv: Optional[List[str]], env: Optional[Dict[str, str]] = None) -> None:
+        self.program, self.argv, self.env = program, argv, env or {}
+
+
+def plan(
+    trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str], here: str
+) -> Tuple[Optional[Plan], str]:
+    """Return how this rank takes part in a collective, or why it cannot."""
+    problem = NO_TORCH
+    if trial.program != "nccl-tests":
+        launcher = torch_launcher(env)
+        if launcher:
+            return Plan("torch", [*launcher, *_rendezvous(trial, me, chosen), *_bench(here, trial, chosen)]), ""
+    if trial.program != "torch":
+        binary = find(BINARIES[chosen["op"]], env)
+        if binary:
+            return _nccl_tests(binary, trial, me, chosen, env)
+        problem = "%s, nor nccl-tests' %s" % (NO_TORCH, BINARIES[chosen["op"]])
+        if trial.program == "nccl-tests":
+            problem = "nccl-tests' %s is not in this image" % BINARIES[chosen["op"]]
+    return None, problem
+
+
+def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:
+    """Return the words that start torchrun, or None where the image has no torch."""
+    found = shutil.which("torchrun", path=env.get("PATH"))
+    if found:
+        return [found]
+    question = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    for python in (shutil.which("python3", path=env.get("PATH")), sys.executable, "/opt/conda/bin/python3"):
+        if python and command.run([python, "-c", question], 20, 4096).exit == 0:
+            return [python, "-m", "torch.distributed.run"]
+    return None
+
+
+def find(name: str, env: Mapping[str, str]) -> Optional[str]:
+    """Return the path of a program, on PATH or where images keep nccl-tests."""
+    path = os.pathsep.join((env.get("PATH", ""), *FOLDERS))
+    return shutil.which(name, path=path)
+
+
+def _rendezvous(trial: Trial, me: Identity, chosen: Mapping[str, Any]) -> List[str]:
+    """Return torchrun's static rendezvous; a node alone meets at its own address."""
+    alone = chosen["scope"] == "node"
+    return [
+        "--nnodes=%d" % (1 if alone else trial.nodes),
+        "--nproc-per-node=%d" % max(1, trial.gpus_per_node),
+        "--node-rank=%d" % (0 if alone else me.rank),
+        "--master-addr=%s" % ((me.pod_ip or "127.0.0.1") if alone else trial.peers[0]),
+        "--master-port=%d" % trial.master_port,
+    ]
+
+
+def _bench(here: str, trial: Trial, chosen: Mapping[str, Any]) -> List[str]:
+    sweep = chosen["bench"] or trial.bench
+    words = [os.path.join(here, "measure.py")]
+    words += ["--min-bytes=%d" % sweep["min_bytes"], "--max-bytes=%d" % sweep["max_bytes"]]
+    words += ["--factor=%d" % sweep["factor"], "--iters=%d" % sweep["iters"], "--warmup=%d" % sweep["warmup"]]
+    if chosen["op"] != "all_reduce":
+        words.append("--op=%s" % chosen["op"])
+    if chosen["repeats"] > 1:
+        words.append("--cycles=%d" % chosen["repeats"])
+    return words
+
+
+def _nccl_tests(
+    binary: str, trial: Trial, me: Identity, chosen: Mapping[str, Any], env: Mapping[str, str]
+) -> Tuple[Optional[Plan], str]:
+    sweep, gpus = chosen["bench"] or trial.bench, max(1, trial.gpus_per_node)
+    words = ["-b", str(sweep["min_bytes"]), "-e", str(sweep["max_bytes"]), "-f", str(sweep["factor"])]
+    words += ["-n", str(sweep["iters"]), "-w", str(sweep["warmup"]), "-c", "1"]
+    if chosen["repeats"] > 1:
+        words += ["-N", str(chosen["repeats"])]
+    if chosen["scope"] == "node" or trial.nodes == 1:
+        return Plan("nccl-tests", [binary, *words, "-g", str(gpus)]), ""
+    mpirun = find("mpirun", env)
+    if mpirun is None or trial.launcher != "mpijob":
+        missing = "no mpirun is in this image" if mpirun is None else "the trial was not started as an MPIJob"
+        return None, "%s: nccl-tests run over several nodes with mpirun in an MPIJob only, and %s" % (NO_TORCH, missing)
+    if me.rank:
+        return Plan("nccl-tests", None), ""
+    hosts = ",".join("%s:%d" % (peer, gpus) for peer in trial.peers)
+    head = [mpirun, "--allow-run-as-root", "-np", str(trial.nodes * gpus), "--host", hosts, "--bind-to", "none"]
+    told = sorted({*chosen["env"], *(name for name in env if name.startswith(FORWARDED))} | {"NCCL_DEBUG_FILE"})
+    for name in [*told, *(name for name in ("PATH", "LD_LIBRARY_PATH") if name in env)]:
+        head += ["-x", name]
+    # As the MPI Operator sets it for its own launcher (pkg/controller/mpi_job_controller.go).
+    rsh = {"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10"}
+    return Plan("nccl-tests", [*head, binary, *words, "-g", "1"], rsh), ""

@@ -1,0 +1,94 @@
+"""What does `rocm-smi --json` say about each GPU? In the same shape as nvidia-smi's, so that one judgement reads both.
+
+Names of fields differ between ROCm releases ("Card series", "Card Series"; with and without a unit), so every value is
+looked up under all of them and whatever the case; what is not there is null. `amd-smi` answers where rocm-smi is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, Optional, Tuple
+
+__all__ = ["MAX_BYTES", "QUESTION", "blank_gpu", "read"]
+
+MAX_BYTES = 4 << 20
+# github.com/ROCm/rocm_smi_lib, python_smi_tools: the options that rocm-smi has had since ROCm 4.
+QUESTION = (
+    "--showuniqueid --showproductname --showdriverversion --showmeminfo vram --showbus --showtemp --showvbios"
+    " --showretiredpages --showpendingpages --json"
+).split()
+
+
+def blank_gpu(index: int) -> Dict[str, Any]:
+    """Return a GPU of which nothing is known; the keys are those of smi.py."""
+    keys = (
+        "uuid name bus_id memory_mib vbios ecc_uncorrected_volatile ecc_uncorrected_aggregate retired_pending"
+        " remap_pending remap_failure recovery_action mig persistence fabric_state fabric_status fabric_health"
+        " nvlinks_active temperature_c pcie"
+    )
+    gpu: Dict[str, Any] = dict.fromkeys(keys.split())
+    gpu.update(index=index, mig_devices=0, throttle=[], clock_limits=[])
+    return gpu
+
+
+def read(text: bytes) -> Tuple[Dict[str, Any], str]:
+    """Return ({driver, cuda, gpus}, error) of rocm-smi's JSON; warnings may stand before and after it."""
+    found: Dict[str, Any] = {"driver": None, "cuda": None, "gpus": []}
+    plain = text.decode("utf-8", "replace")
+    first, last = plain.find("{"), plain.rfind("}")
+    if first < 0 or last < first:
+        return found, "no JSON: %s" % " ".join(plain.split())[:300] if plain.strip() else "no output"
+    try:
+        document = json.loads(plain[first : last + 1])
+    except ValueError as error:
+        return found, "broken JSON: %s" % error
+    if not isinstance(document, dict):
+        return found, "the JSON is no object"
+    system = document.get("system")
+    found["driver"] = _value(system, "driver version") if isinstance(system, dict) else None
+    cards = [(int(name[4:]), card) for name, card in document.items() if re.match(r"card\d{1,4}$", str(name))]
+    for index, card in sorted(cards, key=lambda pair: pair[0]):
+        if isinstance(card, dict):
+            found["gpus"].append(_gpu(index, card))
+            found["driver"] = found["driver"] or _value(card, "driver version")
+    return found, ""
+
+
+def _gpu(index: int, card: Dict[str, Any]) -> Dict[str, Any]:
+    gpu = blank_gpu(index)
+    total = _number(_value(card, "vram total memory (b)", "vram total memory"))
+    gpu["uuid"] = _value(card, "unique id")
+    gpu["name"] = _value(card, "card series", "card model", "product name", "marketing name")
+    gpu["bus_id"] = _value(card, "pci bus")
+    gpu["memory_mib"] = None if total is None else total >> 20
+    gpu["vbios"] = _value(card, "vbios version")
+    junction = ("temperature (sensor junction) (c)", "temperature (sensor edge) (c)", "temperature (sensor memory) (c)")
+    gpu["temperature_c"] = _number(_value(card, *junction))
+    gpu["retired_pending"] = _pages(card, "pending")
+    return gpu
+
+
+def _pages(card: Dict[str, Any], word: str) -> Optional[bool]:
+    """Say whether memory pages wait for their retirement; null where rocm-smi says nothing of pages."""
+    told = {str(name).lower(): value for name, value in card.items() if "page" in str(name).lower()}
+    return any(word in name and _some(value) for name, value in told.items()) if told else None
+
+
+def _some(value: Any) -> bool:
+    text = str(value).strip().lower()
+    return bool(value) and text not in ("0", "none", "n/a", "no", "[]", "{}", "")
+
+
+def _value(card: Dict[str, Any], *names: str) -> Optional[str]:
+    known = {str(name).lower(): value for name, value in card.items()}
+    for name in names:
+        text = str(known.get(name, "")).strip()
+        if text and text.lower() not in ("n/a", "none", "unknown", "null"):
+            return text[:200]
+    return None
+
+
+def _number(text: Optional[str]) -> Optional[int]:
+    found = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
+    return int(found.group(1)) if found else None

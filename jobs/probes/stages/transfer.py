@@ -1,0 +1,170 @@
+"""Can a peer be reached on the ports that NCCL would take, and how fast is TCP to it?
+
+NCCL listens on ports that the kernel picks (net.ipv4.ip_local_port_range) and dials its peers' in both directions
+(docs.nvidia.com, NCCL: NCCL_SOCKET_IFNAME and bootstrap): a policy that opens MASTER_PORT alone lets it hang. So every
+rank listens on a few such ports for a moment, and every other one dials them. The bytes sent are bounded in time and
+in number, so that a production network does not notice.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+__all__ = ["Listeners", "dial", "local_range", "send"]
+
+CONNECT_S = 2.0  # one SYN is sent again after 1 s
+BLOCK = bytes(256 << 10)
+MAX_BYTES = 4 << 30  # in all; two seconds at 16 Gb/s
+SLICE_S = 0.05
+DEFAULT_RANGE = (32768, 60999)  # Linux' own
+
+
+def local_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[int, int]:
+    """Return the first and the last port that the kernel picks from."""
+    try:
+        with open(path, encoding="ascii") as stream:
+            first, last = (int(word) for word in stream.read(100).split())
+    except (OSError, ValueError):
+        return DEFAULT_RANGE
+    return (first, last) if 0 < first < last < 65536 else DEFAULT_RANGE
+
+
+class Listeners:
+    """A few listening ports, spread over the range; whoever dials says the run's token first."""
+
+    def __init__(self, host: str, token: bytes, wanted: Sequence[int], count: int = 4) -> None:
+        self._token = token
+        self._closing = threading.Event()
+        self._lines: List[socket.socket] = []
+        self.error: Optional[str] = None
+        self.ports: List[int] = []
+        for port in wanted or _spread(count):
+            line = self._listen(host, port, chosen=bool(wanted))
+            if line is not None:
+                self._lines.append(line)
+                self.ports.append(int(line.getsockname()[1]))
+                threading.Thread(target=self._accept, args=(line,), daemon=True).start()
+
+    def _listen(self, host: str, port: int, chosen: bool) -> Optional[socket.socket]:
+        line = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        for attempt in range(8):
+            try:
+                line.bind((host, port if chosen else port + attempt))
+                line.listen(64)
+            except OSError as error:
+                self.error = "cannot listen on port %d: %s" % (port, error.strerror)
+                if chosen:
+                    break
+            else:
+                line.settimeout(0.5)
+                return line
+        line.close()
+        return None
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closing.set()
+
+    def _accept(self, line: socket.socket) -> None:
+        with line:
+            while not self._closing.is_set():
+                try:
+                    came, _ = line.accept()
+                except OSError:  # nobody within half a second, or gone before it was accepted
+                    continue
+                threading.Thread(target=self._serve, args=(came,), daemon=True).start()
+
+    def _serve(self, line: socket.socket) -> None:
+        """Greet; then count what is sent until the other side has no more, and say how fast it came."""
+        with line:
+            line.settimeout(5)
+            try:
+                if _exactly(line, len(self._token)) != self._token:
+                    return
+                line.sendall(b"k")
+                line.sendall(json.dumps(_count(line)).encode("ascii"))
+            except OSError:
+                return
+
+
+def _exactly(line: socket.socket, size: int) -> bytes:
+    kept = b""
+    while len(kept) < size:
+        block = line.recv(size - len(kept))
+        if not block:
+            break
+        kept += block
+    return kept
+
+
+def _count(line: socket.socket) -> Dict[str, Any]:
+    buffer = bytearray(1 << 20)
+    began = last = time.monotonic()
+    total = piece = 0
+    peak = 0.0
+    while total < 2 * MAX_BYTES:
+        got = line.recv_into(buffer)
+        now = time.monotonic()
+        total, piece = total + got, piece + got
+        if got == 0 or now - last >= SLICE_S:
+            if now - last >= SLICE_S:  # a shorter rest says nothing
+                peak = max(peak, piece * 8 / (now - last) / 1e9)
+                last, piece = now, 0
+        if got == 0:
+            break
+    seconds = time.monotonic() - began
+    return {"bytes": total, "seconds": round(seconds, 4), "peak_gbit_s": round(peak, 4)}
+
+
+def _spread(count: int) -> List[int]:
+    first, last = local_range()
+    width = (last - first) // count
+    return [first + width * number + random.randrange(max(1, width - 8)) for number in range(count)]  # noqa: S311
+
+
+def dial(address: str, port: int, token: bytes) -> Tuple[Optional[socket.socket], Optional[str]]:
+    """Connect and be greeted; return the connection, or what went wrong."""
+    try:
+        line = socket.create_connection((address, port), timeout=CONNECT_S)
+    except socket.timeout:
+        return None, "no answer within %.0f s" % CONNECT_S
+    except OSError as error:
+        return None, (error.strerror or str(error)).lower()
+    try:
+        line.sendall(token)
+        if _exactly(line, 1) == b"k":
+            return line, None
+        why = "something else answers on this port"
+    except socket.timeout:
+        why = "connected, but no answer"
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+    line.close()
+    return None, why
+
+
+def send(line: socket.socket, seconds: float) -> Dict[str, Any]:
+    """Send for so long at most; return what arrived, as the other side counted it, or `error`."""
+    line.settimeout(seconds + 3)
+    limit, sent = time.monotonic() + seconds, 0
+    try:
+        while time.monotonic() < limit and sent < MAX_BYTES:
+            sent += line.send(BLOCK)
+        line.shutdown(socket.SHUT_WR)
+        text = b""
+        while len(text) < 4096:
+            block = line.recv(4096)
+            if not block:
+                break
+            text += block
+        found = json.loads(text.decode("ascii"))
+    except socket.timeout:
+        return {"error": "the connection stalled after %d bytes" % sent}
+    except (OSError, ValueError) as error:
+        return {"error": "the connection was lost: %s" % error}
+    return found if isinstance(found, dict) else {"error": "no answer"}

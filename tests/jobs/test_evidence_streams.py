@@ -1,0 +1,82 @@
+"""Several ranks on one stream, as mpirun's launcher prints them, are told apart wherever mpirun cuts."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from jobs.evidence import Choir, Streams
+
+RUN = "r1"
+
+
+def lines_of(rank, size=600):
+    def line(n, stage, **data):
+        return json.dumps({"seatrial": 1, "run": RUN, "rank": rank, "n": n, "stage": stage, "seconds": 0.1, "data": data})
+
+    return [line(1, "start", text="x" * size), f"seatrial rank {rank}: working", line(2, "end", seconds=1)]
+
+
+def tagged(pieces, tag="[1,{}]<stdout>:"):
+    """What mpirun makes of (rank, bytes) pieces: the tag before each piece, and behind each newline within one."""
+    out = ""
+    for rank, text in pieces:
+        mark = tag.format(rank)
+        body, end = (text[:-1], "\n") if text.endswith("\n") else (text, "")
+        out += mark + body.replace("\n", "\n" + mark) + end
+    return out.splitlines()
+
+
+def read(lines, ranks=2):
+    choir = Choir(RUN, ranks)
+    for line in lines:
+        choir.feed(line)
+    return choir
+
+
+@pytest.mark.parametrize("tag", ["[1,{}]<stdout>:", "[1,{}]<stdout>: ", "[prterun-host-12@1,{}]<stdout>:"])
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
+    """mpirun passes on what a read brings, in the middle of lines too; no piece of any rank is lost or swapped."""
+    chance = random.Random(seed)
+    queues = []
+    for rank in range(2):
+        text = "\n".join(lines_of(rank)) + "\n"
+        cuts = sorted(chance.sample(range(1, len(text)), 6))
+        queues.append([(rank, text[a:b]) for a, b in itertools.pairwise([0, *cuts, len(text)])])
+    pieces = []
+    while any(queues):
+        pieces.append(chance.choice([queue for queue in queues if queue]).pop(0))
+    choir = read(tagged(pieces, tag))
+    found = choir.results()
+    assert sorted(found) == [0, 1] and choir.ended
+    assert all(e.complete and e.rank == rank for rank, e in found.items())
+    assert all(e.stages["start"]["text"] == "x" * 600 for e in found.values())
+
+
+def test_without_tags_whole_lines_are_enough():
+    """The rank stands in every line of evidence itself."""
+    mixed = [line for pair in zip(lines_of(0), lines_of(1), strict=True) for line in pair]
+    assert all(e.complete for e in read(mixed).results().values())
+
+
+def test_a_rank_that_is_missing_is_missed():
+    """Nothing of one rank is taken for another's, and the stream is not over before all have ended."""
+    choir = read(tagged([(0, "\n".join(lines_of(0)) + "\n")]))
+    assert list(choir.results()) == [0] and not choir.ended
+    assert read(lines_of(7)).results() == {}
+
+
+def test_a_torn_line_without_tags_is_known_as_lost():
+    """Two ranks that write into each other's lines leave gaps, never a wrong value."""
+    first, second = lines_of(0)[0], lines_of(1)[0]
+    choir = read([first[:300] + second, first[300:], lines_of(0)[2]])
+    assert choir.results()[0].missing == (1,)
+
+
+def test_other_words_pass_through():
+    """ssh's warnings stand before, between and without tags."""
+    streams = Streams()
+    assert list(streams.lines("Warning: Permanently added 'w0'")) == ["Warning: Permanently added 'w0'"]
+    assert list(streams.lines("oops [1,0]<stderr>:half")) == ["oops ", "half"]

@@ -1,0 +1,170 @@
+"""`seatrial policy`: its CEL admits the trial's own pod and refuses the broken ones, evaluated by a CEL library."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import celpy
+import pytest
+import yaml
+from celpy.adapter import json_to_cel
+
+from checks.__main__ import main
+from checks.profile import load_profile, profile_names
+from checks.trial_spec import spec_of
+from jobs.guardrail import policies
+from jobs.manifests import dry_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from jobs.trial import TrialSpec
+
+
+
+def evaluate(expression: str, thing: dict[str, Any]) -> bool:
+    """Evaluate one CEL expression as the API server would, with ``object`` set."""
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(expression))
+    return bool(program.evaluate({"object": json_to_cel(thing)}))
+
+
+def refused(policy: dict[str, Any], thing: dict[str, Any]) -> list[str]:
+    """The messages with which a policy refuses; empty where it admits or does not apply."""
+    spec = policy["spec"]
+    if not all(evaluate(c["expression"], thing) for c in spec["matchConditions"]):
+        return []
+    return [v["message"] for v in spec["validations"] if not evaluate(v["expression"], thing)]
+
+
+def trial(profile: str) -> TrialSpec:
+    """The trial of a shipped profile."""
+    return spec_of(load_profile(profile), run_id="r", namespace="train")
+
+
+def pod_policy(spec: TrialSpec) -> dict[str, Any]:
+    """The policy on pods."""
+    return next(p for p in policies(spec) if p["kind"].endswith("Policy") and "pods" in p["metadata"]["name"])
+
+
+@pytest.mark.parametrize("profile", [p for p in profile_names() if load_profile(p).pod.resources and trial(p).gpu_resource])
+def test_the_trials_own_pod_is_admitted(profile: str) -> None:
+    """What was accepted must stay possible, for every shipped profile; the policy does apply to it."""
+    spec = trial(profile)
+    pod = dry_pod(spec)
+    assert refused(pod_policy(spec), pod) == []
+    del pod["spec"]["containers"][0]["resources"]["limits"][next(iter(spec.resources))]
+    assert refused(pod_policy(spec), pod) != []
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    """The trial's container."""
+    found: dict[str, Any] = pod["spec"]["containers"][0]
+    return found
+
+
+def no_cards(pod: dict[str, Any]) -> None:
+    """The classic: GPUs without the network card."""
+    container(pod)["resources"]["limits"].pop("vpc.amazonaws.com/efa")
+
+
+def few_cards(pod: dict[str, Any]) -> None:
+    """Eight of 32 cards."""
+    container(pod)["resources"]["limits"]["vpc.amazonaws.com/efa"] = "8"
+
+
+def cards_elsewhere(pod: dict[str, Any]) -> None:
+    """The cards are in a sidecar, the GPUs are not."""
+    no_cards(pod)
+    pod["spec"]["containers"].append({"name": "x", "resources": {"limits": {"vpc.amazonaws.com/efa": "32"}}})
+
+
+@pytest.mark.parametrize("broken", [no_cards, few_cards, cards_elsewhere])
+def test_a_pod_without_its_network_cards_is_refused(broken: Callable[[dict[str, Any]], None]) -> None:
+    """The message names the resource and what happens without it."""
+    spec = trial("p5-efa")
+    pod = dry_pod(spec)
+    broken(pod)
+    (message,) = refused(pod_policy(spec), pod)
+    assert "32 vpc.amazonaws.com/efa" in message
+
+
+def test_networks_and_capability_are_asked_for() -> None:
+    """Multus' annotation and IPC_LOCK, each named; a privileged container has the capability."""
+    spec = trial("h200-roce")
+    pod = dry_pod(spec)
+    pod["metadata"]["annotations"].pop("k8s.v1.cni.cncf.io/networks")
+    container(pod)["securityContext"]["capabilities"].pop("add")
+    said = refused(pod_policy(spec), pod)
+    assert ["annotation" in said[0], "IPC_LOCK" in said[1], len(said)] == [True, True, 2]
+    container(pod)["securityContext"]["privileged"] = True
+    assert len(refused(pod_policy(spec), pod)) == 1
+
+
+@pytest.mark.parametrize("gpus", [None, "1", "4"])
+def test_smaller_pods_are_left_alone(gpus: str | None) -> None:
+    """A notebook with one GPU, or a pod with none, needs no network card; nor does one without limits."""
+    spec = trial("p5-efa")
+    pod = dry_pod(spec)
+    if gpus is None:
+        del container(pod)["resources"]
+    else:
+        container(pod)["resources"]["limits"] = {"nvidia.com/gpu": gpus}
+    assert refused(pod_policy(spec), pod) == []
+
+
+def test_a_queue_is_asked_for_where_the_trial_went_through_one() -> None:
+    """The trial's Job is admitted with its label, and refused without it; a Job without GPUs is left alone."""
+    from dataclasses import replace
+
+    from jobs.trial import Queue
+
+    spec = replace(trial("h100-ib"), queue=Queue(kind="kueue", name="team-a"))
+    (policy,) = (p for p in policies(spec) if p["kind"].endswith("Policy") and "-jobs-" in p["metadata"]["name"])
+    job = copy.deepcopy(dict(job_of(spec)))
+    assert refused(policy, job) == []
+    del job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    (message,) = refused(policy, job)
+    assert "kueue.x-k8s.io/queue-name" in message
+    del job["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert refused(policy, job) == []
+
+
+def job_of(spec: TrialSpec) -> dict[str, Any]:
+    """The trial's Job."""
+    from jobs.manifests import build
+
+    return build(spec, {"probe.py": ""}).job
+
+
+def test_the_command_prints_what_kubectl_can_apply(capsys: pytest.CaptureFixture[str]) -> None:
+    """Policy and binding, bound to one namespace; --warn refuses nothing."""
+    assert main(["policy", "--profile", "h100-ib", "--namespace", "train"]) == 0
+    policy, binding = yaml.safe_load_all(capsys.readouterr().out)
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"]
+    assert binding["spec"]["validationActions"] == ["Deny"]
+    assert binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "train"}
+    assert main(["policy", "--profile", "h100-ib", "--namespace", "train", "--warn"]) == 0
+    assert list(yaml.safe_load_all(capsys.readouterr().out))[1]["spec"]["validationActions"] == ["Warn", "Audit"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--profile", "h100-ib"], ["--profile", "nobody", "--namespace", "n"], ["--record", "nowhere"],
+     ["--profile", "h100-ib", "--namespace", "Not a name"], ["--profile", "dra-only", "--namespace", "n"], ["--profile", "gpus-only.yaml", "--namespace", "n"]],
+)  # fmt: skip
+def test_what_cannot_be_a_policy_is_refused_in_a_line(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 4: also where the profile asks for nothing that could be forgotten."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpus-only.yaml").write_text("gpu: {per_node: 8}")
+    monkeypatch.delenv("TAO_K8S_NAMESPACE", raising=False)
+    try:
+        code = main(["policy", *arguments])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    assert code == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1

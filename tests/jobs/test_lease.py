@@ -1,0 +1,156 @@
+"""The Lease by which scheduled runs take turns, and what they keep: against the embedded API server, clocks included."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.errors import ClusterError, Unreachable
+from jobs.keeping import KeepingError, load_json, save
+from jobs.kube import Kube
+from jobs.lease import HeldError, Lease
+from tests.jobs.on_sim import Sim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAME = "a-lease"
+PATH = f"/apis/coordination.k8s.io/v1/namespaces/default/leases/{NAME}"
+
+
+@pytest.fixture(scope="module")
+def cluster(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The kubeconfig of a served cluster."""
+    served = Sim(root, tmp_path_factory.mktemp("cluster"), "healthy")
+    yield str(served.config)
+    served.close()
+
+
+@pytest.fixture
+def kube(cluster: str) -> Iterator[Kube]:
+    """A client; the lease of an earlier test is gone."""
+    made = Kube.connect(kubeconfig=cluster)
+    for place in (PATH, "/api/v1/namespaces/default/configmaps/kept"):
+        try:
+            made.delete(place)
+        except ClusterError:
+            continue
+    yield made
+
+
+def held(kube: Kube) -> dict[str, Any]:
+    """The lease's spec."""
+    found: dict[str, Any] = kube.get(PATH)["spec"]
+    return found
+
+
+def moment(seconds: float) -> str:
+    """A time from now, as a Lease holds it."""
+    when = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    return when.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def test_one_at_a_time_and_given_back(kube: Kube) -> None:
+    """The second is told who holds it; after the first it is free, and the next one knows of no dead run."""
+    with Lease(kube, NAME, "one"):
+        with pytest.raises(HeldError, match=f"{NAME} is held by one since"), Lease(kube, NAME, "two"):
+            pass
+        assert held(kube)["holderIdentity"] == "one"
+    with Lease(kube, NAME, "two") as lease:
+        assert lease.previous == ""
+        assert held(kube)["leaseTransitions"] == 1
+
+
+def test_a_dead_run_is_named_to_the_next(kube: Kube) -> None:
+    """Its lease runs out by itself, and its id is what the next run cleans up after."""
+    with Lease(kube, NAME, "dead"):
+        kube.patch(PATH, {"spec": {"renewTime": moment(-61)}})
+        with Lease(kube, NAME, "next") as lease:
+            assert lease.previous == "dead"
+    assert held(kube).get("holderIdentity") is None  # the dead one gave back what was no longer its own: not that
+
+
+@pytest.mark.parametrize("skew", [-600.0, 600.0])
+def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are the server's: ten minutes off, a live lease stays the other run's, a dead one is taken."""
+    with Lease(kube, NAME, "one"):
+        pass
+    real = time.time
+    monkeypatch.setattr("jobs.lease.time.time", lambda: real() + skew)
+    monkeypatch.setattr(kube, "server_time_skew", lambda: -skew)
+    kube.patch(PATH, {"spec": {"holderIdentity": "live", "renewTime": moment(-30)}})
+    with pytest.raises(HeldError, match=r"runs out in (29|30) s"), Lease(kube, NAME, "two"):
+        pass
+    kube.patch(PATH, {"spec": {"renewTime": moment(-70)}})
+    with Lease(kube, NAME, "two"):
+        renewed = datetime.datetime.fromisoformat(held(kube)["renewTime"]).timestamp()
+        assert abs(renewed - real()) < 10
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"renewTime": moment(10 * 365 * 86400)}, {"renewTime": None}, {"leaseDurationSeconds": 10**9, "renewTime": moment(-4000)}],
+)
+def test_a_lease_that_cannot_be_stops_nobody_for_years(kube: Kube, spec: dict[str, Any]) -> None:
+    """Renewed in ten years, never, or for thirty years: it has run out."""
+    with Lease(kube, NAME, "one"):
+        kube.patch(PATH, {"spec": spec})
+        with Lease(kube, NAME, "two") as lease:
+            assert lease.previous == "one"
+
+
+def test_who_lost_it_knows_soon_and_leaves_it_alone(kube: Kube) -> None:
+    """Somebody else took it: `lost` is set within a renewal, and the new holder keeps it."""
+    with Lease(kube, NAME, "one", seconds=1) as lease:
+        kube.patch(PATH, {"spec": {"holderIdentity": "thief", "renewTime": moment(0)}})
+        assert lease.lost.wait(5)
+    assert held(kube)["holderIdentity"] == "thief"
+
+
+def test_ones_own_change_is_no_thief(kube: Kube) -> None:
+    """An answer that is lost makes the client send the change twice; the second one conflicts with the first."""
+    with Lease(kube, NAME, "one", seconds=1) as lease:
+        kube.patch(PATH, {"metadata": {"labels": {"touched": "yes"}}})
+        assert not lease.lost.wait(1.5)
+    assert held(kube).get("holderIdentity") is None
+
+
+def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short one is not: the lease still holds."""
+    down = threading.Event()
+    real = kube.patch
+
+    def patch(*arguments: Any, **more: Any) -> Any:
+        if down.is_set():
+            raise Unreachable("no answer")
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(kube, "patch", patch)
+    with Lease(kube, NAME, "one", seconds=2) as lease:
+        down.set()
+        assert not lease.lost.wait(1.2)
+        down.clear()
+        assert not lease.lost.wait(1.2)
+        down.set()
+        assert lease.lost.wait(6)
+
+
+def test_what_is_kept_is_written_by_one(kube: Kube) -> None:
+    """A second writer with an old version is refused; writing the same twice is not; damage and size are clear words."""
+    save(kube, "kept", {"state.json": "{}"})
+    _, version = load_json(kube, "kept", "state.json")
+    save(kube, "kept", {"state.json": '{"a": 1}'}, version=version)
+    save(kube, "kept", {"state.json": '{"a": 1}'}, version=version)
+    with pytest.raises(ClusterError):
+        save(kube, "kept", {"state.json": '{"a": 2}'}, version=version)
+    assert load_json(kube, "kept", "state.json")[0] == {"a": 1}
+    save(kube, "kept", {"state.json": "{"})
+    with pytest.raises(KeepingError, match="damaged"):
+        load_json(kube, "kept", "state.json")
+    with pytest.raises(KeepingError, match="more than it holds"):
+        save(kube, "kept", {"state.json": "x" * 1_000_000})

@@ -1,0 +1,193 @@
+"""What a queue says of the trial is read in its own words: in, waiting, or never."""
+
+import pytest
+
+from jobs.cleanup import sweep
+from jobs.parts import Queue
+from jobs.podfacts import pod_facts
+from jobs.queueing import Queueing
+
+UID = "u-1"
+JOB = {"metadata": {"name": "seatrial-a", "uid": UID}}
+
+
+def workload(*conditions, **more):
+    said = [{"type": kind, "status": status, "reason": reason, "message": words} for kind, status, reason, words in conditions]
+    return {
+        "metadata": {"name": "job-seatrial-a-1", "ownerReferences": [{"uid": UID}]}, "spec": more.pop("spec", {}),
+        "status": {"conditions": said, "admission": {"clusterQueue": "gpus"}, **more},
+    }  # fmt: skip
+
+
+def kueue(api, kube, items, *, versions=("v1beta1",)):
+    def answer(asked):
+        if any(f"/{version}/" in asked.path for version in versions) and asked.path.endswith("/workloads"):
+            return 200, {}, {"metadata": {}, "items": items}
+        return 404, {}, {"reason": "NotFound", "message": "the server could not find the requested resource"}
+
+    api.answer = answer
+    queueing = Queueing(kube, Queue(kind="kueue", name="team"), "ns", "seatrial-a")
+    queueing.look(JOB, started=False)
+    return queueing
+
+
+def pending(message, reason="Pending"):
+    return workload(("QuotaReserved", "False", reason, message))
+
+
+@pytest.mark.parametrize(("raw", "fault", "subject", "hopeless"), [
+    (pending("LocalQueue team doesn't exist", "Inadmissible"), "queue.missing", "localqueue/team", True),
+    (pending("ClusterQueue gpus doesn't exist", "Inadmissible"), "queue.missing", "clusterqueue/gpus", True),
+    (pending("ClusterQueue gpus is inactive", "Inadmissible"), "queue.stopped", "clusterqueue/gpus", True),
+    (pending("LocalQueue team is stopped", "Inadmissible"), "queue.stopped", "localqueue/team", True),
+    (pending("couldn't assign flavors to pod set main: resource rdma/hca unavailable in ClusterQueue"), "queue.uncovered", "localqueue/team", True),
+    (pending("couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, request > maximum capacity (16 > 8)"), "queue.quota-short", "localqueue/team", True),
+    (pending("couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, previously considered podsets requests (16) + current podset request (8) > maximum capacity (16)"), "queue.quota-short", "localqueue/team", True),
+    (pending("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"), "queue.waiting", "localqueue/team", False),
+    (workload(("QuotaReserved", "True", "QuotaReserved", ""), admissionChecks=[{"name": "nodes", "state": "Rejected", "message": "no capacity"}]), "queue.stopped", "admissioncheck/nodes", True),
+    (workload(spec={"active": False}), "queue.stopped", "localqueue/team", True),
+], ids=["local", "cluster", "inactive", "stopped", "uncovered", "short", "short-014", "waiting", "rejected", "deactivated"])  # fmt: skip
+def test_what_keeps_the_trial_out_is_named(api, kube, raw, fault, subject, hopeless):
+    """Kueue's own texts (0.9 to 0.14); a full queue is the only one that waiting helps."""
+    told = kueue(api, kube, [raw]).symptom()
+    assert (told.fault, told.subject, told.hopeless) == (fault, subject, hopeless)
+
+
+def test_a_trial_that_is_let_in_is_not_waited_for(api, kube):
+    """Admitted, and how; a later version of the API is asked as well."""
+    raw = workload(("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "The workload is admitted"))
+    queueing = kueue(api, kube, [raw], versions=("v1beta2",))
+    assert not queueing.waiting and queueing.symptom() is None
+    facts = queueing.facts()
+    assert (facts.subject, facts.cluster_queue, facts.evicted) == ("job-seatrial-a-1", "gpus", 0)
+    assert facts.admitted_s is not None and len(facts.conditions) == 2
+
+
+def test_a_workload_that_is_taken_out_again_was_disturbed(api, kube):
+    """Preemption says nothing about the cluster: it is tried again."""
+    inside = workload(("Admitted", "True", "Admitted", ""))
+    queueing = kueue(api, kube, [inside])
+    queueing.raw = workload(("Admitted", "False", "NoReservation", ""), ("Evicted", "True", "Preempted", "to accommodate a workload"))
+    assert queueing.symptom().disrupted
+
+
+def test_another_jobs_workload_is_not_ours(api, kube):
+    """By the owner's uid, or the label that Kueue sets."""
+    other = workload(("Admitted", "True", "Admitted", ""))
+    other["metadata"]["ownerReferences"] = [{"uid": "u-2"}]
+    queueing = kueue(api, kube, [other])
+    assert queueing.waiting and queueing.symptom().fault == "queue.unmanaged" and queueing.symptom().grace_s >= 15
+
+
+def test_what_may_not_be_seen_is_no_fault(api, kube):
+    """A tenant without the right to list workloads: not seen; that pods started shows that it was let in."""
+    api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
+    queueing = Queueing(kube, Queue(kind="kueue", name="team"), "ns", "seatrial-a")
+    queueing.look(JOB, started=True)
+    assert queueing.symptom() is None and not queueing.waiting and "no" in queueing.facts().not_seen
+
+
+def test_volcanos_group_waits_until_it_runs(api, kube):
+    """Unschedulable until its phase says Running."""
+    group = {"metadata": {"name": "seatrial-a"}, "status": {"phase": "Inqueue", "conditions": [
+        {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "2/2 tasks in gang unschedulable"}]}}  # fmt: skip
+    api.answer = lambda _: (200, {}, group)
+    queueing = Queueing(kube, Queue(kind="volcano"), "ns", "seatrial-a")
+    queueing.look(JOB, started=False)
+    assert queueing.symptom().fault == "gang.unschedulable" and queueing.waiting
+    group["status"]["phase"] = "Running"
+    queueing._asked = -1e9
+    queueing.look(JOB, started=False)
+    assert not queueing.waiting and queueing.symptom() is None and queueing.facts().name == "default"
+
+
+# -- what else the cluster says ------------------------------------------------------------------------------------
+
+
+def test_pods_tell_their_images_networks_and_delays():
+    """Pull times come from the kubelet's events; an image that was there took none."""
+    pod = {
+        "metadata": {"name": "p", "uid": "x", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"k8s.v1.cni.cncf.io/network-status": "[]"}},
+        "spec": {"nodeName": "n"},
+        "status": {
+            "podIPs": [{"ip": "10.0.0.1"}],
+            "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}],
+            "containerStatuses": [{"name": "trial", "image": "i:1", "imageID": "i@sha256:1", "restartCount": 1, "state": {"running": {"startedAt": "2026-01-01T00:01:30Z"}}}],
+        },
+    }  # fmt: skip
+
+    def event(message, name="p"):
+        return {"involvedObject": {"kind": "Pod", "name": name, "uid": "x"}, "reason": "Pulled", "message": message}
+
+    events = [event('Successfully pulled image "i:1" in 1m22.5s (1m30s including waiting). Image size: 9 bytes.'), event('Container image "j:1" already present on machine'), event("x", "q")]
+    (facts,) = pod_facts([pod], events, lambda _: 0)
+    assert facts.pull_seconds == {"i:1": 82.5, "j:1": 0.0} and facts.images == {"trial": ("i:1", "i@sha256:1")}
+    assert (facts.scheduled_s, facts.started_s, facts.restarts, facts.addresses) == (2.0, 90.0, 1, ("10.0.0.1",))
+    assert pod_facts([{"metadata": {"name": "p"}}], ["junk"], lambda _: 0)[0].started_s is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "event"),
+    [("nvcr.io/x@sha256:9", "sha256:5fde", "nvcr.io/x@sha256:9"), ("busybox", "docker.io/library/busybox:latest", "busybox"),
+     ("busybox", "docker.io/library/busybox:latest", "busybox:latest"), ("nvcr.io/x:2", "nvcr.io/x:also-2", "nvcr.io/x:2")],
+)  # fmt: skip
+def test_an_image_is_called_what_the_pod_calls_it(asked, status, event):
+    """Runtimes report the image's id for one that was named by digest, a full name for a short one, or another tag."""
+    pod = {
+        "metadata": {"name": "p", "uid": "x"},
+        "spec": {"containers": [{"name": "trial", "image": asked}]},
+        "status": {"containerStatuses": [{"name": "trial", "image": status, "imageID": "nvcr.io/x@sha256:9", "state": {}}]},
+    }
+    pulled = {"involvedObject": {"kind": "Pod", "name": "p", "uid": "x"}, "reason": "Pulled",
+              "message": f'Successfully pulled image "{event}" in 95s (95s including waiting). Image size: 9 bytes.'}  # fmt: skip
+    (facts,) = pod_facts([pod], [pulled], lambda _: 0)
+    assert facts.images == {"trial": (asked, "nvcr.io/x@sha256:9")}
+    assert facts.pull_seconds == {asked: 95.0}
+
+
+# -- sweeping ------------------------------------------------------------------------------------------------------
+
+OURS = {"app.kubernetes.io/managed-by": "seatrial"}
+
+
+def ours(name, run, **more):
+    return {"metadata": {"name": name, "uid": name, "labels": OURS | {"app.kubernetes.io/instance": run}}, **more}
+
+
+def test_a_sweep_leaves_a_running_trial_alone(api, kube):
+    """Somebody's trial of this moment is kept unless it is asked for; kinds that are not served are passed over."""
+    ended = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+    done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    held = {
+        "/apis/batch/v1/namespaces/ns/jobs": [ours("seatrial-a", "a"), ours("seatrial-b", "b", **ended)],
+        "/api/v1/namespaces/ns/configmaps": [ours("seatrial-a", "a"), ours("seatrial-b", "b")],
+        "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs": [ours("seatrial-c", "c"), ours("seatrial-d", "d", **done)],
+        "/api/v1/namespaces/ns/services": [], "/api/v1/namespaces/ns/pods": [],
+    }  # fmt: skip
+    api.answer = lambda asked: (200, {}, {"metadata": {}, "items": held[asked.path]}) if asked.path in held else (404, {}, {"reason": "NotFound"})
+    found = sweep(kube, "ns", dry_run=True, running=False)
+    assert found.deleted == ("mpijob/seatrial-d", "job/seatrial-b", "configmap/seatrial-b")
+    assert found.kept == ("mpijob/seatrial-c", "job/seatrial-a") and found.left == ()
+    assert len(sweep(kube, "ns", dry_run=True).deleted) == 6
+
+
+def test_a_kind_that_may_not_be_listed_is_only_missed_where_it_is_served(api, kube):
+    """Without the right to list MPIJobs an API server says 403 whether there are any or not."""
+    served = []
+
+    def answer(asked):
+        if asked.path == "/apis/kubeflow.org" and served:
+            return 200, {}, {"versions": [{"version": "v2beta1"}]}
+        if asked.path == "/apis/kubeflow.org/v2beta1" and served:
+            return 200, {}, {"resources": [{"name": "mpijobs"}]}
+        if asked.path.endswith(("/jobs", "/configmaps", "/services", "/pods")):
+            return 200, {}, {"metadata": {}, "items": []}
+        if "/namespaces/" in asked.path:
+            return 403, {}, {"reason": "Forbidden", "message": "cannot list"}
+        return 404, {}, {"reason": "NotFound"}
+
+    api.answer = answer
+    assert sweep(kube, "ns").left == ()
+    served.append(True)
+    (left,) = sweep(kube, "ns").left
+    assert "mpijobs" in left
