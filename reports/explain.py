@@ -116,7 +116,10 @@ def _names(job: Job, room: int) -> str:
 def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
     """Wrap text; long names are broken rather than let run over the edge."""
     start = indent if first is None else first
-    return textwrap.wrap(plain(text, 1200), width, initial_indent=start, subsequent_indent=indent) or [start.rstrip()]
+    lines = textwrap.wrap(
+        plain(text, 1200), width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return lines or [start.rstrip()]
 
 
 def _facts(job: Job) -> list[str]:
@@ -258,7 +261,7 @@ def _table_notes(table: dict[str, Any]) -> list[str]:
     sweep = table.get("sweep")
     if table["avg_busbw"] is not None:
         over = (
-            f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({sweep['rows']} rows)"
+            f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({_count(sweep['rows'], 'row')})"
             if sweep
             else "over rows that are not in the log"
         )
@@ -284,6 +287,16 @@ def _reference_notes(table: dict[str, Any]) -> list[str]:
         notes.append(f"Under Ring that is what each host sends: {wire['node_gbps']:g} GB/s{rail}{share}.")
     elif wire and wire["above_wire"]:
         notes.append("That is more than the wires of a host carry: on two hosts NVLink limits this algorithm.")
+    if wire and wire.get("gpu_gbit_s") and wire["node_gbps"] is None:
+        notes.append(f"At the peak each GPU's share of the wires carried at least {wire['gpu_gbit_s']:g} Gb/s.")
+    known = table.get("published")
+    if known:
+        share = f"; {known['of_wire']:.0%} of what its wires allow" if known["of_wire"] else ""
+        notes.append(
+            f"Published for this kind of hardware ({plain(known['topology'], 60)}): {known['published_gbps']:g} GB/s at"
+            f" {_size(known['size_bytes'])}. Here {known['busbw_gbps']:g}, {known['ratio']:.0%} of it{share}."
+            f" No floor, only a comparison: {plain(known['source'], 120)}."
+        )
     for row in table.get("reference") or []:
         notes.append(
             f"{_size(row['size_bytes'])}: {row['busbw_gbps']:g} GB/s, {row['ratio']:.0%} of the"

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from . import plot
-from .record import CheckResult, Finding, Outcome, Run, Verdict, counts
+from .record import CheckResult, Finding, Outcome, Run, Verdict, bill, counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,11 +43,18 @@ def overview(run: Run) -> Iterable[str]:
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             yield _found(run, result)
+    if run.not_seen:
+        yield "<h2>Not seen, so not judged</h2><ul>"
+        yield from (f"<li>{escape(text)}</li>" for text in run.not_seen)
+        yield "</ul>"
     if run.leftovers:
         yield "<h2>Left behind, not deleted</h2><ul>"
         yield from (f"<li>{escape(name)}</li>" for name in run.leftovers)
         yield "</ul>"
     yield from plot.bandwidth(run.collectives)
+    if run.bom:
+        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in bill(run.bom))
+        yield f"<h2>Bill of materials</h2><table>{rows}</table>"
     yield "</div>"
 
 
@@ -57,6 +64,7 @@ def _facts(run: Run) -> str:
         "started": run.started,
         "took": f"{run.seconds:.1f} s",
         "profile": run.profile or "none",
+        **({"seen as": "a tenant, with the rights of one namespace"} if run.tenant else {}),
         "scope": f"{run.scope} {run.selection}".strip(),
         **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
     }
@@ -80,7 +88,7 @@ def _found(run: Run, result: CheckResult) -> str:
         entry = run.faults.get(fault, {})
         rows = "".join(
             f"<dt>{escape(key)}</dt><dd>{escape(entry[key])}</dd>"
-            for key in ("meaning", "confirm", "remedy", "source")
+            for key in ("meaning", "look", "confirm", "remedy", "source")
             if entry.get(key)
         )
         parts.append(f"<p><b>{escape(fault)}</b> {escape(entry.get('title', ''))}</p><dl>{rows}</dl>")

@@ -80,6 +80,9 @@ class Renderers:
             if draft.exists():
                 write_atomically(final, draft.read_text(encoding="utf-8"))
         if self.folder is not None:
+            from . import metrics  # noqa: PLC0415 -- only a run that leaves reports needs the library
+
+            write_atomically(self.folder / "metrics.prom", metrics.exposition(run.to_dict()))
             write_json(run, self.folder / "report.json")  # the truth comes last: it says go only beside a whole report
 
     def _hush(self) -> None:

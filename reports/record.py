@@ -5,21 +5,30 @@ Rule: nothing observed is never a pass. Every renderer reads this record and non
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import tempfile
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 SCHEMA = 1
 """Version of ``report.json``; raised when a key changes its meaning or disappears, not when one is added."""
+
+
+LARGEST = 200_000_000
+"""Bytes; a record of a run over thousands of nodes stays far below it."""
+
+
+class RecordError(ValueError):
+    """A file is no record that can be read; one line."""
 
 
 class Outcome(StrEnum):
@@ -73,6 +82,7 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     doc: str = ""
     waived: bool = False  # skipped because the user or the profile said so
+    proven_by: tuple[str, ...] = ()  # skipped where it could not be seen: the checks whose passing shows the same
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -97,6 +107,10 @@ class Run:
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, Any] = field(default_factory=dict)  # job documents of the log analyzer, by collective
+    tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
+    not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
+    bom: dict[str, Any] = field(default_factory=dict)  # what is installed, section by section
+    trial: dict[str, Any] = field(default_factory=dict)  # what ran: job, image, which host was which node
     leftovers: list[str] = field(default_factory=list)
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
@@ -115,9 +129,16 @@ class Run:
 
     @property
     def required_but_unseen(self) -> tuple[str, ...]:
-        """Required checks that were skipped without the user's or the profile's word for it, or never ran at all."""
-        results = {r.id for r in self.results}
-        skipped = [r.id for r in self.results if r.outcome is Outcome.SKIPPED and not r.waived]
+        """Required checks that were skipped without the user's or the profile's word for it, or never ran at all.
+
+        What a tenant cannot see counts as seen where every check passed that shows the same from inside of the trial.
+        """
+        results = {r.id: r.outcome for r in self.results}
+        skipped = [
+            r.id for r in self.results
+            if r.outcome is Outcome.SKIPPED and not r.waived
+            and not (r.proven_by and all(results.get(other) is Outcome.PASSED for other in r.proven_by))
+        ]  # fmt: skip
         missing = [i for i in self.required if i not in results] if self.scope == "full" else []
         return tuple(i for i in self.required if i in skipped or i in missing)
 
@@ -145,12 +166,30 @@ class Run:
             "checks": [{**asdict(r), "outcome": str(r.outcome), "seconds": round(r.seconds, 3)} for r in self.results],
             "faults": self.faults,
             "collectives": self.collectives,
+            "trial": self.trial,
+            "tenant": self.tenant,
+            "not_seen": list(self.not_seen),
+            "bom": self.bom,
             "leftovers": list(self.leftovers),
         }
 
 
 RUN = pytest.StashKey[Run]()
 """Where a pytest session keeps its record, from the moment the checks begin; the renderers read it there."""
+
+
+def bill(bom: Mapping[str, Any], head: str = "") -> list[tuple[str, str]]:
+    """Write the bill of materials as (what, value) lines: sections become a path, counted values are joined."""
+    found: list[tuple[str, str]] = []
+    for key, value in bom.items():
+        name = f"{head} {key}".strip()
+        if isinstance(value, dict) and value and all(isinstance(v, int) for v in value.values()):
+            found.append((name, ", ".join(f"{text} ({count})" for text, count in value.items())))
+        elif isinstance(value, dict):
+            found += bill(value, name)
+        else:
+            found.append((name, str(value)))
+    return found
 
 
 def counts(results: Iterable[CheckResult]) -> Mapping[Outcome, int]:
@@ -180,3 +219,112 @@ def write_atomically(path: Path, text: str) -> None:
 def write_json(run: Run, path: Path) -> None:
     """Write ``report.json``, the truth that every other report is drawn from."""
     write_atomically(path, json.dumps(run.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a record, or the one in a directory that ``--out`` wrote; keys that are not known here are kept.
+
+    Raises RecordError (one line) for a file that is damaged, no record, or of a newer schema than this one.
+    """
+    place = path / "report.json" if path.is_dir() else path
+    try:
+        with place.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+        found = json.loads(raw, parse_constant=_no_number) if len(raw) <= LARGEST else {"schema": None}
+    except OSError as error:
+        raise RecordError(f"{place}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{place} is damaged or no record of a run: it is not JSON") from error
+    if len(raw) > LARGEST:
+        raise RecordError(f"{place} is no record of a run: it is larger than {LARGEST:,} bytes")
+    if not isinstance(found, dict) or type(found.get("schema")) is not int or found["schema"] < 1:
+        raise RecordError(f"{place} is no record of a run (report.json): it has no schema")
+    if found["schema"] > SCHEMA:
+        newer = f"{place} has schema {found['schema']}; this version reads up to {SCHEMA}"
+        raise RecordError(f"{newer}: use a newer seatrial")
+    if missing := [key for key in NEEDED if found.get(key) is None]:
+        raise RecordError(f"{place} is damaged: {missing[0]!r} is missing")
+    if wrong := next(_misfits(found, SHAPE, ""), None):
+        raise RecordError(f"{place} is damaged: {wrong}")
+    return found
+
+
+NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
+_NUMBER = (int, float)
+_SIDE = {"busbw_gbps": _NUMBER}
+_JOB = {
+    "nodes": int,
+    "nccl_versions": [str],
+    "hosts": [{"name": str, "rails": {"*": [str]}}],
+    "pairs": [{"src": str, "dst": str, "transports": {"*": _NUMBER}}],
+    "tables": [{"collective": str, "rows": [{"size_bytes": int, "out_of_place": _SIDE, "in_place": _SIDE}]}],
+}
+_CHECK = {
+    "id": str,
+    "outcome": frozenset(str(outcome) for outcome in Outcome),
+    "seconds": _NUMBER,
+    "findings": [{"fault": str, "observed": str, "subject": str, "ok": bool}],
+}
+SHAPE: dict[str, Any] = {
+    "run_id": str,
+    "started": str,
+    "seconds": _NUMBER,
+    "verdict": frozenset(str(verdict) for verdict in Verdict),
+    "scope": frozenset({"full", "partial"}),
+    "checks": [_CHECK],
+    "collectives": {"*": _JOB},
+    "trial": {"hosts": {"*": str}, "dns_seconds": {"*": _NUMBER}},
+    "cluster": dict,
+    "bom": dict,
+    "faults": dict,
+}
+"""What readers rely on, where it is there: types, words, ``[of each]``, ``{"*": of each}``."""
+
+
+def _misfits(value: Any, shape: Any, where: str) -> Iterator[str]:
+    """Yield what is not as ``shape`` says; nothing is said of null and of keys that are not in it."""
+    if value is None and not isinstance(shape, frozenset):
+        return
+    if isinstance(shape, frozenset):
+        if not isinstance(value, str) or value not in shape:
+            yield f"{where} is none of {', '.join(sorted(shape))}"
+    elif isinstance(shape, list):
+        if not isinstance(value, list):
+            yield f"{where} is no list"
+        for number, item in enumerate(value if isinstance(value, list) else ()):
+            if item is None:
+                yield f"{where}.{number} is null"
+            yield from _misfits(item, shape[0], f"{where}.{number}")
+    elif isinstance(shape, dict):
+        if not isinstance(value, dict):
+            yield f"{where or 'it'} is no object"
+            return
+        keys = value if "*" in shape else shape.keys() & value.keys()
+        for key in keys:
+            yield from _misfits(value[key], shape.get("*", shape.get(key)), f"{where}.{key}"[:200].lstrip("."))
+    elif not isinstance(value, shape) or (isinstance(value, bool) and shape is not bool):
+        yield f"{where} is no {getattr(shape, '__name__', 'number')}"
+    elif isinstance(value, _NUMBER) and not -_LARGEST_NUMBER < value < _LARGEST_NUMBER:
+        yield f"{where} is out of bounds"
+
+
+_LARGEST_NUMBER = 10**18
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
+
+
+def ended(record: Mapping[str, Any]) -> float:
+    """Return when the run of a record ended, in seconds since 1970; 0 where it does not say."""
+    try:
+        started = datetime.datetime.fromisoformat(str(record.get("started"))).timestamp()
+    except ValueError:
+        return 0.0
+    return started + float(record.get("seconds") or 0)
+
+
+def succeeded(record: Mapping[str, Any]) -> float | None:
+    """Return when a full run that was accepted ended; None for any other run."""
+    accepted = record.get("verdict") == Verdict.GO and record.get("scope") == "full"
+    return ended(record) if accepted else None

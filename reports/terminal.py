@@ -23,6 +23,7 @@ MARKUP: dict[Outcome, dict[str, bool]] = {
     Outcome.FAILED: {"red": True, "bold": True},
 }
 COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
+TITLES = {"look": "look at"}
 FINDINGS_SHOWN = 12
 """Rows of one check's table on the terminal; all of them are in the report."""
 PARAGRAPH_LINES = 8
@@ -40,6 +41,8 @@ def header(terminal: Any, run: Run) -> None:
     terminal.write_line(
         f"{run.cluster.get('server', '')} · namespace {run.cluster.get('namespace', '')}", bold=not run.simulated
     )
+    if run.tenant:
+        terminal.write_line("judged with a tenant's rights: this namespace, and nothing beyond it")
     terminal.write_line(f"run {run.run_id} · profile {run.profile or 'none: only what needs no profile is judged'}")
     terminal.write_line("")
 
@@ -47,9 +50,9 @@ def header(terminal: Any, run: Run) -> None:
 def line(terminal: Any, result: CheckResult) -> None:
     """Write the line of one finished check: outcome, id, title, and why where it did not pass.
 
-    A blocked check has nothing to say yet: the summary names it once, behind what blocked it.
+    A blocked or skipped check observed nothing: the summary names it once, with what blocked it or its reason.
     """
-    if result.outcome is Outcome.BLOCKED:
+    if result.outcome in (Outcome.BLOCKED, Outcome.SKIPPED):
         return
     terminal.ensure_newline()
     terminal.write(f"{result.outcome.upper():<8}", **MARKUP[result.outcome])
@@ -74,15 +77,33 @@ def summary(terminal: Any, run: Run, folder: Path | None) -> None:
         terminal.write("BLOCKED ", **MARKUP[Outcome.BLOCKED])
         terminal.write_line(f"by {', '.join(blockers) or 'what it requires'}, so not judged:", bold=True)
         _paragraph(terminal, "", ", ".join(names), width)
+    _skipped(terminal, run.results, width)
     terminal.write_line("")
     if run.leftovers:
         terminal.write_line("Left behind, not deleted:", yellow=True, bold=True)
         for name in run.leftovers:
             terminal.write_line(f"  {name}")
         terminal.write_line("  seatrial cleanup removes what carries this tool's label.")
+    if run.not_seen:
+        terminal.write_line("Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", bold=True)
+        for text in run.not_seen:
+            _paragraph(terminal, "", text, width)
     _verdict(terminal, run)
     if folder is not None:
         terminal.write_line(f"Report: {folder / 'report.html'}")
+
+
+def _skipped(terminal: Any, results: Sequence[CheckResult], width: int) -> None:
+    """One line for each check that does not apply here, with its reason; the report has the reasons whole."""
+    skipped = [r for r in results if r.outcome is Outcome.SKIPPED]
+    if not skipped:
+        return
+    terminal.write_line("")
+    terminal.write("SKIPPED ", **MARKUP[Outcome.SKIPPED])
+    terminal.write_line("each for its reason:", bold=True)
+    for result in skipped:
+        reason = textwrap.shorten(_plain(result.reason), width - 26, placeholder=" …")
+        terminal.write_line(f"  {result.id:<23} {reason}")
 
 
 def not_collected(terminal: Any, report: Any) -> None:
@@ -126,9 +147,9 @@ def _found(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
     for fault in result.faults:
         entry = run.faults.get(fault, {})
         terminal.write_line(f"  {fault}: {entry.get('title', '')}", bold=True)
-        for key in ("meaning", "confirm", "remedy"):
+        for key in ("meaning", "look", "confirm", "remedy"):
             if entry.get(key):
-                _paragraph(terminal, key, entry[key], width)
+                _paragraph(terminal, TITLES.get(key, key), entry[key], width)
 
 
 def _findings(terminal: Any, rows: Sequence[Finding], width: int) -> None:
@@ -178,7 +199,8 @@ def _plain(text: str) -> str:
 def _verdict(terminal: Any, run: Run) -> None:
     said = ", ".join(f"{n} {outcome}" for outcome, n in counts(run.results).items()) or "nothing was checked"
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
-    terminal.write_line(f"{' (SIMULATED)' if run.simulated else ''} · {said} · exit code {run.exit_code}")
+    tenant = " (TENANT: what one namespace shows)" if run.tenant else ""
+    terminal.write_line(f"{tenant}{' (SIMULATED)' if run.simulated else ''} · {said} · exit code {run.exit_code}")
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.required_but_unseen and run.verdict is not Verdict.NO_GO:

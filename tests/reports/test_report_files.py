@@ -8,6 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from reports import html
+from reports.record import CheckResult, Outcome, Run, Verdict
+
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +127,7 @@ def test_the_json_record_is_plain_and_complete(reported):
 def test_no_draft_is_left_and_no_draft_is_named(reported):
     """JUnit and pytest-html write elsewhere until they are whole; the summary names the final place only."""
     path, result = reported("--out", "out")
-    assert sorted(p.name for p in (path / "out").iterdir()) == ["junit.xml", "report.html", "report.json"]
+    assert sorted(p.name for p in (path / "out").iterdir()) == ["junit.xml", "metrics.prom", "report.html", "report.json"]
     assert "seatrial-report-" not in result.stdout.str()
     assert f"Report: {path / 'out' / 'report.html'}" in result.stdout.str()
 
@@ -135,3 +138,28 @@ def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
     _, result = reported("--out", "out")
     assert result.ret == pytest.ExitCode.INTERNAL_ERROR
     assert "The report could not be written" in result.stdout.str()
+
+
+def a_run(**more):
+    """A run with one required check that a tenant cannot see, and one that shows the same."""
+    results = [CheckResult(id="gpu.allocatable", title="t", outcome=Outcome.SKIPPED, proven_by=("runtime.gpus",)),
+               CheckResult(id="runtime.gpus", title="t", outcome=more.pop("shown", Outcome.PASSED))]  # fmt: skip
+    return Run(run_id="r", required=("gpu.allocatable",), results=results, **more)
+
+
+def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
+    """What cannot be seen from outside was seen from inside; where that did not pass either, nothing is proven."""
+    assert a_run(tenant=True).verdict is Verdict.GO
+    assert a_run(shown=Outcome.SKIPPED).verdict is Verdict.INCONCLUSIVE
+    assert a_run(shown=Outcome.FAILED).verdict is Verdict.NO_GO
+    assert a_run().required_but_unseen == ()
+
+
+def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
+    """Escaped, in the page and in the record; the verdict says that a tenant saw it."""
+    run = a_run(tenant=True, not_seen=["nodes <b>"], bom={"kubernetes": "v1.36.2", "nodes": {"kernel": {"<6.8>": 2}}})
+    page = "".join(html.overview(run))
+    assert "<li>nodes &lt;b&gt;</li>" in page
+    assert "<th>nodes kernel</th><td>&lt;6.8&gt; (2)</td>" in page
+    assert run.to_dict()["bom"]["kubernetes"] == "v1.36.2"
+    assert run.to_dict()["not_seen"] == ["nodes <b>"]

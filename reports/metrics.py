@@ -1,0 +1,136 @@
+"""What does monitoring keep of a run? Prometheus metrics from a record: stable names, base units, bounded labels.
+
+Rendered into ``metrics.prom`` (for node_exporter's textfile collector), pushed, or served. Names follow
+prometheus.io/docs/practices/naming: a prefix, base units (seconds, bytes), no unit that changes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from .record import ended, succeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Record = Mapping[str, Any]
+
+VERDICTS = ("go", "no-go", "inconclusive")
+OUTCOMES = ("passed", "skipped", "blocked", "error", "failed")
+MOST_SERIES = 1000
+"""Of one metric: a run over thousands of nodes must not fill a monitoring system; what is left out is counted."""
+LEAST_SIZE = 1 << 30
+"""Bytes: smaller rows tell of latency, and are in the report."""
+
+
+def exposition(record: Record, *, last_success: float | None = None, bad: Mapping[str, bool] | None = None) -> str:
+    """Return the metrics of a run in Prometheus' text format.
+
+    ``last_success``: when the last accepted run ended (seconds since 1970), where an earlier one is known.
+    ``bad``: by node, what scheduled runs have found over time: called bad, or known to be good.
+    """
+    return generate_latest(registry(record, last_success=last_success, bad=bad)).decode()
+
+
+def registry(
+    record: Record, *, last_success: float | None = None, bad: Mapping[str, bool] | None = None
+) -> CollectorRegistry:
+    """Return the metrics of a run as a registry, to be pushed or served."""
+    made = _Metrics()
+    if bad is not None:
+        judged = made.gauge("seatrial_node_bad", "1 for a node that failed repeatedly, 0 for one that passed.",
+                            ("node",))  # fmt: skip
+        made.fill(judged, {(name,): float(bad[name]) for name in sorted(bad, key=lambda name: not bad[name])})
+    _of_run(made, record, last_success)
+    _of_checks(made, record)
+    _of_trial(made, record)
+    made.gauge("seatrial_series_left_out", "Series that the bound on cardinality left out.").set(made.left_out)
+    return made.registry
+
+
+class _Metrics:
+    """A registry that counts what its bound on series leaves out."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.left_out = 0
+
+    def gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        """Register a gauge."""
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def fill(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set a value for each set of labels, up to the bound."""
+        for labels, value in islice(values.items(), MOST_SERIES):
+            gauge.labels(*labels).set(value)
+        self.left_out += max(0, len(values) - MOST_SERIES)
+
+
+def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
+    about = made.gauge("seatrial_run_info", "What was judged, as labels; always 1.",
+                       ("profile", "scope", "namespace", "simulated"))  # fmt: skip
+    namespace = (record.get("cluster") or {}).get("namespace") or ""
+    about.labels(record.get("profile") or "", record.get("scope") or "", namespace,
+                 str(bool(record.get("simulated"))).lower()).set(1)  # fmt: skip
+    verdict = made.gauge("seatrial_run_verdict", "1 for the verdict of the run, 0 for the others.", ("verdict",))
+    made.fill(verdict, {(name,): float(record.get("verdict") == name) for name in VERDICTS})
+    made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record.get("seconds") or 0)
+    made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
+    success = succeeded(record) or last_success
+    if success is not None:
+        made.gauge("seatrial_last_success_timestamp_seconds",
+                   "When the last full run that was accepted ended, since 1970.").set(success)  # fmt: skip
+
+
+def _of_checks(made: _Metrics, record: Record) -> None:
+    checks = record.get("checks") or []
+    outcome = made.gauge("seatrial_check_outcome", "1 for how the check ended.", ("check", "outcome"))
+    made.fill(outcome, {(str(c.get("id")), str(c.get("outcome"))): 1.0 for c in checks})
+    seconds = made.gauge("seatrial_check_duration_seconds", "How long the check took.", ("check",))
+    made.fill(seconds, {(str(c.get("id")),): float(c.get("seconds") or 0) for c in checks})
+    found: dict[tuple[str, ...], float] = {}
+    for check in checks:
+        for finding in check.get("findings") or []:
+            if finding.get("fault") and finding.get("ok") is not True:
+                found[finding["fault"],] = found.get((finding["fault"],), 0.0) + 1
+    made.fill(made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",)), found)
+
+
+def _of_trial(made: _Metrics, record: Record) -> None:
+    trial = record.get("trial") or {}
+    nodes = {str(host): str(node) for host, node in (trial.get("hosts") or {}).items()}
+    jobs = {str(run): job for run, job in (record.get("collectives") or {}).items() if isinstance(job, dict)}
+    samples: dict[tuple[str, ...], list[float]] = {}
+    rails: dict[tuple[str, ...], set[str]] = {}
+    for run, job in jobs.items():
+        for labels, value in _rows(run, job, nodes):
+            samples.setdefault(labels, []).append(value)
+        for host in job.get("hosts") or []:
+            node = nodes.get(str(host.get("name")), str(host.get("name")))
+            for rail in (host.get("rails") or {}).values():
+                rails.setdefault((node,), set()).update(map(str, rail))
+    bandwidth = made.gauge("seatrial_bus_bandwidth_bytes_per_second",
+                           "Bus bandwidth as nccl-tests defines it, median of the samples of a row.",
+                           ("nodes", "collective", "run", "size_bytes"))  # fmt: skip
+    made.fill(bandwidth, {labels: statistics.median(values) * 1e9 for labels, values in samples.items()})
+    used = made.gauge("seatrial_rails_used", "Network devices that carried data, by node.", ("node",))
+    made.fill(used, {labels: float(len(devices)) for labels, devices in rails.items() if devices})
+    dns = made.gauge("seatrial_dns_first_answer_seconds", "Until a rank resolved all of its peers.", ("node",))
+    made.fill(dns, {(str(node),): float(s) for node, s in (trial.get("dns_seconds") or {}).items()})
+
+
+def _rows(run: str, job: Mapping[str, Any], nodes: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:
+    names = sorted({nodes.get(str(h.get("name")), str(h.get("name"))) for h in job.get("hosts") or []})
+    pair = " - ".join(names) if len(names) <= 2 else f"{len(names)} nodes"
+    for table in job.get("tables") or []:
+        for row in table.get("rows") or []:
+            size = row.get("size_bytes") or 0
+            for side in ("out_of_place", "in_place"):
+                value = (row.get(side) or {}).get("busbw_gbps")
+                if size >= LEAST_SIZE and isinstance(value, int | float) and value > 0:
+                    labels = (pair, str(table.get("collective") or "all_reduce"), run, str(size))
+                    yield labels, float(value)

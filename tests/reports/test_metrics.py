@@ -1,0 +1,64 @@
+"""metrics.prom: what monitoring keeps of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from reports.metrics import MOST_SERIES, exposition
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    """An accepted run with one collective."""
+    side = {"busbw_gbps": 380.0}
+    job = {
+        "hosts": [{"name": "h0", "rails": {"0": ["mlx5_0:1", "mlx5_1:1"]}}, {"name": "h1", "rails": {}}],
+        "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": side},
+                                                         {"size_bytes": 1 << 20, "in_place": side}]}],
+    }  # fmt: skip
+    checks = [{"id": "nccl.gdr", "outcome": "passed", "seconds": 0.5, "findings": []}]
+    return {"verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00", "seconds": 10.0, "checks": checks,
+            "profile": "h100-ib", "simulated": False, "cluster": {"namespace": "ns"}, "collectives": {"ring": job},
+            "trial": {"hosts": {"h0": "node-0", "h1": "node-1"}, "dns_seconds": {"node-0": 0.2}}, **changes}  # fmt: skip
+
+
+def read(text: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and sorted label values."""
+    return {(s.name, *(s.labels[k] for k in sorted(s.labels))): s.value
+            for family in text_string_to_metric_families(text) for s in family.samples}  # fmt: skip
+
+
+def test_units_are_base_units_and_names_are_stable() -> None:
+    """Bytes, seconds, labels by node and row; alerts and dashboards are built on exactly these."""
+    found = read(exposition(record()))
+    assert found["seatrial_run_verdict", "go"] == 1
+    assert found["seatrial_run_verdict", "no-go"] == 0
+    assert found["seatrial_check_outcome", "nccl.gdr", "passed"] == 1
+    row = ("seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-0 - node-1", "ring", str(8 << 30))
+    assert found[row] == 380e9
+    assert found["seatrial_rails_used", "node-0"] == 2
+    assert ("seatrial_rails_used", "node-1") not in found  # nothing observed is not zero
+    assert found["seatrial_dns_first_answer_seconds", "node-0"] == 0.2
+    assert found["seatrial_last_success_timestamp_seconds",] == 1767312010.0
+
+
+def test_only_a_full_accepted_run_is_a_success() -> None:
+    """A partial or failed run keeps the time of the last success, where one is known, and invents none."""
+    for changes in ({"verdict": "no-go"}, {"scope": "partial"}):
+        assert ("seatrial_last_success_timestamp_seconds",) not in read(exposition(record(**changes)))
+        kept = read(exposition(record(**changes), last_success=5.0))
+        assert kept["seatrial_last_success_timestamp_seconds",] == 5.0
+
+
+def test_the_number_of_series_is_bounded() -> None:
+    """Thousands of nodes do not flood monitoring, and what is left out is counted."""
+    found = read(exposition(record(trial={"dns_seconds": {f"n{i}": 1.0 for i in range(5 * MOST_SERIES)}})))
+    assert sum(name == "seatrial_dns_first_answer_seconds" for name, *_ in found) == MOST_SERIES
+    assert found["seatrial_series_left_out",] == 4 * MOST_SERIES
+
+
+def test_a_run_that_saw_nothing_still_reports_itself() -> None:
+    """A record without trial, checks or a start time is rendered, not refused; label values are escaped."""
+    text = exposition({"verdict": "inconclusive", "profile": 'a"\n\\'})
+    assert read(text)["seatrial_run_verdict", "inconclusive"] == 1
