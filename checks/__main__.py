@@ -33,8 +33,14 @@ the fabric that was paid for, or what stops it, where, and what to do?
   seatrial preflight       judge what the API says; starts no pod
   seatrial accept          preflight, then a two-node trial job
   seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
+  seatrial compare A B     two run records: did the upgrade make it worse?
   seatrial checks [ID]     the checks, or one of them in full
   seatrial faults [ID]     the faults, or one of them in full
+  seatrial profile ...     lint, detect or capture a profile
+  seatrial rbac [...]      the least rights for a run; --tenant: one Role
+  seatrial cron            what a CronJob starts: idle GPUs, one at a time
+  seatrial policy          an admission policy from what was proven
+  seatrial serve DIR       metrics of the newest run, for Prometheus
   seatrial cleanup         delete what earlier runs left behind
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
   seatrial rehearse [...]  run the trial on scenarios: are their faults found?
@@ -44,8 +50,15 @@ preflight and accept take:
   --kubeconfig FILE   --context NAME   --namespace NAME
   --profile NAME|FILE what this cluster must offer
   --nodes SELECTOR    label selector of the nodes under test
+  --on NODE,NODE      the only nodes that the trial may use
+  --partner SELECTOR  known-good nodes to try those of --nodes with (accept)
   --image REF         --registry PREFIX
+  --launcher KIND     indexed, mpijob, pytorchjob, trainjob
+  --queue KIND:NAME   kueue:LOCALQUEUE, volcano[:QUEUE], none
+  --gang              also try a job that cannot fit: it must start no pod
   --check ID          only this check and what it requires
+  --tenant            judge with the rights of one namespace
+  --check-secrets     see that the pull secrets exist (never their content)
   --print-manifests   show what would be created, create nothing
   --out DIR           write report.json, report.html, junit.xml, logs/
 and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
@@ -73,7 +86,8 @@ def run_checks(arguments: Sequence[str]) -> int:
     import pytest  # noqa: PLC0415 -- --help does not wait for it
 
     root = suite()
-    fixed = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", "-p", "no:cacheprovider"]
+    fixed = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", "-p", "no:cacheprovider",
+             "-p", "no:hypothesispytest"]  # where it is installed, its last words cost half a second  # fmt: skip
     quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=classic"]
     if not {"--co", "--collect-only"} & set(arguments):
         quiet.append("-q")  # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
@@ -142,30 +156,81 @@ def preflight(arguments: Sequence[str]) -> int:
     return run_checks(["-m", markers, *rest])
 
 
+def accept(arguments: Sequence[str]) -> int:
+    """Run the whole catalogue; with --partner in two runs."""
+    if any(word == "--partner" or word.startswith("--partner=") for word in arguments):
+        from checks.commands.canary import main  # noqa: PLC0415
+
+        return main(arguments)
+    return run_checks(arguments)
+
+
 def explain(arguments: Sequence[str]) -> int:
     """Judge NCCL logs from anywhere."""
-    from checks.explain import main  # noqa: PLC0415
+    from checks.commands.explain import main  # noqa: PLC0415
 
     return main(arguments)
 
 
 def cleanup(arguments: Sequence[str]) -> int:
     """Delete what earlier runs left behind."""
-    from checks.housekeeping import main  # noqa: PLC0415
+    from checks.commands.cleanup import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def profile(arguments: Sequence[str]) -> int:
+    """Lint a profile, or propose one."""
+    from checks.commands.profile import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Compare the records of runs."""
+    from checks.commands.compare import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def cron(arguments: Sequence[str]) -> int:
+    """Do what a CronJob starts."""
+    from checks.commands.cron import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def policy(arguments: Sequence[str]) -> int:
+    """Print an admission policy from what was proven."""
+    from checks.commands.policy import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve metrics."""
+    from checks.commands.serve import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def rbac(arguments: Sequence[str]) -> int:
+    """Print the least rights for a selection of checks."""
+    from checks.commands.rbac import main  # noqa: PLC0415
 
     return main(arguments)
 
 
 def checks(arguments: Sequence[str]) -> int:
     """Show the catalogue of checks."""
-    from checks.listing import show_checks  # noqa: PLC0415
+    from checks.commands.listing import show_checks  # noqa: PLC0415
 
     return show_checks(arguments)
 
 
 def faults(arguments: Sequence[str]) -> int:
     """Show the catalogue of faults."""
-    from checks.listing import show_faults  # noqa: PLC0415
+    from checks.commands.listing import show_faults  # noqa: PLC0415
 
     return show_faults(arguments)
 
@@ -179,18 +244,24 @@ def sim(arguments: Sequence[str]) -> int:
 
 def rehearse(arguments: Sequence[str]) -> int:
     """Run the trial on scenarios of the embedded cluster."""
-    from checks.rehearse import main  # noqa: PLC0415
+    from checks.commands.rehearse import main  # noqa: PLC0415
 
     return main(arguments)
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "preflight": preflight,
-    "accept": run_checks,
+    "accept": accept,
     "explain": explain,
     "checks": checks,
     "faults": faults,
     "cleanup": cleanup,
+    "compare": compare,
+    "cron": cron,
+    "policy": policy,
+    "serve": serve,
+    "profile": profile,
+    "rbac": rbac,
     "sim": sim,
     "rehearse": rehearse,
 }

@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parent / "catalogue"
 NCCL_LAYER = "11 NCCL"
+DEVICES = "layer 9 RDMA (seatrial preflight and rdma.devices), then 11 NCCL"
+LOOK = {
+    "nccl.socket-fallback": DEVICES, "nccl.mixed-transport": DEVICES, "nccl.wrong-fabric": DEVICES,
+    "nccl.rail-missing": DEVICES,
+    "nccl.gdr-off": "layer 9 RDMA and the driver's modules on the node, then 10 Topology",
+    "nccl.gdr-mixed": "layer 9 RDMA and the driver's modules on the node, then 10 Topology",
+    "nccl.hang": "layer 8 Pod network, then 9 RDMA: links and ports of the ranks that wait",
+    "nccl.low-bandwidth": "layer 11 NCCL (rails, GPUDirect), then 9 RDMA (rates, error counters)",
+    "nccl.unstable": "layer 9 RDMA (error counters, congestion), then 6 Node runtime (clocks)",
+    "job.start-timeout": "layer 14 Starting the job, then 5 GPU stack: who holds the GPUs",
+    "job.unschedulable": "layer 14 Starting the job, then 5 GPU stack: who holds the GPUs",
+    "queue.waiting": "layer 14 Launching and queueing, then 5 GPU stack: who holds the GPUs",
+    "port.blocked": "layer 7 Rendezvous, then 8 Pod network: policies and firewalls",
+    "dns.unresolved": "layer 7 Rendezvous: the cluster's DNS, then 8 Pod network",
+    "topology.affinity": "layer 10 Topology",
+    "storage.slow": "layer 15 Storage; utilisation in waves also comes from 11 and 12",
+}  # fmt: skip
+"""Where to look first, where that is not the layer in which the fault shows (the user's symptom-to-layer map)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +91,7 @@ def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, 
         return {"id": fault_id, "title": fault_id, "meaning": "This fault has no entry in the catalogue.",
                 "confirm": "", "remedy": "", "source": "", "layer": ""}  # fmt: skip
     entry = {key: str(value) for key, value in asdict(fault).items()}
+    entry["look"] = LOOK.get(fault_id, f"layer {fault.layer}")
     for key in ("confirm", "remedy"):
         entry[key] = fill(entry[key], subject, namespace)
     return entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,10 +10,19 @@ import pytest
 from checks.session import SESSION, Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checks.judgement.admission import Admission
+    from checks.judgement.pool import Pool
+    from checks.judgement.rights import Answers
     from checks.profile import Profile
+    from jobs.claims import Claim, Class
     from jobs.inventory import Inventory
     from jobs.kube import Kube
     from jobs.launcher import TrialResult
+    from jobs.networks import Found as Definitions
+    from jobs.offices import Offices
+    from jobs.stack import Listing
     from jobs.trial import TrialSpec
 
 
@@ -39,29 +49,124 @@ def cluster(seatrial: Session) -> Inventory:
     """One snapshot of nodes and pods."""
     from jobs.inventory import Inventory  # noqa: PLC0415 -- collection stays light
 
-    return Inventory.read(seatrial.kube, selector=seatrial.options.nodes)
+    if seatrial.tenant:
+        return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
+    found = Inventory.read(seatrial.kube, selector=seatrial.options.nodes)
+    seatrial.run.not_seen += found.not_seen.values()
+    return found
+
+
+@pytest.fixture(scope="session")
+def pool(cluster: Inventory, profile: Profile) -> Pool:
+    """The GPU nodes that the profile is about, and why the others are not."""
+    from checks.judgement.pool import pool_of  # noqa: PLC0415 -- collection stays light
+
+    return pool_of(cluster, profile)
+
+
+@pytest.fixture(scope="session")
+def answers(kube: Kube) -> Answers:
+    """Asks which rights we have, each once."""
+    from checks.judgement.rights import Answers  # noqa: PLC0415 -- collection stays light
+
+    return Answers(kube)
+
+
+@pytest.fixture(scope="session")
+def admission(kube: Kube, spec: TrialSpec) -> Admission:
+    """What the server said to a dry run of the trial's pod."""
+    from checks.judgement.admission import try_pods  # noqa: PLC0415 -- collection stays light
+    from jobs.manifests import build, dry_pod  # noqa: PLC0415
+    from jobs.probes import files  # noqa: PLC0415
+
+    return try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)
+
+
+@pytest.fixture(scope="session")
+def listed(seatrial: Session) -> Callable[[str], Listing]:
+    """Lists a kind of the GPU stack's own objects by its plural, each once."""
+    from jobs.stack import KINDS, Listing, listing  # noqa: PLC0415 -- collection stays light
+
+    known: dict[str, Listing] = {}
+
+    def read(resource: str) -> Listing:
+        if resource not in known:
+            hidden = Listing(hidden="not a tenant's to ask")
+            known[resource] = hidden if seatrial.tenant else listing(seatrial.kube, resource, *KINDS[resource])
+        return known[resource]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def networks(kube: Kube, spec: TrialSpec) -> tuple[Definitions, str]:
+    """The NetworkAttachmentDefinitions that the pods name, or why they cannot be seen."""
+    from checks.judgement.rdma_offer import selections  # noqa: PLC0415 -- collection stays light
+    from jobs.networks import definitions  # noqa: PLC0415
+
+    return definitions(kube, {(space, name) for space, name, _ in selections(spec.annotations, spec.namespace)})
+
+
+@pytest.fixture(scope="session")
+def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
+    """The claims and StorageClasses that the profile names; classes are not a tenant's to ask for."""
+    from jobs.claims import read  # noqa: PLC0415 -- collection stays light
+
+    asked = profile.storage
+    claims = [path.claim for path in asked.paths if path.claim]
+    return read(seatrial.kube, claims, asked.classes, tenant=seatrial.tenant)
 
 
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
-    """The trial that the acceptance runs; without a profile the nodes say how many GPUs a pod can ask for."""
-    return seatrial.trial_spec(None if seatrial.profile.known else request.getfixturevalue("cluster"))
+    """The trial that the acceptance runs; where no profile says how many GPUs a node has, the nodes say it."""
+    return seatrial.trial_spec(None if seatrial.profile.gpu.per_node else request.getfixturevalue("cluster"))
 
 
 @pytest.fixture(scope="session")
-def trial(seatrial: Session, spec: TrialSpec) -> TrialResult:
-    """The trial job, run on first use: its state, its pods, their evidence."""
+def offices(seatrial: Session, spec: TrialSpec) -> Offices:
+    """What stands between the trial and its pods: its kind, its runtime, its queue."""
+    from jobs.offices import read_offices  # noqa: PLC0415 -- collection stays light
+
+    return read_offices(seatrial.kube, spec)
+
+
+@pytest.fixture(scope="session")
+def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
+    """Runs a further job, for the few checks whose question the trial cannot answer."""
     from jobs.launcher import Launcher  # noqa: PLC0415 -- collection stays light
+
+    return Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger).run
+
+
+@pytest.fixture(scope="session")
+def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
+    """The trial job, run on first use: its state, its pods, their evidence."""
+    from checks.judgement.pool import avoided, confinement  # noqa: PLC0415 -- collection stays light
+    from checks.judgement.ranks import dns_seconds, hosts  # noqa: PLC0415
+    from jobs.launcher import Launcher  # noqa: PLC0415
 
     out = seatrial.options.out
     launcher = Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
                         logs=out / "logs" if out else None)
-    return launcher.run(spec)
+    confined = {**confinement(pool), **spec.node_selector}
+    found = launcher.run(replace(spec, node_selector=confined, avoided=avoided(pool)))
+    where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}
+    seatrial.run.trial = {"job": found.job, "image": spec.image, **where}
+    return found
+
+
+@pytest.fixture(scope="session")
+def node_jobs(trial: TrialResult, profile: Profile) -> dict[int, Any]:
+    """The analyzer's job document of what each node ran on its own, by rank."""
+    from checks.judgement.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
+
+    return conclude_nodes(trial, profile)
 
 
 @pytest.fixture(scope="session")
 def nccl_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[str, Any]:
-    """The analyzer's job document of each collective; None where a rank sent no analysis."""
+    """The analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
     from checks.judgement.collectives import conclude_collectives  # noqa: PLC0415 -- collection stays light
 
     found = conclude_collectives(trial, profile)

@@ -22,10 +22,16 @@ class Options:
     namespace: str | None = None
     profile: str | None = None
     nodes: str = ""
+    on: tuple[str, ...] = ()
     registry: str = ""
     image: str = ""
+    launcher: str = ""
+    queue: str = ""
+    gang: bool = False
     print_manifests: bool = False
     out: Path | None = None
+    tenant: bool = False
+    check_secrets: bool = False
 
     @property
     def scenario(self) -> str | None:
@@ -51,10 +57,20 @@ def add_options(parser: pytest.Parser) -> None:
            help="namespace of the trial (default: $TAO_K8S_NAMESPACE, then the context's, then default)")
     option("--profile", metavar="NAME|FILE", help="what this cluster must offer: a shipped profile or a YAML file")
     option("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
+    option("--on", metavar="NODE,NODE", default="", help="the only nodes that the trial may use, by name")
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
     option("--image", metavar="REF", default="", help="image of the trial's pods (a tag or a digest)")
+    option("--launcher", metavar="KIND", default="",
+           help="what launches the trial: indexed (default), mpijob, pytorchjob, trainjob")
+    option("--queue", metavar="KIND:NAME", default="",
+           help="through which queue: kueue:LOCALQUEUE, volcano[:QUEUE], none (default: the profile's)")
+    option("--gang", action="store_true", help="also try a job that cannot fit: it must start no pod")
     option("--check", metavar="ID", action="append", default=[],
            help="run this check and what it requires (may be repeated)")
+    option("--tenant", action="store_true",
+           help="judge with the rights of one namespace: ask for nothing outside of it, and say what is not seen")
+    option("--check-secrets", action="store_true",
+           help="get the pull secrets that the profile names, to see that they exist (their content is not looked at)")
     option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
     option("--out", metavar="DIR", help="write report.json, report.html, junit.xml and logs/ there")
 
@@ -75,10 +91,16 @@ def read_options(config: pytest.Config) -> Options:
         namespace=get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
         profile=get("--profile"),
         nodes=get("--nodes"),
+        on=tuple(filter(None, (name.strip() for name in get("--on").split(",")))),
         registry=get("--registry"),
         image=get("--image"),
+        launcher=get("--launcher"),
+        queue=get("--queue"),
+        gang=get("--gang"),
         print_manifests=get("--print-manifests"),
         out=out,
+        tenant=get("--tenant"),
+        check_secrets=get("--check-secrets"),
     )
     for option in ("--kubeconfig", "--context"):
         if found.simulated and get(option):

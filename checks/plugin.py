@@ -14,6 +14,7 @@ import pytest
 
 from checks import options, outfolder, selection
 from checks.evidence import CannotTell, Evidence
+from checks.judgement.rights import NEEDS, beyond_namespace
 from checks.session import SESSION, Session, install_handlers
 from jobs.errors import ClusterError
 from jobs.redact import redact
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
 DROPPED = pytest.StashKey[int]()  # how many of them do not run
 MARKERS = (
-    "check(id, title, requires=(), unless_failed=(), faults=()): declare a cluster check",
+    "check(id, title, requires=(), unless_failed=(), unless_found=(), faults=(), needs=(), tenant=False, "
+    "proven_by=()): declare a cluster check",
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
 )
@@ -111,6 +113,8 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     try:
         opened.open(config.invocation_params.dir)
         _narrow(opened.run, config)
+        declared = [d for i in session.items if (d := selection.declaration(i))]
+        opened.needs = frozenset(selection.known(n, NEEDS, "need of a check") for d in declared for n in d.needs)
         if opened.options.out is not None and not opened.options.print_manifests:
             outfolder.make(opened.options.out)
     except pytest.UsageError:
@@ -160,10 +164,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     results = {r.id: r for r in item.config.stash[RUN].results}
     bad = [n for n in found.requires if n not in results or results[n].outcome not in MET]
     bad += [n for n in found.unless_failed if _at_fault(n, results)]
+    bad += [n for n in found.unless_found if n in results and results[n].faults]
     if bad:
         item.stash[BLOCKED] = tuple(bad)
         said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in bad]
         pytest.skip("blocked by " + ", ".join(said))
+    if item.config.stash[RUN].tenant and not found.tenant and (hidden := beyond_namespace(found.needs)):
+        shown = f"; shown instead by {', '.join(found.proven_by)}" if found.proven_by else ""
+        item.config.stash[RUN].not_seen.append(f"{found.id} takes {hidden}{shown}")
+        item.stash[HIDDEN] = found.proven_by
+        pytest.skip(f"tenant: it takes {hidden}, which is not a tenant's to ask{shown}")
 
 
 MET = (Outcome.PASSED, Outcome.SKIPPED)
@@ -179,6 +189,7 @@ def _at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
 
 EVIDENCE = pytest.StashKey[Evidence]()
 BLOCKED = pytest.StashKey[tuple[str, ...]]()
+HIDDEN = pytest.StashKey[tuple[str, ...]]()  # a check that a tenant cannot see: what shows the same instead
 SECONDS = pytest.StashKey[float]()
 
 
@@ -212,7 +223,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         id=found.id, title=found.title, stage=found.stage, doc=found.doc, requires=found.requires,
         outcome=outcome, reason=redact(reason.removeprefix("Skipped: ")), seconds=item.stash[SECONDS],
         blocked_by=item.stash.get(BLOCKED, ()), fault=seen.fault, waived=seen.waived,
-        findings=tuple(seen.findings), notes=tuple(seen.notes),
+        findings=tuple(seen.findings), notes=tuple(seen.notes), proven_by=item.stash.get(HIDDEN, ()),
     )
     run = item.config.stash[RUN]
     run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict

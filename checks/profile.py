@@ -12,13 +12,25 @@ from typing import Any
 
 from jobs.trial import SpecError
 
-from .judgement.physics import ring_limit_gbps
+from .expected.api import Api
+from .expected.bench import Bench, Floor
+from .expected.deadlines import Deadlines
+from .expected.fabric import Fabric
+from .expected.gpu import Gpu, Runtime
+from .expected.images import Images
+from .expected.launch import Launch
+from .expected.network import Network
+from .expected.observability import Observability
+from .expected.pod import Pod
+from .expected.stack import Stack
+from .expected.storage import Storage
+from .expected.topology import Topology
+from .judgement.floors import objections
 from .strict import ProfileError, Size, build, nearest, read_yaml, require
 from .trial_spec import spec_of
 
 __all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
 
-MI, EIGHT_GI, SIXTEEN_GI = Size(2**20), Size(2**33), Size(2**34)
 SHIPPED = Path(__file__).resolve().parent / "profiles"
 
 REQUIRED = (
@@ -35,173 +47,41 @@ REQUIRED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """The accelerators of a node, as the scheduler counts them."""
-
-    resource: str = "nvidia.com/gpu"
-    per_node: int | None = None
-    kind: str = "nvidia"
-
-    def __post_init__(self) -> None:
-        require(self.kind in ("nvidia", "amd"), "kind", f"must be nvidia or amd, not {self.kind!r}")
-        require(self.per_node is None or self.per_node > 0, "per_node", "must be at least 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
-    """What a pod must find on the node. ``managed``: the provider owns driver and toolkit; the family is skipped."""
-
-    managed: bool = False
-    driver_min: str | None = None
-    memlock_min: Size | None = None  # 'unlimited' is -1
-
-    def __post_init__(self) -> None:
-        parts = (self.driver_min or "0").split(".")
-        require(all(p.isdigit() for p in parts), "driver_min", "must look like 580 or 580.65.06")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
-    """The network between nodes: what NCCL must be seen to use, and how much of it."""
-
-    kind: str | None = None  # in the words of the log analyzer: ib, roce, efa, ...
-    rails: int | None = None  # network devices that NCCL must be seen to use on each node
-    rail_gbit_s: float | None = None
-    node_gbit_s: float | None = None  # where rails are grouped (EFA): the whole node; default rails x rail_gbit_s
-    gdr: bool | None = None
-
-    KINDS = ("ib", "roce", "efa", "cxi", "gib", "tcpx", "fastrak", "fastsocket", "ucx", "mnnvl", "socket")
-
-    def __post_init__(self) -> None:
-        if self.kind is not None and self.kind not in self.KINDS:
-            require(ok=False, name="kind", text=f"unknown fabric {self.kind!r}{nearest(self.kind, self.KINDS)}")
-        for name in ("rails", "rail_gbit_s", "node_gbit_s"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, "must be above 0")
-
-    @property
-    def node_gbps(self) -> float | None:
-        """What a node can send at most, in GB/s (1e9 bytes per second)."""
-        if self.node_gbit_s is not None:
-            return self.node_gbit_s / 8
-        if self.rails is None or self.rail_gbit_s is None:
-            return None
-        return self.rails * self.rail_gbit_s / 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
-    """The pod that training would use here; the trial runs in the same one."""
-
-    # The raw-torchrun example of the TAO Kubernetes page (NVIDIA TAO skill bank, tao-run-on-kubernetes) names this tag.
-    image: str = "nvcr.io/nvidia/pytorch:25.08-py3"
-    pull_policy: str = ""
-    pull_secrets: tuple[str, ...] = ()
-    cpu: str = "8"
-    memory: str = "32Gi"
-    # The same page mounts 16 GiB: NCCL's SHM transport hangs or fails on the 64 MiB default of container runtimes.
-    shm: Size = SIXTEEN_GI
-    resources: dict[str, int] = field(default_factory=dict)
-    hugepages: dict[str, str] = field(default_factory=dict)  # by page size: {2Mi: 5120Mi}
-    node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: tuple[dict[str, Any], ...] = ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
-    annotations: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    capabilities: tuple[str, ...] = ()
-    runtime_class: str | None = None
-    scheduler_name: str | None = None
-    priority_class: str | None = None
-    service_account: str | None = None
-    run_as_user: int | None = None
-    host_network: bool = False
-    sidecars: tuple[dict[str, Any], ...] = ()
-    volumes: tuple[dict[str, Any], ...] = ()  # beside the probe's own: a fabric's libraries on the host, for one
-    mounts: tuple[dict[str, Any], ...] = ()
-    limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota asks for them
-    env: dict[str, str] = field(default_factory=dict)
-    master_port: int = 29500  # torchrun's default, and TAO's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """The sweep of the collective; the floors below name rows of it."""
-
-    min: Size = MI
-    max: Size = EIGHT_GI
-    factor: int = 2
-    iters: int = 20
-    warmup: int = 5
-
-    def __post_init__(self) -> None:
-        require(0 < self.min <= self.max, "min", "must be above 0 and at most max")
-        require(self.factor >= 2, "factor", "must be at least 2")
-        require(self.iters >= 1, "iters", "must be at least 1")
-        require(self.warmup >= 0, "warmup", "must not be negative")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """How long each part may take, in seconds."""
-
-    start_s: int | None = None
-    dns_s: int | None = None
-    port_s: int | None = None
-    collective_s: int | None = None
-    probe_s: int | None = None
-    job_s: int | None = None
-    ttl_s: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """The least bus bandwidth of one named row; out of place and in place must both reach it."""
-
-    collective: str
-    algorithm: str  # 'ring', or 'default' for whatever NCCL chose
-    nodes: int
-    size: Size
-    busbw_gbps: float  # GB/s, 1e9 bytes per second, as nccl-tests prints it
-    topology: str
-    source: str
-
-    def __post_init__(self) -> None:
-        require(self.algorithm in ("ring", "default"), "algorithm", f"must be ring or default, not {self.algorithm!r}")
-        require(self.busbw_gbps > 0, "busbw_gbps", "must be above 0")
-        require(self.nodes >= 1, "nodes", "must be at least 1")
-        require(self.size > 0, "size", "must be above 0")
-        for name in ("source", "topology"):
-            require(bool(getattr(self, name).strip()), name, "must say where the number comes from")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A kind of cluster. ``Profile()`` is 'no profile given': what only a profile knows is None or empty."""
 
     name: str | None = None
     title: str = ""
     nodes: int = 2  # how many nodes the trial spans
+    tenant: bool = False  # judged with the rights of one namespace, as --tenant does
+    least_rights: bool = False  # whoever runs the trial must not have the rights of an administrator
+    pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile is about; none: all
     kubernetes_min: str = "1.28"  # the index label of Indexed Job pods; the user's stated minimum
     required: tuple[str, ...] = REQUIRED
-    gpu: Gpu = Gpu()
-    runtime: Runtime = Runtime()
-    fabric: Fabric = Fabric()
-    pod: Pod = Pod()
-    bench: Bench = Bench()
-    deadlines: Deadlines = Deadlines()
+    api: Api = field(default_factory=Api)
+    gpu: Gpu = field(default_factory=Gpu)
+    stack: Stack = field(default_factory=Stack)
+    images: Images = field(default_factory=Images)
+    observability: Observability = field(default_factory=Observability)
+    runtime: Runtime = field(default_factory=Runtime)
+    fabric: Fabric = field(default_factory=Fabric)
+    network: Network = field(default_factory=Network)
+    topology: Topology = field(default_factory=Topology)
+    pod: Pod = field(default_factory=Pod)
+    launch: Launch = field(default_factory=Launch)
+    storage: Storage = field(default_factory=Storage)
+    bench: Bench = field(default_factory=Bench)
+    deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")
+        require((self.name or "").isprintable(), "name", "must be printable: it stands in every report")
+        for key, value in self.pool.items():
+            other = self.pod.node_selector.get(key, value)
+            require(other == value, "pool", f"says {key}={value} and pod.node_selector {key}={other}: no node is both")
         parts = self.kubernetes_min.split(".")
         require(len(parts) == 2 and all(p.isdigit() for p in parts), "kubernetes_min", "must look like 1.28")
-        limit = self.fabric.node_gbps
-        for index, floor in enumerate(self.floors):
-            if floor.algorithm == "ring" and limit is not None and floor.nodes > 1:
-                require(
-                    floor.busbw_gbps < ring_limit_gbps(limit),
-                    f"floors[{index}].busbw_gbps",
-                    f"is above what the wires of a node carry ({limit:g} GB/s): no cluster can pass",
-                )
 
     @property
     def known(self) -> bool:
@@ -227,10 +107,17 @@ def load_profile(ref: str) -> Profile:
     document.setdefault("name", path.stem)
     try:
         found: Profile = build(Profile, document, "")
+        _refuse(found)
         spec_of(found, run_id="lint", namespace="lint")  # what Kubernetes would refuse is refused here
     except (ProfileError, SpecError) as error:
         raise ProfileError(f"{path.name}: {error}") from error
     return found
+
+
+def _refuse(profile: Profile) -> None:
+    """Refuse what no cluster could be judged by; `seatrial profile lint` tells the lesser objections, too."""
+    if wrong := next((o for o in objections(profile) if o.fatal), None):
+        raise ProfileError(str(wrong))
 
 
 def _locate(ref: str, folder: Path) -> Path:

@@ -25,6 +25,10 @@ class Declaration:
     unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have failed
     faults: tuple[str, ...]
     doc: str
+    unless_found: tuple[str, ...] = ()  # must not have found a fault, not even one that leaves the verdict open
+    needs: tuple[str, ...] = ()  # of judgement.rights.NEEDS: what it asks the API for
+    tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
+    proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
 
 
 def declaration(item: pytest.Item) -> Declaration | None:
@@ -43,6 +47,10 @@ def declaration(item: pytest.Item) -> Declaration | None:
         unless_failed=tuple(marker.kwargs.get("unless_failed", ())),
         faults=tuple(marker.kwargs.get("faults", ())),
         doc=_dedent(doc),
+        unless_found=tuple(marker.kwargs.get("unless_found", ())),
+        needs=tuple(marker.kwargs.get("needs", ())),
+        tenant=bool(marker.kwargs.get("tenant")),
+        proven_by=tuple(marker.kwargs.get("proven_by", ())),
     )
 
 
@@ -67,7 +75,7 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
         if check_id in done or item is None:
             return
         found = declaration(item)
-        for need in (*found.requires, *found.unless_failed) if found else ():
+        for need in (*found.requires, *found.unless_failed, *found.unless_found) if found else ():
             visit(need, (*trail, check_id))
         done[check_id] = item
 

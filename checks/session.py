@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import signal
 import time
 from dataclasses import replace
@@ -16,7 +17,7 @@ from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import build_spec
 from jobs.cleanup import Ledger
 from jobs.kube import ConfigError, Kube
-from jobs.trial import Deadlines, SpecError, new_run_id
+from jobs.trial import Deadlines, Network, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
@@ -29,10 +30,16 @@ if TYPE_CHECKING:
     from jobs.trial import TrialSpec
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RUN_ID = "SEATRIAL_RUN_ID"
+"""A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
 SIMULATED_SERVER = "seatrial-sim"
 """The Server header by which the embedded cluster says what it is, however one came to it."""
-SIMULATED_DEADLINES = {"start_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
+GANG_S = 15.0
+"""Seconds for which a job that cannot fit is left in its queue: some rounds of any scheduler."""
+SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
 """Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
+SIMULATED_NETWORK_S = 0.2
+"""Seconds of TCP between two pods: their network is this machine."""
 
 
 class Session:
@@ -43,12 +50,13 @@ class Session:
         self.progress = progress
         self.ledger = Ledger()
         self.run = Run(
-            run_id=new_run_id(),
+            run_id=os.environ.get(RUN_ID) or new_run_id(),
             started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             simulated=options.simulated,
         )
         self.profile = Profile()
         self.simulation: Simulation | None = None
+        self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
         self._kube: Kube | None = None
         self._began = time.monotonic()
 
@@ -80,6 +88,7 @@ class Session:
             self.trial_spec()
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
+        self.run.tenant = self.tenant
         self.run.profile = self.profile.name
         self.run.required = tuple(self.profile.required)
         self.run.cluster = {"server": self.kube.server, "namespace": self.kube.namespace}
@@ -96,7 +105,20 @@ class Session:
         spec = build_spec(
             self.profile, self.options, run_id=self.run.run_id, namespace=self.kube.namespace, cluster=cluster
         )
-        return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES)) if self.options.simulated else spec
+        if not self.options.simulated:
+            return spec
+        return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=Network(seconds=SIMULATED_NETWORK_S))
+
+    def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:
+        """The same trial with more pods than can fit, for seconds only; a run id of its own."""
+        waits = min(spec.deadlines.queue_s, GANG_S)
+        short = Deadlines(queue_s=waits, start_s=waits, probe_s=spec.deadlines.probe_s)
+        return replace(spec, nodes=nodes, run_id=new_run_id(), deadlines=short)
+
+    @property
+    def tenant(self) -> bool:
+        """Whether to judge with the rights of one namespace, because the user or the profile says so."""
+        return self.options.tenant or self.profile.tenant
 
     def manifests(self) -> str:
         """The objects that the trial would create, as YAML."""

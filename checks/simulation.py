@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -9,9 +10,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from jobs.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 START_DEADLINE_S = 60.0
 """Far above the second that it takes: two busy cores must not make a run inconclusive."""
@@ -64,3 +70,19 @@ class Simulation:
         if self._process.stderr is not None:
             self._process.stderr.close()
         self._folder.cleanup()
+
+
+@contextlib.contextmanager
+def simulated(scenario: str) -> Iterator[Simulation]:
+    """Serve a scenario while the block lasts, for commands that are no pytest run.
+
+    Raises ConfigError in one line for a scenario that cannot be played.
+    """
+    try:
+        made = Simulation(scenario or "healthy", Path.cwd())
+    except (pytest.UsageError, RuntimeError) as error:
+        raise ConfigError(str(error)) from error
+    try:
+        yield made
+    finally:
+        made.close()

@@ -8,14 +8,15 @@ import math
 import re
 import types
 import typing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NewType
 
 import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
 MAX_BYTES = 1_000_000
 """A profile is a page; anything larger is not one."""
 
@@ -23,7 +24,7 @@ Size = NewType("Size", int)
 """Bytes. Written as in nccl-tests (8, 64K, 1M, 8G, powers of 1024), as 16Gi, or 'unlimited' (-1)."""
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:i?B?)", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are bits to everybody else
 _WORDS = {
     str: "a text",
     int: "a whole number",
@@ -52,8 +53,8 @@ def require(ok: bool, name: str, text: str) -> None:
         raise ValueError(f".{name} {text}")
 
 
-class _Loader(yaml.SafeLoader):
-    """The safe loader, refusing a key that is written twice (YAML itself would keep the last one silently)."""
+class _Once(yaml.constructor.SafeConstructor):
+    """Refuses a key that is written twice (YAML itself would keep the last one silently)."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -62,7 +63,16 @@ class _Loader(yaml.SafeLoader):
                 if key.value in seen:
                     raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is there twice", key.start_mark)
                 seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+class _Loader(_Once, yaml.SafeLoader):
+    """The safe loader, made stricter: for what somebody wrote. It says exactly where it is wrong."""
+
+
+class _OwnLoader(_Once, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The same in C where it can be, ten times as fast, for the files of this package."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -75,7 +85,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if len(raw) > MAX_BYTES:
         raise ProfileError(f"{path.name}: more than {MAX_BYTES} bytes; this is no profile")
     try:
-        document = yaml.load(raw.decode("utf-8"), Loader=_Loader)  # noqa: S506 -- it is the safe loader, made stricter
+        loader = _OwnLoader if path.is_relative_to(HERE) else _Loader
+        document = yaml.load(raw.decode("utf-8"), Loader=loader)  # noqa: S506 -- it is the safe loader, made stricter
     except UnicodeDecodeError as error:
         raise ProfileError(f"{path.name}: not UTF-8 text (byte {error.start})") from error
     except yaml.YAMLError as error:

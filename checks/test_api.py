@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.api import at_least, contact, git_version
+from checks.judgement.api import at_least, client_skew, clock, contact, git_version, latency
+from checks.judgement.judging import note, put
+from jobs.kube import client_version
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.profile import Profile
     from jobs.kube import Kube
-
-MAX_SKEW_S = 30.0
-"""Shown above this. Tokens and certificates are refused at minutes; logs are hard to read together from seconds on."""
 
 
 @pytest.mark.preflight
@@ -29,8 +28,6 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     if found.fault:
         evidence.unknown(found.reason, fault=found.fault)
     evidence.note(f"identity: {found.identity or 'not told'}")
-    if found.skew_s is not None and abs(found.skew_s) > MAX_SKEW_S:
-        evidence.note(f"the server's clock differs from ours by {found.skew_s:+.0f} s")
     evidence.add(kube.server, ok=bool(found.version) or None, expected="a Kubernetes version",
                  observed=found.version or "an answer that is not Kubernetes' own")  # fmt: skip
     evidence.verdict()
@@ -47,6 +44,42 @@ def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Eviden
     on. An older control plane has to be upgraded before the cluster is onboarded.
     """
     version = git_version(kube.version())
+    note(evidence, filter(None, [client_skew(version, client_version())]))
     evidence.add(kube.server, ok=at_least(version, profile.kubernetes_min), observed=version,
                  expected=f"{profile.kubernetes_min} or later", fault="api.version-too-old")  # fmt: skip
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "api.clock", "The API server's clock and ours agree", requires=["api.reachable"], faults=["api.clock-skew"]
+)
+def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
+    """The Date header of the API server is within a minute of the clock of this machine.
+
+    Tokens have times in them: with clocks further apart they are refused as expired or not yet valid, and logs of
+    several machines cannot be laid side by side. Which of the two clocks is wrong is not known from here, so this is
+    never held against the cluster; make NTP work on both ends and try again.
+    """
+    put(evidence, [clock(kube.server_time_skew(), kube.server)])
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "api.latency", "The API server answers soon enough", requires=["api.reachable"], unless_failed=["rights.training"],
+    faults=["api.slow"],
+)  # fmt: skip
+def test_api_server_answers_soon_enough(kube: Kube, profile: Profile, evidence: Evidence) -> None:
+    """The median answer of the preflight's requests takes no longer than the profile allows.
+
+    A control plane that answers slowly delays every start and every watch; its etcd, its webhooks or the way to it are
+    overloaded. Without a limit in the profile (api.latency_max_s) the figure is shown and not judged.
+    """
+    limit = profile.api.latency_max_s
+    seconds = sorted(kube.seconds)
+    if limit is None:
+        median = f"{1000 * seconds[len(seconds) // 2]:.0f} ms" if seconds else "not known"
+        evidence.skip(f"the profile states no limit; the median of {len(seconds)} answers is {median}")
+    put(evidence, [latency(seconds, limit, kube.server)])
     evidence.verdict()

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "job.started", "Every pod of the trial starts and reports",
-    requires=["rights.run", "namespace.ready"], unless_failed=["admission.pod", "gpu.free"],
+    requires=["rights.run", "namespace.ready", "queue.admitted"],
+    unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "rdma.allocatable",
+                   "rdma.networks", "topology.policy", "storage.claims"],
+    unless_found=["nodes.gpu", "stack.upgrade"], needs=["run"],
     faults=["job.unschedulable", "job.start-timeout", "job.disrupted", "job.deadline", "job.failed", "job.no-evidence",
             "image.pull", "image.no-python", "container.config", "container.oom", "container.start", "quota.exceeded",
-            "limitrange.denied", "admission.denied", "pod-security.denied", "rights.missing", "node.lost",
-            "volume.mount", "runtimeclass.missing"],
+            "limitrange.denied", "admission.denied", "serviceaccount.missing", "pod-security.denied", "rights.missing",
+            "node.lost", "volume.mount", "runtimeclass.missing", "topology.affinity", "launcher.missing",
+            "launcher.runtime-missing", "mpi.wrong-version", "operator.down", "mpi.sshd-missing", "mpi.mpirun-missing",
+            "mpi.ssh-failed", "api.unreachable", "api.unauthorized"],
 )  # fmt: skip
 def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.
@@ -32,6 +37,8 @@ def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evid
     preemption did to it is not the cluster's fault and is not judged.
     """
     put(evidence, start_findings(trial, spec))
+    if trial.attempts > 1:
+        evidence.note(f"this is attempt {trial.attempts}: those before were interrupted from outside")
     for text in trial.warnings:
         evidence.note(text)
     if trial.analysis:

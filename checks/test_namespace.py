@@ -1,4 +1,4 @@
-"""Layers 2 and 3, rights and admission: the namespace lets us do what training does, and would take the pods."""
+"""Layer 2, rights, and the namespace: it lets us do what training does, and a tenant no more than that."""
 
 from __future__ import annotations
 
@@ -7,62 +7,83 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.judgement import rights
-from checks.judgement.admission import namespace_state, try_pods
-from jobs.manifests import build, dry_pod
-from jobs.probes import files
+from checks.judgement.admission import namespace_state
+from checks.judgement.judging import put
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence
+    from checks.profile import Profile
+    from checks.session import Session
     from jobs.kube import Kube
     from jobs.trial import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rights.run", "We may do what the trial needs", requires=["api.version"], faults=["rights.missing"]
+    "rights.run", "We may do what the trial needs", requires=["api.version"], faults=["rights.missing"], needs=["run"]
 )
-def test_every_right_of_the_run_is_granted(kube: Kube, evidence: Evidence) -> None:
+def test_every_right_of_the_run_is_granted(
+    seatrial: Session, answers: rights.Answers, spec: TrialSpec, evidence: Evidence
+) -> None:
     """Every verb that the trial sends in this namespace is allowed (SelfSubjectAccessReview, one by one).
 
     A right that is missing shows now, and not when half of the trial has been created. Usually the Role was bound in
     another namespace or to another account. What only makes more visible (nodes, other pods) is noted, not asked for.
     """
-    evidence.expect(right.subject(kube.namespace) for right in rights.RUN)
-    for right, answer in rights.ask(kube, rights.RUN):
-        evidence.compare(right.subject(kube.namespace), observed=_said(answer.allowed, answer.reason),
-                         expected="allowed", fault="rights.missing", ok=answer.allowed)  # fmt: skip
-    for right, answer in rights.ask(kube, rights.SIGHT):
+    namespace = spec.namespace
+    wanted = rights.wanted_by(["run"], spec=spec)
+    evidence.expect(right.subject(namespace) for right in wanted)
+    put(evidence, rights.findings(answers.ask(wanted), namespace))
+    more = seatrial.needs - {"run", "training"} - rights.unused(spec, seatrial.profile)
+    sight = rights.wanted_by(more, tenant=seatrial.tenant)
+    for right, answer in answers.ask(sight):
         if not answer.allowed:
-            evidence.note(f"not granted: {right.subject(kube.namespace)}; what needs it will say that it cannot tell")
+            evidence.note(f"not granted: {right.subject(namespace)}; what needs it says so. {rights.ADVICE}")
     evidence.verdict()
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
     "rights.training", "A training job may be submitted, watched and cancelled", requires=["rights.run"],
-    faults=["rights.missing"],
+    faults=["rights.missing"], needs=["training"],
 )  # fmt: skip
-def test_every_right_of_a_training_job_is_granted(kube: Kube, evidence: Evidence) -> None:
+def test_every_right_of_a_training_job_is_granted(
+    answers: rights.Answers, spec: TrialSpec, evidence: Evidence
+) -> None:
     """Every verb that submitting, watching and cancelling a training job takes is allowed in this namespace.
 
     The account that runs the trial should be the one that trains; a right that is missing here is a support call on the
     first day. Grant it in the same Role.
     """
-    evidence.expect(right.subject(kube.namespace) for right in rights.TRAINING)
-    for right, answer in rights.ask(kube, rights.TRAINING):
-        evidence.compare(right.subject(kube.namespace), observed=_said(answer.allowed, answer.reason),
-                         expected="allowed", fault="rights.missing", ok=answer.allowed)  # fmt: skip
+    wanted = rights.wanted_by(["training"], spec=spec)
+    evidence.expect(right.subject(spec.namespace) for right in wanted)
+    put(evidence, rights.findings(answers.ask(wanted), spec.namespace))
     evidence.verdict()
 
 
-def _said(allowed: bool, reason: str) -> str:
-    return "allowed" if allowed else f"denied: {reason}" if reason else "denied"
+@pytest.mark.preflight
+@pytest.mark.check(
+    "rights.least", "A tenant may not reach beyond its namespace", requires=["rights.run"], faults=["rights.excessive"]
+)
+def test_a_tenant_may_not_reach_beyond_its_namespace(
+    seatrial: Session, answers: rights.Answers, profile: Profile, evidence: Evidence
+) -> None:
+    """A tenant's account may not read secrets everywhere, run commands in others' pods or change nodes.
+
+    Asked only of a tenant (--tenant, or tenant: true in the profile). Unless the profile wants it held
+    (least_rights: true) it is shown and judged by nobody: whoever runs a trial as an administrator has these rights.
+    """
+    if not seatrial.tenant and not profile.least_rights:
+        evidence.skip("this is no tenant's run, and the profile does not ask for least rights")
+    found = answers.ask(rights.EXCESSIVE)
+    put(evidence, rights.excess(found, held=profile.least_rights))
+    evidence.verdict()
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
     "namespace.ready", "The namespace exists and is not being deleted", requires=["rights.run"],
-    faults=["namespace.missing", "namespace.terminating"],
+    faults=["namespace.missing", "namespace.terminating"], needs=["namespace"],
 )  # fmt: skip
 def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     """The namespace of the trial exists and is not terminating.
@@ -72,28 +93,4 @@ def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     """
     found = namespace_state(kube)
     evidence.add(kube.namespace, ok=found.ok, observed=found.observed, expected="Active", fault=found.fault)
-    evidence.verdict()
-
-
-@pytest.mark.preflight
-@pytest.mark.check(
-    "admission.pod", "The namespace would admit the trial's pods", requires=["namespace.ready"],
-    faults=["admission.denied", "pod-security.denied", "quota.exceeded", "limitrange.denied", "runtimeclass.missing",
-            "priorityclass.missing"],
-)  # fmt: skip
-def test_namespace_admits_the_pods(kube: Kube, spec: TrialSpec, evidence: Evidence) -> None:
-    """A server-side dry run of the trial's pod is admitted, and the quotas have room for all of its pods.
-
-    The pod is tried as a Pod, because a Job is accepted whatever its pods violate. A refusal is usually a Pod Security
-    level that forbids what RDMA needs, a policy webhook, or a quota that has room for half of the job.
-    """
-    found = try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)
-    for text in found.notes:
-        evidence.note(text)
-    for short in found.shortages:
-        evidence.add(f"resourcequota/{short.quota}", ok=False, observed=f"{short.resource}: {short.left} left",
-                     expected=f"{short.needed} for {spec.nodes} pods", fault=found.fault)  # fmt: skip
-    if not found.shortages:
-        evidence.add(found.subject or kube.namespace, ok=found.ok, observed=found.observed, expected="admitted",
-                     fault=found.fault)  # fmt: skip
     evidence.verdict()

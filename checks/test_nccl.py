@@ -8,7 +8,7 @@ import pytest
 
 from checks.judgement import cards, transport
 from checks.judgement.bandwidth import correctness_findings
-from checks.judgement.collectives import completed_findings, seen
+from checks.judgement.collectives import completed_findings, over_all_nodes, seen
 from checks.judgement.judging import note, put_with_steps
 
 if TYPE_CHECKING:
@@ -24,16 +24,18 @@ if TYPE_CHECKING:
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.completed", "The two-node all_reduce comes to its end", requires=["rendezvous.port"],
-    unless_failed=["runtime.gpus"], faults=["nccl.hang", "nccl.crash", "nccl.program"],
+    "nccl.completed", "The collectives over all nodes come to their end", requires=["rendezvous.port"],
+    unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
+    unless_found=["nccl.completed-node"],
+    faults=["nccl.hang", "nccl.crash", "nccl.program"],
 )  # fmt: skip
 def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
-    """The all_reduce ends on every rank, with NCCL_ALGO=Ring and with NCCL's own choice, and prints its whole table.
+    """Each collective ends on every rank and prints its whole table: all_reduce by Ring and as NCCL chooses, send/recv.
 
     A hang is a link, a GPU or a rank that never came; a crash names its first cause. A program that fails without an
     NCCL error says nothing about the cluster: that is an error of the image, not a failure.
     """
-    evidence.expect(f"all_reduce {chosen.name}" for chosen in spec.collectives)
+    evidence.expect(over_all_nodes(spec).values())
     put_with_steps(evidence, completed_findings(trial, spec, nccl_jobs), nccl_jobs)
     evidence.verdict()
 
@@ -41,7 +43,8 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.transport", "No data between nodes goes through sockets", requires=["rendezvous.port"],
-    unless_failed=["runtime.gpus"],
+    unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
+    unless_found=["nccl.completed-node"],
     faults=["nccl.socket-fallback", "nccl.mixed-transport", "nccl.no-evidence", "nccl.log-truncated"],
 )  # fmt: skip
 def test_no_data_goes_through_sockets(
@@ -91,6 +94,7 @@ def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evid
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.gdr", "GPUDirect RDMA is used on every channel", requires=["nccl.completed", "nccl.transport"],
+    unless_failed=["topology.affinity", "topology.acs"],
     faults=["nccl.gdr-off", "nccl.gdr-mixed", "nccl.no-evidence"],
 )  # fmt: skip
 def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
@@ -110,6 +114,7 @@ def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Pr
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.rails", "Every rail of every node carries data", requires=["nccl.completed", "nccl.transport"],
+    unless_failed=["nccl.ranks"],
     faults=["nccl.rail-missing", "nccl.no-evidence"],
 )  # fmt: skip
 def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
@@ -118,6 +123,8 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
     A lost rail costs up to half of the bandwidth, or nothing that a benchmark would notice, depending on the algorithm.
     Usually a port is down, or its device is not in the pod.
     """
+    if profile.fabric.kind == "mnnvl" and profile.fabric.rails is None:
+        evidence.skip(f"between the nodes of profile {profile.name} is NVLink, which has no rails")
     if profile.fabric.rails is None:
         evidence.unknown(transport.NO_PROFILE)
     put_with_steps(evidence, transport.rail_findings(trial, nccl_jobs, profile.fabric.rails), nccl_jobs)
@@ -127,8 +134,9 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.other", "NCCL's log shows no other fault", requires=["nccl.completed", "nccl.transport"]
-)
+    "nccl.other", "NCCL's log shows no other fault", requires=["nccl.completed", "nccl.transport"],
+    unless_failed=["nccl.intra-node"],
+)  # fmt: skip
 def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evidence: Evidence) -> None:
     """NCCL's log names no further fatal or degrading fault: other versions, NVLink not used, retries, and the like.
 
@@ -140,10 +148,11 @@ def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evide
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.correctness", "The sums are right", requires=["nccl.completed"], faults=["nccl.wrong-results"]
-)
+    "nccl.correctness", "The sums are right", requires=["nccl.completed"], unless_failed=["nccl.correctness-node"],
+    faults=["nccl.wrong-results"],
+)  # fmt: skip
 def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
-    """Every row of both tables was checked and holds no wrong element (#wrong is 0; N/A is not 0).
+    """Every row of every table was checked and holds no wrong element (#wrong is 0; N/A is not 0).
 
     Wrong sums are silent data corruption: a GPU, a cable or a network card that changes bits. Nothing trains on that.
     """

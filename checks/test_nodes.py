@@ -1,4 +1,4 @@
-"""Layers 4 and 5, nodes and GPUs: enough GPU nodes are Ready, offer all their GPUs, and are free."""
+"""Layers 4 and 5, nodes and GPUs: enough GPU nodes are Ready and alike, offer all their GPUs, and are free."""
 
 from __future__ import annotations
 
@@ -6,76 +6,161 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.capacity import rooms
-from checks.judgement.judging import put
-from checks.judgement.nodes import NO_PROFILE, node_findings, offer
+from checks.judgement.api import git_version
+from checks.judgement.capacity import releases, room_for, rooms
+from checks.judgement.gpu_stack import handed_out, label_findings, slice_findings
+from checks.judgement.judging import awaited, note, put, seen, shown
+from checks.judgement.nodes import NO_PROFILE, node_findings, offers
+from checks.judgement.pool import resource_of
+from checks.judgement.uniform import drift, kubelet_skew
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from checks.evidence import Evidence
+    from checks.judgement.pool import Pool
     from checks.profile import Profile
+    from checks.session import Session
     from jobs.inventory import Inventory
+    from jobs.kube import Kube
+    from jobs.stack import Listing
     from jobs.trial import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
     "nodes.gpu", "There are enough GPU nodes, and all are Ready", requires=["api.version"],
-    faults=["nodes.none", "nodes.no-gpu", "nodes.too-few", "nodes.not-ready"],
+    faults=["nodes.none", "nodes.no-gpu", "nodes.too-few", "nodes.not-ready", "nodes.pressure", "nodes.other-kind"],
+    needs=["nodes"],
 )  # fmt: skip
-def test_gpu_nodes_are_ready(cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
+def test_gpu_nodes_are_ready(
+    cluster: Inventory, pool: Pool, profile: Profile, spec: TrialSpec, seatrial: Session, evidence: Evidence
+) -> None:
     """The cluster has at least as many GPU nodes as the trial spans, and every one of them is Ready.
 
     An empty cluster is not a healthy one. A node that is not Ready takes no pod: look at its kubelet, its container
-    runtime and its disk.
+    runtime and its disk. Nodes of another pool than the profile's are named, and not judged.
     """
-    if "nodes" in cluster.not_seen:
-        evidence.unknown(f"the nodes are not seen: {cluster.not_seen['nodes']}")
-    evidence.expect(node.name for node in cluster.gpu_nodes(profile.gpu.resource))
-    put(evidence, node_findings(cluster, profile))
+    seen(evidence, cluster, "nodes")
+    awaited(evidence, len(pool.nodes), spec, profile.launch)
+    evidence.expect(node.name for node in pool.nodes)
+    note(evidence, pool.notes())
+    put(evidence, node_findings(cluster, pool, profile, seatrial.options.nodes, spec.node_names))
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "nodes.uniform", "All nodes of the pool run the same software", requires=["nodes.gpu"], faults=["nodes.drift"],
+    needs=["nodes"],
+)  # fmt: skip
+def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evidence) -> None:
+    """Kernel, system, container runtime, kubelet and driver are the same on all nodes of the pool.
+
+    A job is as good as its worst node: one with another driver or kernel fails alone, or slows down all. It is usually
+    one that a roll-out left behind. What may differ on purpose is named in the profile (stack.may_differ).
+    """
+    evidence.expect(node.name for node in pool.nodes)
+    put(evidence, drift(pool.nodes, profile.stack.may_differ))
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "nodes.skew", "Every kubelet is of a version that the API server supports", requires=["nodes.gpu"],
+    unless_failed=["nodes.uniform"], faults=["nodes.kubelet-skew"], needs=["nodes"],
+)  # fmt: skip
+def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence: Evidence) -> None:
+    """No kubelet is newer than the API server, and none is more than three minor versions older.
+
+    That is Kubernetes' own rule; outside of it fields of a pod are dropped without a word. The nodes were upgraded
+    before the control plane, or not at all.
+    """
+    evidence.expect(node.name for node in pool.nodes)
+    put(evidence, kubelet_skew(pool.nodes, git_version(kube.version())))
     evidence.verdict()
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.allocatable", "Every GPU node offers all its GPUs", requires=["nodes.gpu"],
-    faults=["gpu.missing", "gpu.none-allocatable", "gpu.oversubscribed"],
+    unless_failed=["stack.pods", "stack.dra"],
+    faults=["gpu.missing", "gpu.none-allocatable", "gpu.oversubscribed", "gpu.partitioned", "dra.slices-missing"],
+    needs=["nodes"], proven_by=["nccl.ranks"],  # not runtime.gpus, which is skipped where the provider owns the driver
 )  # fmt: skip
-def test_every_gpu_node_offers_all_its_gpus(cluster: Inventory, profile: Profile, evidence: Evidence) -> None:
+def test_every_gpu_node_offers_all_its_gpus(
+    pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence
+) -> None:
     """Every GPU node offers (allocatable) as many GPUs as the profile says such a node has.
 
     A node that offers fewer has lost one to the driver or the device plugin; one that offers none has no working device
     plugin. Neither will ever run a job that asks for whole nodes. The number is the profile's, not the cluster's own.
     """
-    nodes = cluster.gpu_nodes(profile.gpu.resource)
-    evidence.expect(node.name for node in nodes)
-    put(evidence, (offer(node, profile) for node in nodes))
-    if not profile.known and all(f.ok for f in evidence.findings):
-        evidence.unknown(NO_PROFILE)
+    if not pool.whole:
+        awaited(evidence, 0, spec, profile.launch)
+    evidence.expect(node.name for node in pool.whole)
+    # By dynamic resource allocation, claimed or behind the resource's own name, no node counts GPUs as allocatable.
+    claims = handed_out(pool, profile, spec, listed)
+    claimed = bool(claims) or not spec.gpu_resource
+    if claimed:
+        slices = shown(evidence, listed("resourceslices"), "ResourceSlices")
+        put(evidence, slice_findings(pool.whole, claims, listed("deviceclasses"), slices))
+    else:
+        put(evidence, offers(pool, profile, spec.nodes))
+    note(evidence, (f"not judged: {name}, {why}" for name, why in pool.parts.items()))
+    if not claimed and profile.gpu.per_node is None and all(f.ok for f in evidence.findings):
+        evidence.unknown(f"profile {profile.name} does not say how many GPUs a node has (gpu.per_node): one that is "
+                         "missing everywhere is not seen" if profile.known else NO_PROFILE)  # fmt: skip
     evidence.verdict()
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "gpu.free", "Enough GPUs are free for the trial", requires=["nodes.gpu"], unless_failed=["gpu.allocatable"],
-    faults=["gpu.taken", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
+    "gpu.labels", "The labels of GPU nodes agree with what they have", requires=["nodes.gpu"],
+    unless_failed=["gpu.allocatable"], faults=["gpu.labels-disagree"], needs=["nodes"],
 )  # fmt: skip
-def test_enough_gpus_are_free(cluster: Inventory, spec: TrialSpec, evidence: Evidence) -> None:
+def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evidence) -> None:
+    """GPU feature discovery counts as many GPUs on a node as its kubelet has.
+
+    Schedulers and queues choose nodes by these labels. They disagree after a GPU was lost or a node was re-imaged and
+    the discovery has not run since: its pod on that node hangs, or its labels were copied from another node.
+    """
+    found = list(label_findings(pool, resource_of(profile)))
+    if not found:
+        evidence.skip("no node of the pool carries a count of GPU feature discovery")
+    put(evidence, found)
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "gpu.free", "Enough GPUs are free for the trial", requires=["nodes.gpu", "stack.upgrade"],
+    unless_failed=["gpu.allocatable"],
+    faults=["gpu.taken", "gpu.held-by-slurm", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
+    needs=["nodes", "pods"],
+)  # fmt: skip
+def test_enough_gpus_are_free(
+    cluster: Inventory, pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing],
+    evidence: Evidence,
+) -> None:  # fmt: skip
     """As many nodes as the trial spans have all its GPUs free and would take its pod now.
 
     Asked before anything is created: a job of which only a part fits holds that part and waits for ever. The finding
     names who holds the GPUs, which taint keeps the pod away, or which node is cordoned.
     """
-    if "pods" in cluster.not_seen:
-        evidence.unknown(f"who holds the GPUs is not seen: {cluster.not_seen['pods']}")
-    nodes = cluster.gpu_nodes(spec.gpu_resource)
-    found = rooms(cluster, nodes, spec)
-    if nodes and len(found) < spec.nodes:
+    if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
+        evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
+    seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+    awaited(evidence, len(pool.nodes), spec, profile.launch)
+    found = rooms(cluster, pool.nodes, spec, pool.parts)
+    if pool.nodes and len(found) < spec.nodes:
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
-        evidence.add("cluster", ok=False, observed=f"{len(found)} of {len(nodes)} GPU nodes match {chosen}",
+        evidence.add("cluster", ok=False, observed=f"{len(found)} of {len(pool.nodes)} GPU nodes match {chosen}",
                      expected=f"at least {spec.nodes}", fault="nodes.too-few")
     enough = sum(not room.fault for room in found) >= spec.nodes
     for room in found:
         evidence.compare(room.node, observed=room.observed, fault=room.fault, ok=enough or not room.fault,
-                         expected=f"{spec.gpus_per_node} free" + (" on this or another node" if enough else ""))
+                         expected=room_for(spec, room, enough))
+    note(evidence, () if enough else releases(cluster, found, spec))
     evidence.note(f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource} each")
     evidence.verdict()

@@ -7,31 +7,40 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put
-from checks.judgement.node_runtime import gpu_findings, health_findings, limit_findings, skip_if_managed
+from checks.judgement import gpu_health, node_runtime
+from checks.judgement.judging import note, put
+from checks.judgement.node_runtime import skip_if_managed
 from checks.judgement.ranks import place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from checks.evidence import Evidence
     from checks.profile import Profile
+    from jobs.inventory import Inventory
     from jobs.launcher import TrialResult
+    from jobs.stack import Listing
     from jobs.trial import TrialSpec
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.gpus", "A pod sees its GPUs with a new enough driver", requires=["job.started"],
-    faults=["runtime.nvidia-smi", "runtime.gpu-count", "runtime.driver-old"],
+    "runtime.gpus", "A pod sees its GPUs, no others, with a new enough driver", requires=["job.started"],
+    faults=[
+        "runtime.nvidia-smi", "gpu.off-bus", "runtime.gpu-count", "runtime.extra-gpus", "gpu.mig-enabled",
+        "runtime.driver-old", "nodes.other-kind",
+    ],
 )  # fmt: skip
 def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """Inside each pod of the trial nvidia-smi works, shows exactly the GPUs asked for, and the driver is new enough.
+    """Inside each pod nvidia-smi (or rocm-smi) works and shows exactly the GPUs that it was given, with a new driver.
 
     That the scheduler gave a GPU does not mean that the container can use it: the container toolkit may not have put
-    the driver in, or the GPU has fallen off the bus since the device plugin counted.
+    the driver in, or the GPU has fallen off the bus since the device plugin counted. More than were given are others'.
     """
     skip_if_managed(profile, os.environ, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, gpu_findings(trial, spec, profile))
+    put(evidence, node_runtime.gpu_findings(trial, spec, profile))
+    note(evidence, node_runtime.gpu_notes(trial, spec))
     if not profile.runtime.driver_min:
         evidence.note("no profile names a minimum driver version: it is shown, not judged")
     evidence.verdict()
@@ -39,17 +48,135 @@ def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profi
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.health", "No GPU reports a hardware fault", requires=["runtime.gpus"],
-    faults=["gpu.ecc", "gpu.row-remap", "gpu.fabric", "gpu.throttled"],
+    "runtime.toolkit", "The container toolkit is new enough", requires=["runtime.gpus"], faults=["runtime.toolkit-old"],
+    needs=["pods", "clusterpolicies"], tenant=True,
+)  # fmt: skip
+def test_the_container_toolkit_is_new_enough(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, cluster: Inventory, listed: Callable[[str], Listing],
+    evidence: Evidence,
+) -> None:  # fmt: skip
+    """The NVIDIA container toolkit is at least of the version that the profile names.
+
+    It decides which devices and libraries a container gets; old ones let a container out (CVE-2024-0132,
+    CVE-2025-23266). It is a package of the host: seen where an operator installs it, or where its tools are in the pod.
+    """
+    skip_if_managed(profile, os.environ, evidence)
+    from jobs.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
+
+    minimum = profile.runtime.toolkit_min
+    if minimum is None or profile.gpu.kind != "nvidia":
+        evidence.skip("no profile names a minimum version of the NVIDIA container toolkit (runtime.toolkit_min)")
+    installed = toolkit_version(policies(listed("clusterpolicies")), cluster.pods)
+    findings = list(node_runtime.toolkit_findings(trial, spec, installed, minimum))
+    if all(f.ok is None for f in findings):
+        evidence.skip("not seen: no operator's toolkit in the API, and no pod sees the host's package; on the node: "
+                      "nvidia-ctk --version")  # fmt: skip
+    put(evidence, findings)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "runtime.uniform", "All nodes' GPUs and drivers are the same", requires=["runtime.gpus"],
+    unless_failed=["nodes.uniform"], faults=["runtime.drift"],
+)  # fmt: skip
+def test_all_nodes_gpus_are_the_same(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Driver, CUDA and the GPUs' model, memory and VBIOS are the same on every node, as the pods themselves see them.
+
+    Labels tell what was there when they were written. A job over unlike nodes runs at the pace of the slowest, or fails
+    where one driver lacks what the other has.
+    """
+    skip_if_managed(profile, os.environ, evidence)
+    put(evidence, node_runtime.drift_findings(trial, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "runtime.health", "No GPU reports a memory fault", requires=["runtime.gpus"],
+    faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid"],
 )  # fmt: skip
 def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
-    """No GPU has uncorrected memory errors, a pending or failed row remap, an unready NVLink fabric or a slowdown.
+    """No GPU has uncorrected memory errors, a pending or failed row remap, or a recovery that the driver asks for.
 
     Such a GPU may pass a short benchmark and kill a job hours later. A reset cures what is pending; what comes back or
     has failed means replacement.
     """
     skip_if_managed(profile, os.environ, evidence)
-    put(evidence, health_findings(trial, spec))
+    judge(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", evidence)
+    put(evidence, gpu_health.xid_findings(trial, spec))
+    note(evidence, gpu_health.notes(trial, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "runtime.fabric", "Every GPU is in its NVLink fabric", requires=["runtime.gpus"], faults=["gpu.fabric"],
+)  # fmt: skip
+def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """On machines with NVSwitch every GPU's fabric state is Completed, its status Success, its health good.
+
+    Without the fabric manager (or IMEX, on NVL72) CUDA does not start on such a machine, or runs without its switch.
+    Boards without NVSwitch have no fabric, say N/A, and pass.
+    """
+    skip_if_managed(profile, os.environ, evidence)
+    skip_amd(profile, "the NVLink fabric is NVIDIA's", evidence)
+    judge(trial, spec, gpu_health.fabric_ailments, ("fabric_state", "fabric_status", "name"), "in the fabric", evidence)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "runtime.nvlinks", "Every NVLink of every GPU is up", requires=["runtime.gpus"], unless_failed=["runtime.fabric"],
+    faults=["gpu.nvlink-down"],
+)  # fmt: skip
+def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Every GPU has as many active NVLinks as the profile says.
+
+    A link that is down costs its share of every collective on the node, or takes peer access away altogether.
+    """
+    skip_if_managed(profile, os.environ, evidence)
+    wanted = profile.runtime.nvlinks
+    if wanted is None:
+        evidence.skip("no profile names how many NVLinks a GPU has (runtime.nvlinks)")
+    judge(trial, spec, gpu_health.link_ailments(wanted), ("nvlinks_active",), f"{wanted} active NVLinks", evidence)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "runtime.clocks", "The hardware slows no GPU down", requires=["runtime.gpus"], faults=["gpu.throttled"],
+)  # fmt: skip
+def test_the_hardware_slows_no_gpu_down(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """No GPU reports a slowdown by the hardware: its temperature limit, or the machine's power brake.
+
+    Read before the collectives, so at rest: a GPU that is slowed then has no cooling or no power. Every collective of a
+    job waits for it.
+    """
+    skip_if_managed(profile, os.environ, evidence)
+    judge(trial, spec, gpu_health.clock_ailments, ("throttle", "temperature_c"), "no hardware slowdown", evidence)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "runtime.persistence", "The driver stays loaded between jobs", requires=["runtime.gpus"],
+    faults=["runtime.persistence-off"],
+)  # fmt: skip
+def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Persistence mode is on for every GPU, where the profile asks for it.
+
+    Without it the driver unloads with the last process: the next job waits seconds for each GPU, and error counters and
+    settings are lost in between.
+    """
+    skip_if_managed(profile, os.environ, evidence)
+    if not profile.runtime.persistence:
+        evidence.skip("the profile does not ask for persistence mode (runtime.persistence); runtime.health notes it")
+    judge(trial, spec, gpu_health.persistence_ailments, ("persistence",), "persistence mode on", evidence)
     evidence.verdict()
 
 
@@ -68,5 +195,20 @@ def test_a_pod_has_the_memory_nccl_needs(
     """
     skip_if_managed(profile, os.environ, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
-    put(evidence, limit_findings(trial, spec, profile))
+    put(evidence, node_runtime.limit_findings(trial, spec, profile))
+    note(evidence, node_runtime.limit_notes(trial, spec))
     evidence.verdict()
+
+
+def judge(
+    trial: TrialResult, spec: TrialSpec, ailments: gpu_health.Ailments, told: tuple[str, ...], expected: str,
+    evidence: Evidence,
+) -> None:  # fmt: skip
+    """Judge every GPU of every node by one kind of ailment."""
+    put(evidence, gpu_health.each_gpu(trial, spec, ailments, told, expected))
+
+
+def skip_amd(profile: Profile, reason: str, evidence: Evidence) -> None:
+    """Skip what only NVIDIA's GPUs have."""
+    if profile.gpu.kind != "nvidia":
+        evidence.skip(f"the profile's GPUs are {profile.gpu.kind}: {reason}")

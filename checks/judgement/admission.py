@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.kube import ApiError, Forbidden, NotFound, path
-from jobs.refusals import read_refusal
+from jobs.refusals import is_policys, read_refusal
 
 from .quota import Shortage, shortages
 
 if TYPE_CHECKING:
     from jobs.kube import Kube
 
-GATES = ("pod-security.denied", "quota.exceeded", "limitrange.denied", "runtimeclass.missing", "priorityclass.missing")
+GATES = ("pod-security.denied", "quota.exceeded", "limitrange.denied", "runtimeclass.missing", "priorityclass.missing",
+         "serviceaccount.missing")
 NO_RIGHT = re.compile(r"User \".*\" cannot create resource")
 NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
@@ -33,6 +34,7 @@ class Admission:
     subject: str = ""  # the quota, webhook, policy or class that refused, where the server names it
     notes: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
+    pod: dict[str, Any] | None = None  # as the cluster would run it: with what webhooks and defaults added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,9 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
         return refusal(error)
     found, notes = shortages(kube, answer.body, pods)
     if found:
-        return Admission(ok=False, observed="no room in a quota", fault="quota.exceeded", shortages=found, notes=notes)
-    return Admission(ok=True, observed="admitted (dry run)", notes=(*answer.warnings, *notes))
+        return Admission(ok=False, observed="no room in a quota", fault="quota.exceeded", shortages=found, notes=notes,
+                         pod=answer.body)  # fmt: skip
+    return Admission(ok=True, observed="admitted (dry run)", notes=(*answer.warnings, *notes), pod=answer.body)
 
 
 def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
@@ -101,8 +104,10 @@ def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
 def refusal(error: ApiError) -> Admission:
     """Say which of the gates refused. What is no gate's word (a webhook without dry run, a lost server) is not told."""
     found = read_refusal(error.message)
-    known = found.fault in GATES or "webhook" in error.message
-    if NO_DRY_RUN.search(error.message) or isinstance(error, NotFound) or not (known or isinstance(error, Forbidden)):
+    known = found.fault in GATES or is_policys(error.message)
+    if NO_DRY_RUN.search(error.message):
+        return Admission(ok=None, observed=error.message, fault="admission.no-dry-run", subject=found.subject)
+    if isinstance(error, NotFound) or not (known or isinstance(error, Forbidden)):
         return Admission(ok=None, observed=error.message or error.reason)
     fault = found.fault if found.fault in GATES or found.fault == "namespace.terminating" else "admission.denied"
     return Admission(ok=False, observed=error.message, fault=fault, subject=found.subject, notes=(found.suggestion,))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.kube import ApiError, NotFound, Unauthorized, Unreachable
+from reports.record import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jobs.kube import Kube
 
 
@@ -49,10 +53,59 @@ def git_version(answer: dict[str, Any]) -> str:
     return str(answer.get("gitVersion") or "")
 
 
+def client_skew(server: str, client: str) -> str:
+    """Say how far the Kubernetes client of this program is from the server; nothing depends on it here.
+
+    The Python client's major version is the minor version of the Kubernetes that it is made for.
+    """
+    theirs, own = major_minor(server), re.match(r"\d+", client)
+    if theirs is None or own is None:
+        return ""
+    apart = int(own[0]) - theirs[1]
+    said = f"{apart:+d} minor versions from" if apart else "of the same minor version as"
+    return f"the client ({client}) is {said} the server; it sends plain JSON to stable APIs, so that is no matter"
+
+
 def at_least(version: str, minimum: str) -> bool | None:
     """Say whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
+    found, wanted = major_minor(version), major_minor(minimum)
+    return None if found is None or wanted is None else found >= wanted
+
+
+def major_minor(version: str) -> tuple[int, int] | None:
+    """Return (1, 36) of 'v1.36.2-eks-1'; None where the text is no version."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
-    if found is None:
-        return None
-    major, minor = minimum.split(".")
-    return (int(found[1]), int(found[2])) >= (int(major), int(minor))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+MAX_SKEW_S = 60.0
+"""A minute is what go-jose, with which the API server checks the times in a token, lets pass (jwt.DefaultLeeway).
+Beyond it tokens are refused as expired or not yet valid. The Date header has whole seconds: less is not judged."""
+
+
+def clock(skew_s: float | None, server: str) -> Finding:
+    """Judge the server's clock against ours. Which of the two is wrong cannot be told from here."""
+    if skew_s is None:
+        return Finding(subject=server, ok=None, observed="no Date header in the answer", expected="a Date header")
+    ok = abs(skew_s) <= MAX_SKEW_S
+    return Finding(
+        subject=server, ok=True if ok else None, observed=f"{skew_s:+.0f} s against this machine's clock",
+        expected=f"within {MAX_SKEW_S:.0f} s (what the check of a token's times lets pass)",
+        fault="" if ok else "api.clock-skew",
+    )  # fmt: skip
+
+
+def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
+    """Judge the median of the answers so far against what the profile allows."""
+    if len(seconds) < FEW_ANSWERS:
+        observed = f"only {len(seconds)} answers"
+        return Finding(subject=server, ok=None, observed=observed, expected=f"{FEW_ANSWERS} or more")
+    median = statistics.median(seconds)
+    ok = median <= limit_s
+    return Finding(
+        subject=server, ok=ok, observed=f"{median:.3f} s (median of {len(seconds)} answers)",
+        expected=f"at most {limit_s:g} s, as the profile says", fault="" if ok else "api.slow",
+    )  # fmt: skip
+
+
+FEW_ANSWERS = 5

@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .pool import sharing_fault
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
 SHOWN = 3
+SLURM = "NodeSet/"
+"""The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +34,21 @@ class Room:
     fault: str = ""
 
 
-def rooms(cluster: Inventory, nodes: Iterable[Node], spec: TrialSpec) -> list[Room]:
-    """Judge each node that the trial may be scheduled to; nodes its selector excludes are left out."""
-    return [_room(cluster, node, spec) for node in nodes if _selected(node, spec.node_selector)]
+def rooms(
+    cluster: Inventory, nodes: Iterable[Node], spec: TrialSpec, parts: Mapping[str, str] | None = None
+) -> list[Room]:
+    """Judge each node that the trial may be scheduled to; nodes its selector excludes are left out.
+
+    ``parts``: node -> why its GPUs are no whole ones; such a node has no room for a trial.
+    """
+    known = parts or {}
+    named = [n for n in nodes if not spec.node_names or n.name in spec.node_names]
+    return [_room(cluster, n, spec, known.get(n.name, "")) for n in named if _selected(n, spec.node_selector)]
 
 
-def _room(cluster: Inventory, node: Node, spec: TrialSpec) -> Room:
+def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
+    if parted:
+        return Room(node=node.name, free=0, observed=parted, fault=sharing_fault(parted))
     resource = spec.gpu_resource
     offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
     observed = f"{free} of {offered} free"
@@ -45,9 +58,18 @@ def _room(cluster: Inventory, node: Node, spec: TrialSpec) -> Room:
         names = ", ".join(map(str, bad))
         return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
     if free < spec.gpus_per_node:
-        held = holders(cluster.holders(node, resource), resource)
-        return Room(node=node.name, free=free, observed=f"{observed}; {held}", fault="gpu.taken")
+        holding = cluster.holders(node, resource)
+        slurm = bool(holding) and holding[0].owner.startswith(SLURM)
+        fault = "gpu.held-by-slurm" if slurm else "gpu.taken"
+        return Room(node=node.name, free=free, observed=f"{observed}; {holders(holding, resource)}", fault=fault)
     return Room(node=node.name, free=free, observed=observed)
+
+
+def room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
+    """Say what each of the trial's nodes must be: free, and open to its pod."""
+    opened = {"nodes.tainted": "no taint that the pod does not tolerate, ", "nodes.cordoned": "not cordoned, "}
+    elsewhere = " on this or another node" if enough else ""
+    return f"{opened.get(room.fault, '')}{spec.gpus_per_node} {spec.gpu_resource} free{elsewhere}"
 
 
 def holders(pods: Sequence[PodUse], resource: str) -> str:
@@ -60,6 +82,30 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     named = [f"{who} ({n})" for who, n in counts.most_common(SHOWN)]
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     return "held by " + ", ".join(named) + more
+
+
+def releases(cluster: Inventory, found: Iterable[Room], spec: TrialSpec) -> list[str]:
+    """Say for each Slurm NodeSet in the way which command frees as many nodes as the trial is short of.
+
+    The operator drains a Slurm node before it deletes its pod: running Slurm jobs end first
+    (https://slinky.schedmd.com/slurm-operator/, concepts, NodeSet controller, scale-in).
+    """
+    found = list(found)
+    short = spec.nodes - sum(not room.fault for room in found)
+    held: Counter[tuple[str, str]] = Counter()
+    for room in found:
+        if room.fault == "gpu.held-by-slurm":
+            holder = cluster.holders(room.node, spec.gpu_resource)[0]
+            held[holder.namespace, holder.owner.removeprefix(SLURM)] += 1
+    texts = []
+    for (namespace, name), nodes in held.items():
+        pods = sum(p.owner == SLURM + name and p.namespace == namespace for p in cluster.pods)
+        left = max(0, pods - min(short, nodes))
+        texts.append(
+            f"kubectl -n {namespace} scale nodesets.slinky.slurm.net/{name} --replicas={left} frees {pods - left} of "
+            f"its {pods} nodes (Slurm drains them first); --replicas={pods} gives them back"
+        )
+    return texts
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobs import nccl
 from reports.record import Finding
 
-from ..trial_spec import COLLECTIVES
+from ..trial_spec import DEFAULT, NODE, OPERATIONS, RING
 from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
 
 if TYPE_CHECKING:
@@ -27,19 +27,29 @@ NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot st
 
 
 def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, dict[str, Any] | None]:
-    """Return the job document of each collective by name; None where no rank sent an analysis."""
-    names = dict.fromkeys(name for name, _ in COLLECTIVES)
+    """Return the job document of each collective over all nodes by name; None where no rank sent an analysis."""
+    names = dict.fromkeys((RING, DEFAULT))
     for evidence in trial.evidence.values():
         names.update(dict.fromkeys(s.removeprefix(COLLECTIVE) for s in evidence.stages if s.startswith(COLLECTIVE)))
-    return {name: _conclude(trial, profile, name) for name in names}
+    return {
+        name: _conclude(trial, sorted(trial.evidence), name, expectation(profile)) for name in names if name != NODE
+    }
 
 
-def _conclude(trial: TrialResult, profile: Profile, name: str) -> dict[str, Any] | None:
-    found = [stage(trial, rank, COLLECTIVE + name) for rank in sorted(trial.evidence)]
+def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, dict[str, Any] | None]:
+    """Return the job document of what each node ran on its own, by rank; None where its analysis did not arrive."""
+    wanted = {"nodes": 1, "ranks": profile.gpu.per_node} if profile.known and profile.gpu.per_node else None
+    return {rank: _conclude(trial, [rank], NODE, wanted) for rank in sorted(trial.evidence)}
+
+
+def _conclude(
+    trial: TrialResult, ranks: list[int], name: str, wanted: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    found = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
     partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
     if not partials:
         return None
-    jobs = nccl.conclude(nccl.merge(partials), expectation(profile), one_job=True)
+    jobs = nccl.conclude(nccl.merge(partials), wanted, one_job=True)
     return max(jobs, key=lambda job: job.get("ranks") or 0, default=None)
 
 
@@ -67,18 +77,39 @@ def by_node(trial: TrialResult, text: str) -> str:
     return text
 
 
+def subject_of(name: str) -> str:
+    """Name one run of a collective: 'all_reduce ring', 'sendrecv'."""
+    op = OPERATIONS.get(name, "all_reduce")
+    return op if name == op else f"{op} {name}"
+
+
+def over_all_nodes(spec: TrialSpec) -> dict[str, str]:
+    """Return the collectives over all nodes: name -> the subject of what is said of it."""
+    return {chosen.name: subject_of(chosen.name) for chosen in spec.collectives if chosen.scope == "job"}
+
+
 def completed_findings(
     trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, dict[str, Any] | None]
 ) -> Iterator[Finding]:
-    """Judge whether each collective came to its end on every rank: one finding for each collective."""
-    for chosen in spec.collectives:
-        yield _completed(trial, spec, chosen.name, jobs.get(chosen.name))
+    """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
+    for name, subject in over_all_nodes(spec).items():
+        data = {rank: stage(trial, rank, COLLECTIVE + name) for rank in range(spec.nodes)}
+        yield _completed(trial, subject, name, data, jobs.get(name))
 
 
-def _completed(trial: TrialResult, spec: TrialSpec, name: str, job: dict[str, Any] | None) -> Finding:
-    subject = f"all_reduce {name}"
+def alone_findings(
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, dict[str, Any] | None]
+) -> Iterator[Finding]:
+    """Judge whether every node came to an end with its own GPUs: one finding for each node."""
+    for rank in range(spec.nodes):
+        data = {rank: stage(trial, rank, COLLECTIVE + NODE)}
+        yield _completed(trial, place(trial, rank), NODE, data, jobs.get(rank))
+
+
+def _completed(
+    trial: TrialResult, subject: str, name: str, data: Mapping[int, dict[str, Any] | None], job: dict[str, Any] | None
+) -> Finding:
     expected = "every rank ends and the table is whole"
-    data = {rank: stage(trial, rank, COLLECTIVE + name) for rank in range(spec.nodes)}
     ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
     whole = any(t.get("complete") and t.get("rows") for t in (job or {}).get("tables") or [])

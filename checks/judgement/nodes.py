@@ -6,37 +6,91 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
+from .pool import sharing_fault
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.inventory import Inventory, Node
 
     from ..profile import Profile
+    from .pool import Pool
 
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
 
+ACCELERATORS = (
+    "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi", "google.com/tpu",
+    "aws.amazon.com/neuron",
+)  # fmt: skip
+"""As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
 
-def node_findings(cluster: Inventory, profile: Profile) -> Iterator[Finding]:
-    """Judge the number of GPU nodes, then the readiness of each."""
-    nodes = cluster.gpu_nodes(profile.gpu.resource)
+
+def node_findings(
+    cluster: Inventory, pool: Pool, profile: Profile, selector: str = "", named: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """Judge the number of GPU nodes of the profile's pool, then the readiness of each.
+
+    ``selector``, ``named``: the nodes that the user chose (--nodes, --on). What they do not fit accuses no cluster.
+    """
+    nodes = pool.nodes
+    chosen = f" (--nodes {selector})" if selector else ""
     expected = f"at least {profile.nodes} GPU nodes"
+    known = {node.name for node in cluster.nodes}
+    for name in [name for name in dict.fromkeys(named) if name not in known]:
+        among = f" among those that --nodes {selector} chooses" if selector else ""
+        yield Finding(subject=name, ok=None, observed=f"there is no node of this name{among}",
+                      expected="the name of a node, as --on has it", fault="nodes.other-kind")  # fmt: skip
+    if selector and not cluster.nodes:
+        yield Finding(subject="cluster", ok=None, observed=f"no node matches --nodes {selector}",
+                      expected=expected, fault="nodes.other-kind")  # fmt: skip
+        return
+    if pool.outside and not nodes:
+        others = "; ".join(f"{name} is {why}" for name, why in list(pool.outside.items())[:3])
+        yield Finding(subject="cluster", ok=None, observed=f"no GPU node is of this profile's kind: {others}",
+                      expected=f"{expected} as {profile.name} describes them", fault="nodes.other-kind")  # fmt: skip
+        return
+    if not nodes and (others := _of_another_vendor(cluster, profile.gpu.resource)):
+        observed = f"no {profile.gpu.resource}, but {others}"
+        yield Finding(subject="cluster", ok=None, observed=observed, fault="nodes.other-kind",
+                      expected=f"{expected}; for other accelerators, the profile that names them")  # fmt: skip
+        return
     if not cluster.nodes:
         yield Finding(subject="cluster", ok=False, observed="no node", expected=expected, fault="nodes.none")
     elif not nodes:
-        observed = f"{len(cluster.nodes)} nodes, none with {profile.gpu.resource}"
+        observed = f"{len(cluster.nodes)} nodes{chosen}, none with {profile.gpu.resource}"
         yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.no-gpu")
     elif len(nodes) < profile.nodes:
-        observed = f"{len(nodes)} of {len(cluster.nodes)} nodes with {profile.gpu.resource}"
+        observed = f"{len(nodes)} of {len(cluster.nodes)} nodes{chosen} with {profile.gpu.resource}"
         yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.too-few")
     for node in nodes:
         yield _readiness(node)
 
 
+def _of_another_vendor(cluster: Inventory, resource: str) -> str:
+    """Name the accelerators that nodes offer in place of the profile's; '' where they offer none."""
+    offered = {name: node.name for node in reversed(cluster.nodes) for name in ACCELERATORS
+               if name != resource and node.capacity.get(name, 0) > 0}  # fmt: skip
+    return ", ".join(f"{name} ({node})" for name, node in sorted(offered.items()))
+
+
 def _readiness(node: Node) -> Finding:
     state = "Ready" if node.ready else f"not Ready ({node.ready_reason})"
     observed = ", ".join([state, *map(str, node.pressures)])
-    ok = node.ready and not node.pressures
-    return Finding(subject=node.name, ok=ok, observed=observed, expected="Ready", fault="" if ok else "nodes.not-ready")
+    fault = "" if node.ready else "nodes.not-ready"
+    if node.ready and node.pressures:
+        fault = "nodes.pressure"
+    return Finding(subject=node.name, ok=not fault, observed=observed, expected="Ready, without pressure", fault=fault)
+
+
+def offers(pool: Pool, profile: Profile, wanted: int) -> Iterator[Finding]:
+    """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few."""
+    for node in pool.whole:
+        yield offer(node, profile)
+    if len(pool.whole) >= wanted:
+        return
+    for name, why in pool.parts.items():
+        yield Finding(subject=name, ok=False, observed=why, expected="whole GPUs, each offered once",
+                      fault=sharing_fault(why))  # fmt: skip
 
 
 def offer(node: Node, profile: Profile) -> Finding:

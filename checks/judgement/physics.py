@@ -35,3 +35,20 @@ def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: i
 def is_impossible(busbw_gbps: float, limit: float) -> bool:
     """Say whether a measured bus bandwidth is above the limit by more than measuring explains."""
     return busbw_gbps > limit * TOLERANCE
+
+
+def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
+    """Return the bus bandwidth of any collective that the wires of ``nodes`` nodes allow at most.
+
+    Bus bandwidth as nccl-tests' doc/PERFORMANCE.md defines it. On a ring every edge carries it, so all_gather,
+    reduce_scatter, broadcast and reduce are limited as all_reduce is. In an all_to_all each rank sends an equal part to
+    every other: with R ranks, G of them on each of N nodes, a node sends ``G * (N - 1) / N`` of the algorithm
+    bandwidth, and bus bandwidth is ``(R - 1) / R`` of that. In sendrecv one GPU of a node sends to the next node; it
+    may use every card through its neighbours (PXN), and not more.
+    """
+    if collective in ("all_to_all", "alltoall", "all-to-all"):
+        ranks = nodes * gpus_per_node
+        return node_gbps * (ranks - 1) / (gpus_per_node * gpus_per_node * (nodes - 1))
+    if collective == "all_reduce":
+        return limit_gbps(algorithm, node_gbps, nodes=nodes, gpus_per_node=gpus_per_node)
+    return ring_limit_gbps(node_gbps)

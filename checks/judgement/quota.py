@@ -44,7 +44,10 @@ def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortag
     for quota in quotas:
         name = str((quota.get("metadata") or {}).get("name"))
         spec = quota.get("spec") or {}
-        if spec.get("scopes") or spec.get("scopeSelector"):
+        applies = in_scope(spec, pod.get("spec") or {})
+        if applies is False:
+            continue
+        if applies is None:
             notes.append(f"the quota {name} applies to some pods only (scopes); one pod was tried against it")
             continue
         status = quota.get("status") or {}
@@ -63,6 +66,34 @@ def _short(
         if want > max(hard - taken, Decimal(0)):
             left = f"{_plain(hard - taken)} of {limit}"
             yield Shortage(quota=name, resource=resource, needed=_plain(want), left=left)
+
+
+def in_scope(quota: dict[str, Any], pod: dict[str, Any]) -> bool | None:
+    """Say whether a quota counts this pod; None for a scope whose meaning is not known here.
+
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
+    """
+    answers = [_scope(scope, "Exists", [], pod) for scope in quota.get("scopes") or []]
+    for term in (quota.get("scopeSelector") or {}).get("matchExpressions") or []:
+        answers.append(_scope(term.get("scopeName"), term.get("operator"), term.get("values") or [], pod))
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _scope(name: Any, operator: Any, values: list[Any], pod: dict[str, Any]) -> bool | None:
+    ends = pod.get("activeDeadlineSeconds") is not None
+    if name in ("Terminating", "NotTerminating"):
+        return bool(ends == (name == "Terminating"))
+    if name in ("BestEffort", "NotBestEffort"):
+        resources = [c.get("resources") or {} for c in pod.get("containers") or []]
+        asks = any(each.get("requests") or each.get("limits") for each in resources)
+        return bool(asks == (name == "NotBestEffort"))
+    if name == "PriorityClass":
+        own = pod.get("priorityClassName") or ""
+        known = {"In": own in values, "NotIn": own not in values, "Exists": bool(own), "DoesNotExist": not own}
+        return known.get(str(operator))
+    return None
 
 
 def demand(spec: dict[str, Any]) -> dict[str, Decimal]:

@@ -25,6 +25,12 @@ def stage(trial: TrialResult, rank: int, name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def facts(trial: TrialResult, rank: int, name: str) -> dict[str, Any] | None:
+    """Return what a collective's program left beside its table; None where it left nothing."""
+    found = (stage(trial, rank, COLLECTIVE + name) or {}).get("facts")
+    return found if isinstance(found, dict) else None
+
+
 def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
     """Say why a stage is not there, as far as the evidence shows."""
     evidence = trial.evidence.get(rank)
@@ -42,4 +48,16 @@ def hosts(trial: TrialResult) -> dict[str, str]:
         start = stage(trial, rank, "start") or {}
         if name := start.get("hostname"):
             found[str(name).partition(".")[0]] = place(trial, rank)
+    return found
+
+
+def dns_seconds(trial: TrialResult) -> dict[str, float]:
+    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are not there."""
+    found = {}
+    for rank in trial.evidence:
+        peers = (stage(trial, rank, "dns") or {}).get("peers") or []
+        waits = [peer.get("seconds_to_first_answer") for peer in peers if isinstance(peer, dict)]
+        known = [float(wait) for wait in waits if isinstance(wait, int | float)]
+        if known and len(known) == len(waits):
+            found[place(trial, rank)] = max(known)
     return found

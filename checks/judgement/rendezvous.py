@@ -80,7 +80,7 @@ def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 
 def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) -> Finding:
     subject = arrow(trial, source, target)
-    expected = f"port {spec.master_port} open"
+    expected = f"port {spec.master_port} (MASTER_PORT) open"
     dialled, heard = _peer(trial, source, target), _peer(trial, target, source)
     listening = (stage(trial, target, "port") or {}).get("listening")
     if dialled is not None:

@@ -36,8 +36,9 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         return
     for rank in range(spec.nodes):
         yield _rank(trial, rank)
-    nodes = {r.node for r in trial.replicas if r.node}
-    if spec.nodes > 1 and 0 < len(nodes) < spec.nodes:
+    placed = {r.index: r.node for r in trial.replicas if r.node and r.index < spec.nodes}
+    nodes = set(placed.values())
+    if spec.nodes > 1 and 0 < len(nodes) < len(placed):
         observed = f"{spec.nodes} pods on {len(nodes)} nodes"
         yield Finding(subject=trial.job, ok=None, observed=observed, expected="each pod on a node of its own")
 

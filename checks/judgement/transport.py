@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
 
-from .collectives import by_node, seen
+from .collectives import by_node, seen, subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -89,7 +89,8 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
     fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
     for pair in pairs:
         counts = ", ".join(f"{t} x {n}" for t, n in sorted((pair.get("transports") or {}).items()))
-        whole = pair.get("direction") == "both"
+        # NCCL prints a channel over NVLink at its sender only (transport/p2p.cc); those of a network at both ends.
+        whole = pair.get("direction") == "both" or set(pair.get("transports") or {}) == {"mnnvl"}
         yield Finding(
             subject=by_node(trial, f"{pair.get('src')} -> {pair.get('dst')}") + f" ({name})", ok=whole or None,
             observed=counts if whole else f"{counts}, as one of the two ends shows ({pair.get('direction')})",
@@ -98,13 +99,13 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
     # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
     told = sum(len(host.get("connected", host.get("ranks")) or []) for host in job.get("hosts") or [])
     if not pairs:
-        yield Finding(subject=f"all_reduce {name}", ok=None, observed=_unseen(job, fault),
+        yield Finding(subject=subject_of(name), ok=None, observed=_unseen(job, fault),
                       expected="channels between nodes", fault=fault)  # fmt: skip
     elif told < (job.get("ranks") or 0):
         observed = f"{told} of {job['ranks']} ranks show their channels in the log"
-        yield Finding(subject=f"all_reduce {name}", ok=None, observed=observed, expected="all ranks", fault=fault)
+        yield Finding(subject=subject_of(name), ok=None, observed=observed, expected="all ranks", fault=fault)
     elif cut := _cut(job):
-        yield Finding(subject=f"all_reduce {name}", ok=None, observed=cut, expected="the whole log of every rank",
+        yield Finding(subject=subject_of(name), ok=None, observed=cut, expected="the whole log of every rank",
                       fault="nccl.log-truncated")  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Ite
     for name, job in seen(jobs).items():
         found = str(job.get("inter_node_transport"))
         ok = found == kind
-        yield Finding(subject=f"all_reduce {name}", ok=ok, observed=found, expected=kind,
+        yield Finding(subject=subject_of(name), ok=ok, observed=found, expected=kind,
                       fault="" if ok else "nccl.wrong-fabric")  # fmt: skip
 
 
@@ -153,7 +154,7 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) 
             continue
         gdr = job.get("gdr")
         observed = "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect"
-        yield Finding(subject=f"all_reduce {name}", ok=True if gdr else None, observed=observed,
+        yield Finding(subject=subject_of(name), ok=True if gdr else None, observed=observed,
                       expected="GPUDirect RDMA", fault="" if gdr else "nccl.no-evidence")  # fmt: skip
 
 
@@ -181,7 +182,10 @@ def rail_findings(
 ) -> Iterator[Finding]:
     """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
     used: dict[str, set[str]] = {}
+    chosen = ""
     for job in seen(jobs).values():
+        if hca := (job.get("env") or {}).get("NCCL_IB_HCA"):
+            chosen = f"; NCCL_IB_HCA={hca} is set (profile, pod.env, or the image) and chooses among them"
         for host in job.get("hosts") or []:
             if not host.get("name"):  # lines without a host: their channels are counted under those that have one
                 continue
@@ -193,6 +197,7 @@ def rail_findings(
     for host, devices in sorted(used.items()):
         ok = len(devices) >= expected if devices else None
         shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device"
+        shown += chosen if ok is False else ""
         fault = "" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing"
         yield Finding(
             subject=by_node(trial, host), ok=ok, observed=shown, expected=f"{expected} rails", fault=fault
@@ -205,7 +210,7 @@ def rank_findings(jobs: Mapping[str, dict[str, Any] | None], spec: TrialSpec) ->
     for name, job in seen(jobs).items():
         found = (job.get("ranks"), job.get("nodes"))
         ok = None if None in found else found == (ranks, spec.nodes)
-        yield Finding(subject=f"all_reduce {name}", ok=ok, observed=f"{found[0]} ranks on {found[1]} nodes",
+        yield Finding(subject=subject_of(name), ok=ok, observed=f"{found[0]} ranks on {found[1]} nodes",
                       expected=f"{ranks} ranks on {spec.nodes} nodes",
                       fault="nccl.ranks-missing" if ok is False else "")  # fmt: skip
 
@@ -216,7 +221,7 @@ def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]
         bad = [f for f in job.get("faults") or [] if f.get("severity") != "info" and f.get("fault") not in JUDGED]
         yield from _others(trial, bad)
         if not bad:
-            yield Finding(subject=f"all_reduce {name}", ok=True, observed="no other fault in the log")
+            yield Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")
 
 
 def _others(trial: TrialResult, faults: Iterable[dict[str, Any]]) -> Iterator[Finding]:

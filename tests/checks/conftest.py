@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -25,9 +26,15 @@ def h100():
 
 
 @pytest.fixture
-def spec(h100):
-    """Two nodes of eight GPUs."""
+def whole_spec(h100):
+    """Two nodes of eight GPUs, and all collectives of the acceptance."""
     return build_spec(h100, Options(), run_id="abc", namespace="team")
+
+
+@pytest.fixture
+def spec(whole_spec):
+    """The same with the two runs of all_reduce over both nodes."""
+    return replace(whole_spec, collectives=tuple(c for c in whole_spec.collectives if c.name in ("ring", "default")))
 
 
 @pytest.fixture
@@ -85,6 +92,9 @@ def stages(rank, nodes=2):
                             "outbound_error": None, "inbound": True, "clock_skew_s": 0.01} for p in other]},
         "collective.ring": dict(bench),
         "collective.default": dict(bench, name="default"),
+        "collective.sendrecv": dict(bench, name="sendrecv", op="sendrecv"),
+        "collective.alltoall": dict(bench, name="alltoall", op="all_to_all"),
+        "collective.node": dict(bench, name="node", scope="node"),
         "end": {"seconds": 9.0},
     }  # fmt: skip
 
@@ -99,14 +109,14 @@ def trial():
                            evidence=ranks, logs={}, seconds=12.0)  # fmt: skip
 
 
-def table(ring):
-    top = 386.0 if ring else 467.0
+def table(ring, op="all_reduce", top=None):
+    top = top or (386.0 if ring else 467.0)
     rows = []
     for power in range(20, 34):
         busbw = top * (1 - 0.5 ** (power - 19))
         side = {"time_us": 1.0, "algbw_gbps": busbw / 1.875, "busbw_gbps": busbw, "wrong": 0}
         rows.append({"size_bytes": 2**power, "out_of_place": dict(side), "in_place": dict(side)})
-    return {"collective": "all_reduce", "rows": rows, "complete": True, "out_of_bounds": 0, "avg_busbw": 250.0}
+    return {"collective": op, "rows": rows, "complete": True, "out_of_bounds": 0, "avg_busbw": 250.0}
 
 
 def document(ring):
@@ -127,6 +137,24 @@ def document(ring):
 def jobs():
     """The job documents of a healthy trial, by collective."""
     return copy.deepcopy({"ring": document(ring=True), "default": document(ring=False)})
+
+
+@pytest.fixture
+def all_jobs(jobs):
+    """The job documents of all collectives over both nodes."""
+    found = dict(jobs)
+    for name, op, top in (("sendrecv", "sendrecv", 47.0), ("alltoall", "all_to_all", 80.0)):
+        found[name] = dict(document(ring=True), tables=[table(ring=True, op=op, top=top)])
+    return copy.deepcopy(found)
+
+
+@pytest.fixture
+def node_jobs():
+    """What each node measured on its own, by rank."""
+    inside = {"p2p": 128, "shm": 0, "mnnvl": 0, "net": 0, "nvls": True}
+    found = dict(document(ring=False), ranks=8, nodes=1, pairs=[], intra_node=inside, env={})
+    found["tables"] = [table(ring=False, top=479.0)]
+    return {rank: copy.deepcopy(found) for rank in (0, 1)}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,14 @@ from checks import test_bandwidth as bandwidth
 from checks import test_nccl as nccl
 from checks import test_nodes as nodes
 from checks.evidence import CannotTell, CheckFailed
+from checks.expected.launch import Launch
+from checks.judgement.pool import Pool, pool_of
 from checks.profile import Fabric, Profile
+from jobs.stack import Listing
 
 MOST_LINES = 25
+
+ANY_NODE = SimpleNamespace(options=SimpleNamespace(nodes=""))  # of the session: the user chose none
 
 
 def functions(root):
@@ -58,54 +64,88 @@ def test_prerequisites_are_checks_that_exist(root):
     """A misspelt prerequisite would block for ever, or never."""
     markers = [d for _, n in functions(root) for d in n.decorator_list if "mark.check" in ast.unparse(d)]
     ids = {m.args[0].value for m in markers}
-    needs = {e.value for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed") for e in k.value.elts}
+    needs = {e.value for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed", "unless_found") for e in k.value.elts}
     assert needs <= ids
     assert set(Profile().required) <= ids
 
 
-def test_a_tenant_without_nodes_gets_no_guess(inventory, h100, evidence):
+def test_a_tenant_without_nodes_gets_no_guess(spec, inventory, h100, evidence):
     """What is not seen is said, and neither passes nor fails."""
     hidden = inventory([], not_seen={"nodes": "nodes cannot be listed: forbidden"})
     with pytest.raises(CannotTell, match="not seen: nodes cannot be listed"):
-        nodes.test_gpu_nodes_are_ready(hidden, h100, evidence)
+        nodes.test_gpu_nodes_are_ready(hidden, Pool(), h100, spec, ANY_NODE, evidence)
     assert not evidence.findings
+
+
+def nothing_listed(resource):
+    return Listing()
+
+
+def test_gpus_behind_their_own_name_are_counted_in_slices(inventory, node, spec, evidence, h100):
+    """Kubernetes 1.36: a DeviceClass stands for nvidia.com/gpu, pods ask as ever, no node counts any."""
+    classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}},))
+    slices = Listing(tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
+                                     "devices": [{"name": f"gpu-{i}"} for i in range(count)]}} for name, count in (("a", 8), ("b", 7))))  # fmt: skip
+    listed = {"deviceclasses": classes, "resourceslices": slices}.__getitem__
+    cluster = inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"])
+    mine = pool_of(cluster, h100)
+    with pytest.raises(CheckFailed, match=r"b: 7 devices of gpu\.nvidia\.com"):
+        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, listed, evidence)
+    assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "dra.slices-missing")]
+    with pytest.raises(pytest.skip.Exception, match="only the scheduler knows"):
+        nodes.test_enough_gpus_are_free(cluster, mine, h100, spec, listed, evidence)
+    with pytest.raises(CheckFailed, match="0 allocatable"):
+        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, lambda _: Listing(hidden="no"), evidence)
 
 
 def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
     """Allocatable is seen, requests are not: free would be a guess."""
     hidden = inventory([node("a"), node("b")], not_seen={"pods": "forbidden"})
     with pytest.raises(CannotTell, match="who holds the GPUs is not seen"):
-        nodes.test_enough_gpus_are_free(hidden, spec, evidence)
+        nodes.test_enough_gpus_are_free(hidden, Pool(hidden.nodes), Profile(), spec, nothing_listed, evidence)
 
 
-def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(inventory, node, evidence):
+def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(node, spec, evidence):
     """A node that agrees with itself is not judged; one that has lost a GPU since is at fault all the same."""
     with pytest.raises(CannotTell, match=r"no profile: the expected number of GPUs .* \(pass --profile NAME\)"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(inventory([node("a"), node("b")]), Profile(), evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(Pool((node("a"), node("b"))), Profile(), spec, None, evidence)
     evidence.findings.clear()
     with pytest.raises(CheckFailed, match="b: 7 allocatable of 8"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(inventory([node("a"), node("b", 8, 7)]), Profile(), evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(Pool((node("a"), node("b", 8, 7))), Profile(), spec, None, evidence)
 
 
 def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):
     """Two free nodes of four are enough; who holds the others is shown, not judged."""
     pods = [("x", "p", name, 8, "Job/other") for name in ("c", "d")]
-    nodes.test_enough_gpus_are_free(inventory([node(n) for n in "abcd"], pods), spec, evidence)
+    cluster = inventory([node(n) for n in "abcd"], pods)
+    nodes.test_enough_gpus_are_free(cluster, Pool(cluster.nodes), Profile(), spec, nothing_listed, evidence)
     assert [f.ok for f in evidence.findings] == [True] * 4
     assert "held by Job/other" in evidence.findings[2].observed
 
 
 def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
     """Only the node that is in the way is at fault."""
+    cluster = inventory([node("a"), node("b")], [("x", "p", "b", 1, "")])
     with pytest.raises(CheckFailed):
-        nodes.test_enough_gpus_are_free(inventory([node("a"), node("b")], [("x", "p", "b", 1, "")]), spec, evidence)
+        nodes.test_enough_gpus_are_free(cluster, Pool(cluster.nodes), Profile(), spec, nothing_listed, evidence)
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "gpu.taken")]
+
+
+def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
+    """Only where the profile says so, and only what is not there yet."""
+    awaited = Profile(launch=Launch(nodes_on_demand=True))
+    one = inventory([node("a")])
+    with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes are there"):
+        nodes.test_gpu_nodes_are_ready(one, Pool(one.nodes), awaited, spec, ANY_NODE, evidence)
+    assert evidence.waived
+    both = inventory([node("a"), node("b")])
+    nodes.test_enough_gpus_are_free(both, Pool(both.nodes), awaited, spec, nothing_listed, evidence)
 
 
 def test_no_gpu_node_at_all_is_not_enough(inventory, spec, evidence):
     """Nothing observed is never a pass."""
     with pytest.raises(CannotTell):
-        nodes.test_enough_gpus_are_free(inventory([]), spec, evidence)
+        nodes.test_enough_gpus_are_free(inventory([]), Pool(), Profile(), spec, nothing_listed, evidence)
 
 
 @pytest.mark.parametrize("name", ["test_data_goes_over_the_right_fabric"])

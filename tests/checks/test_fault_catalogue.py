@@ -8,7 +8,7 @@ import pytest
 from checks.faults import FAULTS, explain, fill, right_arguments
 from jobs import nccl
 
-TESTS = ("test_judge_nodes.py", "test_judge_trial.py", "test_judge_cluster.py", "test_judge_nccl.py")
+TESTS = ("test_judge_nodes.py", "test_judge_platform.py", "test_judge_trial.py", "test_judge_cluster.py", "test_judge_nccl.py", "test_judge_collectives.py", "test_judge_storage.py", "test_judge_fabric.py", "test_judge_queue.py")
 
 
 def declared(root):

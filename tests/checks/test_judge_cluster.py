@@ -1,16 +1,23 @@
 """What the API, rights, namespace and admission checks say of a server's answers."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
+from checks import test_admission as admission_checks
 from checks import test_api as api_checks
 from checks import test_namespace as namespace_checks
 from checks.evidence import CannotTell, CheckFailed
+from checks.expected.api import Api
 from checks.judgement import rights
 from checks.judgement.admission import namespace_state, refusal, try_pods
 from checks.judgement.api import at_least, contact
 from checks.judgement.quota import demand
+from checks.profile import Profile
 from jobs.errors import Unauthorized, Unreachable, api_error
 from jobs.kube import Allowed, Response
+from jobs.manifests import dry_pod
 
 
 class FakeKube:
@@ -91,10 +98,30 @@ def test_an_api_that_does_not_answer_is_an_error_with_a_fault(evidence):
         api_checks.test_api_server_answers(FakeKube(version={"hello": "proxy"}), evidence)
 
 
-def test_a_skewed_clock_is_shown_and_not_judged(evidence):
-    """Half an hour is somebody's finding, but not this check's."""
-    api_checks.test_api_server_answers(FakeKube(skew=1800.0), evidence)
-    assert any("clock" in note for note in evidence.notes)
+@pytest.mark.parametrize(("skew", "fault"), [(0.4, ""), (-59.0, ""), (61.0, "api.clock-skew"), (-1800.0, "api.clock-skew"), (None, "")])
+def test_a_skewed_clock_is_never_held_against_the_cluster(evidence, skew, fault):
+    """Which of two clocks is wrong is not known from here; without a Date header nothing is."""
+    if skew is not None and not fault:
+        return api_checks.test_clocks_agree(FakeKube(skew=skew), evidence)
+    with pytest.raises(CannotTell) as told:
+        api_checks.test_clocks_agree(FakeKube(skew=skew), evidence)
+    assert told.value.fault == fault
+    return None
+
+
+def test_latency_is_judged_by_the_profile_only(evidence, h100):
+    """A slow answer is shown without a limit, and fails with one (api.slow); a single slow one is not the median."""
+    kube = FakeKube()
+    kube.seconds = [0.02] * 9 + [4.0]
+    with pytest.raises(pytest.skip.Exception, match="no limit; the median of 10 answers is 20 ms"):
+        api_checks.test_api_server_answers_soon_enough(kube, h100, evidence)
+    limited = replace(h100, api=Api(latency_max_s=0.1))
+    api_checks.test_api_server_answers_soon_enough(kube, limited, evidence)
+    kube.seconds = [0.2] * 10
+    evidence.__init__()
+    with pytest.raises(CheckFailed):
+        api_checks.test_api_server_answers_soon_enough(kube, limited, evidence)
+    assert [f.fault for f in evidence.findings] == ["api.slow"]
 
 
 def test_an_old_control_plane_fails(evidence, h100):
@@ -104,25 +131,59 @@ def test_an_old_control_plane_fails(evidence, h100):
     assert [f.fault for f in evidence.findings] == ["api.version-too-old"]
 
 
-def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence):
-    """A right of the run fails the check; what only makes more visible is a note."""
+def seen_by(*needs, tenant=False, profile=None):
+    """As much of a session as the checks of rights look at."""
+    return SimpleNamespace(needs=frozenset(needs), tenant=tenant, profile=profile or Profile())
+
+
+def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence, spec):
+    """A right of the run fails the check; what only makes more visible is a note that names the ways out."""
+    answers = rights.Answers(FakeKube(denied={("create", "jobs"), ("list", "nodes")}))
     with pytest.raises(CheckFailed):
-        namespace_checks.test_every_right_of_the_run_is_granted(
-            FakeKube(denied={("create", "jobs"), ("list", "nodes")}), evidence)  # fmt: skip
+        namespace_checks.test_every_right_of_the_run_is_granted(seen_by("run", "nodes", "pods"), answers, spec, evidence)
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("create jobs.batch in team", "rights.missing")]
-    assert any("list nodes" in note for note in evidence.notes)
+    assert any("list nodes" in note and "--tenant" in note for note in evidence.notes)
     evidence.__init__()
-    namespace_checks.test_every_right_of_a_training_job_is_granted(FakeKube(), evidence)
+    namespace_checks.test_every_right_of_a_training_job_is_granted(rights.Answers(FakeKube()), spec, evidence)
+
+
+def test_no_right_is_asked_for_twice(evidence, spec):
+    """Both checks of rights share what was answered."""
+    kube = FakeKube()
+    answers = rights.Answers(kube)
+    namespace_checks.test_every_right_of_the_run_is_granted(seen_by("run", "training", "nodes"), answers, spec, evidence)
+    namespace_checks.test_every_right_of_a_training_job_is_granted(answers, spec, evidence)
+    assert len(kube.asked) == len(set(kube.asked))
+
+
+def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence, h100):
+    """An administrator may try --tenant; a profile that wants least rights fails (rights.excessive)."""
+    answers = rights.Answers(FakeKube(denied=[(r.verb, r.resource) for r in rights.EXCESSIVE if r.resource != "secrets"]))
+    check = namespace_checks.test_a_tenant_may_not_reach_beyond_its_namespace
+    with pytest.raises(pytest.skip.Exception, match="no tenant's run"):
+        check(seen_by(), answers, h100, evidence)
+    check(seen_by(tenant=True), answers, h100, evidence)
+    assert {f.observed.partition(" ")[0] for f in evidence.findings} == {"allowed", "denied"}
+    evidence.__init__()
+    with pytest.raises(CheckFailed):
+        check(seen_by(tenant=True), answers, replace(h100, least_rights=True), evidence)
+    assert {f.fault for f in evidence.findings if not f.ok} == {"rights.excessive"}
+    assert {f.subject for f in evidence.findings if not f.ok} == {"get secrets in all namespaces", "list secrets in all namespaces"}
+
+
+def admission_check(kube, spec, evidence):
+    found = try_pods(kube, dry_pod(spec), {"kind": "Job"}, pods=spec.nodes)
+    admission_checks.test_namespace_admits_the_pods(kube, spec, found, evidence)
 
 
 def test_admission_tells_quota_by_quota(evidence, spec, h100):
     """Each quota that is too small for the gang is a finding of its own."""
     small = quota({"requests.nvidia.com/gpu": "8", "pods": "1"})
     with pytest.raises(CheckFailed):
-        namespace_checks.test_namespace_admits_the_pods(FakeKube(quotas=[small]), spec, evidence)
+        admission_check(FakeKube(quotas=[small]), spec, evidence)
     assert {(f.subject, f.fault) for f in evidence.findings} == {("resourcequota/q", "quota.exceeded")}
     evidence.findings.clear()
-    namespace_checks.test_namespace_admits_the_pods(FakeKube(), spec, evidence)
+    admission_check(FakeKube(), spec, evidence)
     namespace_checks.test_namespace_is_ready(FakeKube(), evidence)
     evidence.__init__()
     with pytest.raises(CannotTell):
@@ -199,6 +260,7 @@ def test_the_pod_is_tried_as_a_pod():
         (FORBIDDEN + "maximum memory usage per Container is 1Gi, but limit is 32Gi", "limitrange.denied"),
         (FORBIDDEN + 'pod rejected: RuntimeClass "nvidia" not found', "runtimeclass.missing"),
         (FORBIDDEN + "no PriorityClass with name low was found", "priorityclass.missing"),
+        (FORBIDDEN + 'error looking up service account team/robot: serviceaccount "robot" not found', "serviceaccount.missing"),
         ('admission webhook "validate.kyverno.svc" denied the request: image not allowed', "admission.denied"),
         (FORBIDDEN + "some policy of the provider", "admission.denied"),
     ],
@@ -212,12 +274,27 @@ def test_each_gate_is_told_apart(message, fault):
 
 @pytest.mark.parametrize(
     ("status", "message"),
+    [(422, 'The pods "p" is invalid: : ValidatingAdmissionPolicy \'gpu-only\' with binding \'b\' denied request: no'),
+     (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: no'),
+     (403, FORBIDDEN + "unable to validate against any security context constraint: [provider restricted-v2: no]")],
+)  # fmt: skip
+def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
+    """A policy's default is 422, Kyverno's is 400, OpenShift's constraints answer 403: all are the cluster's word."""
+    found = refusal(error(status, message))
+    assert (found.ok, found.fault) == (False, "admission.denied")
+    assert found.subject != "pod"
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
     [(400, 'admission webhook "x" does not support dry run'), (500, "etcd is gone"), (422, 'Pod "p" is invalid: spec.x: y'),
      (404, 'namespaces "team" not found')],
 )  # fmt: skip
 def test_what_no_gate_said_is_not_told(status, message):
     """A webhook that cannot dry-run, a server in trouble and a pod that is itself wrong are no refusal of the cluster."""
-    assert refusal(error(status, message)).ok is None
+    found = refusal(error(status, message))
+    assert found.ok is None
+    assert found.fault == ("admission.no-dry-run" if "dry run" in message else "")
 
 
 def test_without_the_right_to_create_pods_the_job_is_tried():
@@ -257,9 +334,23 @@ def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
     assert try_pods(FakeKube(quotas=[fresh]), POD, JOB, pods=2).fault == "quota.exceeded"
 
 
+@pytest.mark.parametrize(
+    ("scope", "counts"),
+    [({"scopes": ["BestEffort"]}, False), ({"scopes": ["NotBestEffort"]}, True), ({"scopes": ["Terminating"]}, False),
+     ({"scopes": ["NotTerminating"]}, True), ({"scopes": ["NotTerminating", "BestEffort"]}, False),
+     ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}, False),
+     ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, True)],
+)  # fmt: skip
+def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
+    """A quota for other pods has no say; one for these counts them all."""
+    found = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)
+    assert found.fault == ("quota.exceeded" if counts else "")
+    assert found.notes == ()
+
+
 def test_quotas_that_are_not_seen_or_scoped_are_said_so():
     """A scoped quota and one that may not be read are named as not judged, and do not fail."""
-    scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["BestEffort"])]), POD, JOB, pods=2)
+    scoped = try_pods(FakeKube(quotas=[quota({"pods": "0"}, scopes=["CrossNamespacePodAffinity"])]), POD, JOB, pods=2)
     assert scoped.ok is True
     assert "scopes" in scoped.notes[0]
     hidden = try_pods(FakeKube(quotas=error(403, "no")), POD, JOB, pods=2)

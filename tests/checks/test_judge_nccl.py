@@ -398,6 +398,6 @@ def test_the_limits_are_those_of_the_reference():
 def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h100):
     """Both are context: what they depend on stands beside them."""
     said = list(notes("ring", jobs["ring"], table_of(jobs["ring"]), h100))
-    assert said[0].startswith("average bus bandwidth 250 GB/s over 14 sizes from 1M to 8G")
+    assert said[0].startswith("average bus bandwidth 250 GB/s over 14 rows from 1M to 8G")
     assert "not judged" in said[0]
     assert "48.2 of 50 GB/s on each of 8 rails" in said[1]

@@ -1,9 +1,12 @@
 """What nodes.gpu, gpu.allocatable and gpu.free say of an inventory."""
 
+from dataclasses import replace
+
 import pytest
 
-from checks.judgement.capacity import rooms, tolerated
+from checks.judgement.capacity import releases, rooms, tolerated
 from checks.judgement.nodes import node_findings, offer
+from checks.judgement.pool import Pool, pool_of
 from checks.profile import Profile
 from jobs.inventory import Taint
 
@@ -11,34 +14,48 @@ from jobs.inventory import Taint
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
     """A healthy pair passes all three judgements, and every node has a finding."""
     cluster = inventory([node("a"), node("b")])
-    assert [f.subject for f in node_findings(cluster, h100)] == ["a", "b"]
-    assert not bad(node_findings(cluster, h100))
+    assert [f.subject for f in node_findings(cluster, pool_of(cluster, h100), h100)] == ["a", "b"]
+    assert not bad(node_findings(cluster, pool_of(cluster, h100), h100))
     assert not bad(offer(n, h100) for n in cluster.nodes)
     assert [r.fault for r in rooms(cluster, cluster.nodes, spec)] == ["", ""]
 
 
 def test_an_empty_cluster_is_never_green(inventory, h100, bad):
     """No node is a fault of its own, not an empty pass."""
-    assert bad(node_findings(inventory([]), h100)) == [("cluster", "nodes.none")]
+    assert bad(node_findings(inventory([]), Pool(), h100)) == [("cluster", "nodes.none")]
 
 
 def test_cpu_nodes_alone_are_no_gpu_cluster(inventory, node, h100, bad):
     """Nodes without any sign of a GPU are one fault about the cluster."""
     cluster = inventory([node("a", None, None), node("b", None, None)])
-    assert bad(node_findings(cluster, h100)) == [("cluster", "nodes.no-gpu")]
+    assert bad(node_findings(cluster, pool_of(cluster, h100), h100)) == [("cluster", "nodes.no-gpu")]
+
+
+def test_gpus_of_another_vendor_are_another_profiles(inventory, node, h100, bad):
+    """Without --profile, or with the wrong one, an AMD cluster is not called one without GPUs: nothing is judged."""
+    amd = replace(node("a", None, None), capacity={"amd.com/gpu": 8})
+    cluster = inventory([amd, node("cpu", None, None)])
+    for profile in (Profile(), h100):
+        (finding,) = node_findings(cluster, pool_of(cluster, profile), profile)
+        assert (finding.ok, finding.fault) == (None, "nodes.other-kind")
+        assert finding.observed == "no nvidia.com/gpu, but amd.com/gpu (a)"
 
 
 def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
     """A trial over two nodes cannot be run on one."""
     cluster = inventory([node("a"), node("cpu", None, None)])
-    assert bad(node_findings(cluster, h100)) == [("cluster", "nodes.too-few")]
+    assert bad(node_findings(cluster, pool_of(cluster, h100), h100)) == [("cluster", "nodes.too-few")]
 
 
-@pytest.mark.parametrize("broken", [{"ready": False}, {"pressures": ("DiskPressure",)}], ids=["not-ready", "pressure"])
-def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken):
-    """NotReady and pressure are the node's fault."""
+@pytest.mark.parametrize(
+    ("broken", "fault"),
+    [({"ready": False}, "nodes.not-ready"), ({"pressures": ("DiskPressure",)}, "nodes.pressure"),
+     ({"ready": False, "pressures": ("DiskPressure",)}, "nodes.not-ready")],
+)  # fmt: skip
+def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken, fault):
+    """NotReady and pressure are the node's fault, and one fault each."""
     cluster = inventory([node("a"), node("b", **broken)])
-    assert bad(node_findings(cluster, h100)) == [("b", "nodes.not-ready")]
+    assert bad(node_findings(cluster, pool_of(cluster, h100), h100)) == [("b", fault)]
 
 
 @pytest.mark.parametrize(
@@ -60,10 +77,20 @@ def test_without_a_profile_capacity_is_the_yardstick(node):
 
 def test_taken_gpus_name_their_holder(inventory, node, spec):
     """The one who holds the GPUs is in the finding, by owner and namespace."""
-    pods = [("slurm", "w-0", "a", 8, "NodeSet/slurm-worker"), ("slurm", "w-1", "b", 8, "NodeSet/slurm-worker")]
+    pods = [("nb", "w-0", "a", 8, "Job/notebook"), ("nb", "w-1", "b", 8, "Job/notebook")]
     found = rooms(cluster := inventory([node("a"), node("b")], pods), cluster.nodes, spec)
     assert [r.fault for r in found] == ["gpu.taken", "gpu.taken"]
-    assert found[0].observed == "0 of 8 free; held by NodeSet/slurm-worker in slurm (8)"
+    assert found[0].observed == "0 of 8 free; held by Job/notebook in nb (8)"
+    assert releases(cluster, found, spec) == []
+
+
+def test_a_slurm_nodeset_is_named_with_the_command_that_frees_its_nodes(inventory, node, spec):
+    """Only as many nodes as are missing are taken from Slurm."""
+    pods = [("slurm", f"w-{n}", name, 8, "NodeSet/worker") for n, name in enumerate("abc")]
+    found = rooms(cluster := inventory([node(name) for name in "abcd"], pods), cluster.nodes, spec)
+    assert [r.fault for r in found] == ["gpu.held-by-slurm"] * 3 + [""]
+    (said,) = releases(cluster, found, spec)
+    assert "kubectl -n slurm scale nodesets.slinky.slurm.net/worker --replicas=2 frees 1 of its 3 nodes" in said
 
 
 def test_a_cordon_is_one_cause_not_two(inventory, node, spec):
@@ -94,3 +121,11 @@ def test_a_foreign_taint_is_named(inventory, node, spec):
 def test_tolerations_match_as_kubernetes_does(toleration, expected):
     """Key, operator, value and effect, with Kubernetes' defaults."""
     assert tolerated(Taint("k", "v", "NoSchedule"), [toleration]) is expected
+
+
+def test_what_the_user_chose_and_is_not_there_accuses_nobody(inventory, h100):
+    """A selector or a name that fits no node is the user's word: inconclusive, with that word in it."""
+    (found,) = node_findings(inventory([]), Pool(), h100, "pool=nosuch")
+    assert (found.ok, found.fault, found.observed) == (None, "nodes.other-kind", "no node matches --nodes pool=nosuch")
+    unknown = [f for f in node_findings(inventory([]), Pool(), h100, "", ("gone", "gone")) if f.ok is None]
+    assert [(f.subject, f.fault) for f in unknown] == [("gone", "nodes.other-kind")]

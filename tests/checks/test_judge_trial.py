@@ -5,12 +5,16 @@ from dataclasses import replace
 import pytest
 
 from checks.evidence import CannotTell
+from checks.judgement import gpu_health
 from checks.judgement.node_runtime import (
     can_lock,
+    drift_findings,
     gpu_findings,
-    health_findings,
+    gpu_notes,
     limit_findings,
+    limit_notes,
     skip_if_managed,
+    toolkit_findings,
     version_at_least,
 )
 from checks.judgement.rendezvous import dns_findings, largest_skew_s, port_findings
@@ -19,9 +23,17 @@ from checks.profile import Profile, Runtime
 from jobs.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 
 
+def every_ailment(trial, spec):
+    """All that is said of single GPUs."""
+    health = gpu_health
+    for ailments in (health.memory_ailments, health.fabric_ailments, health.link_ailments(18), health.clock_ailments):
+        found = health.each_gpu(trial, spec, ailments, ("name", *health.MEMORY), "")
+        yield from (f for f in found if f.ok is not True)
+
+
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):
     """Every judgement is quiet about a healthy trial."""
-    judged = [start_findings(trial, spec), gpu_findings(trial, spec, h100), health_findings(trial, spec),
+    judged = [start_findings(trial, spec), gpu_findings(trial, spec, h100), every_ailment(trial, spec),
               limit_findings(trial, spec, h100), dns_findings(trial, spec), port_findings(trial, spec)]  # fmt: skip
     assert [bad(found) for found in judged] == [[]] * 6
     assert largest_skew_s(trial, spec) == pytest.approx(0.01)
@@ -35,7 +47,7 @@ def failure(fault, **changes):
 LAUNCHER = (
     "job.unschedulable", "job.start-timeout", "job.deadline", "job.failed", "image.pull", "container.config",
     "container.oom", "container.start", "quota.exceeded", "limitrange.denied", "admission.denied",
-    "pod-security.denied", "rights.missing", "node.lost", "volume.mount", "runtimeclass.missing", "priorityclass.missing",
+    "pod-security.denied", "rights.missing", "node.lost", "topology.affinity", "volume.mount", "runtimeclass.missing", "priorityclass.missing",
 )  # fmt: skip
 
 
@@ -87,6 +99,9 @@ def runtime(trial, **changes):
     ("changes", "fault"),
     [({"nvidia_smi": {"found": False, "exit": None, "error": "not in this pod"}}, "runtime.nvidia-smi"),
      ({"nvidia_smi": {"found": True, "exit": 9, "error": "driver mismatch"}}, "runtime.nvidia-smi"),
+     ({"nvidia_smi": {"found": True, "exit": 15, "error": "Unable to determine the device handle for GPU 0000:9D:00.0: "
+                      "GPU is lost."}}, "gpu.off-bus"),
+     ({"assigned": ["GPU-0", "GPU-1"]}, "runtime.extra-gpus"),
      ({"gpus": []}, "runtime.gpu-count"), ({"driver": "570.86.15"}, "runtime.driver-old")],
 )  # fmt: skip
 def test_a_broken_runtime_is_one_fault_on_its_node(trial, spec, h100, bad, changes, fault):
@@ -99,7 +114,23 @@ def test_one_gpu_too_many_is_told_too(trial, spec, h100, bad):
     """A pod that sees its neighbour's GPU is not isolated."""
     gpus = trial.evidence[1].stages["runtime"]["gpus"]
     gpus.append(dict(gpus[0], index=8))
-    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.gpu-count")]
+    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.extra-gpus")]
+
+
+def test_the_gpus_that_were_assigned_are_its_own(trial, spec, h100, bad):
+    """The device plugin's list names exactly what the pod sees; without a list nothing is said against it."""
+    runtime(trial, assigned=[f"GPU-{i}" for i in range(8)])
+    assert not bad(gpu_findings(trial, spec, h100))
+    runtime(trial, assigned=None)
+    assert not bad(gpu_findings(trial, spec, h100))
+
+
+def test_parts_are_never_compared_with_whole_gpus(trial, spec, h100, bad):
+    """MIG is its own fault, before any count: a part is no GPU."""
+    trial.evidence[1].stages["runtime"]["gpus"][2].update(mig="Enabled", mig_devices=7)
+    found = list(gpu_findings(trial, spec, h100))
+    assert bad(found) == [("gpu-node-1", "gpu.mig-enabled")]
+    assert "GPU 2" in found[1].observed
 
 
 def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
@@ -112,14 +143,16 @@ def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [({"ecc_uncorrected_volatile": 2}, "gpu.ecc"), ({"remap_pending": True}, "gpu.row-remap"),
-     ({"remap_failure": True, "remap_pending": True}, "gpu.row-remap"), ({"retired_pending": True}, "gpu.row-remap"),
+     ({"remap_failure": True, "remap_pending": True}, "gpu.remap-failed"), ({"retired_pending": True}, "gpu.row-remap"),
      ({"fabric_state": "In Progress"}, "gpu.fabric"), ({"fabric_status": "Unknown Error"}, "gpu.fabric"),
+     ({"recovery_action": "Reset"}, "gpu.recovery-needed"), ({"nvlinks_active": 17}, "gpu.nvlink-down"),
+     ({"fabric_health": {"summary": "Unhealthy", "bandwidth": "Degraded"}}, "gpu.fabric"),
      ({"throttle": ["hw_thermal_slowdown"]}, "gpu.throttled")],
 )  # fmt: skip
 def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
     """One ailment is one fault on that GPU of that node."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
-    assert bad(health_findings(trial, spec)) == [("gpu-node-0 GPU 3", fault)]
+    assert bad(every_ailment(trial, spec)) == [("gpu-node-0 GPU 3", fault)]
 
 
 @pytest.mark.parametrize(
@@ -131,14 +164,14 @@ def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
 def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
     """Aggregate counters, a board without NVSwitch, a warm GPU and a card without ECC are healthy."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
-    assert not bad(health_findings(trial, spec))
+    assert not bad(every_ailment(trial, spec))
 
 
 def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):
     """Nothing observed is never a pass."""
     nothing = dict.fromkeys(trial.evidence[0].stages["runtime"]["gpus"][3], None)
     trial.evidence[0].stages["runtime"]["gpus"][3] = {**nothing, "index": 3, "throttle": []}
-    assert [f.ok for f in health_findings(trial, spec)].count(None) == 1
+    assert [f.ok for f in every_ailment(trial, spec)] == [None] * 4
 
 
 def test_small_shared_memory_is_told(trial, spec, h100, bad):
@@ -171,6 +204,66 @@ def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
     with pytest.raises(pytest.skip.Exception, match=r"runtime\.managed"):
         skip_if_managed(replace(h100, runtime=Runtime(managed=True)), {}, evidence)
     skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "0"}, evidence)
+
+
+@pytest.mark.parametrize(
+    ("installed", "seen", "fault"),
+    [("v1.17.8", None, "runtime.toolkit-old"), ("", "1.16.2", "runtime.toolkit-old"), ("v1.19.0", None, ""),
+     ("1.20", None, ""), ("", "1.19.1", "")],
+)  # fmt: skip
+def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, installed, seen, fault):
+    """From the operator's image or from inside the pod; not seen is neither old nor new."""
+    for rank in trial.evidence.values():
+        rank.stages["runtime"]["toolkit"] = seen
+    assert {f for _, f in bad(toolkit_findings(trial, spec, installed, "1.19.0"))} == ({fault} if fault else set())
+    runtime(trial, toolkit=None)
+    trial.evidence[0].stages["runtime"]["toolkit"] = None
+    assert {f.ok for f in toolkit_findings(trial, spec, "", "1.19.0")} == {None}
+
+
+@pytest.mark.parametrize("changes", [{"driver": "580.65.06"}, {"cuda": "12.9"}])
+def test_nodes_that_differ_are_named(trial, spec, bad, changes):
+    """The other driver or CUDA is on the node that is named, with what the other one has."""
+    runtime(trial, **changes)
+    trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
+    found = list(drift_findings(trial, spec))
+    assert bad(found) == [("gpu-node-1", "runtime.drift")]
+
+
+def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec, bad):
+    """What no label shows: one replaced board; a value that nobody tells is no difference."""
+    assert not bad(drift_findings(trial, spec))
+    for rank, version in ((0, "96.00.99"), (1, "96.00.89")):
+        for gpu in trial.evidence[rank].stages["runtime"]["gpus"]:
+            gpu["vbios"] = version
+    found = list(drift_findings(trial, spec))
+    assert bad(found) == [("gpu-node-1", "runtime.drift")]
+    assert "VBIOS 96.00.89" in found[1].observed
+
+
+def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad):
+    """79 is the hardware's, 31 the program's; a pod that may not read the log says nothing either way."""
+    assert not bad(gpu_health.xid_findings(trial, spec))
+    runtime(trial, xid=[{"bus_id": "0000:1b:00", "xid": 79, "count": 1}, {"bus_id": "0000:1b:00", "xid": 31, "count": 4}])
+    assert bad(gpu_health.xid_findings(trial, spec)) == [("gpu-node-1 GPU 0000:1b:00", "gpu.xid")]
+    assert "gpu-node-1: other Xids in the kernel's log: 31" in list(gpu_health.notes(trial, spec))
+
+
+def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad):
+    """Off is slow, not broken: the report says so, and the profile may insist."""
+    trial.evidence[1].stages["runtime"]["gpus"][4]["persistence"] = False
+    assert any("persistence mode is off on GPU 4" in text for text in gpu_health.notes(trial, spec))
+    found = gpu_health.each_gpu(trial, spec, gpu_health.persistence_ailments, ("name",), "")
+    assert bad(found) == [("gpu-node-1 GPU 4", "runtime.persistence-off")]
+
+
+def test_the_cgroups_limits_are_told(trial, spec):
+    """What explains much and is nobody's fault."""
+    trial.evidence[0].stages["start"].update(cpu_max=8.0, memory_max=2**35)
+    assert list(limit_notes(trial, spec)) == [
+        "gpu-node-0: the container may use 8 CPUs, 32 GiB",
+        "gpu-node-1: the container may use CPUs without limit, memory without limit",
+    ]
 
 
 def test_versions_and_capabilities_are_read_as_numbers():
@@ -260,3 +353,36 @@ def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
     found = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
     assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "")]
     assert "broken XML: line 5" in found[0].observed
+
+
+def test_a_gpu_that_is_listed_twice_is_one_gpu(trial, spec, h100, bad):
+    """Eight lines of nvidia-smi are not eight GPUs where two name the same UUID."""
+    trial.evidence[1].stages["runtime"]["gpus"][1]["uuid"] = "GPU-0"
+    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.gpu-count")]
+    (found,) = (f for f in gpu_findings(trial, spec, h100) if not f.ok)
+    assert "only 7 are different (GPU-0 is there twice)" in found.observed
+
+
+def test_gpus_that_do_not_say_who_they_are_are_counted(trial, spec, h100, bad):
+    """A driver that shows no UUIDs is no fault."""
+    for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
+        gpu["uuid"] = None
+    assert not bad(gpu_findings(trial, spec, h100))
+
+
+def test_pods_that_show_the_same_gpus_are_named(trial, spec):
+    """Nodes that share one machine (kind) are no two nodes: that is said, and held against nobody."""
+    (said,) = gpu_notes(trial, spec)
+    assert said.startswith("8 GPUs of rank 1 on gpu-node-1 have the UUIDs of rank 0 on gpu-node-0's")
+    for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
+        gpu["uuid"] += "-other"
+    assert not list(gpu_notes(trial, spec))
+
+
+def test_gpus_of_another_kind_are_not_held_against_this_profile(trial, spec, h100):
+    """Labels may be missing and a tenant sees none: what the driver calls the GPUs tells a profile of other machines."""
+    for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
+        gpu["name"] = "NVIDIA H200"
+    odd = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
+    assert [(f.subject, f.ok, f.fault) for f in odd] == [("gpu-node-1", None, "nodes.other-kind")]
+    assert (odd[0].observed, odd[0].expected) == ("the GPUs are NVIDIA H200", "*H100* (profile h100-ib, gpu.product)")

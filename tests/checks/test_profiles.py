@@ -1,5 +1,7 @@
 """The profile loader: strict, one line, with the path and the nearest right word; and what the shipped ones hold."""
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
@@ -37,6 +39,8 @@ def test_floors_are_below_physics_and_not_blind(name):
     assert profile.floor("all_reduce", "ring", profile.nodes)
     assert profile.floor("all_reduce", "default", profile.nodes)
     for floor in profile.floors:
+        if floor.nodes == 1 or floor.collective != "all_reduce" or profile.fabric.kind == "mnnvl":
+            continue  # the lint judges them by their own formulae
         limit = limit_gbps(floor.algorithm, node, nodes=floor.nodes, gpus_per_node=profile.gpu.per_node)
         assert floor.busbw_gbps < limit, floor
         assert floor.busbw_gbps > 0.7 * node, floor
@@ -50,6 +54,9 @@ def test_floors_stay_below_what_was_published_for_them(shared, name):
     reference = yaml.safe_load((shared / "reference-busbw.yaml").read_text())
     for floor in load_profile(name).floors:
         quoted = [v for e in reference for v in e["busbw_gbps"].values() if str(v) in floor.source]
+        if not quoted and floor.collective != "all_reduce":
+            assert "PERFORMANCE.md" in floor.source, floor  # nothing is published: the wires and their formula say it
+            continue
         assert quoted, floor
         assert floor.busbw_gbps < max(quoted), floor
 
@@ -164,7 +171,20 @@ def test_the_trial_asks_for_what_training_would(h100):
     assert spec.image == "mirror:5000/my/img:1"
     assert spec.node_selector == {"pool": "a"}
     assert spec.resources == {"rdma/hca_shared_devices_a": 1}
-    assert {c.name: dict(c.env) for c in spec.collectives} == {"ring": {"NCCL_ALGO": "Ring"}, "default": {}}
+    assert [c.name for c in spec.collectives] == ["node", "ring", "default", "sendrecv", "alltoall"]
+    assert {c.name: dict(c.env) for c in spec.collectives if c.env} == {"ring": {"NCCL_ALGO": "Ring"}}
+    assert {c.name: c.scope for c in spec.collectives if c.scope != "job"} == {"node": "node"}
+    assert {c.name: (c.bench.min_bytes, c.bench.max_bytes) for c in spec.collectives if c.bench} == {
+        "node": (2**26, 2**33), "sendrecv": (2**26, 2**30), "alltoall": (2**26, 2**30)
+    }  # fmt: skip
+    assert {c.repeats for c in spec.collectives} == {3}
+
+
+def test_only_what_can_be_judged_is_run(h100):
+    """One GPU a node has no neighbour to talk to; all_to_all is run only where a floor judges it."""
+    one = replace(h100, gpu=replace(h100.gpu, per_node=1), floors=())
+    names = [c.name for c in build_spec(one, Options(), run_id="r", namespace="n").collectives]
+    assert names == ["ring", "default", "sendrecv"]
 
 
 def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
@@ -191,3 +211,27 @@ def test_a_selector_that_no_pod_can_select_by_is_refused():
     for text in ("a in (b,c)", "!a", "a!=b", "a"):
         with pytest.raises(SpecError, match="--nodes"):
             equalities(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bench: {max: 8Gb}", "bench.max: a size like 8G or 16Gi is expected"),  # bits to everybody else
+        ("gpu: {kind: amd}", "gpu.resource is nvidia.com/gpu, but the kind is amd"),
+        ("gpu: {resource: amd.com/gpu}", "gpu.resource is amd.com/gpu, but the kind is nvidia"),
+        ("pool: {pool: a}\npod: {node_selector: {pool: b}}", "pool says pool=a and pod.node_selector pool=b"),
+        ('name: "red\\e[31m"', "name must be printable"),
+        ('name: "turned \\u202e"', "name must be printable"),
+    ],
+)
+def test_what_contradicts_itself_or_the_terminal_is_refused(write, text, said):
+    """Two words of which one must be wrong, a unit of something else, and what no terminal should print."""
+    with pytest.raises(ProfileError, match=r"^mine\.yaml:") as refused:
+        load_profile(write(f"extends: h100-ib\n{text}\n"))
+    assert said in str(refused.value)
+
+
+def test_the_same_label_twice_is_no_contradiction(write):
+    """The pool and the pod's selector may say the same."""
+    text = "extends: h100-ib\npool: {pool: a}\npod: {node_selector: {pool: a}}\n"
+    assert load_profile(write(text)).pool == {"pool": "a"}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from checks.judgement.ranks import COLLECTIVE
 from jobs import nccl
 from jobs.evidence import Reader
-
-from .judgement.ranks import COLLECTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

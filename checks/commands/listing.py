@@ -31,12 +31,15 @@ class _Collector:
                 self.found[declared.id] = declared
 
 
-def declared_checks() -> dict[str, Declaration]:
-    """Return every check of this installation by id, in the order in which they run."""
-    root = Path(__file__).resolve().parent.parent
+def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
+    """Return the checks of this installation by id, in the order in which they run; all, or what pytest options select.
+
+    Raises RuntimeError where pytest collects none.
+    """
+    root = Path(__file__).resolve().parents[2]
     collector = _Collector()
     arguments = [f"--config-file={root / 'pyproject.toml'}", f"--rootdir={root}", str(root / "checks"),
-                 "--collect-only", "-p", "no:cacheprovider", "-p", "no:terminal"]
+                 "--collect-only", "-p", "no:cacheprovider", "-p", "no:terminal", *selection]
     code = pytest.main(arguments, plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise RuntimeError(f"the checks could not be collected (pytest exit code {int(code)})")
@@ -88,7 +91,9 @@ def _each(names: Sequence[str], known: Mapping[str, object], kind: str, text: ob
 def _check(declared: Declaration) -> str:
     parts = [f"{declared.id}: {declared.title}", "", textwrap.indent(declared.doc, "  "), ""]
     for label, values in (("stage", (declared.stage,)), ("requires", declared.requires),
-                          ("not after a failed", declared.unless_failed), ("faults", declared.faults)):
+                          ("not after a failed", declared.unless_failed),
+                          ("not after a fault of", declared.unless_found), ("asks for", declared.needs),
+                          ("shows a tenant the same", declared.proven_by), ("faults", declared.faults)):
         if values:
             parts.append(f"  {label}: {', '.join(values)}")
     return "\n".join(parts)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
 
-from .judgement.physics import ring_limit_gbps
+from .physics import limit_gbps, ring_limit_gbps
+from .published import compare_published, looks_like_tcp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .profile import Profile
+    from ..profile import Profile
 
 _HEALTHY = ("healthy-rdma",)
 _LOW = "nccl.low-bandwidth"
@@ -28,9 +29,14 @@ def compare(jobs: Iterable[dict[str, Any]], profile: Profile | None) -> None:
         for table in job["tables"]:
             table["wire"] = _wire(job, table, profile)
             table["reference"] = _rows(job, table, profile) if profile is not None else []
+            table["published"] = compare_published(job, table, algorithm_of(table))
             low = [row for row in table["reference"] if row["ratio"] < 1]
-            if low and not any(fault["fault"] == _LOW for fault in job["faults"]):
-                _accuse(job, table, low)
+            if any(fault["fault"] == _LOW for fault in job["faults"]):
+                continue
+            if low:
+                _accuse(job, table, _below_floor(table, low))
+            elif profile is None and (tcp := looks_like_tcp(job, table, algorithm_of(table))):
+                _accuse(job, table, tcp)
         if job["diagnosis"] in _HEALTHY and any((t["wire"] or {}).get("above_wire") for t in job["tables"]):
             job["diagnosis"] = "healthy-nvlink-limited"
 
@@ -48,15 +54,35 @@ def _wire(job: dict[str, Any], table: dict[str, Any], profile: Profile | None) -
     limit = profile.fabric.node_gbps if profile is not None else None
     if algorithm_of(table) != "ring":
         above = limit is not None and job["nodes"] == 2 and peak > ring_limit_gbps(limit)
-        return {"algorithm": "default", "node_gbps": None, "rail_gbit_s": None, "of_wire": None, "above_wire": above}
+        return {
+            "algorithm": "default",
+            "node_gbps": None,
+            "rail_gbit_s": None,
+            "gpu_gbit_s": _least_per_gpu(job, peak),
+            "of_wire": None,
+            "above_wire": above,
+        }
     rails = [host["used"] for host in job["rails"]["per_host"].values() if host["used"]]
     return {
         "algorithm": "ring",
         "node_gbps": peak,
         "rail_gbit_s": round(peak * 8 / min(rails), 1) if rails else None,
+        "gpu_gbit_s": _least_per_gpu(job, peak),
         "of_wire": round(peak / limit, 3) if limit else None,
         "above_wire": False,
     }
+
+
+def _least_per_gpu(job: dict[str, Any], peak: float) -> float | None:
+    """Return what each GPU's share of the wires must have carried at the peak, in Gb/s, whatever the algorithm was.
+
+    No algorithm without in-network reduction sends less between hosts (judgement.physics, ``tree_limit_gbps``).
+    """
+    ranks, nodes = int(job["ranks"] or 0), int(job["nodes"] or 0)
+    if not ranks or not nodes or ranks % nodes or job.get("sharp"):
+        return None
+    per_node: int = ranks // nodes
+    return round(peak / limit_gbps("default", 1.0, nodes=nodes, gpus_per_node=per_node) * 8 / per_node, 1)
 
 
 def _rows(job: dict[str, Any], table: dict[str, Any], profile: Profile) -> list[dict[str, Any]]:
@@ -83,13 +109,16 @@ def _rows(job: dict[str, Any], table: dict[str, Any], profile: Profile) -> list[
     return found
 
 
-def _accuse(job: dict[str, Any], table: dict[str, Any], low: list[dict[str, Any]]) -> None:
-    """Report rows below their floors; what the transport already explains keeps its diagnosis."""
+def _below_floor(table: dict[str, Any], low: list[dict[str, Any]]) -> str:
     worst = min(low, key=lambda row: float(row["ratio"]))
-    cause = (
+    return (
         f"{worst['busbw_gbps']:g} GB/s at {worst['size_bytes']} bytes under {algorithm_of(table)};"
         f" {worst['topology']} gives at least {worst['floor_gbps']:g}"
     )
+
+
+def _accuse(job: dict[str, Any], table: dict[str, Any], cause: str) -> None:
+    """Report bandwidth that is too low; what the transport already explains keeps its diagnosis."""
     text = nccl.FAULTS[_LOW]
     job["faults"].append(
         {

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from checks.command_line import USAGE, Parser
+from checks.commands.pod_logs import cluster_name, hint, open_containers, telling
+from checks.commands.trial_logs import TrialLogs
+from checks.judgement.collectives import expectation
+from checks.judgement.reference import compare
+from checks.profile import ProfileError, load_profile
 from jobs import nccl
 from jobs.errors import ClusterError, ConfigError, NotFound
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
 
-from .command_line import USAGE, Parser
-from .judgement.collectives import expectation
-from .profile import ProfileError, load_profile
-from .reference import compare
-from .trial_logs import TrialLogs
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from .profile import Profile
+    from checks.profile import Profile
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
 WORST_FIRST = (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO)
@@ -31,7 +30,9 @@ WORST_FIRST = (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO)
 def parser() -> Parser:
     """The options of ``seatrial explain``."""
     made = Parser(prog="seatrial explain", description=DESCRIPTION, allow_abbrev=False)
-    made.add_argument("logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME or pod/NAME")
+    made.add_argument(
+        "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
+    )
     made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
@@ -48,7 +49,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         profile = load_profile(options.profile) if options.profile else None
         expect = _expected(profile)
-        jobs = nccl.conclude(nccl.read(trials.others(_sources(options))), expect) + trials.jobs(expect)
+        logs = nccl.conclude(nccl.read(trials.others(_sources(options))), expect)
+        reported = trials.jobs(expect)
+        if any(_of_cluster(name) for name in options.logs):
+            logs = telling(logs, or_all=not reported)
+        jobs = logs + reported
         compare(jobs, profile)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         print(f"seatrial explain: {error}", file=sys.stderr)
@@ -73,20 +78,35 @@ def _expected(profile: Profile | None) -> dict[str, Any] | None:
     return {key: wanted[key] for key in ("fabric", "rails", "gdr") if key in wanted} | per_node
 
 
+def _of_cluster(name: str) -> tuple[str, str] | None:
+    """Return kind and name of what is to be read from the cluster; a file of that name comes first."""
+    return None if os.path.exists(name) else cluster_name(name)  # noqa: PTH110
+
+
 def _sources(options: argparse.Namespace) -> Iterator[Any]:
     """Open what the user named, in the order of the command line; logs of the cluster come through the API."""
     for name in options.logs:
-        kind, _, rest = name.partition("/")
-        if kind in ("job", "pod") and rest and not os.path.exists(name):  # noqa: PTH110
-            with contextlib.ExitStack() as stack:
-                yield from _from_cluster(kind, rest, options, stack)
-        else:
-            yield from nccl.open_sources([name])
+        if not name:
+            raise nccl.NcclLogError("an empty name was given: name a file, a folder, '-', job/NAME or pod/NAME")
+        if workload := _of_cluster(name):
+            yield from _from_cluster(*workload, options)
+            continue
+        try:
+            yield from nccl.open_sources([name], tell=_tell, progress=sys.stderr.isatty())
+
+        except nccl.NcclLogError as error:
+            if os.path.exists(name):  # noqa: PTH110
+                raise
+            raise nccl.NcclLogError(f"{error}{hint(name)}") from error
 
 
-def _from_cluster(kind: str, name: str, options: argparse.Namespace, stack: contextlib.ExitStack) -> Iterator[Any]:
+def _tell(text: str) -> None:
+    """Say what happens to a stream that has no end."""
+    print(f"seatrial explain: {text}", file=sys.stderr, flush=True)
+
+
+def _from_cluster(kind: str, name: str, options: argparse.Namespace) -> Iterator[Any]:
     from jobs.kube import Kube  # noqa: PLC0415 -- most logs are files
-    from jobs.logs import open_logs  # noqa: PLC0415
 
     kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
-    yield from open_logs(kube, kind, name, stack)
+    yield from open_containers(kube, kind, name)

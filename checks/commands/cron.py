@@ -1,0 +1,315 @@
+"""What does a scheduled run do? ``seatrial cron``: preflight always, a trial only on GPUs that are idle and due.
+
+One scheduled run at a time in a namespace (a Lease), remembering in one ConfigMap, telling in another, in Events on the
+Job it runs in and in metrics. The trial itself is ``seatrial accept`` in a process of its own, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checks.command_line import USAGE, Parser, own_program
+from checks.judgement import patrol
+from checks.judgement.capacity import rooms
+from checks.judgement.rights import LEASE, RESULTS, STATE
+from checks.profile import ProfileError, load_profile
+from checks.trial_spec import spec_of
+from jobs.cleanup import sweep
+from jobs.errors import ClusterError, Forbidden
+from jobs.inventory import Inventory
+from jobs.keeping import KeepingError, event, load, load_json, save
+from jobs.kube import ConfigError, Kube
+from jobs.lease import HeldError, Lease
+from jobs.redact import redact
+from jobs.trial import new_run_id
+from reports.record import RecordError, read_json, write_atomically
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from checks.profile import Profile
+
+INCONCLUSIVE = 10
+ANY = "any nodes"
+RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
+"""What jobs.trial.new_run_id makes, and nothing that a user would call a folder."""
+DESCRIPTION = """\
+One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
+a while; one scheduled run at a time in a namespace. What is remembered lives in the ConfigMap seatrial-state, the
+results in seatrial-results and in DIR. All further options are those of seatrial accept."""
+EPILOG = """\
+Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also where another scheduled run is going, and where
+something failed for the first time that only counts when it fails again."""
+
+
+def parser() -> Parser:
+    """The options of ``seatrial cron``; what is not among them goes to accept."""
+    made = Parser(prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False,
+                  fromfile_prefix_chars="@")  # @FILE: one option a line
+    made.add_argument("--out", metavar="DIR", type=Path, default=Path("/results"), help="default: /results")
+    made.add_argument("--profile", metavar="NAME|FILE", required=True, help="what this cluster must offer")
+    made.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
+    made.add_argument("--every", metavar="HOURS", type=float, default=168.0,
+                      help="test a node again after (default: 168)")  # fmt: skip
+    made.add_argument("--keep", metavar="N", type=int, default=20, help="how many runs to keep in DIR (default: 20)")
+    made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
+    made.add_argument("--label-nodes", action="store_true",
+                      help="label nodes seatrial/trial=passed or failed; needs a right on nodes")  # fmt: skip
+    made.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account")
+    made.add_argument("--context", metavar="NAME")
+    made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take the Lease, run, give it back."""
+    options, further = parser().parse_known_args(list(arguments))
+    try:
+        _fit(options, further)
+        profile = load_profile(options.profile)
+        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+    except (ProfileError, ConfigError, ValueError) as error:
+        print(f"seatrial cron: {error}", file=sys.stderr)
+        return USAGE
+    run_id = new_run_id()
+    try:
+        with Lease(kube, LEASE, run_id) as lease:
+            return Patrol(kube, lease, options, profile, run_id, further).run()
+    except HeldError as error:
+        print(f"seatrial cron: {error}")
+    except (ClusterError, KeepingError) as error:
+        print(f"seatrial cron: {error}", file=sys.stderr)
+    return INCONCLUSIVE
+
+
+def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
+    """Raise ValueError, one line, for what cannot work: better now than after a trial."""
+    if not 0 <= options.every < math.inf:
+        raise ValueError(f"--every {options.every}: hours, from 0")
+    if options.keep < 1:
+        raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
+    if wrong := [word for word in further if word.partition("=")[0] in ("--cluster", "--on", "--partner")]:
+        raise ValueError(f"{wrong[0]} is not for scheduled runs: they choose idle nodes of the cluster they run in")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.out):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out {options.out}: cannot be written: {error.strerror}") from error
+
+
+@dataclass(slots=True)
+class Patrol:
+    """One scheduled run."""
+
+    kube: Kube
+    lease: Lease
+    options: argparse.Namespace
+    profile: Profile
+    run_id: str
+    further: Sequence[str]
+    said: list[str] = field(default_factory=list)
+
+    def run(self) -> int:
+        """Run; the exit code is the verdict's, softened where something failed for the first time."""
+        self._clear_up()
+        before, version = self._remembered()
+        choice, before = self._choose(before)
+        self._say(f"trial on {', '.join(choice.nodes)}: {choice.why}" if choice.nodes else f"no trial: {choice.why}")
+        code = self._child(choice)
+        if self.lease.lost.is_set():
+            self._tell("inconclusive", failed=True)
+            return INCONCLUSIVE  # another run may be going: what is remembered is that one's now
+        try:
+            record = read_json(self._folder)
+        except RecordError as error:
+            self._say(f"the run ended with exit code {code} and left no record: {error}")
+            self._tell("inconclusive", failed=True)
+            return code if code in (2, 3, USAGE) else INCONCLUSIVE
+        after = patrol.learn(before, record, now=time.time())
+        trends = patrol.trend(before, record)
+        verdict, final = patrol.conclude(before, after, record)
+        self.said += [f"slower than usual: {text}" for text in trends]
+        self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
+        kept = self._kept(STATE, {"state.json": patrol.bounded(after)}, version)
+        self._leave(record, after, verdict)
+        if self.options.label_nodes:
+            self._label(before, after, patrol.nodes_of(record))
+        self._tell(verdict, failed=verdict != "go" or bool(trends) or not kept)
+        print(f"VERDICT of the scheduled run: {verdict} · exit code {final}", flush=True)
+        return final
+
+    # ------------------------------------------------------------------------------------------------- the run
+
+    def _clear_up(self) -> None:
+        """Delete what a scheduled run left that was killed: its id stands in the Lease that it could not give back."""
+        if self.lease.previous:
+            swept = sweep(self.kube, self.kube.namespace, run_id=self.lease.previous)
+            self.said += [f"deleted {name}, which run {self.lease.previous} left" for name in swept.deleted]
+            self.said += [f"could not delete {name}" for name in swept.left]
+
+    def _remembered(self) -> tuple[patrol.State, str]:
+        """Return what is remembered, and its version. What is damaged is begun anew: a guess would be worse."""
+        try:
+            data, version = load_json(self.kube, STATE, "state.json")
+        except KeepingError as error:
+            self._say(f"{error}; it is begun anew")
+            return patrol.State(), load(self.kube, STATE)[1]
+        if data.get("schema", 1) != 1:
+            raise KeepingError(f"configmap {STATE} was written by another version (schema {data['schema']!r:.20})")
+        return patrol.State.read(data), version
+
+    def _choose(self, state: patrol.State) -> tuple[patrol.Choice, patrol.State]:
+        """Choose the nodes by what is idle now; a tenant, who sees no nodes, goes by time alone.
+
+        Nodes that are no longer there are forgotten: they must not be called bad for ever.
+        """
+        spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
+        cluster = Inventory.read(self.kube, selector=self.options.nodes)
+        due_s = self.options.every * 3600
+        if "nodes" in cluster.not_seen:
+            last = max((run.ended for run in state.past if run.samples), default=0.0)
+            due = not 0 <= time.time() - last < due_s  # a time to come was written by a wrong clock
+            why = "the nodes are not seen" + ("" if due else " and some were tested a while ago")
+            return patrol.Choice((ANY,) if due else (), why), state
+        idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
+        ready = {node.name for node in cluster.nodes if node.ready}
+        state = state.of({node.name for node in cluster.nodes})
+        idle = [name for name in idle if name in ready]
+        return patrol.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
+
+    def _child(self, choice: patrol.Choice) -> int:
+        """Run preflight or the whole trial in a process of its own; it ends with this one, or with the Lease."""
+        names = ("profile", "nodes", "kubeconfig", "context", "namespace")
+        given = {f"--{name}": getattr(self.options, name) for name in names}
+        if choice.nodes and choice.nodes != (ANY,):
+            given["--on"] = ",".join(choice.nodes)
+        program, environment = own_program()
+        words = [word for key, value in given.items() if value for word in (key, str(value))]
+        command = [*program, "accept" if choice.nodes else "preflight", *words, "--out", str(self._folder)]
+        command += self.further
+        with _passed_on(subprocess.Popen(command, env=environment | {"SEATRIAL_RUN_ID": self.run_id})) as child:
+            while child.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(timeout=1)
+                if self.lease.lost.is_set():
+                    self._say("the lease was lost: the run is ended, for another one may be going")
+                    child.terminate()
+                    child.wait()
+            return child.returncode
+
+    @property
+    def _folder(self) -> Path:
+        folder: Path = self.options.out / self.run_id
+        return folder
+
+    # ---------------------------------------------------------------------------------------------- what it leaves
+
+    def _kept(self, name: str, data: dict[str, str], version: str = "") -> bool:
+        """Write a ConfigMap; where that fails the verdict is told all the same."""
+        try:
+            save(self.kube, name, data, version=version)
+        except (ClusterError, KeepingError) as error:
+            self._say(f"configmap {name} could not be written: {error}")
+            return False
+        return True
+
+    def _leave(self, record: dict[str, Any], state: patrol.State, verdict: str) -> None:
+        """Write results and metrics, forget the oldest runs, push where that is asked for."""
+        from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
+
+        told = {**record, "verdict": verdict}  # an alert must not fire for what counts only when it fails again
+        metrics = exposition(told, last_success=state.last_success or None, bad=state.judged)
+        try:
+            write_atomically(self._folder / "metrics.prom", metrics)
+            write_atomically(self.options.out / "metrics.prom", metrics)
+        except OSError as error:
+            self._say(f"the metrics could not be written to {self.options.out}: {error.strerror}")
+        short = {key: record.get(key) for key in ("run_id", "started", "seconds", "scope", "profile")}
+        found = {"verdict": verdict, "run_verdict": record["verdict"], **short, "said": self.said, "bad": state.bad,
+                 "checks": {check["id"]: check["outcome"] for check in record["checks"]},
+                 "faults": list(record.get("faults") or {})}  # fmt: skip
+        self._kept(RESULTS, {"latest.json": json.dumps(found, indent=1), "metrics.prom": metrics})
+        self._forget()
+        if self.options.push:
+            self._push(told, state)
+
+    def _push(self, record: dict[str, Any], state: patrol.State) -> None:
+        from prometheus_client import push_to_gateway  # noqa: PLC0415
+
+        from reports.metrics import registry  # noqa: PLC0415
+
+        try:
+            push_to_gateway(
+                self.options.push, job="seatrial", grouping_key={"namespace": self.kube.namespace},
+                registry=registry(record, last_success=state.last_success or None, bad=state.judged),
+            )  # fmt: skip
+        except (OSError, ValueError, HTTPException) as error:
+            self._say(f"the metrics could not be pushed: {redact(f'{type(error).__name__}: {error}')}")
+
+    def _forget(self) -> None:
+        """Delete the oldest runs beyond those to keep: folders named by a run's id, also of runs that were killed."""
+        runs = [folder for folder in self.options.out.iterdir() if RUN.fullmatch(folder.name)
+                and folder.is_dir() and not folder.is_symlink()]  # fmt: skip
+        for folder in sorted(runs, key=lambda run: run.stat().st_mtime)[: -self.options.keep]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _label(self, before: patrol.State, after: patrol.State, taken: Sequence[str]) -> None:
+        """Label the nodes of this run, and those that are judged otherwise now."""
+        words = {True: "failed", False: "passed", None: None}
+        for name in {*taken, *after.nodes}:
+            verdict = after.judged.get(name)
+            if name not in taken and verdict == before.judged.get(name):
+                continue
+            try:
+                self.kube.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"seatrial/trial": words[verdict]}}})
+            except ClusterError as error:
+                self._say(f"node {name} could not be labelled: {error}")
+
+    def _tell(self, verdict: str, *, failed: bool) -> None:
+        """Record an Event on the Job that this run is, where the pod says which it is."""
+        name, uid = os.environ.get("SEATRIAL_JOB_NAME"), os.environ.get("SEATRIAL_JOB_UID", "")
+        if not name:
+            return
+        about = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        message = f"run {self.run_id}: {verdict}. " + "; ".join(self.said)
+        try:
+            event(self.kube, about, reason=f"Trial{verdict.title().replace('-', '')}", message=message, warning=failed)
+        except Forbidden:
+            print("seatrial cron: no right to create events: the verdict is told here only", file=sys.stderr)
+        except ClusterError as error:
+            print(f"seatrial cron: the event could not be recorded: {error}", file=sys.stderr)
+
+    def _say(self, text: str) -> None:
+        self.said.append(text)
+        print(f"seatrial cron: {text}", flush=True)
+
+
+@contextlib.contextmanager
+def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    """Pass signals to end on to the child, which cleans up; nothing of it outlives the block."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda n, _: child.send_signal(n)) for number in numbers}
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            child.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)

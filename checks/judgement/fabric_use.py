@@ -1,0 +1,73 @@
+"""How did each node use the fabric? Rails, GPUDirect and transports of a record's collectives, by node.
+
+Each collective is held against itself: NCCL may well use more rails in one than in another.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Record = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Use:
+    """What one node was seen to use over all runs of a side."""
+
+    rails: dict[str, list[frozenset[str]]] = field(default_factory=dict)  # by collective: the devices of each run
+    gdr: bool | None = None
+    transports: frozenset[str] = frozenset()
+
+    def fewest(self, collective: str) -> frozenset[str]:
+        """The devices of the run that used the fewest."""
+        return min(self.rails.get(collective, []), key=len, default=frozenset())
+
+    def usual(self, collective: str) -> float:
+        """How many devices carried data in the median run: a single bad run before hides nothing that came to stay."""
+        return statistics.median_low([len(devices) for devices in self.rails.get(collective, [])] or [0])
+
+
+def nodes_of(record: Record) -> dict[str, str]:
+    """Map the host names that NCCL printed to node names, as far as the record knows."""
+    hosts = (record.get("trial") or {}).get("hosts") or {}
+    return {str(host): str(node) for host, node in hosts.items()}
+
+
+def fabric_use(side: Sequence[Record]) -> dict[str, Use]:
+    """Return how each node used the fabric on one side."""
+    found: dict[str, Use] = {}
+    for record in side:
+        names = nodes_of(record)
+        for collective, job in (record.get("collectives") or {}).items():
+            if isinstance(job, dict) and (job.get("nodes") or 0) >= 2:
+                _of_job(found, str(collective), job, names)
+    return found
+
+
+def _of_job(found: dict[str, Use], collective: str, job: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    devices: dict[str, set[str]] = {}
+    for host in job.get("hosts") or []:
+        node = names.get(str(host.get("name")), str(host.get("name")))
+        rails = (host.get("rails") or {}).values()
+        devices.setdefault(node, set()).update(str(device) for rail in rails for device in rail)
+        _direct(found.setdefault(node, Use()), host.get("gdr"))
+    for node, used in devices.items():
+        if used:  # a log that does not show it says nothing
+            found[node].rails.setdefault(collective, []).append(frozenset(used))
+    for pair in job.get("pairs") or []:
+        for end in ("src", "dst"):
+            node = names.get(str(pair.get(end)), str(pair.get(end)))
+            found.setdefault(node, Use()).transports |= frozenset(map(str, pair.get("transports") or {}))
+
+
+def _direct(use: Use, gdr: object) -> None:
+    """A node that lacked GPUDirect once, or on some channels, lacks it."""
+    if gdr is True:
+        use.gdr = use.gdr is not False
+    elif gdr in (False, "mixed"):
+        use.gdr = False

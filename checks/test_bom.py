@@ -1,0 +1,60 @@
+"""Layer 17, the bill of materials: what is installed here stands in the report, to be compared after an upgrade."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.judgement import bom
+from checks.judgement.api import git_version
+from jobs.stack import policies, toolkit_version
+from reports.record import bill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checks.evidence import Evidence
+    from checks.judgement.pool import Pool
+    from checks.session import Session
+    from jobs.inventory import Inventory
+    from jobs.launcher import TrialResult
+    from jobs.stack import Listing
+
+
+@pytest.mark.preflight
+@pytest.mark.check("bom.platform", "What the platform is made of is on record", requires=["api.version"],
+                   unless_failed=["nodes.gpu"], needs=["nodes", "pods", "clusterpolicies"], tenant=True)  # fmt: skip
+def test_platform_is_on_record(
+    seatrial: Session, cluster: Inventory, pool: Pool, listed: Callable[[str], Listing], evidence: Evidence
+) -> None:
+    """Kubernetes, kernels, runtimes, operators and plugins stand in the report with their versions.
+
+    Nothing is judged but that it was seen: after an upgrade two reports show what changed, and an accepted cluster can
+    be told from what it later became. A tenant sees the version of Kubernetes and no more.
+    """
+    asked = policies(listed("clusterpolicies"))
+    found = bom.from_api(git_version(seatrial.kube.version()), pool.nodes, cluster, asked)
+    if toolkit := toolkit_version(asked, cluster.pods):
+        found["container toolkit"] = toolkit
+    seatrial.run.bom |= found
+    for what, value in bill(found):
+        evidence.add(what, ok=True, observed=value, expected="on record")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check("bom.runtime", "What the pods found is on record", requires=["job.started"])
+def test_runtime_is_on_record(
+    seatrial: Session, trial: TrialResult, nccl_jobs: dict[str, Any], evidence: Evidence
+) -> None:
+    """Driver, CUDA, NCCL, the firmware of the cards and the images' digests, as the trial's pods saw them.
+
+    The versions that a job meets are not always those that an operator was told to install. Nothing is judged but that
+    something was seen.
+    """
+    found = bom.from_trial(trial, nccl_jobs)
+    seatrial.run.bom["trial"] = found
+    for what, value in bill(found):
+        evidence.add(what, ok=True, observed=value, expected="on record")
+    evidence.verdict()

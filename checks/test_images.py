@@ -1,0 +1,87 @@
+"""Layer 16, images: every image of the run is named as the profile asks, and reached every node in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judgement.images import image_findings, images_of, pull_findings, pulled, pulls, ran
+from checks.judgement.judging import put
+from checks.judgement.secrets import secret_findings
+from jobs.manifests import dry_pod
+
+if TYPE_CHECKING:
+    from checks.evidence import Evidence
+    from checks.judgement.admission import Admission
+    from checks.profile import Profile
+    from checks.session import Session
+    from jobs.kube import Kube
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "images.named", "Every image of the run is named as the profile asks", requires=["namespace.ready"],
+    unless_failed=["admission.pod"], faults=["images.not-by-digest", "images.registry"],
+    needs=["dry-run", "quotas"],
+)  # fmt: skip
+def test_images_are_named_as_asked(
+    spec: TrialSpec, admission: Admission, profile: Profile, evidence: Evidence
+) -> None:
+    """Every image of the trial's pods comes from an allowed registry, and is named by its digest where that is asked.
+
+    The init containers and sidecars that webhooks add are among them: read from the pod as the server would admit it.
+    In an air-gapped cluster one image from elsewhere stops a job. Asked for by the profile (images).
+    """
+    images = images_of(admission.pod or dry_pod(spec))
+    if not profile.images.digest and not profile.images.registries:
+        evidence.skip(f"the profile asks nothing of images; the run uses {', '.join(dict.fromkeys(images.values()))}")
+    if admission.pod is None:
+        evidence.note("the server showed no admitted pod: what webhooks add is judged once the pods run")
+    put(evidence, image_findings(images, profile.images))
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "images.secrets", "The pull secrets exist", requires=["namespace.ready"], faults=["images.pull-secret-missing"]
+)
+def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evidence: Evidence) -> None:
+    """Every pull secret that the profile names exists in the namespace and is of the kind that kubelets read.
+
+    Asked only with --check-secrets or images.check_secrets in the profile, and only by name: it takes the right to get
+    that one secret, and its content is not looked at. Otherwise the events of the pull tell.
+    """
+    if not spec.pull_secrets:
+        evidence.skip("the profile names no pull secret")
+    if not seatrial.options.check_secrets and not seatrial.profile.images.check_secrets:
+        evidence.skip("secrets are not read; --check-secrets looks whether they exist, the events of the pull tell too")
+    evidence.expect(f"secret/{name}" for name in spec.pull_secrets)
+    put(evidence, secret_findings(kube, spec.pull_secrets))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "images.pulled", "The images reached every node, from where they may come", requires=["job.started"],
+    unless_failed=["images.named"], faults=["images.slow-pull", "images.registry", "images.not-by-digest"],
+)  # fmt: skip
+def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidence: Evidence) -> None:
+    """Every image that ran came from an allowed registry, and was pulled on each node within the profile's time.
+
+    What ran is read from the pods themselves, with whatever was added to them. A slow pull on one node (a cold mirror,
+    a slow disk) delays the whole job. Times are shown; they are judged where the profile states a limit.
+    """
+    found = list(pulls(trial))
+    wanted = profile.images
+    for node, image, seconds in found:
+        evidence.note(f"{node}: {image} {pulled(seconds)}")
+    if wanted.pull_max_s is None and not wanted.registries and not wanted.digest:
+        evidence.skip("the profile states no limit for pulls and asks nothing of images")
+    if wanted.registries or wanted.digest:
+        put(evidence, image_findings(ran(trial), wanted))
+    if wanted.pull_max_s is not None:
+        put(evidence, pull_findings(found, wanted.pull_max_s))
+    evidence.verdict()

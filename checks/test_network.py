@@ -1,0 +1,93 @@
+"""Layer 8, pod network: beyond the rendezvous port, pods reach each other on every port, with whole packets, fast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judgement.judging import put
+from checks.judgement.network import directions, mtu_findings, port_findings, rate_findings, secondary_findings
+from checks.judgement.rendezvous import arrow
+
+if TYPE_CHECKING:
+    from checks.evidence import Evidence
+    from checks.profile import Profile
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "network.ports", "Pods reach each other on the ports that NCCL takes", requires=["rendezvous.port"],
+    faults=["network.ports-blocked"],
+)  # fmt: skip
+def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+    """A handful of the ports that the kernel picks for listeners are open between every two pods, both ways.
+
+    NCCL opens connections on such ports once the ranks have met on MASTER_PORT. A NetworkPolicy, a security group or a
+    firewall that opens MASTER_PORT alone lets the rendezvous succeed and the first collective hang.
+    """
+    evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
+    put(evidence, port_findings(trial, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "network.mtu", "Whole packets get through between the pods", requires=["network.ports"],
+    faults=["network.mtu-blackhole", "network.mtu-mismatch"],
+)  # fmt: skip
+def test_whole_packets_get_through(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Packets as large as the pods' interfaces allow arrive uncut, or the network says that they are too large.
+
+    A path that swallows them silently lets connections open and hang with the first large message: an overlay whose
+    header was not subtracted, jumbo frames on one side of a switch only, a firewall that drops ICMP.
+    """
+    evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
+    put(evidence, mtu_findings(trial, spec, profile))
+    if profile.network.mtu is None:
+        evidence.note("no profile names the MTU of the pod network: only holes and differences are faults")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "network.secondary", "Interfaces that were attached to the pods carry jumbo frames", requires=["job.started"],
+    unless_failed=["rdma.networks", "rdma.devices"], faults=["network.secondary-mtu"],
+)  # fmt: skip
+def test_attached_interfaces_carry_jumbo_frames(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Every interface that Multus (or its like) attached to a pod has at least the MTU that the profile names.
+
+    RoCE takes the largest InfiniBand MTU that fits into the interface's: with 1500 bytes that is 1024 instead of 4096,
+    so four times the packets. The definition, the virtual function and the switch must all carry the larger frames.
+    """
+    if profile.network.secondary_mtu is None:
+        evidence.skip("no profile names an MTU for secondary interfaces")
+    put(evidence, secondary_findings(trial, spec, profile))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "network.throughput", "One TCP connection between two pods is not absurdly slow", requires=["network.mtu"],
+    faults=["network.slow"],
+)  # fmt: skip
+def test_tcp_is_not_absurdly_slow(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """TCP between every two pods reaches the profile's floor for a moment, both ways.
+
+    Not a benchmark: it tells a link that came up at a tenth of its speed, a shaper or a broken offload from a working
+    one. Checkpoints, data sets and NCCL's own bootstrap go this way.
+    """
+    if profile.network.tcp_gbit_s is None:
+        evidence.skip("no profile names a floor for TCP between pods")
+    evidence.expect(arrow(trial, a, b) for a, b in directions(spec))
+    put(evidence, rate_findings(trial, spec, profile))
+    evidence.note(f"the floor: {profile.network.source}")
+    evidence.verdict()

@@ -1,0 +1,58 @@
+"""Layer 18, observability: what is needed to find out later why a job is slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judgement.judging import put, seen, shown
+from checks.judgement.observability import exporter_findings, monitor_finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checks.evidence import Evidence
+    from checks.judgement.pool import Pool
+    from checks.profile import Profile
+    from jobs.inventory import Inventory
+    from jobs.stack import Listing
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "observability.exporter", "GPU metrics are exported on every GPU node", requires=["nodes.gpu"],
+    unless_failed=["stack.pods"], faults=["observability.dcgm-missing"], needs=["nodes", "pods"],
+)  # fmt: skip
+def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:
+    """An exporter of GPU metrics (dcgm-exporter, AMD's device metrics exporter) is ready on every GPU node.
+
+    Without it nobody sees a GPU that throttles or counts Xids until a job stalls. Asked for only where the profile does
+    (observability.dcgm_exporter).
+    """
+    if not profile.observability.dcgm_exporter:
+        evidence.skip("the profile does not ask for an exporter of GPU metrics")
+    seen(evidence, cluster, "pods")
+    evidence.expect(node.name for node in pool.nodes)
+    put(evidence, exporter_findings(pool.nodes, cluster.pods))
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "observability.scraped", "The exporter of GPU metrics is scraped", requires=["api.version"],
+    unless_failed=["observability.exporter"], faults=["observability.servicemonitor-missing"],
+    needs=["servicemonitors"],
+)  # fmt: skip
+def test_gpu_metrics_are_scraped(
+    listed: Callable[[str], Listing], profile: Profile, evidence: Evidence
+) -> None:
+    """A ServiceMonitor has Prometheus scrape the exporter of GPU metrics.
+
+    An exporter that nobody scrapes leaves empty dashboards on the day they are needed. Asked for only where the profile
+    does (observability.service_monitor).
+    """
+    if not profile.observability.service_monitor:
+        evidence.skip("the profile does not ask for a ServiceMonitor")
+    put(evidence, [monitor_finding(shown(evidence, listed("servicemonitors"), "ServiceMonitors"))])
+    evidence.verdict()

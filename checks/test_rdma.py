@@ -1,0 +1,119 @@
+"""Layer 9, RDMA: nodes offer the cards, pods get them, their ports work, and no link counts errors under load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judgement.judging import put, seen
+from checks.judgement.ranks import place, stage
+from checks.judgement.rdma import device_findings, firmware_note
+from checks.judgement.rdma_counters import error_findings, idle_note
+from checks.judgement.rdma_offer import definition_findings, offer_findings
+
+if TYPE_CHECKING:
+    from checks.evidence import Evidence
+    from checks.judgement.pool import Pool
+    from checks.profile import Profile
+    from jobs.inventory import Inventory
+    from jobs.launcher import TrialResult
+    from jobs.networks import Found as Definitions
+    from jobs.trial import TrialSpec
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "rdma.allocatable", "Every GPU node offers the RDMA devices that pods ask for", requires=["nodes.gpu"],
+    faults=["rdma.resource-missing", "rdma.resource-short", "rdma.plugin-down"], needs=["nodes", "pods"],
+    proven_by=["rdma.devices"],
+)  # fmt: skip
+def test_every_node_offers_the_rdma_devices(
+    cluster: Inventory, pool: Pool, spec: TrialSpec, evidence: Evidence
+) -> None:
+    """Every GPU node of the pool offers (allocatable) at least as many RDMA devices as one pod asks for.
+
+    They are extended resources of a device plugin (rdma/*, nvidia.com/*, vpc.amazonaws.com/efa, ...). Where one is
+    missing, pods that ask for it stay Pending, and those that do not ask fall back to TCP.
+    """
+    from checks.judgement.gpu_stack import operands  # noqa: PLC0415 -- collection stays light
+
+    if not spec.resources:
+        evidence.skip("no profile names a resource of RDMA devices (pod.resources)")
+    seen(evidence, cluster, "nodes")
+    evidence.expect(node.name for node in pool.nodes)
+    put(evidence, offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "rdma.networks", "The networks that pods are attached to are defined", requires=["namespace.ready"],
+    faults=["rdma.nad-missing", "rdma.nad-mtu"], needs=["networks"], tenant=True,
+)  # fmt: skip
+def test_the_networks_are_defined(
+    networks: tuple[Definitions, str], spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Every NetworkAttachmentDefinition that the pods' annotation names exists, and does not make packets too small.
+
+    Multus refuses a pod whose network it cannot find, and the pod never starts. An MTU in the definition overrides what
+    the virtual function would have.
+    """
+    found, hidden = networks
+    if hidden:
+        evidence.skip(f"the definitions are not seen: {hidden}")
+    if not found:
+        evidence.skip("the pods ask for no network of Multus (pod.annotations)")
+    evidence.expect(f"{space}/{name}" for space, name in found)
+    put(evidence, definition_findings(spec, found, profile))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "rdma.devices", "Every pod has its RDMA devices, and their ports work", requires=["job.started"],
+    unless_failed=["rdma.allocatable", "rdma.networks"],
+    faults=["rdma.not-attached", "rdma.no-device", "rdma.not-mounted", "rdma.wrong-link-layer",
+            "rdma.no-subnet-manager", "rdma.port-down", "rdma.rate-low", "rdma.gid-missing", "rdma.pkey-empty",
+            "rdma.pkey-limited"],
+)  # fmt: skip
+def test_every_pod_has_its_rdma_devices(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """Each pod sees as many RDMA devices as the profile names, can open them, and their ports carry data.
+
+    Looked at in sysfs, before NCCL: the port is ACTIVE, at its rate, of the fabric's link layer, has an address (GID)
+    and is a full member of the partition that NCCL uses. What is wrong here shows in NCCL's log as "No device found",
+    a missing rail or a hang, without the reason.
+    """
+    if not profile.known:
+        evidence.skip("no profile names RDMA devices")
+    if not profile.fabric.verbs:
+        evidence.skip(f"the profile's fabric ({profile.fabric.kind or 'not named'}) is not used through RDMA devices")
+    evidence.expect(place(trial, rank) for rank in range(spec.nodes) if stage(trial, rank, "rdma") is None)
+    put(evidence, device_findings(trial, spec, profile))
+    if note := firmware_note(trial, spec):
+        evidence.note(note)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "rdma.counters", "No link counts errors while data flows", requires=["rdma.devices"], faults=["rdma.errors"],
+)  # fmt: skip
+def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+    """During the collectives no port's error counters grew by more than a healthy link's may.
+
+    Read before and after each collective from sysfs. They stand in for the counters of the switches, which a pod cannot
+    see: a bad cable, a dirty connector or a congested leaf shows here first, as lost or broken packets.
+    """
+    devices = [(stage(trial, rank, "rdma") or {}).get("devices") or [] for rank in range(spec.nodes)]
+    if not any(port.get("counters") for ports in devices for port in ports if isinstance(port, dict)):
+        evidence.skip("the cards show no counters in the pods")
+    findings = list(error_findings(trial, spec))
+    if not any(f.ok is not None for f in findings):
+        evidence.skip("no collective sent data over the cards: there is nothing to count")
+    put(evidence, findings)
+    if note := idle_note(trial, spec):
+        evidence.note(note)
+    evidence.verdict()

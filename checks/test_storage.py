@@ -1,0 +1,135 @@
+"""Layer 15, storage: claims are bound, and from the pods data can be read and results be written, seen by all nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judgement import storage as judgement
+from checks.judgement.judging import put
+
+if TYPE_CHECKING:
+    from checks.evidence import Evidence
+    from checks.profile import Profile
+    from jobs.claims import Claim, Class
+    from jobs.launcher import TrialResult
+    from jobs.trial import TrialSpec
+
+    Volumes = tuple[dict[str, Claim], dict[str, Class]]
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "storage.claims", "Claims and classes are there, bound, and fit several nodes", requires=["namespace.ready"],
+    faults=["storage.class-missing", "storage.claim-missing", "storage.claim-pending", "storage.access-mode"],
+    needs=["storage"], tenant=True,
+)  # fmt: skip
+def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, evidence: Evidence) -> None:
+    """Every claim of the profile is bound, or waits for its first pod, and fits several nodes; its class exists.
+
+    A pod whose claim is not there stays Pending, and a gang of which one pod is Pending holds GPUs for nothing.
+    """
+    asked = profile.storage
+    if not asked.classes and not any(path.claim for path in asked.paths):
+        evidence.skip("the profile names no claim and no StorageClass")
+    found = list(judgement.claim_findings(asked, spec.nodes, *volumes))
+    if all(f.ok is None for f in found):
+        evidence.skip(f"not seen: {found[0].observed}; storage.paths shows it from inside the pods")
+    put(evidence, (f for f in found if f.ok is not None))
+    for f in found:
+        if f.ok is None:
+            evidence.note(f"{f.subject}: {f.observed}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.paths", "Data, results and scratch are there, from inside every pod", requires=["job.started"],
+    faults=["storage.not-visible", "storage.read-only", "storage.full", "storage.corrupt", "storage.hang"],
+)  # fmt: skip
+def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Every path of the profile is visible in every pod, has room, and can be written, synced, renamed and read back.
+
+    That a claim is bound says nothing of what a pod finds there: an empty export, the wrong subfolder, a read-only
+    mount, an owner that is not the training user, a full disk.
+    """
+    if not profile.storage.paths and not profile.storage.scratch:
+        evidence.skip("the profile names no path that training reads or writes (storage.paths)")
+    put(evidence, judgement.path_findings(trial, spec, profile.storage))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.shared", "Every node sees what the others write", requires=["storage.paths"],
+    faults=["storage.not-shared", "storage.stale-rename", "storage.corrupt"],
+)  # fmt: skip
+def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """What one node writes under a shared path the next one reads, whole, and a file that is replaced is seen as new.
+
+    A local disk under the same path on every node looks right until one rank looks for another's checkpoint. A cache
+    that serves replaced files makes a restart read the old one.
+    """
+    if not any(path.shared and path.write for path in profile.storage.paths):
+        evidence.skip("the profile names no path that all nodes share and write")
+    if spec.nodes < 2:
+        evidence.skip("the trial has one node: there is nobody to share with")
+    put(evidence, judgement.shared_findings(trial, spec, profile.storage))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.rate", "Paths are fast enough", requires=["storage.paths"], faults=["storage.slow"],
+)  # fmt: skip
+def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Each node writes (fsync included) and reads the path at the profile's rate.
+
+    GPUs that wait for data or for a checkpoint show as utilisation in waves, and are paid for meanwhile.
+    """
+    asked = profile.storage
+    if not any(path.write_mb_s or path.read_mb_s for path in asked.paths):
+        evidence.skip("the profile states no rate for its paths")
+    put(evidence, judgement.rate_findings(trial, spec, asked))
+    evidence.note(f"the rates are those of profile {profile.name}: {asked.source}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.checkpoint", "A checkpoint of all ranks at once is written", requires=["storage.paths"],
+    unless_failed=["storage.rate"], faults=["storage.burst-slow"],
+)  # fmt: skip
+def test_a_checkpoint_burst_is_written(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """All ranks of all nodes write at the same moment, as at a checkpoint, and each node reaches the profile's rate.
+
+    One writer at a time says little: metadata servers, locks and the storage network give in when everybody comes at
+    once, and training stands still until the slowest rank is done.
+    """
+    asked = profile.storage
+    if not asked.burst:
+        evidence.skip("the profile asks for no checkpoint burst (storage.burst)")
+    put(evidence, judgement.burst_findings(trial, spec, asked))
+    if asked.burst_mb_s:
+        evidence.note(f"the rate is that of profile {profile.name}: {asked.source}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.s3", "Buckets are reached from the pods, with credentials", requires=["job.started"],
+    faults=["storage.s3-unreachable", "storage.s3-bucket-missing", "storage.s3-no-credentials"],
+)  # fmt: skip
+def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Every bucket of the profile answers from every pod, and credentials for it are in the environment.
+
+    Only their presence is looked at. A proxy that is not set, a missing egress rule or a Secret that was not mounted
+    shows after hours else, when the first checkpoint is uploaded.
+    """
+    if not profile.storage.s3:
+        evidence.skip("the profile names no bucket (storage.s3)")
+    put(evidence, judgement.bucket_findings(trial, spec, profile.storage))
+    evidence.verdict()

@@ -1,0 +1,116 @@
+"""Layer 10, topology: kubelets can align what pods ask for, and GPUs have their network cards beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.judgement.judging import put
+from checks.judgement.ranks import place
+from checks.judgement.topology import (
+    acs_findings,
+    affinity_findings,
+    likeness_findings,
+    policy_findings,
+    read_zones,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checks.evidence import Evidence
+    from checks.judgement.pool import Pool
+    from checks.profile import Profile
+    from jobs.launcher import TrialResult
+    from jobs.stack import Listing
+    from jobs.trial import TrialSpec
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "topology.policy", "No kubelet's topology policy refuses the trial's pods", requires=["nodes.gpu"],
+    faults=["topology.inadmissible"], needs=["nodes", "topologies"],
+)  # fmt: skip
+def test_no_topology_policy_refuses_the_pods(
+    listed: Callable[[str], Listing], pool: Pool, spec: TrialSpec, evidence: Evidence
+) -> None:
+    """What a pod asks for can be aligned on every node's NUMA zones as the kubelet's policy there wants it.
+
+    Six or eight GPUs on two NUMA nodes of four can never be admitted under single-numa-node. The scheduler does not
+    know: it binds the pod, the kubelet refuses it (TopologyAffinityError), and a Job's pods fail one after the other.
+    """
+    found = listed("noderesourcetopologies")
+    if found.hidden:
+        evidence.skip(f"the policies are not seen: {found.hidden}")
+    zones = read_zones(found.items)
+    nodes = [node.name for node in pool.nodes]
+    if not any(zones[name].policy for name in nodes if name in zones):
+        evidence.skip("the policies are not seen: no NodeResourceTopology object tells one of these nodes'")
+    put(evidence, policy_findings([name for name in nodes if name in zones], zones, spec))
+    if unseen := [name for name in nodes if name not in zones]:
+        evidence.note(f"no NodeResourceTopology object for {', '.join(unseen[:8])}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "topology.affinity", "Every GPU has a network card beside it", requires=["runtime.gpus"],
+    unless_failed=["rdma.devices"], faults=["topology.gpu-nic-far"],
+)  # fmt: skip
+def test_every_gpu_has_a_card_beside_it(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """From each GPU the way to its nearest network card is no longer than the profile allows (PIX, PXB, PHB, ...).
+
+    GPUDirect RDMA is used up to PXB, and through the CPU it is slow. A card in the wrong slot, or a virtual function of
+    another card, costs the bandwidth of one rail, and with it everybody's.
+    """
+    if profile.topology.gpu_nic_max is None:
+        evidence.skip("no profile names how far a GPU may be from its network card")
+    put(evidence, affinity_findings(trial, spec, profile))
+    evidence.note(f"the limit: {profile.topology.source}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "topology.same", "All nodes are built alike", requires=["runtime.gpus"],
+    unless_failed=["topology.affinity", "rdma.devices"], faults=["topology.differs"],
+)  # fmt: skip
+def test_all_nodes_are_built_alike(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """GPU by GPU, the NUMA node and the ways to other GPUs and to the network cards are the same on all nodes.
+
+    Fabrics are cabled by rail: the n-th card of every node leads to the same leaf switch. Where cards have swapped
+    their places, NCCL pairs GPUs over different rails, and traffic crosses the spine without need.
+    """
+    if not profile.fabric.verbs:
+        evidence.skip("the profile names no fabric whose cards a pod can see")
+    findings = list(likeness_findings(trial, spec))
+    if all(f.ok is None for f in findings):
+        evidence.skip("neither nvidia-smi topo -m nor sysfs shows the topology in these pods")
+    evidence.expect(place(trial, rank) for rank in range(spec.nodes))
+    put(evidence, findings)
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "topology.acs", "PCIe bridges let GPUs and network cards talk directly", requires=["runtime.gpus"],
+    faults=["topology.acs"],
+)  # fmt: skip
+def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Access Control Services do not send the traffic between a GPU and its card up to the CPU and back.
+
+    Only privileged pods can read this register; elsewhere the check is skipped, and the command of the fault's entry
+    shows it on the node.
+    """
+    if not profile.topology.acs_off:
+        evidence.skip("no profile asks for ACS to be off (on virtual machines it has to be on)")
+    findings = list(acs_findings(trial, spec))
+    if not findings:
+        evidence.skip("the PCI configuration can be read by privileged pods only: ACS is not seen")
+    put(evidence, findings)
+    evidence.verdict()

@@ -1,0 +1,377 @@
+"""`seatrial compare`: quiet on noise, loud on what an upgrade really broke, with the right subject.
+
+The records are synthetic: rows of 1 to 8 GiB as the bench prints them, the noise of each sample drawn uniformly within
+3 %, which is the spread that published repeats on one fabric show and twice that of the H200 recordings in tests/nccl.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.judgement.comparison import Comparison, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NODES = ("gpu-node-0", "gpu-node-1")
+RATES = {"ring": (366.0, 375.0, 383.0, 386.0), "default": (445.0, 456.0, 462.0, 467.0)}
+HEALTHY = ("rights.run", "nccl.completed", "nccl.transport", "nccl.gdr", "nccl.rails", "nccl.bandwidth-ring")
+
+
+def record(seed: int = 0, noise: float = 0.03, scale: float = 1.0, sides: tuple[str, ...] = ("out_of_place", "in_place"),
+           **changes: Any) -> dict[str, Any]:  # fmt: skip
+    """A full run that was accepted, with noise on every sample."""
+    chance = random.Random(seed)
+
+    def side(rate: float) -> dict[str, float]:
+        return {"busbw_gbps": round(rate * scale * (1 + chance.uniform(-noise, noise)), 2)}
+
+    def job(rates: tuple[float, ...]) -> dict[str, Any]:
+        rows = [{"size_bytes": size << 30, **{s: side(rate) for s in sides}}
+                for size, rate in zip((1, 2, 4, 8), rates, strict=True)]  # fmt: skip
+        hosts = [{"name": f"run{seed}-{n}", "gdr": True, "version": "2.28.9",
+                  "rails": {str(8 * n + g): [f"mlx5_{g}:1"] for g in range(8)}} for n in range(2)]  # fmt: skip
+        pair = {"src": f"run{seed}-0", "dst": f"run{seed}-1", "transports": {"ib": 16}}
+        return {"nodes": 2, "ranks": 16, "nccl_versions": ["2.28.9"], "hosts": hosts, "pairs": [pair],
+                "tables": [{"collective": "all_reduce", "rows": rows}]}  # fmt: skip
+
+    return {
+        "schema": 1, "run_id": f"run{seed}", "verdict": "go", "scope": "full", "profile": "h100-ib", "simulated": False,
+        "interrupted": "", "checks": [{"id": name, "outcome": "passed", "findings": []} for name in HEALTHY],
+        "collectives": {name: job(rates) for name, rates in RATES.items()},
+        "trial": {"hosts": {f"run{seed}-{n}": NODES[n] for n in range(2)}},
+        "bom": {"nodes": {"driver": ["580.95.05"]}}, **changes,
+    }  # fmt: skip
+
+
+def changes(found: Comparison, kind: str = "worse") -> set[tuple[str, str]]:
+    """What changed, as (area, subject)."""
+    return {(c.area, c.subject) for c in found.changes if c.kind == kind}
+
+
+@pytest.mark.parametrize("sides", [("out_of_place", "in_place"), ("in_place",)])
+def test_healthy_against_healthy_is_quiet_in_a_thousand_trials(sides: tuple[str, ...]) -> None:
+    """Only the noise differs: nothing is called, in 1,000 of 1,000."""
+    called = [seed for seed in range(1000)
+              if compare([record(seed, sides=sides)], [record(seed + 5000, sides=sides)]).verdict != "same"]  # fmt: skip
+    assert called == []
+
+
+def lose_a_rail(after: dict[str, Any]) -> None:
+    """One card of the second node no longer carries data."""
+    for job in after["collectives"].values():
+        del job["hosts"][1]["rails"]["11"]
+
+
+def lose_gpudirect(after: dict[str, Any]) -> None:
+    """The new driver has no GPUDirect on the first node."""
+    for job in after["collectives"].values():
+        job["hosts"][0]["gdr"] = False
+    after["bom"]["nodes"]["driver"] = ["590.10"]
+
+
+def new_nccl(after: dict[str, Any]) -> None:
+    """The new NCCL is ten percent slower; record() already scaled the rates."""
+    for job in after["collectives"].values():
+        job["nccl_versions"] = ["2.29.1"]
+
+
+def shaped(seed: int, draw: Callable[[random.Random], float], level: str, scale: float = 1.0) -> dict[str, Any]:
+    """A run with three samples a row, as the bench leaves them, whose noise is drawn for each sample, row or run."""
+    chance = random.Random(seed)
+    made = record(0, noise=0.0, scale=scale, run_id=f"run{seed}")
+    run = 1 + draw(chance) * (level == "run")
+    for job in made["collectives"].values():
+        rows = job["tables"][0]["rows"]
+        noise = {row["size_bytes"]: run * (1 + draw(chance) * (level == "row")) for row in rows}
+        job["tables"][0]["rows"] = [
+            {"size_bytes": row["size_bytes"], "out_of_place": None, "in_place": {"busbw_gbps":
+                row["in_place"]["busbw_gbps"] * noise[row["size_bytes"]] * (1 + draw(chance) * (level == "sample"))}}
+            for row in rows for _ in range(3)
+        ]  # fmt: skip
+    return made
+
+
+def within_three_percent(chance: random.Random) -> float:
+    """What published repeats show."""
+    return chance.uniform(-0.03, 0.03)
+
+
+def bell(chance: random.Random) -> float:
+    """Three percent as two standard deviations."""
+    return chance.gauss(0, 0.015)
+
+
+def heavy_tails(chance: random.Random) -> float:
+    """One percent, Student's t with three degrees of freedom: now and then a sample far off."""
+    return max(-0.5, 0.01 * chance.gauss(0, 1) / (sum(chance.gauss(0, 1) ** 2 for _ in range(3)) / 3) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("draw", "level"),
+    [(within_three_percent, "sample"), (within_three_percent, "row"), (within_three_percent, "run"), (bell, "sample"),
+     (bell, "row"), (heavy_tails, "sample")],
+)  # fmt: skip
+def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], level: str) -> None:
+    """Noise of each sample, of each row of a run, of whole runs; bell-shaped or with heavy tails: quiet in 300 of 300."""
+    found = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in range(300)]
+    assert set(found) == {"same"}
+
+
+@pytest.mark.parametrize(("draw", "level"), [(within_three_percent, "sample"), (bell, "row"), (heavy_tails, "sample")])
+def test_ten_percent_is_called_under_each_shape_of_noise(
+    draw: Callable[[random.Random], float], level: str
+) -> None:
+    """Both collectives are named in at least 99 of 100 trials."""
+    wanted = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
+    called = [wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in range(300)]
+    assert sum(called) >= 297
+
+
+def test_repeats_make_it_sharper() -> None:
+    """Whole runs that are 3 % off hide 10 % now and then; of three runs a side they do not, and nothing is called without."""
+    def side(first: int, scale: float = 1.0) -> list[dict[str, Any]]:
+        return [shaped(first + n, within_three_percent, "run", scale) for n in range(3)]
+
+    seeds = range(0, 900, 3)
+    assert {compare(side(s), side(s + 5000)).verdict for s in seeds} == {"same"}
+    assert sum(compare(side(s), side(s + 5000, 0.9)).exit_code == 1 for s in seeds) >= 297
+
+
+def test_every_pair_of_many_is_named() -> None:
+    """One run over 28 pairs with one sample a row: ten percent less on one of them names that pair alone."""
+    def sweep(seed: int, slow: str = "") -> dict[str, Any]:
+        made = record(seed, sides=("in_place",))
+        ring = made["collectives"]["ring"]
+        jobs, hosts = {}, {}
+        for n in range(28):
+            pair = [f"n{2 * n:02}", f"n{2 * n + 1:02}"]
+            job = copy.deepcopy(record(seed + 100 * n, sides=("in_place",))["collectives"]["ring"])
+            for row in job["tables"][0]["rows"] if pair[0] == slow else []:
+                row["in_place"]["busbw_gbps"] *= 0.9
+            job["hosts"] = [{**host, "name": f"run{seed}-{name}"} for host, name in zip(ring["hosts"], pair, strict=True)]
+            job["pairs"] = [{"src": f"run{seed}-{pair[0]}", "dst": f"run{seed}-{pair[1]}", "transports": {"ib": 16}}]
+            jobs[f"ring-{n}"] = job
+            hosts |= {f"run{seed}-{name}": name for name in pair}
+        return {**made, "collectives": jobs, "trial": {"hosts": hosts}}
+
+    for seed in range(20):
+        assert compare([sweep(seed)], [sweep(seed + 5000)]).verdict == "same"
+        assert changes(compare([sweep(seed)], [sweep(seed + 5000, "n20")])) == {("bandwidth", "n20 - n21: all_reduce ring-10")}
+
+
+PAIR = "gpu-node-0 - gpu-node-1"
+
+
+def change_rows(made: dict[str, Any], factor: dict[int, float]) -> dict[str, Any]:
+    """The same record with rows of some sizes (GiB) faster or slower; 0 takes a row away."""
+    for job in made["collectives"].values():
+        rows = [row for row in job["tables"][0]["rows"] if factor.get(row["size_bytes"] >> 30, 1.0)]
+        for row in rows:
+            for side in ("in_place", "out_of_place"):
+                if row[side]:
+                    row[side]["busbw_gbps"] *= factor.get(row["size_bytes"] >> 30, 1.0)
+        job["tables"][0]["rows"] = rows
+    return made
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "said"),
+    [
+        ({8: 0.8}, "worse", "the rows of 8G alone: -2"),
+        ({8: 0.8, 1: 1.2}, "worse", "the rows of 8G alone"),
+        ({8: 0.97, 4: 0.97}, "same", ""),
+        ({8: 0}, "unclear", "not measured after: 8G"),
+    ],
+)
+def test_one_slow_size_does_not_hide_in_the_mean(factor: dict[int, float], verdict: str, said: str) -> None:
+    """Each row is judged alone, too; one that is measured no longer is unclear."""
+    found = compare([shaped(1, bell, "sample")], [change_rows(shaped(2, bell, "sample"), factor)])
+    assert found.verdict == verdict
+    assert all(said in c.note for c in found.changes)
+
+
+def test_medium_sizes_and_short_sweeps_are_judged() -> None:
+    """Half the bandwidth at 128 MiB is told as such; a sweep that ends at 512 MiB is judged by its largest rows."""
+    def sweep(sizes: dict[int, float]) -> dict[str, Any]:
+        made = record(noise=0.0)
+        for job in made["collectives"].values():
+            job["tables"][0]["rows"] = [{"size_bytes": mib << 20, "in_place": {"busbw_gbps": rate}}
+                                        for mib, rate in sizes.items()] * 3  # fmt: skip
+        return made
+
+    whole = {64: 100.0, 128: 150.0, 256: 200.0, 512: 250.0, 1024: 300.0, 2048: 350.0}
+    found = compare([sweep(whole)], [sweep(whole | {128: 75.0})])
+    assert changes(found) == {("bandwidth", f"{PAIR}: all_reduce {run}, 64M to 256M") for run in RATES}
+    assert compare([sweep(whole)], [sweep(whole | {128: 140.0})]).verdict == "same"
+    short = {128: 150.0, 256: 200.0, 512: 250.0}
+    found = compare([sweep(short)], [sweep({mib: 0.9 * rate for mib, rate in short.items()})])
+    assert changes(found) == {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
+
+
+def test_rails_are_held_against_the_same_collective() -> None:
+    """A rail that only the ring lost is not made up for by the default algorithm, which still uses it."""
+    after = record(2)
+    del after["collectives"]["ring"]["hosts"][1]["rails"]["11"]
+    found = compare([record(1)], [after])
+    assert changes(found) == {("rails", "gpu-node-1")}
+    assert [c.note for c in found.changes] == ["ring: no longer used: mlx5_3:1"]
+
+
+def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
+    """One of three runs before lacked a rail; after, all do: worse. The other way round, too, and the same is the same."""
+    def side(seed: int, *lacking: bool) -> list[dict[str, Any]]:
+        made = [record(seed + n) for n in range(len(lacking))]
+        for run, lost in zip(made, lacking, strict=True):
+            if lost:
+                lose_a_rail(run)
+        return made
+
+    assert compare(side(1, True, False, False), side(11, True, True, True)).verdict == "worse"
+    assert compare(side(1, False, False, False), side(11, True, False, False)).verdict == "worse"
+    assert compare(side(1, True, True, True), side(11, True, True, True)).verdict == "same"
+    assert compare(side(1, True, True, True), side(11, False, False, False)).verdict == "better"
+
+
+def test_what_is_shown_no_longer_is_unclear() -> None:
+    """A log that stopped showing GPUDirect, rails or transport is no proof that they are still there."""
+    after = record(2)
+    for job in after["collectives"].values():
+        job["pairs"] = []
+        for host in job["hosts"]:
+            host |= {"gdr": None, "rails": {}}
+    found = compare([record(1)], [after])
+    assert found.exit_code == 10
+    assert changes(found, "unclear") == {(area, node) for area in ("gdr", "rails", "transport") for node in NODES}
+
+
+def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
+    """Pods and jobs carry the run's id: a fault that both runs show is neither new nor gone."""
+    def failed(seed: int) -> dict[str, Any]:
+        made = record(seed, verdict="no-go")
+        finding = {"subject": f"run{seed}-1 GPU 3", "ok": False, "observed": "ECC", "fault": "gpu.ecc"}
+        made["checks"][1] |= {"outcome": "failed", "findings": [finding]}
+        made["checks"][2] |= {"outcome": "failed", "fault": "job.failed", "findings": []}
+        return made
+
+    assert compare([failed(1)], [failed(2)]).verdict == "same"
+    assert ("fault", "gpu-node-1 GPU 3") in changes(compare([record(1)], [failed(2)]))
+
+
+def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
+    """The digest stands beside the name in the bill of materials."""
+    before, after = (record(n, bom={"images": {"r/pytorch:25.08": f"sha256:{n}{n}"}}) for n in (1, 2))
+    told = [(c.before, c.after) for c in compare([before], [after]).versions]
+    assert told == [("r/pytorch:25.08 (sha256:11)", "r/pytorch:25.08 (sha256:22)")]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "scale", "subject", "version"),
+    [
+        (lose_a_rail, 1.0, ("rails", "gpu-node-1"), None),
+        (lose_gpudirect, 0.3, ("gdr", "gpu-node-0"), "nodes.driver"),
+        (new_nccl, 0.9, ("bandwidth", f"{PAIR}: all_reduce ring"), "nccl"),
+        (new_nccl, 0.9, ("bandwidth", f"{PAIR}: all_reduce default"), "nccl"),
+    ],
+)
+def test_what_an_upgrade_broke_is_called_on_the_right_subject(
+    breaks: Callable[[dict[str, Any]], None], scale: float, subject: tuple[str, str], version: str | None
+) -> None:
+    """Called in at least 99 of 100 trials, and the version that changed stands beside it."""
+    called = 0
+    for seed in range(300):
+        after = record(seed + 5000, scale=scale)
+        breaks(after)
+        found = compare([record(seed)], [after])
+        called += subject in changes(found) and found.exit_code == 1
+        assert [c.subject for c in found.versions] == ([version] if version else [])
+    assert called >= 297
+
+
+def test_a_single_noisy_sample_decides_nothing() -> None:
+    """One row, one side: a number that is 20 % lower is not enough; repeats are asked for."""
+    def one(rate: float) -> dict[str, Any]:
+        made = record(noise=0.0, sides=("in_place",), scale=rate)
+        for job in made["collectives"].values():
+            del job["tables"][0]["rows"][:3]
+        return made
+
+    found = compare([one(1.0)], [one(0.8)])
+    assert found.verdict == "unclear"
+    assert all("samples on one side" in c.note for c in found.changes)
+    before, after = ([one(rate) | {"run_id": str(n)} for n in range(3)] for rate in (1.0, 0.8))
+    assert compare(before, after).verdict == "worse"
+    copies = compare([one(1.0)] * 3, [one(0.8)] * 3)
+    assert copies.verdict == "unclear"  # a copy is no repeat
+    assert "2 of 3 records are copies" in copies.notes[0]
+
+
+def test_samples_that_scatter_widely_decide_nothing() -> None:
+    """Ten percent less among samples that are thirty percent apart is no finding."""
+    assert compare([record(1, noise=0.3)], [record(2, noise=0.3, scale=0.93)]).exit_code in (0, 10)
+
+
+def outcome(name: str, to: str, **finding: Any) -> dict[str, Any]:
+    """A record in which one check ended otherwise."""
+    made = record(noise=0.0)
+    check = next(c for c in made["checks"] if c["id"] == name)
+    check["outcome"] = to
+    check["findings"] = [finding] if finding else []
+    return made
+
+
+LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "nccl.rail-missing"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "code"),
+    [
+        (record(noise=0.0), record(noise=0.0), "same", 0),
+        (record(noise=0.0), outcome("nccl.rails", "failed", **LOST), "worse", 1),
+        (outcome("nccl.rails", "failed", **LOST), record(noise=0.0), "better", 0),
+        (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "failed", **LOST), "same", 0),
+        (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "failed", **LOST | {"subject": "gpu-node-0"}),
+         "worse", 1),
+        (record(noise=0.0), outcome("nccl.rails", "error"), "unclear", 10),
+        (record(noise=0.0), outcome("nccl.rails", "blocked"), "unclear", 10),
+        (record(noise=0.0, verdict="inconclusive"), record(noise=0.0, verdict="inconclusive"), "unclear", 10),
+        (outcome("nccl.rails", "blocked"), outcome("nccl.rails", "failed", **LOST), "unclear", 10),
+        (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "blocked"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, scope="partial", selection="-k rails"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, interrupted="received SIGTERM"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, profile="h200-ib"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, simulated=True), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, collectives={}), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, checks=record()["checks"][:-1]), "unclear", 10),
+        (record(noise=0.0, checks=record()["checks"][:-1]), record(noise=0.0), "same", 0),
+        (record(noise=0.0), record(noise=0.0, trial={"hosts": {"run0-0": "other-1", "run0-1": "other-2"}}),
+         "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, scale=1.2), "better", 0),
+    ],
+)  # fmt: skip
+def test_the_verdict_and_its_exit_code(before: dict[str, Any], after: dict[str, Any], verdict: str, code: int) -> None:
+    """Worse only where something that was seen well is seen broken; what nobody looked at is unclear, never fine."""
+    found = compare([before], [after])
+    assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+def test_versions_that_are_counted_are_told_as_versions() -> None:
+    """A bill of materials counts nodes by version: the version is what changed, and not the count."""
+    before, after = record(noise=0.0), record(noise=0.0)
+    before["bom"] = {"nodes": {"kernel": {"6.8.0-85": 2}}, "software": {"driver": {"nvcr.io/driver:580": "580"}}}
+    after["bom"] = {"nodes": {"kernel": {"6.8.0-85": 1, "6.8.0-90": 1}}, "software": {"driver": {"nvcr.io/driver:590": "590"}}}
+    told = {c.subject: (c.before, c.after) for c in compare([before], [after]).versions}
+    assert told == {"nodes.kernel": ("6.8.0-85", "6.8.0-85, 6.8.0-90"),
+                    "software.driver": ("nvcr.io/driver:580", "nvcr.io/driver:590")}  # fmt: skip
+
+
+def test_a_transport_that_became_sockets_is_worse() -> None:
+    """Sockets between nodes are named on both nodes."""
+    after = copy.deepcopy(record(noise=0.0))
+    for job in after["collectives"].values():
+        job["pairs"][0]["transports"] = {"socket": 16}
+    assert changes(compare([record(noise=0.0)], [after])) == {("transport", node) for node in NODES}

@@ -1,0 +1,95 @@
+"""The lint of a profile's floors: what no cluster can meet and what would notice nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from checks.expected.bench import Bench, Floor
+from checks.expected.fabric import Fabric
+from checks.expected.gpu import Gpu
+from checks.judgement.floors import objections
+from checks.judgement.physics import wire_limit_gbps
+from checks.profile import Profile, load_profile, profile_names
+from checks.strict import Size
+
+GI = Size(2**30)
+FLOOR = Floor(collective="all_reduce", algorithm="ring", nodes=2, size=Size(8 * GI), busbw_gbps=350.0,
+              topology="2 x 8", source="a test")  # fmt: skip
+PROFILE = Profile(name="p", gpu=Gpu(per_node=8), fabric=Fabric(kind="ib", rails=8, rail_gbit_s=400.0), floors=(FLOOR,))
+
+
+def told(profile: Profile) -> list[tuple[str, bool]]:
+    """What is objected to, and whether it is fatal."""
+    return [(o.path, o.fatal) for o in objections(profile)]
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
+    """No shipped floor is impossible, blind or outside of its sweep."""
+    assert [str(o) for o in objections(load_profile(name)) if o.fatal or "blind" in o.text] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "objected"),
+    [
+        ({}, []),
+        ({"busbw_gbps": 400.0}, [("floors[0].busbw_gbps", True)]),  # eight rails of 50 GB/s carry no more
+        ({"busbw_gbps": 399.0}, []),
+        ({"busbw_gbps": 199.0}, [("floors[0].busbw_gbps", False)]),  # four of eight rails would do
+        ({"busbw_gbps": 200.0}, []),
+        ({"algorithm": "default", "busbw_gbps": 749.0}, []),  # Tree on two nodes: 15/8 of the wires at most
+        ({"algorithm": "default", "busbw_gbps": 750.0}, [("floors[0].busbw_gbps", True)]),
+        ({"algorithm": "default", "busbw_gbps": 190.0}, [("floors[0].busbw_gbps", False)]),
+        ({"size": Size(3 * GI)}, [("floors[0].size", True)]),  # between two rows of a sweep by two
+        ({"size": Size(64 * GI)}, [("floors[0].size", True)]),
+        ({"size": Size(2**20), "busbw_gbps": 5.0}, [("floors[0].size", False)]),  # latency decides there
+        ({"collective": "all_to_all", "busbw_gbps": 93.0}, []),
+        ({"collective": "all_to_all", "busbw_gbps": 94.0}, [("floors[0].busbw_gbps", True)]),
+        ({"collective": "sendrecv", "busbw_gbps": 40.0}, []),
+        ({"collective": "sendrecv", "busbw_gbps": 20.0}, [("floors[0].busbw_gbps", False)]),
+        ({"nodes": 1, "busbw_gbps": 9.0}, []),  # NVLink: the network's wires say nothing
+    ],
+)  # fmt: skip
+def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected: list[tuple[str, bool]]) -> None:
+    """Above the physics of the links is fatal, so low that half of them may be lost is blind."""
+    floor = replace(FLOOR, **changes)  # type: ignore[arg-type]
+    assert told(replace(PROFILE, floors=(floor,))) == objected
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "busbw", "objected"),
+    [("ring", 899.0, []), ("ring", 900.0, [True]), ("ring", 449.0, [False]), ("default", 932.0, [])],
+)
+def test_nvlink_between_nodes_is_held_against_one_gpu(algorithm: str, busbw: float, objected: list[bool]) -> None:
+    """All hops of a ring are NVLink there: one GPU's links are the limit, not the sum of a node's."""
+    floor = replace(FLOOR, algorithm=algorithm, busbw_gbps=busbw)
+    fabric = Fabric(kind="mnnvl", node_gbit_s=28_800.0)
+    profile = replace(PROFILE, gpu=Gpu(per_node=4), fabric=fabric, floors=(floor,))
+    assert [o.fatal for o in objections(profile)] == objected
+
+
+def test_what_is_not_known_of_the_wires_is_said() -> None:
+    """Without rails nobody can tell whether a floor is possible: that is told, and not fatal."""
+    assert told(replace(PROFILE, fabric=Fabric(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
+
+
+@pytest.mark.parametrize(
+    ("profile", "path"),
+    [
+        (replace(PROFILE, fabric=Fabric(kind="socket", gdr=True), floors=()), "fabric.gdr"),
+        (replace(PROFILE, fabric=Fabric(kind="efa", rails=8, rail_gbit_s=400.0, node_gbit_s=6400.0)),
+         "fabric.node_gbit_s"),
+        (replace(PROFILE, floors=(FLOOR, replace(FLOOR, busbw_gbps=300.0))), "floors[1]"),
+        (replace(PROFILE, bench=Bench(max=Size(GI))), "floors[0].size"),
+    ],
+)  # fmt: skip
+def test_a_profile_that_contradicts_itself_is_refused(profile: Profile, path: str) -> None:
+    """Two numbers of which one must be wrong are fatal: nothing is judged by them."""
+    assert (path, True) in told(profile)
+
+
+def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
+    """Two nodes of eight: 64 of 240 messages a direction cross; 400 GB/s of wires give 93.75 GB/s of bus bandwidth."""
+    assert wire_limit_gbps("all_to_all", "default", 400.0, nodes=2, gpus_per_node=8) == pytest.approx(93.75)

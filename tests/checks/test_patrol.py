@@ -1,0 +1,123 @@
+"""What a scheduled run remembers: whom it tests, whom it blames, and that one bad moment is no bad node."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from checks.judgement.patrol import MOST_NODES, MOST_RUNS, State, Watched, choose, learn, trend
+
+WEEK = 7 * 86400.0
+NOW = 1_000_000_000.0
+
+
+def record(verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = "", busbw: float = 380.0) -> dict[str, Any]:
+    """A run on some nodes; a failed one has a fault on its subject."""
+    finding = {"subject": subject, "ok": False, "fault": "x.y"}
+    check = {"id": "c", "outcome": "failed" if subject else "passed", "findings": [finding] if subject else []}
+    hosts = {f"pod-{n}": node for n, node in enumerate(nodes)}
+    side = {"busbw_gbps": busbw}
+    job = {"hosts": [{"name": pod} for pod in hosts],
+           "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": side}]}]}  # fmt: skip
+    return {"run_id": "r", "verdict": verdict, "scope": "full", "started": "2026-01-01T00:00:00+00:00", "checks": [check], "trial": {"hosts": hosts},
+            "collectives": {"ring": job}}  # fmt: skip
+
+
+def after(*records: dict[str, Any]) -> State:
+    """The state after these runs, an hour apart, read back from JSON each time."""
+    state = State()
+    for hour, run in enumerate(records):
+        state = State.read(json.loads(json.dumps(learn(state, run, now=NOW + 3600 * hour).to_dict())))
+    return state
+
+
+def test_a_node_is_bad_after_two_strikes_and_never_its_peer() -> None:
+    """The first failure is one strike, the second calls it bad; a pass in between takes both away."""
+    failed = record("no-go", subject="a GPU 3")
+    assert after(failed).bad == ()
+    assert after(failed, failed).bad == ("a",)
+    assert after(failed, record("go"), failed).bad == ()
+    assert after(failed, failed).nodes["b"] == Watched(tested=NOW + 3600)
+
+
+def test_a_failed_pair_blames_nobody_until_one_half_is_known() -> None:
+    """Both are suspects; beside a node that has passed, the one that fails again gets the strike."""
+    pair = record("no-go", subject="a -> b (ring)")
+    both = after(pair)
+    assert [both.nodes[n].suspect for n in "ab"] == [True, True]
+    assert [both.nodes[n].strikes for n in "ab"] == [0, 0]
+    known = after(record("go", ("c", "d")), pair, record("no-go", ("a", "c"), subject="a -> c (ring)"))
+    assert (known.nodes["a"].strikes, known.nodes["c"].strikes) == (1, 0)
+    assert known.nodes["c"].good
+    cleared = after(record("go", ("c", "d")), pair, record("go", ("b", "c")))
+    assert cleared.nodes["b"].good
+
+
+def test_two_good_nodes_that_fail_together_are_suspects() -> None:
+    """Neither is better known than the other."""
+    state = after(record("go"), record("no-go", subject="a -> b (ring)"))
+    assert [state.nodes[n].suspect for n in "ab"] == [True, True]
+
+
+def test_a_name_is_not_taken_for_a_longer_one() -> None:
+    """gpu-1 is not blamed for gpu-11, nor for gpu-1-b."""
+    state = after(record("no-go", ("gpu-1", "gpu-11"), subject="gpu-11 GPU 0"))
+    assert [state.nodes[n].strikes for n in ("gpu-1", "gpu-11")] == [0, 1]
+
+
+def test_an_inconclusive_run_says_nothing_about_any_node() -> None:
+    """Drained, blocked, interrupted: no strike, no pass, and not tested either."""
+    assert after(record("inconclusive", subject="a")).nodes == {}
+
+
+def test_only_a_full_run_with_a_trial_is_a_success() -> None:
+    """Preflight alone shows no training."""
+    assert after(record("go")).last_success == 1767225600
+    assert after(record("go", ())).last_success == 0
+    assert after({**record("go"), "scope": "partial"}).last_success == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "idle", "nodes"),
+    [
+        (State(), ["a"], ()),  # the cluster is at work
+        (State(), ["a", "b", "c"], ("a", "b")),
+        (State({n: Watched(tested=NOW, passed=NOW) for n in "abc"}), ["a", "b", "c"], ()),
+        (State({"a": Watched(tested=NOW, passed=NOW)}), ["a", "b"], ("b", "a")),  # a new node beside a good one
+        (State({"a": Watched(tested=NOW - 2 * WEEK), "b": Watched(tested=NOW - 3 * WEEK)}), ["a", "b"], ("b", "a")),
+        (State({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True),
+                "c": Watched(tested=NOW, passed=NOW)}), ["a", "b", "c"], ("a", "c")),
+        (State({"a": Watched(tested=NOW, strikes=1), "c": Watched(tested=NOW, passed=NOW)}), ["a", "c"], ("a", "c")),
+        (State({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True)}), ["a", "b"], ("a", "b")),
+    ],
+)  # fmt: skip
+def test_who_is_tested_next(state: State, idle: list[str], nodes: tuple[str, ...]) -> None:
+    """Suspects beside good nodes first, then what was not tested for a week; nothing where nothing is idle or due."""
+    chosen = choose(state, idle, need=2, now=NOW, every_s=WEEK)
+    assert chosen.nodes == nodes
+    assert chosen.why
+
+
+def test_the_trend_needs_a_history() -> None:
+    """Ten percent below five accepted runs is told; below four it is not; three percent never is."""
+    def told(runs: int, busbw: float) -> list[str]:
+        return trend(after(*[record("go") for _ in range(runs)]), record("go", busbw=busbw))
+
+    assert told(4, 300.0) == []
+    assert told(5, 370.0) == []
+    (text,) = told(5, 342.0)
+    assert "a - b: all_reduce ring at 8 GiB: 342 GB/s, 90 % of its usual 380 over 5 runs" in text
+
+
+def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
+    """Thousands of nodes and runs stay within one ConfigMap; keys of the wrong type are forgotten."""
+    state = State({f"n{i}": Watched(tested=float(i)) for i in range(2 * MOST_NODES)})
+    for _ in range(2 * MOST_RUNS):
+        state = learn(state, record("go"), now=NOW)
+    assert len(state.nodes) == MOST_NODES
+    assert len(state.past) == MOST_RUNS
+    assert len(json.dumps(state.to_dict())) < 900_000
+    damaged = {"nodes": {"a": {"tested": "x", "strikes": None}, "b": 3}, "past": [1, {"samples": {"g": 1}}], "last_success": []}
+    assert State.read(damaged).nodes == {"a": Watched()}

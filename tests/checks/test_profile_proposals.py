@@ -1,0 +1,116 @@
+"""`seatrial profile detect` and `capture`: what a cluster and an accepted run stand for, as a profile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from checks.judgement.baseline import NotABaselineError, baseline
+from checks.judgement.proposal import pools, propose
+from checks.profile import load_profile, profile_names
+from jobs.inventory import Inventory, Node, Taint
+
+PROFILES = {name: load_profile(name) for name in profile_names()}
+
+
+def node(name: str, product: str = "NVIDIA-H100-80GB-HBM3", count: int = 8, **changes: Any) -> Node:
+    """A GPU node as the inventory reads it."""
+    labels = {"nvidia.com/gpu.product": product, **changes.pop("labels", {})}
+    offered = {"nvidia.com/gpu": count, **changes.pop("offered", {"rdma/hca_shared_devices_a": 63})}
+    plain = {"ready": True, "ready_reason": "", "unschedulable": False, "taints": (), "pressures": (), "kernel": "",
+             "runtime": "", "kubelet": ""}  # fmt: skip
+    return Node(name=name, labels=labels, capacity=offered, allocatable=offered, **{**plain, **changes})
+
+
+def cluster(*nodes: Node) -> Inventory:
+    """A cluster of these nodes."""
+    return Inventory(nodes, ())
+
+
+def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
+    """Product and fabric resource choose; what the profile already says is not said twice."""
+    found = propose(cluster(node("a"), node("b")), PROFILES)
+    assert found is not None
+    assert found.document == {"title": "NVIDIA-H100-80GB-HBM3, 8 GPUs a node", "extends": "h100-ib",
+                              "gpu": {"resource": "nvidia.com/gpu", "per_node": 8}}  # fmt: skip
+    assert found.open == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "networks", "parent"),
+    [
+        ({"offered": {"vpc.amazonaws.com/efa": 32}}, (), "p5-efa"),
+        ({"product": "NVIDIA-H200", "offered": {"nvidia.com/sriov-rdma-vf": 8}}, ("rdma-0", "rdma-1"), "h200-roce"),
+        ({"product": "NVIDIA-H200", "offered": {}, "labels": {"cloud.google.com/gke-nodepool": "p"}}, (), "a3-ultra"),
+        ({"product": "NVIDIA-A100-SXM4-80GB"}, (), "a100-ib"),
+        ({"product": "NVIDIA-L4"}, (), None),
+    ],
+)
+def test_each_fabric_has_its_profile(changes: dict[str, Any], networks: tuple[str, ...], parent: str | None) -> None:
+    """The same GPUs on another fabric are another profile; unknown GPUs have none, and that is said."""
+    found = propose(cluster(node("a", **changes), node("b", **changes)), PROFILES, networks)
+    assert found is not None
+    assert found.document.get("extends") == parent
+    assert (parent is None) == any("no shipped profile fits" in text for text in found.open)
+
+
+def test_two_pools_are_kept_apart() -> None:
+    """The larger pool is proposed, selected by its product; the other one is named as not covered."""
+    found = propose(cluster(node("a"), node("b"), node("c", "NVIDIA-L4", 1)), PROFILES)
+    assert found is not None
+    assert found.document["pod"]["node_selector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert found.open == ["not covered, wants a profile of its own: 1 nodes of 1 NVIDIA-L4"]
+
+
+def test_a_taint_that_all_nodes_have_is_tolerated() -> None:
+    """Who keeps a pool for GPU work taints all of it; a taint of one node or of the moment is none of the profile's."""
+    kept, moment = Taint("dedicated", "gpu", "NoSchedule"), Taint("node.kubernetes.io/not-ready", "", "NoSchedule")
+    found = propose(cluster(node("a", taints=(kept, moment)), node("b", taints=(kept, moment))), PROFILES)
+    assert found is not None
+    assert found.document["pod"]["tolerations"] == [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}]
+    one = propose(cluster(node("a", taints=(kept,)), node("b")), PROFILES)
+    assert one is not None
+    assert "pod" not in one.document
+
+
+def test_no_gpu_is_no_proposal() -> None:
+    """Nothing observed is never a profile."""
+    assert propose(cluster(), PROFILES) is None
+    assert pools(cluster()) == ()
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    """An accepted run that measured two rows."""
+    def row(size: int, out: float, inside: float) -> dict[str, Any]:
+        return {"size_bytes": size, "out_of_place": {"busbw_gbps": out}, "in_place": {"busbw_gbps": inside}}
+
+    job = {"nodes": 2, "ranks": 16, "inter_node_transport": "ib",
+           "tables": [{"collective": "all_reduce", "rows": [row(1 << 20, 9, 9), row(8 << 30, 380, 370)]}]}  # fmt: skip
+    plain = {"verdict": "go", "scope": "full", "run_id": "abc", "started": "2026-01-02T03:04:05+00:00",
+             "collectives": {"ring": job}}  # fmt: skip
+    return {**plain, **changes}
+
+
+def test_a_floor_is_the_worse_side_less_the_slack() -> None:
+    """Of both sides the worse one counts; small rows are latency and no floor; the source names the run."""
+    (floor,) = baseline(record(), slack=0.1)["floors"]
+    assert (floor["collective"], floor["algorithm"], floor["nodes"], floor["size"]) == ("all_reduce", "ring", 2, "8G")
+    assert floor["busbw_gbps"] == 333.0
+    assert floor["source"] == "run abc of 2026-01-02: 370 GB/s, minus 10 %"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"verdict": "no-go"}, "only an accepted cluster"),
+        ({"verdict": "inconclusive"}, "only an accepted cluster"),
+        ({"scope": "partial", "selection": "-k nccl"}, "-k nccl"),
+        ({"collectives": {}}, "no row"),
+        ({"collectives": {"ring": None}}, "no row"),
+    ],
+)
+def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str) -> None:
+    """A baseline from a run that was not accepted would accept what it failed to."""
+    with pytest.raises(NotABaselineError, match=why):
+        baseline(record(**changes), slack=0.1)
