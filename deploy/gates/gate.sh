@@ -1,0 +1,25 @@
+#!/bin/sh
+# The gate by itself: accept what is there now, and hold it against the accepted run of before the change.
+#
+#   seatrial accept --profile PROFILE --out before     (before the change)
+#   gate.sh before after --profile PROFILE             (after it; all further options are those of seatrial accept)
+#
+# Exit codes: 0 go on, 1 take the change back, 10 nobody can tell: stop, and let somebody look. 10 is never a pass.
+set -u
+before=$1 after=$2
+shift 2
+
+passed() { # CODE WHAT: end the script unless it was a pass
+  case $1 in
+    0) ;;
+    1) echo "gate: $2 says no: take the change back" >&2; exit 1 ;;
+    10) echo "gate: $2 could not tell: this is no pass" >&2; exit 10 ;;
+    *) echo "gate: $2 did not work (exit code $1)" >&2; exit 10 ;;
+  esac
+}
+
+seatrial accept --out "$after" "$@"
+passed $? "accept"
+seatrial compare "$before" "$after"
+passed $? "compare"
+echo "gate: passed"

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Upgrade NVIDIA's GPU Operator node by node; each node is on trial before the next one is touched.
+#
+#   PROFILE=profile.yaml VERSION=v25.10.1 gpu-operator.sh gpu-node-0 gpu-node-1 ...
+#
+# The operator must not upgrade on its own. Once, beforehand (Helm values of the chart, see its documentation):
+#   driver.upgradePolicy.autoUpgrade=false   daemonsets.updateStrategy=OnDelete
+# Then helm upgrade changes the DaemonSets, and a node follows when its pods are deleted. Two known-good nodes that are
+# not among those named are labelled: kubectl label node NODE seatrial/known-good=true
+: "${VERSION:?the version of the chart to upgrade to}"
+NAMESPACE=${NAMESPACE:-gpu-operator}
+RELEASE=${RELEASE:-gpu-operator}
+
+renew() { # NODE: its GPU pods are made anew by their DaemonSets
+  kubectl -n "$NAMESPACE" delete pod --field-selector "spec.nodeName=$1" --wait --timeout=10m && settled "$1" "$NAMESPACE"
+}
+
+upgrade_node() { renew "$1"; }
+
+roll_back_node() { helm rollback "$RELEASE" --namespace "$NAMESPACE" --wait && renew "$1"; }
+
+. "$(dirname "$0")/node-by-node.sh"
+helm upgrade "$RELEASE" nvidia/gpu-operator --namespace "$NAMESPACE" --version "$VERSION" --reuse-values --wait ||
+  stop 10 "helm upgrade did not work: nothing was tried"
+for node in "$@"; do one_node "$node"; done
+echo "gate: all nodes are upgraded"

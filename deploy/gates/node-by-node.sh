@@ -1,0 +1,54 @@
+# Sourced by gpu-operator.sh and driver-daemonset.sh, which say what upgrade_node NODE and roll_back_node NODE do.
+#
+# One node after the other: accepted beside known-good nodes, drained, upgraded, tried again beside the same ones while a
+# taint keeps everybody else away, compared. Good: it joins the known-good ones. Bad: it is rolled back, and all ends.
+# Exit codes: 0 all nodes upgraded, 1 a node is worse and was rolled back, 10 nobody can tell: it stays cordoned.
+set -u
+: "${PROFILE:?the profile of the gate, with a toleration of seatrial/canary}"
+: "${RECORDS:=records}"
+: "${GOOD:=seatrial/known-good=true}"
+
+try() { # NODE BEFORE|AFTER: a trial of this node beside known-good ones
+  seatrial accept --profile "$PROFILE" --nodes "kubernetes.io/hostname=$1" --partner "$GOOD" --out "$RECORDS/$1/$2"
+}
+
+stop() { # CODE TEXT
+  echo "gate: $2" >&2
+  exit "$1"
+}
+
+one_node() { # NODE
+  echo "gate: $1: before the upgrade"
+  kubectl label node "$1" "${GOOD%%=*}-" >/dev/null
+  try "$1" before || stop 10 "$1 was not accepted before the upgrade (exit code $?): nothing was changed"
+
+  kubectl cordon "$1" && kubectl drain "$1" --ignore-daemonsets --delete-emptydir-data --timeout="${DRAIN:-1h}" ||
+    stop 10 "$1 could not be drained: it is cordoned, and not upgraded"
+  upgrade_node "$1" || stop 10 "$1: the upgrade itself did not work: it stays cordoned"
+  kubectl taint node "$1" seatrial/canary=true:NoSchedule --overwrite || stop 10 "$1 could not be tainted: it stays cordoned"
+  kubectl uncordon "$1"
+
+  try "$1" after
+  code=$?
+  if [ $code -eq 0 ]; then
+    seatrial compare "$RECORDS/$1/before" "$RECORDS/$1/after"
+    code=$?
+  fi
+  [ $code -eq 0 ] || kubectl cordon "$1"
+  kubectl taint node "$1" seatrial/canary-
+  case $code in
+    0) kubectl label node "$1" "$GOOD" --overwrite && echo "gate: $1: good, on to the next" ;;
+    1)
+      roll_back_node "$1" || stop 1 "$1 is worse, and could not be rolled back: it stays cordoned"
+      stop 1 "$1 is worse: rolled back, still cordoned; see $RECORDS/$1/after"
+      ;;
+    *) stop 10 "$1: nobody can tell (exit code $code): it stays cordoned; see $RECORDS/$1/after" ;;
+  esac
+}
+
+settled() { # NODE NAMESPACE: wait until its GPU pods are there again, and it offers GPUs
+  kubectl -n "$2" wait pod --all --field-selector "spec.nodeName=$1" --for=condition=Ready --timeout="${SETTLE:-20m}" &&
+    kubectl wait node "$1" --for=condition=Ready --timeout=5m
+}
+
+[ $# -gt 0 ] || stop 4 "name the nodes to upgrade, in their order"

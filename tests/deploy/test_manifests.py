@@ -1,0 +1,134 @@
+"""The shipped manifests: rendered by kustomize, with exactly the rights that seatrial rbac prints, and fit to run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Render = Callable[[str], list[dict[str, Any]]]
+
+ROOT = Path(__file__).resolve().parents[2]
+OVERLAYS = ("tenant", "cluster", "kueue", "airgapped", "results-pvc", "openshift")
+FLAGS = {"tenant": ["--tenant"], "kueue": ["--cluster", "--queue", "kueue:seatrial"]}
+
+
+def printed(*flags: str) -> dict[tuple[str, str], Any]:
+    """The rules that seatrial rbac prints for scheduled runs of the shipped profile."""
+    command = [sys.executable, "-m", "checks", "rbac", "--cron", "--namespace", "default", "--profile",
+               "deploy/base/profile.yaml", *flags]  # fmt: skip
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return rules(list(yaml.safe_load_all(said)))
+
+
+def rules(objects: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    """The rules of all roles, in an order of their own."""
+    def plain(rule: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+        return sorted((key, tuple(values)) for key, values in rule.items())
+
+    return {(o["kind"], o["metadata"]["name"]): sorted(map(plain, o["rules"])) for o in objects if "rules" in o}
+
+
+def runner(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The pod spec of the CronJob."""
+    (found,) = (o for o in objects if o["kind"] == "CronJob")
+    spec: dict[str, Any] = found["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_rights_are_those_that_rbac_prints(overlay: str, rendered: Render) -> None:
+    """Nothing more and nothing less, for each overlay; a right that is added by hand would be seen here."""
+    assert rules(rendered(overlay)) == printed(*FLAGS.get(overlay, ["--cluster"]))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_overlay_is_whole(overlay: str, rendered: Render) -> None:
+    """One CronJob that never runs twice at once, never retries, and ends; its settings exist under the name it mounts."""
+    objects = rendered(overlay)
+    (cron,) = (o for o in objects if o["kind"] == "CronJob")
+    job = cron["spec"]["jobTemplate"]["spec"]
+    assert cron["spec"]["concurrencyPolicy"] == "Forbid"
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    assert job["activeDeadlineSeconds"] > 0
+    assert job["ttlSecondsAfterFinished"] > 0
+    maps = {o["metadata"]["name"]: o["data"] for o in objects if o["kind"] == "ConfigMap"}
+    mounted = next(v["configMap"]["name"] for v in runner(objects)["volumes"] if "configMap" in v)
+    words = maps[mounted]["arguments"].split()
+    assert "--profile=/etc/seatrial/profile.yaml" in words
+    assert yaml.safe_load(maps[mounted]["profile.yaml"])["extends"]
+    assert ("--tenant" in words) == (overlay == "tenant")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) -> None:
+    """What the settings say is understood by cron, and the rest by accept."""
+    from checks.commands.cron import parser
+
+    maps = [o["data"] for o in rendered(overlay) if o["kind"] == "ConfigMap"]
+    _, further = parser().parse_known_args(maps[0]["arguments"].split())
+    said = subprocess.run([sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for word in further:
+        assert word.partition("=")[0] in said.stdout
+
+
+def test_the_priority_never_preempts(rendered: Render) -> None:
+    """The trial of a cluster at work pushes nothing aside."""
+    (found,) = (o for o in rendered("cluster") if o["kind"] == "PriorityClass")
+    assert found["preemptionPolicy"] == "Never"
+    assert found["value"] < 0
+    assert runner(rendered("cluster"))["priorityClassName"] == found["metadata"]["name"]
+
+
+def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None:
+    """The runner's image and the trial's come from the same place."""
+    objects = rendered("airgapped")
+    registry = runner(objects)["containers"][0]["image"].split("/")[0]
+    arguments = next(o["data"]["arguments"] for o in objects if o["kind"] == "ConfigMap")
+    assert f"--registry={registry}" in arguments.split()
+
+
+def test_on_openshift_the_namespace_chooses_the_user(rendered: Render) -> None:
+    """restricted-v2 refuses user and group ids outside the namespace's range; all else stays as strict."""
+    assert runner(rendered("openshift"))["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the Containerfile, continuation lines joined."""
+    text = re.sub(r"\\\n\s*", " ", (ROOT / "deploy" / "Containerfile").read_text())
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_the_image_is_as_small_and_as_fixed_as_it_can_be() -> None:
+    """Two stages on a base that an argument pins, hashes for all that is installed, a user that is not root, no shell."""
+    found = instructions()
+    assert [rest for word, rest in found if word == "FROM"] == ["${BASE} AS build", "${BASE}"]
+    assert ("ARG", "BASE") in found  # no default: a tag that moves is not a base
+    assert not [rest for word, rest in found if word in ("ADD", "SHELL")]
+    assert all(rest.startswith("[") for word, rest in found if word in ("RUN", "ENTRYPOINT", "CMD"))
+    assert any("--require-hashes" in rest for word, rest in found if word == "RUN")
+    last = found[max(i for i, (word, _) in enumerate(found) if word == "FROM"):]
+    assert [rest for word, rest in last if word == "USER"] == ["65532:65532"]
+    assert [rest for word, rest in last if word == "RUN"] == []
+    assert [rest for word, rest in last if word == "COPY"] == ["--from=build /opt/seatrial /opt/seatrial"]
+    assert any("org.opencontainers.image.version" in rest for word, rest in last if word == "LABEL")
+
+
+def test_runner_and_image_agree(rendered: Render) -> None:
+    """The pod's user is the image's, and everything it writes to is a volume: its root is read-only."""
+    pod = runner(rendered("cluster"))
+    (user,) = (rest for word, rest in instructions() if word == "USER")
+    assert str(pod["securityContext"]["runAsUser"]) == user.split(":")[0]
+    container = pod["containers"][0]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {m["mountPath"] for m in container["volumeMounts"]} >= {"/tmp", "/results"}
+    assert container["command"] == ["seatrial"]

@@ -1,0 +1,113 @@
+"""Alert rules and dashboard: every expression parses, and asks only for metrics and labels that are really emitted."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from reports.metrics import exposition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "monitoring"
+SIDE = {"busbw_gbps": 380.0}
+JOB = {"hosts": [{"name": "h", "rails": {"0": ["mlx5_0:1"]}}],
+       "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": SIDE}]}]}  # fmt: skip
+RECORD = {
+    "verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00", "seconds": 10.0, "profile": "p",
+    "checks": [{"id": "a.b", "outcome": "failed", "findings": [{"fault": "c.d", "ok": False}]}],
+    "collectives": {"ring": JOB}, "trial": {"dns_seconds": {"n": 0.1}},
+}  # fmt: skip
+
+
+def emitted() -> dict[str, set[str]]:
+    """The names of all metrics with their labels, as a record with everything in it gives them."""
+    found = {s.name: set(s.labels) for f in text_string_to_metric_families(exposition(RECORD, bad={"n": True})) for s in f.samples}
+    found |= {"seatrial_record_readable": set()}  # from seatrial serve
+    return {name: labels | {"namespace"} for name, labels in found.items()}  # of the push or of the scrape
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Every PromQL expression that is shipped, with where it stands."""
+    rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
+    for group in rules["spec"]["groups"]:
+        yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
+    for panel in json.loads((FOLDER / "dashboard.json").read_text())["panels"]:
+        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
+
+
+def selectors(node: Any) -> Iterator[Any]:
+    """All vector selectors of a parsed expression."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node
+    for name in ("expr", "lhs", "rhs", "param", "vector_selector"):
+        child = getattr(node, name, None)
+        if child is not None:
+            yield from selectors(child)
+    for child in getattr(node, "args", None) or ():
+        yield from selectors(child)
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()), ids=[f"{where}: {text[:60]}" for where, text in expressions()])
+def test_every_expression_asks_for_what_is_emitted(where: str, expression: str) -> None:
+    """A dashboard of metrics that nobody emits is an empty page; an alert on them never fires."""
+    known = emitted()
+    tree = promql_parser.parse(expression)
+    asked = list(selectors(tree))
+    assert asked, where
+    for selector in asked:
+        assert selector.name in known, f"{where}: {selector.name}"
+        labels = {matcher.name for matcher in selector.matchers.matchers}
+        assert labels <= known[selector.name], f"{where}: {labels}"
+
+
+def test_a_renamed_metric_would_be_noticed() -> None:
+    """The test above can fail: an expression on a metric of another name is not among those emitted."""
+    (selector,) = selectors(promql_parser.parse("max by (x) (seatrial_verdict) > 1"))
+    assert selector.name not in emitted()
+
+
+PANELS = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    """Panels of known types with ids of their own that do not lie on each other; every variable that is used exists."""
+    text = (FOLDER / "dashboard.json").read_text()
+    board = json.loads(text)
+    assert board["schemaVersion"] >= 39
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    assert {panel["type"] for panel in PANELS} <= {"stat", "timeseries", "table"}
+    taken = [(x, y) for panel in PANELS for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+             for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])]  # fmt: skip
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < 24
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    assert set(re.findall(r"\$\{?([a-z]\w*)", text)) == variables == {"datasource", "namespace"}
+    for panel in PANELS:
+        for target in panel["targets"]:
+            assert target["datasource"] == panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert target.get("instant", False) == (panel["type"] != "timeseries")  # else a stat shows what was, too
+            assert 'namespace=~"$namespace"' in target["expr"]
+
+
+def test_every_metric_that_matters_is_shown() -> None:
+    """What a run emits is on the page or in an alert, but for what explains the others."""
+    asked = {selector.name for _, text in expressions() for selector in selectors(promql_parser.parse(text))}
+    assert emitted().keys() - asked == {"seatrial_run_info", "seatrial_series_left_out"}
+
+
+def test_every_alert_says_what_it_means() -> None:
+    """Summary, description and severity for each; one alert fires when nothing runs any more."""
+    rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["spec"]["groups"][0]["rules"]
+    for rule in rules:
+        assert {"summary", "description"} <= rule["annotations"].keys()
+        assert rule["labels"]["severity"] in ("warning", "critical")
+    assert {"SeatrialHasNotRun", "SeatrialNeverReported"} <= {rule["alert"] for rule in rules}
