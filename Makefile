@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= report
 
-.PHONY: help demo test lint lock clean
+.PHONY: help demo test test-slow lint wheel lock clean
 help:
 	@echo "make demo   run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
-	@echo "make test   run the tests"
+	@echo "make test   run the tests that take minutes"
+	@echo "make test-slow  run the others: every scenario, the pages' commands, scheduled runs; CI runs both"
 	@echo "make lint   ruff and mypy --strict"
+	@echo "make wheel  build the wheel into dist/, which deploy/Containerfile takes"
 	@echo "make lock   renew the lock files"
 
 demo: $(VENV)/.runtime
@@ -16,11 +18,17 @@ demo: $(VENV)/.runtime
 	@echo "The report is in $(OUT)/: open $(OUT)/report.html in a browser; $(OUT)/report.json is for machines."
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+wheel: $(VENV)/.dev
+	$(BIN)/python -m hatchling build -t wheel -d dist
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs", "kubectl": "needs kubectl"}
+NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs"}
+SHELL = ("sh", "kubectl")  # run by a shell, as is whatever has a pipe; kubectl where it is installed
 SERVES = ("seatrial", "sim")  # until it is stopped: tests/sim
 
 
@@ -26,7 +28,7 @@ def words(command):
 
 def is_run(command):
     first = words(command)
-    return first[0] in ("seatrial", "pytest") and not (tuple(first[:2]) == SERVES and "--list" not in first)
+    return first[0] in ("seatrial", "pytest", *SHELL) and not (tuple(first[:2]) == SERVES and "--list" not in first)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -34,6 +36,15 @@ def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
     """A page that shows a command nobody runs goes stale."""
     for command in commands(page):
         assert is_run(command) or words(command)[0] in NOT_RUN or tuple(words(command)[:2]) == SERVES, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_leads_somewhere(page):
+    """Relative links of a page exist; the index of the docs leads to every page."""
+    links = {link.partition("#")[0] for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8"))}
+    assert not [link for link in links if link and not (page.parent / link).exists()]
+    if page.name == "index.md":
+        assert links >= {other.name for other in PAGES[1:] if other != page}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +59,20 @@ def served(tmp_path_factory):
         process.stdin.close()
 
 
+def in_a_shell(command, folder, env):
+    """The command line that runs this in a shell which finds seatrial; None where it needs kubectl and there is none."""
+    if "kubectl" in command and shutil.which("kubectl") is None:
+        return None
+    program = folder / "bin" / "seatrial"
+    if not program.exists():
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m checks "$@"\n')
+        program.chmod(0o755)
+        (folder / "deploy").symlink_to(ROOT / "deploy")
+    env["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+    return ["sh", "-c", command]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_the_commands_end_as_the_page_says(page, served, tmp_path):
@@ -58,6 +83,12 @@ def test_the_commands_end_as_the_page_says(page, served, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(served)}
     for command in filter(is_run, commands(page)):
         program, *arguments = words(command)
+        expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
+        if program in SHELL or "|" in arguments:
+            if line := in_a_shell(command, tmp_path, env):
+                done = subprocess.run(line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=120, check=False)
+                assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
+            continue
         module = {"seatrial": "checks", "pytest": "pytest"}[program]
         arguments = [str(ROOT / a) if a.startswith("tests/") or (program == "pytest" and a == "checks") else a
                      for a in arguments]
@@ -65,7 +96,6 @@ def test_the_commands_end_as_the_page_says(page, served, tmp_path):
             arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
         done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=tmp_path, env=env, text=True,
                               capture_output=True, timeout=120, check=False)
-        expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.rehearse import Rehearsal
+from checks.commands.rehearse import Rehearsal, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = "name: liar\ntitle: A scenario that lies\nbreaks: nothing\nfaults: [gpu.missing]\noutcome: no-go\n"
@@ -54,7 +54,37 @@ def test_what_cannot_be_rehearsed_is_refused_before_anything_starts(arguments, w
 )
 def test_recognised_means_exactly_the_stated_faults_and_verdict(found, verdict, trouble, right):
     """One fault too many is as wrong as one too few; leftovers are never right."""
-    assert Rehearsal("n", "n", ["a", "b"], ["no-go"], found, verdict, 1.0, trouble).recognised is right
+    each = Rehearsal("n", "n", ["a", "b"], {}, ["no-go"], found=found, verdict=verdict, trouble=trouble)
+    assert each.recognised is right
+
+
+@pytest.mark.parametrize(
+    ("subjects", "words", "accused", "mistaken"),
+    [
+        (["node-1"], [], ["node-1"], ""),
+        (["node-1*"], [], ["node-1 mlx5_3"], ""),
+        (["node-0", "node-1"], [], ["node-1", "node-0"], ""),
+        (["node-1"], [], ["node-0"], "a accuses node-0"),
+        (["node-1"], [], ["node-1", "node-0"], "a accuses node-0"),
+        (["node-0", "node-1"], [], ["node-1"], "a does not accuse node-0"),
+        ([], ["mlx5_3"], ["node-1"], "a does not say mlx5_3"),
+        ([], ["is DOWN"], ["node-1"], ""),
+    ],
+)
+def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects, words, accused, mistaken):
+    """A right fault on a wrong node is a wrong accusation; one that spares a broken node is half blind."""
+    each = Rehearsal("n", "n", ["a"], {"a": subjects} if subjects else {}, ["no-go"], {"a": words}, found=["a"], verdict="no-go",
+                     accused={"a": accused}, said={"a": "node-1: the port is DOWN"})  # fmt: skip
+    assert (each.mistaken, each.recognised) == (mistaken, not mistaken)
+
+
+def test_the_scenarios_own_profile_and_options_start_the_trial(tmp_path):
+    """A profile in the scenario becomes a file of the scenario's name; options are passed on as they are."""
+    each = Rehearsal("mine", "mine", [], {}, ["go"], run={"profile": {"extends": "h100-ib"}, "options": ["--tenant"]})
+    command = command_of(each, tmp_path / "out", tmp_path)
+    assert command[command.index("--profile") + 1] == str(tmp_path / "mine.yaml")
+    assert (tmp_path / "mine.yaml").read_text() == "extends: h100-ib\n"
+    assert "--tenant" in command
 
 
 @pytest.mark.slow
@@ -90,7 +120,7 @@ def test_an_interrupt_ends_the_trials_too(how, tmp_path):
     import signal
     import time
 
-    command = [sys.executable, "-m", "checks", "rehearse", "nccl-hang", "healthy", "--out", str(tmp_path / "kept")]
+    command = [sys.executable, "-m", "checks", "rehearse", "nccl-hang", "healthy", "--jobs", "1", "--out", str(tmp_path / "kept")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         end = time.monotonic() + 30
         while not list((tmp_path / "kept").glob("nccl-hang/logs/*")) and time.monotonic() < end:

@@ -111,7 +111,7 @@ def test_cleanup_finishes_what_a_killed_run_left_and_touches_nothing_foreign(ser
     process.kill()
     process.communicate()
     assert labelled(kube)
-    command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", str(served)]
+    command = [sys.executable, "-m", "checks", "cleanup", "--all", "--kubeconfig", str(served)]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert gone(kube) == []

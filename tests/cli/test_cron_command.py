@@ -1,0 +1,187 @@
+"""`seatrial cron` where something is wrong around it: its state, its folder, its Lease, its Pushgateway."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.__main__ import main
+from checks.judgement import patrol
+from jobs.errors import ClusterError
+from jobs.keeping import KeepingError
+from jobs.kube import Kube
+from tests.jobs.on_sim import Sim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/seatrial-cron"
+REMEMBERED = {"tested": 0.0, "passed": 0.0, "strikes": 0, "suspect": False, "faults": []}
+
+
+@pytest.fixture(scope="module")
+def cluster(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The kubeconfig of a healthy cluster."""
+    served = Sim(root, tmp_path_factory.mktemp("cluster"), "healthy")
+    yield str(served.config)
+    served.close()
+
+
+@pytest.fixture
+def kube(cluster: str, monkeypatch: pytest.MonkeyPatch) -> Kube:
+    """A client; the cluster's nodes were tested a minute ago, so that a run is short."""
+    monkeypatch.delenv("SEATRIAL_JOB_NAME", raising=False)
+    made = Kube.connect(kubeconfig=cluster)
+    for place in (LEASE, f"{MAPS}/seatrial-state", f"{MAPS}/seatrial-results"):
+        try:
+            made.delete(place)
+        except ClusterError:
+            continue
+    now = time.time()
+    nodes = {name: REMEMBERED | {"tested": now - 60, "passed": now - 60} for name in ("gpu-node-0", "gpu-node-1")}
+    remember(made, json.dumps({"schema": 1, "nodes": nodes, "past": [], "last_success": 5.0}))
+    return made
+
+
+def remember(kube: Kube, text: str) -> None:
+    """Write the state as an earlier run would have left it."""
+    try:
+        kube.create(MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-state"},
+                           "data": {"state.json": text}})  # fmt: skip
+    except ClusterError:
+        kube.patch(f"{MAPS}/seatrial-state", {"data": {"state.json": text}})
+
+
+def state(kube: Kube) -> Any:
+    """What is remembered."""
+    return json.loads(kube.get(f"{MAPS}/seatrial-state")["data"]["state.json"])
+
+
+def cron(cluster: str, out: Path, *more: str) -> int:
+    """Run it."""
+    return main(["cron", "--kubeconfig", cluster, "--profile", "h100-ib", "--out", str(out), *more])
+
+
+@pytest.mark.slow
+def test_a_pushgateway_that_is_down_costs_a_line(
+    kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict stands, the metrics are in the folder and the ConfigMap; no password of the address is printed."""
+    assert cron(cluster, tmp_path, "--push", "http://user:swordfish@127.0.0.1:9/") == 0
+    said = capfd.readouterr()
+    assert "could not be pushed" in said.out
+    assert "swordfish" not in said.out + said.err
+    metrics = (tmp_path / "metrics.prom").read_text()
+    assert kube.get(f"{MAPS}/seatrial-results")["data"]["metrics.prom"] == metrics
+    assert 'seatrial_node_bad{node="gpu-node-1"} 0.0' in metrics
+    assert "seatrial_last_success_timestamp_seconds 5.0" in metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["{", "[]", "null", "[" * 50_000])
+def test_a_damaged_memory_is_begun_anew(
+    text: str, kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ConfigMap that somebody edited does not end scheduled runs for ever: it is said, and written whole again."""
+    monkeypatch.setattr("checks.judgement.patrol.choose", lambda *_, **__: patrol.Choice((), "a test"))
+    remember(kube, text)
+    assert cron(cluster, tmp_path) == 0
+    assert "damaged" in capfd.readouterr().out
+    assert state(kube)["schema"] == 1
+
+
+@pytest.mark.slow
+def test_what_a_newer_version_remembers_is_left_alone(kube: Kube, cluster: str, tmp_path: Path) -> None:
+    """Exit code 10, and the state as it was."""
+    remember(kube, '{"schema": 2, "new": true}')
+    assert cron(cluster, tmp_path) == 10
+    assert state(kube) == {"schema": 2, "new": True}
+
+
+@pytest.mark.slow
+def test_nodes_that_left_are_forgotten(kube: Kube, cluster: str, tmp_path: Path) -> None:
+    """A node that was called bad and was taken out of the cluster is bad no longer; nor is a time to come believed."""
+    now = time.time()
+    nodes = {name: REMEMBERED | {"tested": now - 60, "passed": now - 60} for name in ("gpu-node-0", "gpu-node-1")}
+    nodes["gone"] = REMEMBERED | {"strikes": 2}
+    remember(kube, json.dumps({"schema": 1, "nodes": nodes}))
+    assert cron(cluster, tmp_path) == 0
+    assert set(state(kube)["nodes"]) == {"gpu-node-0", "gpu-node-1"}
+    assert "gone" not in (tmp_path / "metrics.prom").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
+    kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may be going: what is remembered is that one's. Exit code 10, whatever was found."""
+    monkeypatch.setattr("jobs.lease.Lease.__init__.__kwdefaults__", {"seconds": 1})
+    before = kube.get(f"{MAPS}/seatrial-state")["metadata"]["resourceVersion"]
+
+    def steal() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                if kube.get(LEASE)["spec"].get("holderIdentity"):
+                    kube.patch(LEASE, {"spec": {"holderIdentity": "thief", "renewTime": "2099-01-01T00:00:00.000000Z"}})
+                    return
+            except ClusterError:
+                time.sleep(0.02)
+
+    thief = threading.Thread(target=steal)
+    thief.start()
+    code = cron(cluster, tmp_path)
+    thief.join()
+    assert code == 10, capfd.readouterr()
+    assert "the lease was lost" in capfd.readouterr().out
+    assert kube.get(f"{MAPS}/seatrial-state")["metadata"]["resourceVersion"] == before
+    assert kube.get(LEASE)["spec"]["holderIdentity"] == "thief"
+
+
+@pytest.mark.slow
+def test_a_verdict_is_told_where_nothing_can_be_remembered(
+    kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ConfigMaps cannot be written: it is said, and metrics and verdict are there all the same."""
+    def refuse(*_: Any, **__: Any) -> None:
+        raise KeepingError("no room for it")
+
+    monkeypatch.setattr("checks.commands.cron.save", refuse)
+    assert cron(cluster, tmp_path) == 0
+    said = capfd.readouterr().out
+    assert "configmap seatrial-state could not be written" in said
+    assert "VERDICT of the scheduled run: go" in said
+    assert (tmp_path / "metrics.prom").exists()
+
+
+@pytest.mark.slow
+def test_old_runs_are_forgotten_also_killed_ones(kube: Kube, cluster: str, tmp_path: Path) -> None:
+    """Folders of runs that left no record go, too; what is nobody's run stays."""
+    for number, name in enumerate(["aaaaaaaaa2", "aaaaaaaaa3", "my-results", "aaaaaaaaa4"]):
+        (tmp_path / name / "logs").mkdir(parents=True)
+        os.utime(tmp_path / name, (number, number))
+    assert cron(cluster, tmp_path, "--keep", "2") == 0
+    left = {p.name for p in tmp_path.iterdir() if p.is_dir()}
+    assert left >= {"my-results", "aaaaaaaaa4"}
+    assert not left & {"aaaaaaaaa2", "aaaaaaaaa3"}
+    assert len(left) == 3
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--every", "nan"], ["--every", "-1"], ["--keep", "0"], ["--cluster", "sim:healthy"], ["--on=a,b"],
+     ["--out", "/proc/nowhere"], ["--out", "/etc/hostname"], ["--profile", "nobody"]],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_before_anything_runs(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 4 and one line: also for a folder that cannot be written."""
+    assert cron("nowhere", tmp_path, *more) == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1

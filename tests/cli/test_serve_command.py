@@ -1,0 +1,93 @@
+"""`seatrial serve`: the newest record, at every scrape; a damaged one is not covered by an older one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.__main__ import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def record(verdict: str, started: str) -> dict[str, Any]:
+    """A run without a trial."""
+    return {"schema": 1, "run_id": "a", "verdict": verdict, "scope": "full", "checks": [], "collectives": {},
+            "started": started, "seconds": 1.0}  # fmt: skip
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of a server over an empty folder."""
+    command = [sys.executable, "-m", "checks", "serve", str(tmp_path), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip()
+    process.terminate()
+    process.wait(timeout=10)
+    process.stdout.close()
+
+
+def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> None:
+    """Nothing yet, a success, a later failure that keeps the time of the success, then a damaged record."""
+    def scrape() -> str:
+        with urllib.request.urlopen(served, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    def write(name: str, content: str) -> None:
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "report.json").write_text(content)
+
+    assert "seatrial_record_readable 0.0" in scrape()
+    write("1", json.dumps(record("go", "2026-01-01T00:00:00+00:00")))
+    assert 'seatrial_run_verdict{verdict="go"} 1.0' in scrape()
+    write("2", json.dumps(record("no-go", "2026-01-02T00:00:00+00:00")))
+    later = scrape()
+    assert 'seatrial_run_verdict{verdict="no-go"} 1.0' in later
+    assert "seatrial_last_success_timestamp_seconds 1.767225601e+09" in later
+    write("3", "{")
+    damaged = scrape()
+    assert "seatrial_record_readable 0.0" in damaged
+    assert "seatrial_run_verdict" not in damaged
+
+
+def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: Path) -> None:
+    """What matters is the newest; offsets of time zones are understood, and a pipe is not waited for."""
+    for name, content in (("a", "{"), ("b", json.dumps(record("no-go", "2026-01-02T23:00:00+00:00"))),
+                          ("c", json.dumps(record("go", "2026-01-03T00:30:00+02:00")))):  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(content)
+    os.utime(tmp_path / "a" / "report.json", (1, 1))
+    (tmp_path / "d").mkdir()
+    os.mkfifo(tmp_path / "d" / "report.json")
+    with urllib.request.urlopen(served, timeout=10) as answer:
+        assert 'seatrial_run_verdict{verdict="no-go"} 1.0' in answer.read().decode()
+
+
+def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """SIGTERM and SIGINT end it at once, with exit code 0 and without a traceback."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        command = [sys.executable, "-m", "checks", "serve", str(tmp_path), "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.send_signal(number)
+            assert process.wait(timeout=10) == 0
+            assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("arguments", [["nowhere"], [".", "--port", "99999"], [".", "--listen", "203.0.113.1"]])
+def test_what_cannot_be_served_is_refused_in_a_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 4 and one line."""
+    assert main(["serve", *arguments]) == 4
+    assert len(capsys.readouterr().err.splitlines()) == 1

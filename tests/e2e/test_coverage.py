@@ -1,0 +1,89 @@
+"""What is proven: every check can fail, every fault is shown, and the page about it is true."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.commands.listing import declared_checks
+from checks.commands.matrix import page
+from checks.faults import FAULTS
+
+ROOT = Path(__file__).resolve().parents[2]
+SYMPTOMS, LOGS = "tests/nccl/test_nccl_symptoms.py", "tests/e2e/test_told_by_logs.py"
+#: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
+SHOWN_OTHERWISE = {
+    # another fault of the same world is found first, and is the better word for it
+    "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
+    "nccl.gdr-no-module": (SYMPTOMS, "a cause that older NCCL prints"),
+    "nccl.gdr-distance": (SYMPTOMS, "a cause that older NCCL prints"),
+    "nccl.topology-virtual": (SYMPTOMS, "a cause beside another"),
+    "nccl.net-forced": (SYMPTOMS, "each node's own collective fails first"),
+    "nccl.net-intra-node": (SYMPTOMS, "the profile's expectation is judged first: nccl.intra-node-path"),
+    "nccl.bootstrap-unroutable": (SYMPTOMS, "pods of the lab have one interface that reaches others"),
+    "nccl.net-env": (LOGS, "NCCL does not print NCCL_NET"),
+    "nccl.mnnvl-unused": (LOGS, "the profile's expectation is judged first: nccl.wrong-fabric"),
+    "nccl.plugin-init-failed": (LOGS, "where the built-in InfiniBand finds no device either, that is told"),
+    "nccl.wrong-peer": (LOGS, "it needs a stranger in the rendezvous"),
+    # of logs that no trial writes
+    "nccl.launch-failed": (LOGS, "mpirun's words in a pasted log"),
+    "nccl.oom-killed": (LOGS, "Slurm's words in a pasted log; in a pod it is container.oom"),
+    "nccl.separate-runs": ("tests/nccl/test_nccl_pasted.py", "several runs in one pasted log"),
+    "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
+    "nccl.odd-numbers": ("tests/nccl/test_nccl_tables.py", "numbers that no measurement gives"),
+    "nccl.bandwidth-falls": ("tests/nccl/test_nccl_tables.py", "the played fabric has no such curve"),
+    # what the cluster in the box does not do, or not within a rehearsal's time
+    "job.start-timeout": ("tests/jobs/test_launcher_on_sim.py", "it takes the whole time that a start may take"),
+    "job.deadline": ("tests/jobs/test_diagnosis_general.py", "it takes the whole time that a job may take"),
+    "job.failed": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real Job"),
+    "job.no-evidence": ("tests/checks/test_judge_trial.py", "a probe that ends without its last line"),
+    "node.lost": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real node"),
+}
+#: Checks that cannot fail by themselves: they record, or hand on whatever else the log tells of.
+RECORDS = {"bom.platform", "bom.runtime", "nccl.other"}
+
+
+@pytest.fixture(scope="module")
+def entries():
+    done = subprocess.run([sys.executable, "-m", "sim", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def shown(entries):
+    faults = {fault for entry in entries for fault in entry["faults"]}
+    return faults | {word for entry in entries for words in entry["words"].values() for word in words if word in FAULTS}
+
+
+def test_every_fault_of_the_catalogue_is_shown(shown):
+    """By a scenario that must find it or name it as the cause; else by a recorded case, which is listed here and exists."""
+    assert shown <= set(FAULTS)
+    missing = set(FAULTS) - shown
+    assert missing - set(SHOWN_OTHERWISE) == set()
+    assert set(SHOWN_OTHERWISE) - missing == set(), "these are shown by a scenario now: strike them off"
+    for fault, (place, _) in SHOWN_OTHERWISE.items():
+        assert fault in (ROOT / place).read_text(), f"{place} does not speak of {fault}"
+
+
+def test_no_check_is_beyond_failing(shown):
+    """For every check there is a scenario that makes one of its faults appear."""
+    found = declared_checks()
+    assert {name for name, each in found.items() if not each.faults} == RECORDS
+    assert [name for name, each in found.items() if each.faults and not set(each.faults) & shown] == []
+
+
+def test_the_lab_is_as_large_as_it_claims_to_be(entries):
+    """At least 80 scenarios and 20 healthy variants; every fault says whom it accuses; every platform is shown healthy."""
+    healthy = [entry for entry in entries if not entry["faults"]]
+    assert len(entries) - len(healthy) >= 80
+    assert len(healthy) >= 20
+    assert [e["name"] for e in entries if set(e["faults"]) - set(e["subjects"])] == []
+    platforms = {path.stem for path in (ROOT / "sim" / "platforms").glob("*.yaml")} - {"kind-cpu"}
+    assert platforms - {entry["platform"] for entry in healthy} == set()
+
+
+def test_the_page_of_rehearsals_is_the_commands_output(entries):
+    """docs/rehearsals.md: `seatrial rehearse --matrix > docs/rehearsals.md` renews it."""
+    assert (ROOT / "docs" / "rehearsals.md").read_text() == page(entries)

@@ -1,0 +1,232 @@
+"""The CronJob in the embedded cluster: its pod's process runs the real suite with exactly the shipped rights."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from jobs.kube import Kube
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+PATHS = {
+    "ServiceAccount": "/api/v1/namespaces/default/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/default/configmaps",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "CronJob": "/apis/batch/v1/namespaces/default/cronjobs",
+    "Job": "/apis/batch/v1/namespaces/default/jobs",
+}
+pytestmark = pytest.mark.slow
+
+
+class Lab:
+    """A served cluster with the manifests applied; the pod's program is this checkout instead of the image's."""
+
+    def __init__(self, folder: Path, scenario: str, overlay: str) -> None:
+        if shutil.which("kubectl") is None:
+            pytest.skip("needs kubectl, to render with kustomize")
+        self.kubeconfig = folder / "kubeconfig"
+        command = [sys.executable, "-m", "sim", scenario, "--write-kubeconfig", str(self.kubeconfig), "--json",
+                   "--until-stdin-closes"]  # fmt: skip
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        facts = json.loads(self.process.stdout.readline())
+        if facts["network"] == "plain":
+            pytest.skip("this machine grants no namespaces: pods do not reach the API server at its own address")
+        self.kube = Kube.connect(kubeconfig=str(self.kubeconfig))
+        rendered = subprocess.run(["kubectl", "kustomize", str(ROOT / "deploy" / "overlays" / overlay)],
+                                  capture_output=True, text=True, check=True).stdout  # fmt: skip
+        restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}
+        self.kube.patch("/api/v1/namespaces/default", restricted)
+        for thing in yaml.safe_load_all(rendered):
+            if thing["kind"] == "CronJob":
+                self.cron = thing
+                continue
+            self.kube.create(PATHS[thing["kind"]], thing)
+
+    def run(self, name: str, *, wait: bool = True) -> str:
+        """Start a Job as the CronJob's controller would; return how it ended."""
+        spec = copy.deepcopy(self.cron["spec"]["jobTemplate"]["spec"])
+        container = spec["template"]["spec"]["containers"][0]
+        container["command"] = [sys.executable, "-P", "-m", "checks"]
+        container["env"].append({"name": "PYTHONPATH", "value": str(ROOT)})
+        if any(Path("/tmp") in Path(place).parents for place in (str(ROOT), sys.executable)):
+            scratch = next(m for m in container["volumeMounts"] if m["mountPath"] == "/tmp")
+            scratch["mountPath"] = "/var/tmp"  # this checkout must stay visible
+            container["env"].append({"name": "TMPDIR", "value": "/var/tmp"})
+        self.kube.create(PATHS["Job"], {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+        return self.ended(name) if wait else ""
+
+    def ended(self, name: str) -> str:
+        """Wait until the Job has ended: Complete or Failed."""
+        end = time.monotonic() + 180
+        while time.monotonic() < end:
+            status = self.kube.get(f"{PATHS['Job']}/{name}").get("status") or {}
+            found = {c["type"] for c in status.get("conditions") or [] if c["status"] == "True"}
+            if found & {"Complete", "Failed"}:
+                return "Complete" if "Complete" in found else "Failed"
+            time.sleep(0.3)
+        raise AssertionError(f"{name} did not end: {self.log(name)}")
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """The Job's pod."""
+        items, _ = self.kube.list("/api/v1/namespaces/default/pods", labelSelector=f"batch.kubernetes.io/job-name={name}")
+        found: dict[str, Any] = items[0]
+        return found
+
+    def exit_code(self, name: str) -> int:
+        """With which exit code the runner ended."""
+        return int(self.pod(name)["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"])
+
+    def log(self, name: str) -> str:
+        """What the runner printed."""
+        path = f"/api/v1/namespaces/default/pods/{self.pod(name)['metadata']['name']}/log"
+        return self._log(path)
+
+    def _log(self, path: str) -> str:
+        done = subprocess.run(["kubectl", "--kubeconfig", str(self.kubeconfig), "get", "--raw", path], capture_output=True,
+                              text=True, check=False)  # fmt: skip
+        return done.stdout + done.stderr
+
+    def results(self) -> dict[str, Any]:
+        """What the run left for others to see."""
+        data = self.kube.get("/api/v1/namespaces/default/configmaps/seatrial-results")["data"]
+        found: dict[str, Any] = json.loads(data["latest.json"])
+        return found | {"metrics": data["metrics.prom"]}
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Our Events on a Job."""
+        items, _ = self.kube.list("/api/v1/namespaces/default/events")
+        return [e for e in items if e["involvedObject"]["name"] == name and (e.get("source") or {}).get("component") == "seatrial"]
+
+    def close(self) -> None:
+        """End the cluster."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """A cluster with the manifests of an overlay; parametrized by (scenario, overlay)."""
+    scenario, overlay = request.param
+    made = Lab(tmp_path, scenario, overlay)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("lab", [("healthy", "cluster")], indirect=True, ids=["healthy"])
+def test_a_healthy_cluster_is_go_and_is_left_alone_for_a_week(lab: Lab) -> None:
+    """Verdict, Event, results and metrics; the next run finds nothing due and only looks at the API."""
+    assert lab.run("one") == "Complete", lab.log("one")
+    found = lab.results()
+    assert (found["verdict"], found["scope"]) == ("go", "full")
+    assert 'seatrial_run_verdict{verdict="go"} 1.0' in found["metrics"]
+    assert "seatrial_last_success_timestamp_seconds" in found["metrics"]
+    (event,) = lab.events("one")
+    assert (event["type"], event["reason"]) == ("Normal", "TrialGo")
+    assert lab.run("two") == "Complete", lab.log("two")
+    again = lab.results()
+    assert again["scope"] == "partial"
+    assert "no trial" in again["said"][0]
+    success = next(line for line in found["metrics"].splitlines() if line.startswith("seatrial_last_success"))
+    assert success in again["metrics"]  # preflight alone is no new success, and does not forget the last one
+
+
+@pytest.mark.parametrize("lab", [("healthy", "tenant")], indirect=True, ids=["healthy"])
+def test_a_tenants_one_role_is_enough(lab: Lab) -> None:
+    """With the Role of the namespace and nothing else the scheduled run comes to its verdict."""
+    assert lab.run("one") == "Complete", lab.log("one")
+    assert lab.results()["verdict"] == "go"
+
+
+@pytest.mark.parametrize("lab", [("low-bandwidth", "cluster")], indirect=True, ids=["slow"])
+def test_what_fails_once_is_tried_again_before_it_counts(lab: Lab) -> None:
+    """The first failed trial is no verdict yet; the second says no-go, with Events that name the fault."""
+    assert lab.run("one") == "Failed"
+    assert lab.exit_code("one") == 10, lab.log("one")
+    assert lab.results()["run_verdict"] == "no-go"
+    assert lab.run("two") == "Failed"
+    assert lab.exit_code("two") == 1, lab.log("two")
+    found = lab.results()
+    assert found["verdict"] == "no-go"
+    assert "nccl.low-bandwidth" in found["faults"]
+    (event,) = lab.events("two")
+    assert (event["type"], event["reason"]) == ("Warning", "TrialNoGo")
+
+
+@pytest.mark.parametrize("lab", [("nccl-hang", "cluster")], indirect=True, ids=["hang"])
+def test_one_at_a_time_and_nothing_is_left_after_a_kill(lab: Lab) -> None:
+    """A second run exits at once and says who holds the lease; after kill -9 of the first, the next one cleans up."""
+    lab.run("one", wait=False)
+    end = time.monotonic() + 60
+    while not ours(lab) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert ours(lab)
+    assert lab.run("two") == "Failed"
+    assert lab.exit_code("two") == 10
+    assert "is held by" in lab.log("two")
+    kill_runner(lab)
+    lab.ended("one")
+    assert ours(lab), "the kill came after the run had cleaned up: nothing is proven"
+    lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/seatrial-cron"
+    lab.kube.patch(lease, {"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}})  # a minute has passed
+    before = ours(lab)
+    lab.run("three", wait=False)
+    end = time.monotonic() + 60
+    while set(before) & set(ours(lab)) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not set(before) & set(ours(lab)), lab.log("three")
+
+
+def ours(lab: Lab) -> list[str]:
+    """The trial jobs in the namespace."""
+    items, _ = lab.kube.list(PATHS["Job"], labelSelector="app.kubernetes.io/managed-by=seatrial")
+    return [item["metadata"]["name"] for item in items]
+
+
+def kill_runner(lab: Lab) -> None:
+    """Kill -9 the runner's process and its child, as the OOM killer would the whole pod."""
+    found = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and is_runner(p, lab.process.pid)]
+    assert found
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_runner(process: Path, sim: int) -> bool:
+    """Whether it is a runner of this cluster: a descendant of its process whose program is this suite's."""
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+        if b"checks" not in words or not {b"cron", b"accept"} & set(words):
+            return False
+        return sim in ancestors(process)
+    except OSError:
+        return False
+
+
+def ancestors(process: Path) -> set[int]:
+    """The ids of all parents."""
+    found: set[int] = set()
+    while (parent := int((process / "stat").read_text().rpartition(")")[2].split()[1])) > 1:
+        found.add(parent)
+        process = Path("/proc") / str(parent)
+    return found

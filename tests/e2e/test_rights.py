@@ -1,0 +1,137 @@
+"""What `seatrial rbac` prints is enough for a run, nothing of it is unneeded, and the API is asked for nothing twice."""
+
+import collections
+import json
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+import sim.cluster
+from sim.api.paths import route
+from sim.background import running
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINING_ONLY = {("get", "", "pods", ""), ("delete", "", "pods", "")}  # asked for on behalf of training, not used here
+LAUNCHING = {("get", "batch", "jobs", ""), ("get", "", "services", ""), ("get", "", "configmaps", "")}
+
+
+def seatrial(*arguments):
+    return subprocess.run([sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True,
+                          timeout=180, check=False)  # fmt: skip
+
+
+def granted(*options):
+    """The rules that rbac prints: (of the Role, of the ClusterRole)."""
+    done = seatrial("rbac", "--profile", "h100-ib", *options)
+    assert done.returncode == 0, done.stderr
+    rules = {each["kind"]: each["rules"] for each in yaml.safe_load_all(done.stdout) if "rules" in each}
+    return rules.get("Role", []), rules.get("ClusterRole", [])
+
+
+def spread(rules):
+    """Every (verb, group, resource, subresource) of some rules."""
+    return {(verb, group, *f"{resource}/".split("/")[:2]) for rule in rules for verb in rule["verbs"]
+            for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Every request that reaches the lab's API server, as (user, method, path and query, attributes)."""
+    seen = []
+
+    def listening(scenario, sky):
+        def around(handler):
+            async def answer(request):
+                asked = route(request.method, request.path, request.rel_url.query).attributes()
+                seen.append((request.headers.get("Authorization", ""), request.method, request.path_qs, asked))
+                return await handler(request)
+
+            return answer
+
+        return around
+
+    monkeypatch.setattr(sim.cluster, "_around", listening)
+    return seen
+
+
+def scenario(folder, rules, cluster_rules, **world):
+    """A world whose user has these rights and no others."""
+    user = {"name": "seatrial", "rules": rules, "cluster_rules": cluster_rules}
+    path = folder / "exactly.yaml"
+    path.write_text(yaml.safe_dump({"name": "exactly", "title": "t", "breaks": "nothing", "faults": [], "outcome": "go",
+                                    "world": {"user": user, **world}}))  # fmt: skip
+    return str(path)
+
+
+@pytest.mark.parametrize("mode", ["--tenant", "--cluster"])
+def test_the_printed_rights_are_enough_and_each_is_used(mode, tmp_path, requests):
+    """A run with exactly these rights is go; each of them is used by a run, by its clean-up, or asked for training."""
+    role, cluster_role = granted(mode)
+    assert bool(cluster_role) == (mode == "--cluster")
+    assert not any("secrets" in resource for rule in [*role, *cluster_role] for resource in rule["resources"])
+    with running(scenario(tmp_path, role, cluster_role)) as cluster:
+        config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
+        options = ["--tenant"] if mode == "--tenant" else []
+        done = seatrial("accept", "--kubeconfig", config, "--profile", "h100-ib", *options, "--out", str(tmp_path / "out"))
+        record = json.loads((tmp_path / "out" / "report.json").read_text())
+        assert record["verdict"] == "go", done.stdout
+        assert record["tenant"] == (mode == "--tenant")
+        assert bool(record["not_seen"]) == record["tenant"]
+        denied = [n for c in record["checks"] for n in c["notes"] if n.startswith("not granted")]
+        assert not denied
+        once(requests)
+        assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
+    used = {(a.verb, a.group, a.resource, a.subresource) for _, _, _, a in requests if a.resource}
+    unused = spread(role) | spread(cluster_role)
+    unused -= used | TRAINING_ONLY | LAUNCHING
+    assert not unused
+
+
+def once(requests):
+    """No list is asked for twice, and /version, the namespace and the dry run of the pod once each."""
+    counted = collections.Counter()
+    for _, method, target, asked in requests:
+        query = parse_qs(urlsplit(target).query)
+        polled = "watch" in query or asked.resource in ("events", "jobs") or (asked.resource == "pods" and "labelSelector" in query)
+        if method == "GET" and not polled and asked.subresource != "log" and not asked.name.startswith("seatrial-"):
+            counted[target] += 1
+        elif asked.resource == "pods" and "dryRun" in query:
+            counted["dry run of the pod"] += 1
+    assert {target: n for target, n in counted.items() if n > 1 and "seatrial-" not in target} == {}
+
+
+def test_without_a_right_the_run_says_which(tmp_path):
+    """Take one right away: the run names it and stops before anything is created."""
+    role, _ = granted("--tenant")
+    fewer = [{**rule, "verbs": [v for v in rule["verbs"] if v != "watch"]} for rule in role]
+    done = seatrial("accept", "--cluster", f"sim:{scenario(tmp_path, fewer, [])}", "--tenant", "--out", str(tmp_path / "out"))
+    record = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert record["verdict"] == "no-go", done.stdout
+    (check,) = [c for c in record["checks"] if c["id"] == "rights.run"]
+    assert [f["subject"] for f in check["findings"] if not f["ok"]] == ["watch jobs.batch in default", "watch pods in default"]
+
+
+def test_without_cluster_rights_the_run_is_inconclusive_and_names_the_ways_out(tmp_path):
+    """Who is no administrator and does not say so learns of both: more rights, or --tenant."""
+    role, _ = granted("--tenant")
+    done = seatrial("preflight", "--cluster", f"sim:{scenario(tmp_path, role, [])}")
+    assert done.returncode == 10, done.stdout
+    said = " ".join(done.stdout.split())
+    assert "nodes are not seen" in said
+    assert "seatrial rbac --cluster" in said
+    assert "--tenant" in said
+
+
+def test_rbac_prints_the_rights_of_a_selection_only():
+    """A version check needs no right; a launcher of its own needs those of its kind; a typing mistake is one line."""
+    assert "Role" not in seatrial("rbac", "--check", "api.version").stdout
+    role, cluster_role = granted("--tenant", "--launcher", "mpijob", "--queue", "kueue:team")
+    assert cluster_role == []
+    assert ("create", "kubeflow.org", "mpijobs", "") in spread(role)
+    assert ("get", "kueue.x-k8s.io", "localqueues", "") in spread(role)
+    wrong = seatrial("rbac", "-k", "no-such-check")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (4, 1)
