@@ -103,7 +103,7 @@ def test_a_rank_that_fails_ends_the_job(tmp_path):
     (["mpirun", "--allow-run-as-root", "-np", "5", "true"], "not enough slots available"),
     (["mpirun", "--allow-run-as-root", "no-such-program"], "mpirun was unable to find the specified executable file"),
     (["mpirun", "--allow-run-as-root", "-H", "nowhere", "true"], "Could not resolve hostname nowhere"),
-    (["ssh", "pi-worker-0.pi", "echo", "$HOSTNAME:$(hostname)"], ":pi-worker-0"),
+    (["ssh", "-o", "ConnectionAttempts=10", "pi-worker-0.pi", "echo", "$HOSTNAME:$(hostname)"], ":pi-worker-0"),
 ], ids=["root", "slots", "program", "host", "ssh"])
 def test_what_mpirun_refuses(tmp_path, command, expected):
     """The words are those of Open MPI and OpenSSH."""
