@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from checks.judgement.pool import Pool
     from checks.judgement.rights import Answers
     from checks.profile import Profile
-    from jobs.claims import Claim, Class
-    from jobs.inventory import Inventory
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
+    from jobs.facts.claims import Claim, Class
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.networks import Found as Definitions
+    from jobs.facts.offices import Offices
+    from jobs.facts.stack import Listing
     from jobs.launcher import TrialResult
-    from jobs.networks import Found as Definitions
-    from jobs.offices import Offices
-    from jobs.stack import Listing
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def profile(seatrial: Session) -> Profile:
 @pytest.fixture(scope="session")
 def cluster(seatrial: Session) -> Inventory:
     """One snapshot of nodes and pods."""
-    from jobs.inventory import Inventory  # noqa: PLC0415 -- collection stays light
+    from jobs.facts.inventory import Inventory  # noqa: PLC0415 -- collection stays light
 
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
@@ -76,8 +76,8 @@ def answers(kube: Kube) -> Answers:
 def admission(kube: Kube, spec: TrialSpec) -> Admission:
     """What the server said to a dry run of the trial's pod."""
     from checks.judgement.admission import try_pods  # noqa: PLC0415 -- collection stays light
-    from jobs.manifests import build, dry_pod  # noqa: PLC0415
     from jobs.probes import files  # noqa: PLC0415
+    from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
 
     return try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)
 
@@ -85,7 +85,7 @@ def admission(kube: Kube, spec: TrialSpec) -> Admission:
 @pytest.fixture(scope="session")
 def listed(seatrial: Session) -> Callable[[str], Listing]:
     """Lists a kind of the GPU stack's own objects by its plural, each once."""
-    from jobs.stack import KINDS, Listing, listing  # noqa: PLC0415 -- collection stays light
+    from jobs.facts.stack import KINDS, Listing, listing  # noqa: PLC0415 -- collection stays light
 
     known: dict[str, Listing] = {}
 
@@ -102,7 +102,7 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
 def networks(kube: Kube, spec: TrialSpec) -> tuple[Definitions, str]:
     """The NetworkAttachmentDefinitions that the pods name, or why they cannot be seen."""
     from checks.judgement.rdma_offer import selections  # noqa: PLC0415 -- collection stays light
-    from jobs.networks import definitions  # noqa: PLC0415
+    from jobs.facts.networks import definitions  # noqa: PLC0415
 
     return definitions(kube, {(space, name) for space, name, _ in selections(spec.annotations, spec.namespace)})
 
@@ -110,7 +110,7 @@ def networks(kube: Kube, spec: TrialSpec) -> tuple[Definitions, str]:
 @pytest.fixture(scope="session")
 def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
     """The claims and StorageClasses that the profile names; classes are not a tenant's to ask for."""
-    from jobs.claims import read  # noqa: PLC0415 -- collection stays light
+    from jobs.facts.claims import read  # noqa: PLC0415 -- collection stays light
 
     asked = profile.storage
     claims = [path.claim for path in asked.paths if path.claim]
@@ -126,7 +126,7 @@ def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
 @pytest.fixture(scope="session")
 def offices(seatrial: Session, spec: TrialSpec) -> Offices:
     """What stands between the trial and its pods: its kind, its runtime, its queue."""
-    from jobs.offices import read_offices  # noqa: PLC0415 -- collection stays light
+    from jobs.facts.offices import read_offices  # noqa: PLC0415 -- collection stays light
 
     return read_offices(seatrial.kube, spec)
 

@@ -16,7 +16,7 @@ from checks import options, outfolder, selection
 from checks.evidence import CannotTell, Evidence
 from checks.judgement.rights import NEEDS, beyond_namespace
 from checks.session import SESSION, Session, install_handlers
-from jobs.errors import ClusterError
+from jobs.client.errors import ClusterError
 from jobs.redact import redact
 from reports.record import RUN, CheckResult, Outcome, Run, Verdict
 

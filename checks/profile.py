@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jobs.trial import SpecError
+from jobs.trial.spec import SpecError
 
 from .expected.api import Api
 from .expected.bench import Bench, Floor

@@ -16,8 +16,8 @@ from checks import selection
 from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import build_spec
 from jobs.cleanup import Ledger
-from jobs.kube import ConfigError, Kube
-from jobs.trial import Deadlines, Network, SpecError, new_run_id
+from jobs.client.kube import ConfigError, Kube
+from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from checks.options import Options
     from checks.simulation import Simulation
-    from jobs.inventory import Inventory
-    from jobs.trial import TrialSpec
+    from jobs.facts.inventory import Inventory
+    from jobs.trial.spec import TrialSpec
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RUN_ID = "SEATRIAL_RUN_ID"
@@ -122,8 +122,8 @@ class Session:
 
     def manifests(self) -> str:
         """The objects that the trial would create, as YAML."""
-        from jobs import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
         from jobs.probes import files  # noqa: PLC0415
+        from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
 
         return manifests.to_yaml(manifests.build(self.trial_spec(), files()))
 

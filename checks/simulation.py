@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.errors import ConfigError
+from jobs.client.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

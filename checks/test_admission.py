@@ -11,8 +11,8 @@ from checks.judgement.judging import note
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.admission import Admission
-    from jobs.kube import Kube
-    from jobs.trial import TrialSpec
+    from jobs.client.kube import Kube
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

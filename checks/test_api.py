@@ -8,12 +8,12 @@ import pytest
 
 from checks.judgement.api import at_least, client_skew, clock, contact, git_version, latency
 from checks.judgement.judging import note, put
-from jobs.kube import client_version
+from jobs.client.kube import client_version
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.profile import Profile
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 
 @pytest.mark.preflight

@@ -8,7 +8,7 @@ import pytest
 
 from checks.judgement import bom
 from checks.judgement.api import git_version
-from jobs.stack import policies, toolkit_version
+from jobs.facts.stack import policies, toolkit_version
 from reports.record import bill
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.pool import Pool
     from checks.session import Session
-    from jobs.inventory import Inventory
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.stack import Listing
     from jobs.launcher import TrialResult
-    from jobs.stack import Listing
 
 
 @pytest.mark.preflight

@@ -9,16 +9,16 @@ import pytest
 from checks.judgement.images import image_findings, images_of, pull_findings, pulled, pulls, ran
 from checks.judgement.judging import put
 from checks.judgement.secrets import secret_findings
-from jobs.manifests import dry_pod
+from jobs.trial.manifests import dry_pod
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.admission import Admission
     from checks.profile import Profile
     from checks.session import Session
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

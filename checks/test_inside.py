@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.profile import Profile
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
     Jobs = Mapping[int, dict[str, Any] | None]
 

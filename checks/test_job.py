@@ -12,7 +12,7 @@ from checks.judgement.start import start_findings
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance

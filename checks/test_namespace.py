@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.profile import Profile
     from checks.session import Session
-    from jobs.kube import Kube
-    from jobs.trial import TrialSpec
+    from jobs.client.kube import Kube
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from checks.judgement.pool import Pool
     from checks.profile import Profile
     from checks.session import Session
-    from jobs.inventory import Inventory
-    from jobs.kube import Kube
-    from jobs.stack import Listing
-    from jobs.trial import TrialSpec
+    from jobs.client.kube import Kube
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.stack import Listing
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

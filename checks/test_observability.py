@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.pool import Pool
     from checks.profile import Profile
-    from jobs.inventory import Inventory
-    from jobs.stack import Listing
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.stack import Listing
 
 
 @pytest.mark.preflight

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.profile import Profile
     from checks.session import Session
-    from jobs.inventory import Inventory
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.offices import Offices
     from jobs.launcher import TrialResult
-    from jobs.offices import Offices
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) nor --queue names one"
 

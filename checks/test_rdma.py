@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.pool import Pool
     from checks.profile import Profile
-    from jobs.inventory import Inventory
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.networks import Found as Definitions
     from jobs.launcher import TrialResult
-    from jobs.networks import Found as Definitions
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

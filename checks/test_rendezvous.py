@@ -12,7 +12,7 @@ from checks.judgement.rendezvous import MAX_SKEW_S, arrow, dns_findings, largest
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from checks.evidence import Evidence
     from checks.profile import Profile
-    from jobs.inventory import Inventory
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.stack import Listing
     from jobs.launcher import TrialResult
-    from jobs.stack import Listing
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance
@@ -61,7 +61,7 @@ def test_the_container_toolkit_is_new_enough(
     CVE-2025-23266). It is a package of the host: seen where an operator installs it, or where its tools are in the pod.
     """
     skip_if_managed(profile, os.environ, evidence)
-    from jobs.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
+    from jobs.facts.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
 
     minimum = profile.runtime.toolkit_min
     if minimum is None or profile.gpu.kind != "nvidia":

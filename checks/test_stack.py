@@ -9,7 +9,7 @@ import pytest
 from checks.judgement.gpu_stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
 from checks.judgement.judging import put, seen, shown
 from checks.judgement.pool import resource_of
-from jobs.stack import operand, policies
+from jobs.facts.stack import operand, policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.pool import Pool
     from checks.profile import Profile
-    from jobs.inventory import Inventory
-    from jobs.stack import Listing
-    from jobs.trial import TrialSpec
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.stack import Listing
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

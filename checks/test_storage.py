@@ -12,9 +12,9 @@ from checks.judgement.judging import put
 if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.profile import Profile
-    from jobs.claims import Claim, Class
+    from jobs.facts.claims import Claim, Class
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
     Volumes = tuple[dict[str, Claim], dict[str, Class]]
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from checks.evidence import Evidence
     from checks.judgement.pool import Pool
     from checks.profile import Profile
+    from jobs.facts.stack import Listing
     from jobs.launcher import TrialResult
-    from jobs.stack import Listing
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight

@@ -6,12 +6,12 @@ import re
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from jobs.trial import S3, Bench, Collective, Deadlines, Mpi, Queue, SpecError, Storage, TrialSpec
+from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Queue, SpecError, Storage, TrialSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.inventory import Inventory
+    from jobs.facts.inventory import Inventory
 
     from .options import Options
     from .profile import Profile

@@ -14,20 +14,20 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
-from .kube import path
+from .client.errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
+from .client.kube import path
+from .facts.presence import serving
 from .launchers import KINDS as LAUNCHED
-from .launchers.presence import serving
-from .pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .raw import as_list, as_map
 from .redact import safe
-from .trial import PREFIX
+from .trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .trial.spec import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
-    from .kube import Kube
+    from .client.kube import Kube
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .trial import TrialSpec
+    from .trial.spec import TrialSpec
 
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 """Annotations by which a pod asks for secondary networks: Multus, and GKE's multi-networking."""

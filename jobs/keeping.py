@@ -10,15 +10,15 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from .errors import Conflict, NotFound
-from .kube import path
+from .client.errors import Conflict, NotFound
+from .client.kube import path
 from .raw import as_map
 from .redact import redact, safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .kube import Kube
+    from .client.kube import Kube
 
 LARGEST = 900_000
 """Bytes of one ConfigMap's data; the object's own fields need some room, too."""

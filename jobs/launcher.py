@@ -14,37 +14,37 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from . import manifests
 from .cleanup import Ledger, remove
-from .creation import Creation, JobError
-from .diagnosis import diagnose
-from .errors import ApiError, Forbidden, Invalid, NotFound
-from .events import read_events
-from .evidence import Choir, RankEvidence, Reader
-from .kube import path
+from .client.errors import ApiError, Forbidden, Invalid, NotFound
+from .client.kube import path
+from .diagnosis.refusals import is_policys, read_refusal
+from .diagnosis.verdict import diagnose
+from .facts.events import read_events
+from .facts.podfacts import pod_facts
+from .facts.presence import missing_fault, serving
 from .launchers import KINDS
-from .launchers.presence import missing_fault, serving
-from .logs import tail
-from .mpirun import explained
-from .parts import Queue
-from .pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
-from .podfacts import pod_facts
-from .queueing import QueueFacts, Queueing
 from .raw import as_list, as_map
 from .redact import safe
-from .refusals import is_policys, read_refusal
+from .running.creation import Creation, JobError
+from .running.evidence import Choir, RankEvidence, Reader
+from .running.logs import tail
+from .running.mpirun import explained
+from .running.queueing import QueueFacts, Queueing
+from .running.vigil import Vigil
+from .running.waiting import Limits, Outcome
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, PodFacts, Replica
-from .vigil import Vigil
-from .waiting import Limits, Outcome
+from .trial import manifests
+from .trial.parts import Queue
+from .trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from .kube import Kube
+    from .client.kube import Kube
     from .launchers import Kind
-    from .logs import Follower
-    from .trial import TrialSpec
+    from .running.logs import Follower
+    from .trial.spec import TrialSpec
 
 __all__ = [
     "Admission",

@@ -19,14 +19,14 @@ from checks.command_line import USAGE, Parser, own_program
 from checks.judgement.capacity import rooms
 from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import spec_of
-from jobs.errors import ClusterError
-from jobs.inventory import Inventory
-from jobs.kube import ConfigError, Kube
+from jobs.client.errors import ClusterError
+from jobs.client.kube import ConfigError, Kube
+from jobs.facts.inventory import Inventory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 INCONCLUSIVE = 10
 HOSTNAME = "kubernetes.io/hostname"

@@ -12,7 +12,7 @@ from checks.command_line import USAGE, Parser
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
     options = parser().parse_args(list(arguments))
     from jobs.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
-    from jobs.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
 
     try:
         kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _namespace_exists(kube: Kube) -> bool:
     """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
-    from jobs.kube import Forbidden, NotFound  # noqa: PLC0415
+    from jobs.client.kube import Forbidden, NotFound  # noqa: PLC0415
 
     try:
         kube.get(f"/api/v1/namespaces/{quote(kube.namespace, safe='')}")

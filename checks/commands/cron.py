@@ -29,13 +29,13 @@ from checks.judgement.rights import LEASE, RESULTS, STATE
 from checks.profile import ProfileError, load_profile
 from checks.trial_spec import spec_of
 from jobs.cleanup import sweep
-from jobs.errors import ClusterError, Forbidden
-from jobs.inventory import Inventory
+from jobs.client.errors import ClusterError, Forbidden
+from jobs.client.kube import ConfigError, Kube
+from jobs.client.lease import HeldError, Lease
+from jobs.facts.inventory import Inventory
 from jobs.keeping import KeepingError, event, load, load_json, save
-from jobs.kube import ConfigError, Kube
-from jobs.lease import HeldError, Lease
 from jobs.redact import redact
-from jobs.trial import new_run_id
+from jobs.trial.spec import new_run_id
 from reports.record import RecordError, read_json, write_atomically
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from checks.judgement.collectives import expectation
 from checks.judgement.reference import compare
 from checks.profile import ProfileError, load_profile
 from jobs import nccl
-from jobs.errors import ClusterError, ConfigError, NotFound
+from jobs.client.errors import ClusterError, ConfigError, NotFound
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
 
@@ -106,7 +106,7 @@ def _tell(text: str) -> None:
 
 
 def _from_cluster(kind: str, name: str, options: argparse.Namespace) -> Iterator[Any]:
-    from jobs.kube import Kube  # noqa: PLC0415 -- most logs are files
+    from jobs.client.kube import Kube  # noqa: PLC0415 -- most logs are files
 
     kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
     yield from open_containers(kube, kind, name)

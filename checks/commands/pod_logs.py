@@ -9,12 +9,12 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from jobs.errors import ApiError, NotFound
+from jobs.client.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 DEADLINE_S = 600.0
 _OPERATOR = "training.kubeflow.org/job-name={}"
@@ -75,7 +75,7 @@ def open_containers(kube: Kube, kind: str, name: str) -> Iterator[tuple[str, Ite
 
 
 def _pods(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
-    from jobs.kube import path  # noqa: PLC0415 -- most logs are files
+    from jobs.client.kube import path  # noqa: PLC0415 -- most logs are files
 
     if kind == "pod":
         return [kube.get(path("pods", name, namespace=kube.namespace))]

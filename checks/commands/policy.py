@@ -13,7 +13,7 @@ from checks.command_line import USAGE, Parser
 from checks.profile import ProfileError, load_profile
 from checks.trial_spec import spec_of
 from jobs.guardrail import policies
-from jobs.trial import SpecError
+from jobs.trial.spec import SpecError
 from reports.record import RecordError, read_json
 
 if TYPE_CHECKING:

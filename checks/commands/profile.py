@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from checks.judgement.proposal import Proposal
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 def parser() -> Parser:
     """The options of ``seatrial profile``."""
@@ -74,8 +74,8 @@ def detect(options: argparse.Namespace) -> int:
     """Print the profile that fits the cluster's GPU nodes; every part says where it was taken from."""
     from checks.judgement.proposal import propose  # noqa: PLC0415 -- lint needs no cluster
     from checks.simulation import simulated  # noqa: PLC0415
-    from jobs.inventory import Inventory  # noqa: PLC0415
-    from jobs.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.facts.inventory import Inventory  # noqa: PLC0415
 
     kind, _, scenario = options.cluster.partition(":")
     if kind not in ("kubeconfig", "sim"):
@@ -105,7 +105,7 @@ def detect(options: argparse.Namespace) -> int:
 
 def _networks(kube: Kube) -> list[str]:
     """Names of the secondary networks that Multus could attach; none where there is no Multus, or no right to look."""
-    from jobs.errors import ApiError  # noqa: PLC0415
+    from jobs.client.errors import ApiError  # noqa: PLC0415
 
     try:
         found, _ = kube.list("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions")

@@ -18,14 +18,14 @@ from checks.judgement.rights import CRON, LABELLING, OWN, Right, beyond_namespac
 from checks.options import Options
 from checks.profile import Profile, ProfileError, load_profile
 from checks.trial_spec import build_spec
-from jobs.trial import SpecError
+from jobs.trial.spec import SpecError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
     from checks.selection import Declaration
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 RBAC = "rbac.authorization.k8s.io"
 VERBS = ("create", "get", "list", "watch", "patch", "delete")

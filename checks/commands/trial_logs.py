@@ -1,7 +1,7 @@
 """Is this the log of a trial's own pod? Then its evidence lines hold the analysis, and the pods of a run are one job.
 
 A pod of the trial prints no NCCL log: it analyses its ranks' files and prints the state of that analysis in numbered
-parts (jobs.evidence). Any other log passes through untouched.
+parts (jobs.running.evidence). Any other log passes through untouched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from checks.judgement.ranks import COLLECTIVE
 from jobs import nccl
-from jobs.evidence import Reader
+from jobs.running.evidence import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

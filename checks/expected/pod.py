@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.parts import Claim  # noqa: TC001 -- the strict reader asks for it at run time
+from jobs.trial.parts import Claim  # noqa: TC001 -- the strict reader asks for it at run time
 
 from ..strict import Size
 

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.kube import ApiError, Forbidden, NotFound, path
-from jobs.refusals import is_policys, read_refusal
+from jobs.client.kube import ApiError, Forbidden, NotFound, path
+from jobs.diagnosis.refusals import is_policys, read_refusal
 
 from .quota import Shortage, shortages
 
 if TYPE_CHECKING:
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 GATES = ("pod-security.denied", "quota.exceeded", "limitrange.denied", "runtimeclass.missing", "priorityclass.missing",
          "serviceaccount.missing")

@@ -7,13 +7,13 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.kube import ApiError, NotFound, Unauthorized, Unreachable
+from jobs.client.kube import ApiError, NotFound, Unauthorized, Unreachable
 from reports.record import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from .physics import TOLERANCE, wire_limit_gbps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
     from ..profile import Floor, Profile
 

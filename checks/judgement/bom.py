@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from jobs.stack import image_version, operand
+from jobs.facts.stack import image_version, operand
 
 from .ranks import stage
 from .uniform import FACTS
@@ -16,9 +16,9 @@ from .uniform import FACTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from jobs.inventory import Inventory, Node
+    from jobs.facts.inventory import Inventory, Node
+    from jobs.facts.stack import Policy
     from jobs.launcher import TrialResult
-    from jobs.stack import Policy
 
 MOST = 40
 """Different values of one kind that are kept: more is no bill of materials, it is noise."""

@@ -14,8 +14,8 @@ from .pool import sharing_fault
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from jobs.inventory import Inventory, Node, PodUse, Taint
-    from jobs.trial import TrialSpec
+    from jobs.facts.inventory import Inventory, Node, PodUse, Taint
+    from jobs.trial.spec import TrialSpec
 
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""

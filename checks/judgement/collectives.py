@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
     from ..profile import Profile
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.parts import Claim
-from jobs.stack import DeviceClass, device_classes, devices_by_node, mapped_class, names, operand
+from jobs.facts.stack import DeviceClass, device_classes, devices_by_node, mapped_class, names, operand
+from jobs.trial.parts import Claim
 from reports.record import Finding
 
 from .uniform import driver
@@ -18,9 +18,9 @@ from .uniform import driver
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from jobs.inventory import Node, PodUse
-    from jobs.stack import Listing, Policy
-    from jobs.trial import TrialSpec
+    from jobs.facts.inventory import Node, PodUse
+    from jobs.facts.stack import Listing, Policy
+    from jobs.trial.spec import TrialSpec
 
     from ..profile import Profile
     from .pool import Pool

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 PATHS = ("p2p", "shm")
 """What a profile may expect: direct access (NVLink, xGMI, PCIe peer-to-peer), or through host memory."""

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from jobs.inventory import Inventory
-    from jobs.stack import Listing
-    from jobs.trial import TrialSpec
+    from jobs.facts.inventory import Inventory
+    from jobs.facts.stack import Listing
+    from jobs.trial.spec import TrialSpec
     from reports.record import Finding
 
     from ..evidence import Evidence

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
     from ..evidence import Evidence
     from ..profile import Profile

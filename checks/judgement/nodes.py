@@ -11,7 +11,7 @@ from .pool import sharing_fault
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.inventory import Inventory, Node
+    from jobs.facts.inventory import Inventory, Node
 
     from ..profile import Profile
     from .pool import Pool

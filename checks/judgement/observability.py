@@ -12,8 +12,8 @@ from .gpu_stack import operands
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from jobs.inventory import Node, PodUse
-    from jobs.stack import Listing
+    from jobs.facts.inventory import Node, PodUse
+    from jobs.facts.stack import Listing
 
 EXPORTERS = ("dcgm-exporter", "device-metrics-exporter")
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobs.inventory import Inventory, Node
+    from jobs.facts.inventory import Inventory, Node
 
     from ..profile import Profile
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from jobs.inventory import Inventory, Node
+    from jobs.facts.inventory import Inventory, Node
 
     from ..profile import Profile
 

@@ -10,20 +10,20 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from jobs.facts.offices import Offices, shares
+from jobs.facts.presence import missing_fault
 from jobs.launchers import kind_of
-from jobs.launchers.presence import missing_fault
-from jobs.offices import Offices, shares
-from jobs.pod import resources
 from jobs.quantity import quantity
 from jobs.raw import as_map, by_type
+from jobs.trial.pod import resources
 from reports.record import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from jobs.inventory import Node, PodUse
+    from jobs.facts.inventory import Node, PodUse
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
 # the operators that bring it. What stands beside it (a dashboard of Kueue's) is no controller.

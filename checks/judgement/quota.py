@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from jobs.kube import Forbidden, path
+from jobs.client.kube import Forbidden, path
 from jobs.quantity import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 # One Job, one ConfigMap and one Service belong to a trial.
 _OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")

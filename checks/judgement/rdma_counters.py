@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 LIMITS: dict[str, tuple[int, str]] = {
     "link_downed": (0, "the link went down and came back"),

@@ -14,8 +14,8 @@ from reports.record import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from jobs.inventory import Node, PodUse
-    from jobs.trial import TrialSpec
+    from jobs.facts.inventory import Node, PodUse
+    from jobs.trial.spec import TrialSpec
 
     from ..profile import Profile
 

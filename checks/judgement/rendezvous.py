@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""

@@ -17,8 +17,8 @@ from .rdma_offer import MULTUS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from jobs.kube import Allowed, Kube
-    from jobs.trial import TrialSpec
+    from jobs.client.kube import Allowed, Kube
+    from jobs.trial.spec import TrialSpec
 
     from ..profile import Profile
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.kube import Forbidden, NotFound, path
+from jobs.client.kube import Forbidden, NotFound, path
 from reports.record import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
 KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 """The two kinds of secret that a kubelet reads credentials of registries from

@@ -15,9 +15,9 @@ from .ranks import missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from jobs.claims import Claim, Class
+    from jobs.facts.claims import Claim, Class
     from jobs.launcher import TrialResult
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
     from ..expected.storage import Storage, StoragePath
 

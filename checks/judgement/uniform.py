@@ -17,7 +17,7 @@ from .pool import product
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from jobs.inventory import Node
+    from jobs.facts.inventory import Node
 
 DRIVER_LABELS = ("nvidia.com/cuda.driver-version.full", "amd.com/gpu.driver-version")
 Machine = tuple[str, str, str]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import pod
 from ..raw import as_map
+from ..trial import pod
 from .kind import Kind
 from .queues import pod_annotations, queue_allowance, scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..trial import TrialSpec
+    from ..trial.spec import TrialSpec
 
 
 class IndexedJob(Kind):

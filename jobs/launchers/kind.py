@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..pod import CONTAINER, LABEL_RUN, labels
 from ..raw import as_list, as_map
+from ..trial.pod import CONTAINER, LABEL_RUN, labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..events import Event
-    from ..trial import TrialSpec
+    from ..facts.events import Event
+    from ..trial.spec import TrialSpec
 
 MOST_REPLICAS = 5000
 INDEX = "batch.kubernetes.io/job-completion-index"

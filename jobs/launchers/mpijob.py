@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import pod
 from ..raw import as_map
+from ..trial import pod
 from .kind import MOST_REPLICAS, Kind, number, retold, whole
 from .queues import pod_annotations, queue_allowance, scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..events import Event
-    from ..trial import TrialSpec
+    from ..facts.events import Event
+    from ..trial.spec import TrialSpec
 
 ROLE = "training.kubeflow.org/job-role"
 REPLICA = "training.kubeflow.org/replica-index"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..pod import resources
 from ..quantity import quantity
+from ..trial.pod import resources
 
 if TYPE_CHECKING:
-    from ..trial import TrialSpec
+    from ..trial.spec import TrialSpec
 
 VOLCANO = "volcano"
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 GROUP_NAME = "scheduling.k8s.io/group-name"
 """The annotation by which Volcano's scheduler finds a pod's group (volcano.sh/apis, scheduling/v1beta1/labels.go)."""
 

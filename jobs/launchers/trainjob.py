@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import pod
 from ..raw import as_map
+from ..trial import pod
 from .kind import Kind, retold, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..trial import TrialSpec
+    from ..trial.spec import TrialSpec
 
 NODE = "node"  # the replicated job and its container, in every runtime of Trainer
 MANAGER = "seatrial/launcher"

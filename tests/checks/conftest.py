@@ -12,8 +12,8 @@ from checks.evidence import Evidence
 from checks.options import Options
 from checks.profile import load_profile
 from checks.trial_spec import build_spec
-from jobs.evidence import RankEvidence
-from jobs.inventory import Inventory, Node, PodUse, Taint
+from jobs.facts.inventory import Inventory, Node, PodUse, Taint
+from jobs.running.evidence import RankEvidence
 from jobs.state import JobState, Replica
 
 GPU = "nvidia.com/gpu"

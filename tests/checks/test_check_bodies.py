@@ -14,7 +14,7 @@ from checks.evidence import CannotTell, CheckFailed
 from checks.expected.launch import Launch
 from checks.judgement.pool import Pool, pool_of
 from checks.profile import Fabric, Profile
-from jobs.stack import Listing
+from jobs.facts.stack import Listing
 
 MOST_LINES = 25
 

@@ -15,9 +15,9 @@ from checks.judgement.admission import namespace_state, refusal, try_pods
 from checks.judgement.api import at_least, contact
 from checks.judgement.quota import demand
 from checks.profile import Profile
-from jobs.errors import Unauthorized, Unreachable, api_error
-from jobs.kube import Allowed, Response
-from jobs.manifests import dry_pod
+from jobs.client.errors import Unauthorized, Unreachable, api_error
+from jobs.client.kube import Allowed, Response
+from jobs.trial.manifests import dry_pod
 
 
 class FakeKube:

@@ -22,7 +22,7 @@ from checks.judgement.topology import (
 )
 from checks.profile import load_profile
 from checks.strict import ProfileError
-from jobs.inventory import PodUse
+from jobs.facts.inventory import PodUse
 
 RDMA = "rdma/hca_shared_devices_a"
 MULTUS = "k8s.v1.cni.cncf.io/networks"

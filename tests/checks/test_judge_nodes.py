@@ -8,7 +8,7 @@ from checks.judgement.capacity import releases, rooms, tolerated
 from checks.judgement.nodes import node_findings, offer
 from checks.judgement.pool import Pool, pool_of
 from checks.profile import Profile
-from jobs.inventory import Taint
+from jobs.facts.inventory import Taint
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):

@@ -17,11 +17,11 @@ from checks.judgement import gpu_stack, images, pool, secrets, uniform
 from checks.judgement.capacity import rooms
 from checks.judgement.nodes import node_findings, offers
 from checks.profile import Profile
-from jobs.errors import api_error
-from jobs.inventory import PodUse
-from jobs.parts import Claim
-from jobs.stack import Listing, devices_by_node, image_version, listing, operand, policies, toolkit_version
+from jobs.client.errors import api_error
+from jobs.facts.inventory import PodUse
+from jobs.facts.stack import Listing, devices_by_node, image_version, listing, operand, policies, toolkit_version
 from jobs.state import PodFacts
+from jobs.trial.parts import Claim
 
 PLUGIN = "nvidia-device-plugin-daemonset"
 

@@ -6,11 +6,11 @@ import pytest
 
 from checks.judgement.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from checks.judgement.start import start_findings
-from jobs.launchers.presence import Serving
-from jobs.offices import Offices
-from jobs.queueing import QueueFacts
+from jobs.facts.offices import Offices
+from jobs.facts.presence import Serving
+from jobs.running.queueing import QueueFacts
 from jobs.state import FailureAnalysis, PodFacts, Replica
-from jobs.trial import Queue, TrialSpec
+from jobs.trial.spec import Queue, TrialSpec
 
 
 def spec(**more):

@@ -15,7 +15,7 @@ from checks.judgement.storage import (
 )
 from checks.strict import Size
 from checks.trial_spec import stored
-from jobs.claims import Claim, Class
+from jobs.facts.claims import Claim, Class
 
 RESULTS = StoragePath(name="results", path="/results", claim="results", shared=True, write=True, bytes=Size(2**20),
                       write_mb_s=100.0)  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from checks.judgement.baseline import NotABaselineError, baseline
 from checks.judgement.proposal import pools, propose
 from checks.profile import load_profile, profile_names
-from jobs.inventory import Inventory, Node, Taint
+from jobs.facts.inventory import Inventory, Node, Taint
 
 PROFILES = {name: load_profile(name) for name in profile_names()}
 

@@ -10,7 +10,7 @@ from checks.options import Options
 from checks.profile import Profile, load_profile, profile_names
 from checks.strict import ProfileError, format_size, parse_size
 from checks.trial_spec import build_spec, equalities, mirrored
-from jobs.trial import SpecError
+from jobs.trial.spec import SpecError
 
 
 @pytest.fixture

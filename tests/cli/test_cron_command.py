@@ -12,9 +12,9 @@ import pytest
 
 from checks.__main__ import main
 from checks.judgement import patrol
-from jobs.errors import ClusterError
+from jobs.client.errors import ClusterError
+from jobs.client.kube import Kube
 from jobs.keeping import KeepingError
-from jobs.kube import Kube
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run may be going: what is remembered is that one's. Exit code 10, whatever was found."""
-    monkeypatch.setattr("jobs.lease.Lease.__init__.__kwdefaults__", {"seconds": 1})
+    monkeypatch.setattr("jobs.client.lease.Lease.__init__.__kwdefaults__", {"seconds": 1})
     before = kube.get(f"{MAPS}/seatrial-state")["metadata"]["resourceVersion"]
 
     def steal() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from jobs.kube import Kube
+from jobs.client.kube import Kube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

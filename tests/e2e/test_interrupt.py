@@ -29,7 +29,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def kube(served):
-    from jobs.kube import Kube
+    from jobs.client.kube import Kube
 
     return Kube.connect(kubeconfig=str(served))
 
@@ -100,7 +100,7 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
 @pytest.mark.slow
 def test_cleanup_finishes_what_a_killed_run_left_and_touches_nothing_foreign(served, kube, tmp_path):
     """After SIGKILL the sweep deletes by label; an object of somebody else stays, whatever its name."""
-    from jobs.kube import NotFound
+    from jobs.client.kube import NotFound
 
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-of-somebody", "namespace": "default"}}
     kube.create("/api/v1/namespaces/default/configmaps", foreign)

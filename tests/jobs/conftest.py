@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jobs.kube import Kube
+from jobs.client.kube import Kube
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from jobs.kube import path
-from jobs.trial import Collective, Deadlines, TrialSpec, new_run_id
+from jobs.client.kube import path
+from jobs.trial.spec import Collective, Deadlines, TrialSpec, new_run_id
 
 PROBE = """
 import json, os, signal, time

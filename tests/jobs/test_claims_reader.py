@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs import claims
-from jobs.errors import Forbidden, NotFound
+from jobs.client.errors import Forbidden, NotFound
+from jobs.facts import claims
 
 PVC = {"spec": {"storageClassName": "nfs", "accessModes": ["ReadWriteMany"], "volumeName": "pv-1"},
        "status": {"phase": "Bound", "capacity": {"storage": "2Ti"}}}  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 
 from jobs import cleanup
 from jobs.cleanup import Ledger, interruptible, remove, shielded, sweep
-from jobs.errors import Forbidden, Unreachable
-from jobs.kube import path
+from jobs.client.errors import Forbidden, Unreachable
+from jobs.client.kube import path
 
 OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.diagnosis import diagnose
+from jobs.diagnosis.verdict import diagnose
 
 UID = "11111111-0000-4000-8000-000000000000"
 RECORDINGS = sorted((Path(__file__).parent / "data" / "recordings").glob("*.json"))

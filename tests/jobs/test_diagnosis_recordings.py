@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.diagnosis import diagnose
+from jobs.diagnosis.verdict import diagnose
 
 RECORDINGS = Path(__file__).parent / "data" / "recordings"
 

@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 
-from jobs.evidence import Reader, parse
+from jobs.running.evidence import Reader, parse
 
 RUN = "r1"
 

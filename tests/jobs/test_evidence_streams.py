@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jobs.evidence import Choir, Streams
+from jobs.running.evidence import Choir, Streams
 
 RUN = "r1"
 

@@ -14,13 +14,13 @@ from checks.__main__ import main
 from checks.profile import load_profile, profile_names
 from checks.trial_spec import spec_of
 from jobs.guardrail import policies
-from jobs.manifests import dry_pod
+from jobs.trial.manifests import dry_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from jobs.trial import TrialSpec
+    from jobs.trial.spec import TrialSpec
 
 
 
@@ -119,7 +119,7 @@ def test_a_queue_is_asked_for_where_the_trial_went_through_one() -> None:
     """The trial's Job is admitted with its label, and refused without it; a Job without GPUs is left alone."""
     from dataclasses import replace
 
-    from jobs.trial import Queue
+    from jobs.trial.spec import Queue
 
     spec = replace(trial("h100-ib"), queue=Queue(kind="kueue", name="team-a"))
     (policy,) = (p for p in policies(spec) if p["kind"].endswith("Policy") and "-jobs-" in p["metadata"]["name"])
@@ -134,7 +134,7 @@ def test_a_queue_is_asked_for_where_the_trial_went_through_one() -> None:
 
 def job_of(spec: TrialSpec) -> dict[str, Any]:
     """The trial's Job."""
-    from jobs.manifests import build
+    from jobs.trial.manifests import build
 
     return build(spec, {"probe.py": ""}).job
 

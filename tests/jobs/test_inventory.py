@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from jobs.inventory import Inventory, pod_requests, read_node, read_pod
-from jobs.kube import ApiError
+from jobs.client.kube import ApiError
+from jobs.facts.inventory import Inventory, pod_requests, read_node, read_pod
 from jobs.quantity import quantity, whole
 
 GPU = "nvidia.com/gpu"

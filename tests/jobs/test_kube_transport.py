@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from jobs import exchange, wire
-from jobs.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
-from jobs.kube import ApiError, ClusterError, Kube, Unreachable, path
+from jobs.client import exchange, wire
+from jobs.client.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
+from jobs.client.kube import ApiError, ClusterError, Kube, Unreachable, path
 
 
 def status(code, reason, message, **details):
@@ -289,7 +289,7 @@ def test_the_collector_is_paused_only_while_decoding():
 def test_importing_the_package_does_not_import_the_client(root):
     """`kubernetes` costs 0.2 s and more: only a real connection may load it."""
     code = (
-        "import sys, jobs.kube, jobs.launcher, jobs.inventory, jobs.cleanup, jobs.diagnosis, jobs.manifests;"
+        "import sys, jobs.client.kube, jobs.launcher, jobs.facts.inventory, jobs.cleanup, jobs.diagnosis.verdict, jobs.trial.manifests;"
         "print([m for m in ('kubernetes', 'urllib3', 'yaml', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

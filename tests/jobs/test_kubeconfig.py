@@ -10,8 +10,8 @@ import sys
 import pytest
 import urllib3.util.ssl_
 
-from jobs import kubeconfig as module
-from jobs.kube import ConfigError, Kube
+from jobs.client import kubeconfig as module
+from jobs.client.kube import ConfigError, Kube
 
 PLAIN = """
 apiVersion: v1
@@ -158,7 +158,7 @@ def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
 
 def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
     """It may wait for a browser for ever."""
-    monkeypatch.setattr("jobs.kube._EXEC_PLUGIN_S", 0.3)
+    monkeypatch.setattr("jobs.client.kube._EXEC_PLUGIN_S", 0.3)
     user = plugin(tmp_path, "import time; time.sleep(3)")
     refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from jobs.cleanup import Ledger
-from jobs.errors import ClusterError
-from jobs.kube import Kube
+from jobs.client.errors import ClusterError
+from jobs.client.kube import Kube
 from jobs.launcher import JobError, Launcher
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
 

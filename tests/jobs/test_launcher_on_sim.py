@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from jobs import pod, vigil
 from jobs.cleanup import Ledger, sweep
-from jobs.kube import Kube, path
+from jobs.client.kube import Kube, path
 from jobs.launcher import JobError, Launcher, NotOurs
-from jobs.trial import Deadlines
+from jobs.running import vigil
+from jobs.trial import pod
+from jobs.trial.spec import Deadlines
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
 
 
@@ -158,7 +159,7 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
 
 def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeypatch):
     """A selector that matches nothing: after a short grace, with the scheduler's own words, and the GPUs are free again."""
-    monkeypatch.setattr("jobs.patient.JOINING_S", 1.0)
+    monkeypatch.setattr("jobs.diagnosis.patient.JOINING_S", 1.0)
     ledger = Ledger()
     began = time.monotonic()
     result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"probe.py": PROBE})
@@ -198,7 +199,7 @@ def test_admission_is_asked_without_creating_a_pod(cluster):
 @pytest.mark.parametrize(("scenario", "fault", "state"), [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")])
 def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault, state):
     """What the launcher itself diagnoses, before any check judges it."""
-    monkeypatch.setattr("jobs.symptoms.FINAL_PULL_S", 0.5)
+    monkeypatch.setattr("jobs.diagnosis.symptoms.FINAL_PULL_S", 0.5)
     sim = Sim(root, tmp_path, scenario)
     try:
         kube = Kube.connect(str(sim.config))

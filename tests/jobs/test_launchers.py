@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.diagnosis import diagnose
+from jobs.diagnosis.verdict import diagnose
+from jobs.facts.presence import Serving, missing_fault
 from jobs.launchers import KINDS
-from jobs.launchers.presence import Serving, missing_fault
-from jobs.manifests import build, to_yaml
-from jobs.mpirun import explained, is_final
-from jobs.names import SpecError
+from jobs.running.mpirun import explained, is_final
 from jobs.state import FailureAnalysis
-from jobs.trial import Claim, Deadlines, Mpi, Queue, Storage, TrialSpec
+from jobs.trial.manifests import build, to_yaml
+from jobs.trial.names import SpecError
+from jobs.trial.spec import Claim, Deadlines, Mpi, Queue, Storage, TrialSpec
 
 GOLDEN = Path(__file__).parent / "data" / "manifests"
 FILES = {"probe.py": "print(1)\n"}

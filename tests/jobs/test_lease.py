@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.errors import ClusterError, Unreachable
+from jobs.client.errors import ClusterError, Unreachable
+from jobs.client.kube import Kube
+from jobs.client.lease import HeldError, Lease
 from jobs.keeping import KeepingError, load_json, save
-from jobs.kube import Kube
-from jobs.lease import HeldError, Lease
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, mo
     with Lease(kube, NAME, "one"):
         pass
     real = time.time
-    monkeypatch.setattr("jobs.lease.time.time", lambda: real() + skew)
+    monkeypatch.setattr("jobs.client.lease.time.time", lambda: real() + skew)
     monkeypatch.setattr(kube, "server_time_skew", lambda: -skew)
     kube.patch(PATH, {"spec": {"holderIdentity": "live", "renewTime": moment(-30)}})
     with pytest.raises(HeldError, match=r"runs out in (29|30) s"), Lease(kube, NAME, "two"):

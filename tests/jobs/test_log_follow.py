@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from jobs.evidence import Reader
-from jobs.logs import Follower, Resume, open_logs, tail
+from jobs.running.evidence import Reader
+from jobs.running.logs import Follower, Resume, open_logs, tail
 
 RUN = "r1"
 
@@ -138,7 +138,7 @@ def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_p
 
 def test_a_file_stays_within_its_bound_and_evidence_is_still_read(kube, api, tmp_path, monkeypatch):
     """A program that prints without end must not fill the disk, nor hide the evidence after it."""
-    monkeypatch.setattr("jobs.logs.LARGEST_FILE", 10_000)
+    monkeypatch.setattr("jobs.running.logs.LARGEST_FILE", 10_000)
     log = Log([(1.0, b"x" * 500)] * 100 + [(2.0, evidence(1, "end"))])
     api.answer = lambda _: (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path)

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 
-from jobs.mirror import Mirror
+from jobs.client.mirror import Mirror
 
 
 def item(name, version="1"):

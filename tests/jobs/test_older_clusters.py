@@ -3,13 +3,13 @@
 import pytest
 
 from jobs.cleanup import Ledger
-from jobs.creation import Creation
-from jobs.errors import NotFound, api_error
-from jobs.exchange import Response
+from jobs.client.errors import NotFound, api_error
+from jobs.client.exchange import Response
 from jobs.launcher import Launcher, TrialResult
-from jobs.manifests import build
+from jobs.running.creation import Creation
 from jobs.state import FailureAnalysis, JobState
-from jobs.trial import Claim, TrialSpec
+from jobs.trial.manifests import build
+from jobs.trial.spec import Claim, TrialSpec
 
 FILES = {"probe.py": "print(1)\n"}
 

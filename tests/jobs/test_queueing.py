@@ -3,9 +3,9 @@
 import pytest
 
 from jobs.cleanup import sweep
-from jobs.parts import Queue
-from jobs.podfacts import pod_facts
-from jobs.queueing import Queueing
+from jobs.facts.podfacts import pod_facts
+from jobs.running.queueing import Queueing
+from jobs.trial.parts import Queue
 
 UID = "u-1"
 JOB = {"metadata": {"name": "seatrial-a", "uid": UID}}

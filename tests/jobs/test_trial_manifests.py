@@ -6,8 +6,8 @@ import json
 import pytest
 import yaml
 
-from jobs.manifests import build, dry_pod, to_yaml
-from jobs.trial import RESERVED_ENV, Bench, Collective, Deadlines, SpecError, TrialSpec, new_run_id
+from jobs.trial.manifests import build, dry_pod, to_yaml
+from jobs.trial.spec import RESERVED_ENV, Bench, Collective, Deadlines, SpecError, TrialSpec, new_run_id
 
 FILES = {"probe.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
 

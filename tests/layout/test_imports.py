@@ -15,6 +15,15 @@ ALLOWED = {
     "checks": {"jobs", "reports.record"},
     "sim": set(),
 }
+# Within jobs/: the room of a module, and the rooms that it may not know when it runs (types apart).
+UPWARDS = {
+    "client": {"trial", "launchers", "facts", "diagnosis", "running", "launcher", "cleanup"},
+    "trial": {"facts", "diagnosis", "running", "launcher", "cleanup"},
+    "launchers": {"client", "facts", "diagnosis", "running", "launcher", "cleanup"},
+    "facts": {"diagnosis", "running", "launcher", "cleanup"},
+    "diagnosis": {"client", "running", "launcher", "cleanup"},
+    "running": {"launcher"},
+}
 COMPOSITION = (Path("checks/__main__.py"), Path("checks/commands"))  # the command line knows every part
 
 
@@ -45,8 +54,33 @@ def test_a_package_imports_only_what_it_may(package):
             assert allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
+def known_when_it_runs(path: Path) -> set[str]:
+    """The rooms of jobs/ that a module of jobs/ imports, without those under `if TYPE_CHECKING`."""
+    here = path.relative_to(ROOT / "jobs").parts[:-1]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    only_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
+            whole = [*here[: len(here) - node.level + 1], *(node.module or "").split(".")]
+            found |= {whole[0]} if whole[0] else {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("room", sorted(UPWARDS))
+def test_a_room_of_jobs_knows_only_those_below(room):
+    """Client, trial and its launchers, facts, diagnosis, running, launcher: each rests on the ones before."""
+    for path in (ROOT / "jobs" / room).rglob("*.py"):
+        assert not known_when_it_runs(path) & UPWARDS[room], path.relative_to(ROOT)
+
+
 def test_only_one_module_imports_the_kubernetes_client():
-    """jobs/kube.py is the only importer of `kubernetes`."""
+    """jobs/client/kube.py is the only importer of `kubernetes`."""
     users = set()
     for package in OURS:
         for path in (ROOT / package).rglob("*.py"):
@@ -55,7 +89,7 @@ def test_only_one_module_imports_the_kubernetes_client():
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
                 if any(n.split(".")[0] == "kubernetes" for n in names):
                     users.add(str(path.relative_to(ROOT)))
-    assert users == {"jobs/kube.py"}
+    assert users == {"jobs/client/kube.py"}
 
 
 def test_collecting_the_checks_does_not_import_the_kubernetes_client():

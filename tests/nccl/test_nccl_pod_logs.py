@@ -9,8 +9,8 @@ import pytest
 
 from checks.commands import explain
 from checks.commands.pod_logs import cluster_name, hint
-from jobs.errors import Forbidden, Invalid, NotFound
-from jobs.kube import Kube
+from jobs.client.errors import Forbidden, Invalid, NotFound
+from jobs.client.kube import Kube
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from checks.commands import explain
-from jobs.errors import NotFound, Unreachable
+from jobs.client.errors import NotFound, Unreachable
 from jobs.nccl import conclude, merge, read
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
 

@@ -1,0 +1,1 @@
+"""Why did it not run, or not end? From conditions, events and refusals to named symptoms."""

@@ -1,0 +1,334 @@
+"""What is wrong with one pod, if anything: its own symptom, not its peers'?
+
+A pod tells it in several places (conditions, status.reason, container states, events), of which some may be missing.
+They are asked from the most telling to the least; a pod that ended because its Job was failing has none of its own.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..facts.events import Event, latest
+from ..facts.scheduling import SCALING, read_unschedulable
+from ..raw import as_list, as_map, by_type
+from ..redact import safe
+from ..state import ERR_INFRA, ERR_PROGRAM, Issue
+from .symptoms import KILLED, LOST, NOT_STARTED, Symptom, disruption, overdue, pull, start_error, terminated, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# status.reason of a pod that the kubelet refused to admit (kubernetes pkg/kubelet/lifecycle, cm/topologymanager).
+_ADMISSION = re.compile(
+    r"UnexpectedAdmissionError|TopologyAffinityError|OutOf\S+|NodeAffinity|NodePorts|AppArmor|Sysctl\S*"
+)
+_DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated", "Shutdown", "Evicted"})
+# The pod's own doing, although the kubelet calls it an eviction (kubernetes pkg/kubelet/eviction/helpers.go).
+_OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
+_MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_PASSING_MOUNT = re.compile(r"failed to sync|not registered|timed out waiting for the condition")
+
+
+# Labels and device plugins of a node that is just joining appear within seconds; an autoscaler says within 60 s that a
+# node is coming (10 s between scans; kubernetes/autoscaler, FAQ, service level objectives).
+JOINING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What must be known besides the pod to judge it."""
+
+    events: Sequence[Event] = ()
+    node: Mapping[str, Any] | None = None
+    nodes: Sequence[Mapping[str, Any]] = ()
+    own_nodes: frozenset[str] = frozenset()
+    job_ending: bool = False
+    failing_since: str = ""
+    deleted_by_controller: bool = False
+
+
+def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    """Find the pod's symptom; None where nothing is wrong or it only follows its Job's end."""
+    meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
+    phase = status.get("phase")
+    found: Symptom | None = None
+    if phase != "Succeeded":
+        found = (
+            _interrupted(status, around)
+            or _rejected(status)
+            or (_ended(spec, status, around) if phase == "Failed" else None)
+            or _deleted(meta, around)
+            or _node_lost(status, around)
+            or (_stuck(spec, status, around) if phase == "Running" else None)
+            or (_pending(pod, spec, status, around) if phase in ("Pending", None) else None)
+        )
+    return found.at(pod=str(meta.get("name") or ""), node=str(spec.get("nodeName") or "")) if found else None
+
+
+def unready(pod: Mapping[str, Any], events: Sequence[Event]) -> Issue | None:
+    """Say why a pod that runs is not ready (a probe that fails), or what a suspended scheduling waits for."""
+    status = as_map(pod.get("status"))
+    conditions = by_type(status)
+    gated = conditions.get("PodScheduled") or {}
+    if gated.get("reason") == "SchedulingGated":
+        return Issue("SchedulingGated", safe(gated.get("message") or ""))
+    ready = conditions.get("Ready") or {}
+    if status.get("phase") != "Running" or ready.get("status") == "True" or not ready:
+        return None
+    probe = latest(events, "Unhealthy")
+    words = [safe(ready.get("message") or ""), probe.message if probe else ""]
+    return Issue(safe(ready.get("reason") or "NotReady", 100), "; ".join(word for word in words if word))
+
+
+def lost(node: Mapping[str, Any] | None, events: Sequence[Event]) -> bool:
+    """Tell whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events."""
+    if node:
+        taints = as_list(as_map(node.get("spec")).get("taints"))
+        ready = by_type(as_map(node.get("status"))).get("Ready") or {}
+        gone = {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
+        return ready.get("status") in ("False", "Unknown") or any(str(taint.get("key")) in gone for taint in taints)
+    return latest(events, "NodeNotReady") is not None
+
+
+def _interrupted(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    target = by_type(status).get("DisruptionTarget") or {}
+    if target.get("status") != "True":
+        return None
+    reason = safe(target.get("reason") or "DisruptionTarget", 100)
+    words = (
+        status.get("message") if reason == "TerminationByKubelet" and status.get("message") else target.get("message")
+    )
+    issue, when = Issue(reason, safe(words or "")), str(target.get("lastTransitionTime") or "")
+    dead = latest(around.events, "NodeNotReady") is not None or lost(around.node, around.events)
+    if reason == "DeletionByTaintManager" and dead:
+        return _node(issue, when)
+    if status.get("reason") == "Evicted" and _OWN_LIMIT.search(str(status.get("message") or "")):
+        return _own_limit(status)
+    return disruption(issue, when)
+
+
+def _rejected(status: Mapping[str, Any]) -> Symptom | None:
+    reason, message = safe(status.get("reason") or "", 100), safe(status.get("message") or "")
+    issue = Issue(reason, message)
+    if reason == "NodeLost":
+        return _node(issue, "")
+    if reason == "DeadlineExceeded":
+        return overdue(issue)
+    if reason == "Evicted" and _OWN_LIMIT.search(message):
+        return _own_limit(status)
+    return disruption(issue) if reason in _DISRUPTED else _not_admitted(issue)
+
+
+def _not_admitted(issue: Issue) -> Symptom | None:
+    """Judge a pod that was bound to a node and refused by its kubelet."""
+    if issue.reason == "TopologyAffinityError":
+        advice = (
+            "The request does not fit one NUMA node under the kubelet's topology policy: ask for another number of "
+            "devices and cpus, or change the policy."
+        )
+        return replace(start_error(issue), fault="topology.affinity", err_class=ERR_INFRA, suggestion=advice)
+    if issue.reason and _ADMISSION.match(issue.reason):
+        advice = (
+            "The kubelet could not give the pod the devices that the scheduler had promised: the device plugin's "
+            "view of this node is stale or a device turned unhealthy."
+        )
+        return replace(start_error(issue), fault="container.start", err_class=ERR_INFRA, suggestion=advice)
+    return None
+
+
+def _own_limit(status: Mapping[str, Any]) -> Symptom:
+    return Symptom(
+        fault="job.failed",
+        issue=Issue("Evicted", safe(status.get("message") or "")),
+        subject="",
+        suggestion="The pod used more local storage or memory volume than its own limit allows: raise that limit.",
+        err_class=ERR_PROGRAM,
+        expected="the pod stays within its own limits",
+    )
+
+
+def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
+    sidecars = {c.get("name") for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
+    found = []
+    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+        symptom = terminated(entry)
+        if symptom is not None:
+            symptom = _node_oom(symptom, entry, around)
+            found.append((symptom.rank, entry.get("name") in sidecars, symptom.when, symptom))
+    if found:
+        return min(found, key=lambda item: item[:3])[3]
+    issue = Issue(safe(status.get("reason") or "PodFailed", 100), safe(status.get("message") or ""))
+    return None if around.deleted_by_controller else replace(start_error(issue), fault="job.failed", err_class=None)
+
+
+def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) -> Symptom:
+    """SIGKILL while the node reports that it ran out of memory is that (SystemOOM is the kubelet's event)."""
+    code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
+    killing = latest(around.events, "SystemOOM", "OOMKilling")
+    if code != 137 or killing is None or symptom.fault != "job.failed":
+        return symptom
+    return replace(
+        symptom,
+        fault="container.oom",
+        rank=KILLED,
+        issue=Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}"),
+    )
+
+
+def _deleted(meta: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    """A pod on its way out that neither its Job nor its node's death explains was deleted by somebody."""
+    deletion = str(meta.get("deletionTimestamp") or "")
+    if not deletion or around.job_ending or around.deleted_by_controller or lost(around.node, around.events):
+        return None
+    asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
+    if around.failing_since and asked > around.failing_since:
+        return None
+    words = latest(around.events, "Killing", "Preempted", "Evicted", "TaintManagerEviction")
+    told = Issue("Deleted", f"the pod was deleted by others ({words.message if words else deletion})")
+    # Job and pods are watched separately: that the job itself was deleted may be heard a moment later.
+    return replace(disruption(told, asked), grace_s=2.0)
+
+
+def _node_lost(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, around.events):
+        return None
+    if (by_type(status).get("Ready") or {}).get("status") == "True" and not around.node:
+        return None
+    ready = by_type(as_map(around.node.get("status"))).get("Ready") or {} if around.node else {}
+    words = f"node is not ready: {safe(ready.get('reason') or '', 100)} {safe(ready.get('message') or '', 300)}".strip(
+        ": "
+    )
+    # A kubelet that was restarted is back within seconds; the controllers had waited 40 s before they said NotReady.
+    return replace(_node(Issue("NodeNotReady", words), str(ready.get("lastTransitionTime") or "")), grace_s=20.0)
+
+
+def _node(issue: Issue, when: str) -> Symptom:
+    return Symptom(
+        fault="node.lost",
+        issue=issue,
+        subject="",
+        suggestion="The node's kubelet stopped reporting under the trial: look at its console, BMC log and dmesg.",
+        expected="the node stays Ready",
+        rank=LOST,
+        when=when,
+    )
+
+
+def _stuck(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
+    images = {entry.get("name"): str(entry.get("image") or "") for entry in declared}
+    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+        symptom = waiting(entry, images.get(entry.get("name")) or str(entry.get("image") or ""))
+        if symptom is None:
+            continue
+        secret = latest(around.events, "FailedToRetrieveImagePullSecret")
+        if symptom.fault == "image.pull" and secret is not None:
+            return replace(symptom, suggestion=f"{secret.message} Create that pull secret. {symptom.suggestion}")
+        return symptom
+    return None
+
+
+def _pending(
+    pod: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings
+) -> Symptom | None:
+    scheduled = by_type(status).get("PodScheduled") or {}
+    failed = latest(around.events, "FailedScheduling")
+    if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulingGated":
+        message = scheduled.get("message") or (failed.message if failed else "")
+        return unschedulable(Issue(safe(scheduled.get("reason") or "Unschedulable", 100), safe(message)), pod, around)
+    if not spec.get("nodeName") and not scheduled and failed:
+        return unschedulable(Issue("Unschedulable", failed.message), pod, around)
+    return _stuck(spec, status, around) or preparing(around.events)
+
+
+def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> Symptom:
+    """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
+    read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
+    scaling = latest(around.events, *SCALING) is not None
+    advice = (
+        "The claim does not exist or is not bound: create it or take it out of the pod."
+        if read.volume
+        else "Compare what the pod asks for with the nodes: resources, selector, taints (kubectl describe node)."
+    )
+    return Symptom(
+        fault="volume.mount" if read.volume else "job.unschedulable",
+        issue=issue,
+        subject="",
+        suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
+        expected="a node takes the pod",
+        rank=NOT_STARTED,
+        hopeless=read.hopeless and not scaling,
+        grace_s=JOINING_S,
+    )
+
+
+def preparing(events: Sequence[Event]) -> Symptom | None:
+    """Judge a scheduled pod without containers by its last trouble: a volume, the sandbox, the network."""
+    last = latest(
+        events, *_MOUNT, "FailedCreatePodSandBox", "NetworkNotReady", "Pulling", "Pulled", "Created", "Started"
+    )
+    if last is None or not last.warning:
+        return None
+    issue = Issue(last.reason, last.message)
+    if last.reason in _MOUNT:
+        return Symptom(
+            fault="volume.mount",
+            issue=issue,
+            subject="",
+            suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
+            expected="the pod's volumes are mounted",
+            when=last.when,
+            grace_s=60.0 if _PASSING_MOUNT.search(last.message) else 20.0,
+        )
+    advice = "The node's network plugin or container runtime cannot set up the pod: look at the CNI pods on that node."
+    return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=45.0)
+
+
+def from_events(events: Sequence[Event]) -> Symptom | None:
+    """Judge a pod that is gone by what was said about it; None if it was started and nothing else is known."""
+    dead = latest(events, "NodeNotReady")
+    evicted = latest(events, "TaintManagerEviction", "Evicted", "Preempted", "Preempting")
+    if dead is not None:
+        return _node(Issue(dead.reason, dead.message), dead.when)
+    if evicted is not None:
+        return disruption(Issue(evicted.reason, evicted.message), evicted.when)
+    if latest(events, "Started"):
+        return None
+    failed = [event for event in events if event.reason == "Failed"]
+    if failed:
+        return _not_started(failed)
+    scheduling = latest(events, "FailedScheduling", "Scheduled")
+    if scheduling and scheduling.reason == "FailedScheduling":
+        return unschedulable(Issue("Unschedulable", scheduling.message), {}, Surroundings(events=events))
+    return preparing(events)
+
+
+def _not_started(failed: Sequence[Event]) -> Symptom:
+    """Judge the kubelet's Failed events of a container that never ran."""
+    for event in reversed(failed):
+        if "pull image" in event.message:
+            return pull(Issue("ErrImagePull", event.message), _quoted(event.message))
+    message = failed[-1].message.removeprefix("Error: ")
+    if re.search(r"(?:configmap|secret) .*not found|couldn't find key|runAsNonRoot", message):
+        state = {"waiting": {"reason": "CreateContainerConfigError", "message": message}}
+        return waiting({"state": state}, "") or start_error(Issue("Failed", message))
+    return start_error(Issue("Failed", message))
+
+
+def _quoted(message: str) -> str:
+    found = re.search(r'image "([^"]+)"', message)
+    return found[1] if found else ""
+
+
+def _earlier(when: str, seconds: object) -> str:
+    """When the deletion was asked for: deletionTimestamp lies the grace period later."""
+    try:
+        moment = datetime.datetime.fromisoformat(when)
+    except ValueError:
+        return when
+    asked = moment - datetime.timedelta(seconds=seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
+    return asked.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,150 @@
+"""Why did the API server refuse to create something: quota, limits, PodSecurity, a webhook, rights?
+
+One reader for three places where the same texts turn up: our own requests (403, 422), the dry run of a pod, and the
+FailedCreate events of a Job whose pods the controller may not create. The texts are those of Kubernetes 1.28 to 1.36
+(plugin/pkg/admission, pkg/registry/rbac); the recordings of a real 1.36 cluster hold most of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..redact import safe
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What refused: the fault, whose name it is about, and what to do."""
+
+    fault: str
+    subject: str
+    suggestion: str
+
+
+# In order: the first that fits. Named groups become the subject.
+_TEXTS: tuple[tuple[str, str, str, str], ...] = (
+    (
+        r"exceeded quota: (?P<name>[^,\s]+)",
+        "quota.exceeded",
+        "resourcequota/{name}",
+        "Free what holds the quota, raise it, or ask for fewer nodes (kubectl describe resourcequota).",
+    ),
+    (
+        r"failed quota: (?P<name>[^:\s]+): must specify (?P<what>[^\n]+)",
+        "quota.exceeded",
+        "resourcequota/{name}",
+        "The quota wants every pod to state these amounts: set cpu and memory of the pod in the profile.",
+    ),
+    (
+        r"status unknown for quota|unable to get.*quota|insufficient quota",
+        "quota.exceeded",
+        "resourcequota",
+        "The quota cannot be evaluated: kubectl describe resourcequota.",
+    ),
+    (
+        r"violates PodSecurity \"(?P<name>[^\"]+)\"",
+        "pod-security.denied",
+        "podsecurity/{name}",
+        "Use a namespace whose enforce level admits the training pod, or take what it forbids out of the profile.",
+    ),
+    (
+        # OpenShift, in the place of Pod Security: openshift/apiserver-library-go, pkg/securitycontextconstraints.
+        r"unable to validate against any security context constraint",
+        "admission.denied",
+        "securitycontextconstraints",
+        "Let the pod's service account use a constraint that admits it (oc adm policy add-scc-to-user SCC -z NAME), or "
+        "take what it forbids out of the profile.",
+    ),
+    (
+        r"(?:maximum|minimum) [\w./-]+ usage per (?:Container|Pod|container|pod)"
+        r"|[\w./-]+ max limit to request ratio per|No limit is specified"
+        r"|must be less than or equal to (?:memory|cpu) limit of",
+        "limitrange.denied",
+        "limitrange",
+        "Raise the LimitRange of the namespace, or change cpu and memory of the pod in the profile.",
+    ),
+    (
+        r"RuntimeClass \"?(?P<name>[^\"\s]+)\"? not found|runtimeclass\.\S+ \"(?P<name2>[^\"]+)\" not found",
+        "runtimeclass.missing",
+        "runtimeclass/{name}",
+        "Create the RuntimeClass, or take runtime_class out of the profile.",
+    ),
+    (
+        r"no PriorityClass with name (?P<name>\S+) was found",
+        "priorityclass.missing",
+        "priorityclass/{name}",
+        "Create the PriorityClass, or take priority_class out of the profile.",
+    ),
+    (
+        r"serviceaccounts? \"?(?P<name>[^\"\s]+?)\"? (?:was )?not found"
+        r"|error looking up service account [^/\s]+/(?P<name2>[^:\s]+): ",
+        "serviceaccount.missing",
+        "serviceaccount/{name}",
+        "Create the service account that the pod names, or name another.",
+    ),
+    (
+        # kubeflow/trainer pkg/runtime/core: the webhook of a TrainJob whose runtime is not there.
+        r"[Cc]lusterTrainingRuntime\S* \"?(?P<name>[^\"\s:]+)\"? not found|(?P<name2>[^\"\s]+): specified"
+        r" clusterTrainingRuntime must be created",
+        "launcher.runtime-missing",
+        "clustertrainingruntime/{name}",
+        "Apply Trainer's runtimes, or name another one (launch.runtime in the profile).",
+    ),
+    (
+        r"because it is being terminated|NamespaceTerminating",
+        "namespace.terminating",
+        "namespace",
+        "Wait until the namespace is gone, or use another one.",
+    ),
+    (
+        r"admission webhook \"(?P<name>[^\"]+)\" (?:denied|does not support)"
+        r"|failed calling (?:admission )?webhook \"(?P<name2>[^\"]+)\"",
+        "admission.denied",
+        "webhook/{name}",
+        "The webhook's message says what it wants; exempt the namespace or change the pod (or repair the webhook).",
+    ),
+    (
+        r"ValidatingAdmissionPolicy '(?P<name>[^']+)'",
+        "admission.denied",
+        "policy/{name}",
+        "The policy's message says what it wants; exempt the namespace or change the pod.",
+    ),
+    (
+        r"cannot (?P<verb>\w+) resource \"(?P<what>[^\"]+)\" in API group \"(?P<group>[^\"]*)\""
+        r"(?: in the namespace \"(?P<place>[^\"]+)\")?",
+        "rights.missing",
+        "{verb} {what}{place}",
+        "Ask for this right in the namespace (kubectl auth can-i).",
+    ),
+)
+_COMPILED = tuple((re.compile(text), fault, subject, advice) for text, fault, subject, advice in _TEXTS)
+
+
+def is_policys(message: str) -> bool:
+    """Tell whether a webhook or a policy speaks, whatever HTTP status it chose: 400, 403 and 422 are in use.
+
+    A ValidatingAdmissionPolicy answers 422 where it names no reason (API reference, Validation.reason).
+    """
+    return bool(re.search(r"webhook|(?:Validating|Mutating)AdmissionPolicy '", message))
+
+
+def read_refusal(message: str) -> Refusal:
+    """Tell which rule refused; an unknown refusal is admission.denied, with its message to go by."""
+    for pattern, fault, subject, advice in _COMPILED:
+        found = pattern.search(message)
+        if not found:
+            continue
+        names = found.groupdict()
+        group = names.get("group") or ""
+        told = {
+            "name": names.get("name") or names.get("name2") or "?",
+            "verb": names.get("verb") or "",
+            "place": f" in {names['place']}" if names.get("place") else "",
+            "what": (names.get("what") or "") + (f".{group}" if group else ""),
+        }
+        return Refusal(fault, safe(subject.format(**told), 200), advice)
+    if re.search(r"(?i)forbidden|denied|invalid|not allowed|refused", message):
+        return Refusal("admission.denied", "pod", "The API server's message says what it objects to.")
+    # "Internal error occurred", "etcdserver: request timed out", ...: no refusal, it is tried again.
+    return Refusal("job.start-timeout", "pod", "The API server could not create the pod yet; see its message.")

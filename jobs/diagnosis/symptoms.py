@@ -1,0 +1,237 @@
+"""What does one container's state mean: which fault, whose, and can it still come right?
+
+Reasons and texts are the kubelet's and the container runtime's own (kubernetes pkg/kubelet/images/types.go,
+pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is passed on with its own words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..raw import as_map
+from ..redact import safe
+from ..state import ERR_INFRA, ERR_PROGRAM, Issue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Which of several symptoms of one job is the cause: a dead node explains dead containers, an interruption explains
+# missing pods, a container killed for memory explains peers that lost their connection.
+LOST, DISRUPTED, REFUSED, KILLED, NOT_STARTED, EXITED, OVERDUE = range(7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """One thing wrong with one pod, in the order of causes (`rank`, then `when`)."""
+
+    fault: str
+    issue: Issue
+    subject: str
+    suggestion: str
+    rank: int = NOT_STARTED
+    err_class: str | None = ERR_INFRA
+    expected: str = "the container runs"
+    when: str = ""
+    hopeless: bool = True
+    grace_s: float = 0.0
+    disrupted: bool = False
+    pod: str = ""
+    node: str = ""
+
+    def at(self, *, pod: str, node: str) -> Symptom:
+        """Say whose symptom it is."""
+        return replace(self, pod=pod, node=node, subject=self.subject or pod)
+
+
+# The kubelet tries again after 10, 20, 40 s: a hiccup of the registry is over by then.
+FINAL_PULL_S = 5.0
+OTHER_PULL_S = 30.0
+# Registry answers that another attempt will not change.
+_FINAL_PULL = re.compile(
+    r"(?i)not found|manifest unknown|name unknown|pull access denied|unauthorized|authentication required|forbidden"
+    r"|denied|no such host|invalid reference|couldn't parse image|no match for platform|does not exist|not valid"
+)
+_PULL_ADVICE = (
+    (r"(?i)unauthorized|authentication required|access denied|denied|forbidden|\b40[13]\b",
+     "The registry wants credentials: create a pull secret in the namespace and name it (pull_secrets)."),
+    (r"(?i)no match for platform", "The image has no build for this node's CPU architecture."),
+    (r"(?i)toomanyrequests|rate limit|\b429\b",
+     "The registry limits the rate: use a mirror (--registry) or credentials."),
+    (r"(?i)not found|manifest unknown|name unknown|does not exist|couldn't parse|invalid reference",
+     "The name, tag or digest does not exist there: correct --image."),
+    (r"(?i)no such host|timeout|timed out|refused|unreachable|reset|deadline|tls|x509|EOF",
+     "The node does not reach the registry: use a mirror (--registry PREFIX), or repair its route, DNS or CA."),
+    (r"(?i)no space left", "The node's disk for images is full."),
+)  # fmt: skip
+_PULL_REASONS = frozenset(
+    {
+        "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+        "RegistryUnavailable", "SignatureValidationFailed",
+    }
+)  # fmt: skip
+
+# Texts of a container that could not be started: (pattern, fault, whose, advice).
+_START = (
+    (r"(?i)nvidia-container-cli|nvidia-container-runtime|nvml error|driver not loaded|libnvidia-ml|unresolvable CDI"
+     r"|CDI device", "container.start", ERR_INFRA,
+     "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) configured?"),
+    (r"(?i)OOM-?killed|memory limit too low", "container.oom", ERR_INFRA,
+     "The memory limit is too small even to start the container: raise memory."),
+    (r"(?i)exec: \\?\"[^\"]*\bsshd\\?\".*(?:not found|no such file)", "mpi.sshd-missing", ERR_PROGRAM,
+     "An MPIJob's workers run sshd, which this image does not have: use one with openssh-server (--image)."),
+    (r"(?i)exec: \\?\"[^\"]*\bmpirun\\?\".*(?:not found|no such file)", "mpi.mpirun-missing", ERR_PROGRAM,
+     "An MPIJob's launcher runs mpirun, which this image does not have: use one with Open MPI (--image)."),
+    (r"(?i)executable file .*not found|stat \S+: no such file or directory|exec: \\?\".*no such file or directory"
+     r"|exec: no such file or directory|no command specified",
+     "image.no-python", ERR_PROGRAM,
+     "The image does not have the command that it is asked to run: use an image with python3 and PyTorch (--image)."),
+    (r"(?i)exec format error", "container.start", ERR_PROGRAM,
+     "The image is built for another CPU architecture than this node's."),
+    (r"(?i)exec: .*permission denied", "container.start", ERR_PROGRAM, "The command in the image may not be executed."),
+    (r"(?i)no runtime for|unknown runtime|invalid runtime|runtime handler", "container.start", ERR_INFRA,
+     "The RuntimeClass names a handler that this node's container runtime does not have configured."),
+)  # fmt: skip
+
+# Exit statuses with a meaning of their own (128 + signal; bash(1) for 126 and 127).
+_EXITS = {
+    126: (ERR_PROGRAM, "The command was found but could not be executed (permissions, or another architecture)."),
+    127: (ERR_PROGRAM, "A shell did not find the program: it is not in the image or not on its PATH."),
+    132: (ERR_PROGRAM, "Illegal instruction: the program is built for another CPU."),
+    134: (ERR_PROGRAM, "The program aborted itself (SIGABRT): see the last lines of its log."),
+    135: (ERR_PROGRAM, "Bus error: very often /dev/shm is too small for what was put there."),
+    136: (ERR_PROGRAM, "Arithmetic exception in the program (SIGFPE)."),
+    137: (ERR_INFRA, "Killed by SIGKILL without a word from the program: usually the node ran out of memory."),
+    139: (ERR_PROGRAM, "The program crashed (segmentation fault, SIGSEGV): see the last lines of its log."),
+    143: (ERR_PROGRAM, "The program was asked to end (SIGTERM) and ended."),
+    255: (ERR_PROGRAM, "The program ended with an error: see the last lines of its log."),
+}
+
+
+def waiting(status: Mapping[str, Any], image: str) -> Symptom | None:
+    """Judge a container that waits; None while it waits for nothing but its turn."""
+    state = as_map(as_map(status.get("state")).get("waiting"))
+    reason, message = safe(state.get("reason") or "", 100), safe(state.get("message") or "")
+    issue = Issue(reason, message)
+    if reason in _PULL_REASONS:
+        return pull(issue, image)
+    if reason == "CreateContainerConfigError":
+        return Symptom(
+            fault="container.config",
+            issue=issue,
+            subject="",
+            grace_s=10.0,
+            expected="everything the container refers to exists",
+            suggestion="Create the ConfigMap, Secret or key that the message names, or take it out of the pod.",
+        )
+    if reason in {"CreateContainerError", "RunContainerError", "CreatePodSandboxError", "PostStartHookError"}:
+        return replace(start_error(issue), grace_s=20.0)
+    if reason == "CrashLoopBackOff":
+        before = terminated({"state": status.get("lastState") or {}, "name": status.get("name")})
+        if before is None:
+            return Symptom(fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=60.0)
+        words = f"{message}; it ended with {before.issue}" if message else str(before.issue)
+        return replace(before, issue=Issue(reason, safe(words)), hopeless=False)
+    return None
+
+
+def pull(issue: Issue, image: str) -> Symptom:
+    """Judge an image that cannot be pulled."""
+    text = issue.message
+    advice = next((words for shape, words in _PULL_ADVICE if re.search(shape, text)), "See the registry's answer.")
+    now = issue.reason in {"InvalidImageName", "ErrImageNeverPull"}
+    return Symptom(
+        fault="image.pull",
+        issue=issue,
+        subject=safe(image, 300),
+        suggestion=advice,
+        expected="the image is pulled",
+        grace_s=0.0 if now else FINAL_PULL_S if _FINAL_PULL.search(text) else OTHER_PULL_S,
+    )
+
+
+def start_error(issue: Issue) -> Symptom:
+    """Judge a container that the runtime could not start."""
+    for shape, fault, blame, advice in _START:
+        if re.search(shape, issue.message):
+            rank = KILLED if fault == "container.oom" else NOT_STARTED
+            return Symptom(fault=fault, issue=issue, subject="", suggestion=advice, err_class=blame, rank=rank)
+    return Symptom(
+        fault="container.start",
+        issue=issue,
+        subject="",
+        suggestion="The runtime's message names what it could not set up (a hook, a device, a mount).",
+    )
+
+
+def terminated(status: Mapping[str, Any]) -> Symptom | None:
+    """Judge a container that ended; None if it ended well."""
+    state = as_map(as_map(status.get("state")).get("terminated"))
+    if not state:
+        return None
+    reason, message = safe(state.get("reason") or "Error", 100), safe(state.get("message") or "")
+    code = state.get("exitCode")
+    when = str(state.get("finishedAt") or "")
+    if reason == "OOMKilled":
+        return Symptom(
+            fault="container.oom",
+            issue=Issue(reason, f"container {status.get('name')} was killed for memory, exit code {code}"),
+            subject="",
+            suggestion="Container was killed for memory: raise its limit, reduce the batch size, or use a larger node.",
+            expected="the container stays below its memory limit",
+            rank=KILLED,
+            when=when,
+        )
+    if code == 0 and reason != "StartError":
+        return None
+    if reason in {"StartError", "ContainerCannotRun"} or (code in (127, 128) and "OCI runtime" in message):
+        return replace(start_error(Issue(reason, message)), when=when)
+    if reason == "DeadlineExceeded":
+        return overdue(Issue(reason, message), when)
+    blame, advice = _EXITS.get(code if isinstance(code, int) else -1, (ERR_PROGRAM, "See the last lines of its log."))
+    if reason in {"ContainerStatusUnknown", "Unknown"}:
+        blame, advice = ERR_INFRA, "The kubelet lost the container: the node or its container runtime was restarted."
+    words = f"container {status.get('name')} ended with exit code {code}"
+    # A termination message may be a whole document of the program's own; what is no error text stays in the log.
+    if message and not message.startswith(("{", "[")):
+        words += f": {message}"
+    return Symptom(
+        fault="job.failed",
+        issue=Issue(reason, safe(words)),
+        subject="",
+        suggestion=advice,
+        err_class=blame,
+        expected="exit code 0",
+        rank=EXITED,
+        when=when,
+    )
+
+
+def overdue(issue: Issue, when: str = "") -> Symptom:
+    """Judge a job or pod that met its own deadline."""
+    return Symptom(
+        fault="job.deadline",
+        issue=issue,
+        subject="",
+        suggestion="The program was still running: look at the last lines of its log for what it waited for.",
+        err_class=ERR_PROGRAM,
+        expected="the job ends before its deadline",
+        rank=OVERDUE,
+        when=when,
+    )
+
+
+def disruption(issue: Issue, when: str = "") -> Symptom:
+    """Judge an interruption by others: nobody's fault, to be tried again."""
+    return Symptom(
+        fault="job.disrupted",
+        issue=issue,
+        subject="",
+        suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
+        err_class=None,
+        expected="nobody preempts, drains, evicts or deletes the pods",
+        rank=DISRUPTED,
+        disrupted=True,
+        when=when,
+    )

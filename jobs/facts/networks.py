@@ -1,0 +1,36 @@
+"""Which networks are defined that pods can be attached to? The NetworkAttachmentDefinitions that somebody names.
+
+Each is asked for by name: a tenant may read those of its own namespace without seeing anybody else's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..client.errors import Forbidden, NotFound, Unauthorized
+from ..client.kube import path
+from ..redact import safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..client.kube import Kube
+
+GROUP, VERSION, RESOURCE = "k8s.cni.cncf.io", "v1", "network-attachment-definitions"
+
+Found = dict[tuple[str, str], dict[str, Any] | None]
+
+
+def definitions(kube: Kube, wanted: Iterable[tuple[str, str]]) -> tuple[Found, str]:
+    """Return each definition by (namespace, name), None where there is none; and why none can be seen, if so."""
+    found: Found = {}
+    for namespace, name in sorted(wanted):
+        try:
+            item = kube.get(path(RESOURCE, name, namespace=namespace, group=GROUP, version=VERSION))
+        except NotFound:
+            found[namespace, name] = None
+        except (Forbidden, Unauthorized) as error:
+            return {}, safe(error.message, 300)
+        else:
+            found[namespace, name] = item if isinstance(item, dict) else None
+    return found, ""

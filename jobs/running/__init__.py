@@ -1,0 +1,1 @@
+"""What happens while a trial runs? Creation, waiting, watching, logs, evidence."""

@@ -1,0 +1,268 @@
+"""What does a pod say, from its first line to its last, each exactly once?
+
+A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are asked for
+with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,
+so that nothing is lost or doubled, and a gap after a rotation is known. All is redacted before it is written.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
+from ..client.kube import path
+from ..client.wire import Cutoff
+from ..redact import LineRedactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+    from typing import TextIO
+
+    from ..client.kube import Kube
+    from .evidence import Choir, Reader
+
+# RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
+# of the node's container runtime.
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
+LARGEST_FILE = 64 << 20
+_LONGEST_LINE = 1 << 20
+_MOST_OF_ONE_SECOND = 200_000
+_RECONNECT_S = 600.0
+# A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
+# believed when this many readings in a row bring nothing new.
+_CONFIRMED = 3
+_LAST = 40
+_SHOWN = 500
+
+
+class Follower:
+    """A thread that follows one container's log into a file and into the rank's evidence."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        pod: str,
+        *,
+        namespace: str,
+        container: str,
+        reader: Reader | Choir,
+        finished: Callable[[], bool],
+        file: Path | None = None,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.pod = pod
+        self.file = file
+        self.reader = reader
+        self.last: deque[str] = deque(maxlen=_LAST)  # what it said last besides evidence, for a failure's explanation
+        self.problem = ""
+        self.gap = False
+        self._kube, self._namespace, self._container = kube, namespace, container
+        self._finished, self._told = finished, told
+        self._resume = Resume()
+        self._redactor = LineRedactor()
+        self._out: TextIO | None = None
+        self._written = 0
+        self._rest = b""
+        self._moved = False
+        self._stop = threading.Event()
+        self._cutoff = Cutoff()
+        self._thread = threading.Thread(target=self._run, name=f"log {pod}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the log; False if it has not come."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End now, whatever may still come."""
+        self._stop.set()
+        self._cutoff.cut()
+        self._thread.join(2.0)
+
+    def _run(self) -> None:
+        try:
+            if self.file is not None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                with self.file.open("w", encoding="utf-8", errors="replace") as self._out:
+                    self._follow()
+            else:
+                self._follow()
+        except OSError as error:  # the disk is full, or the folder is not writable
+            self.problem = f"log of {self.pod} cannot be written: {error.strerror or error}"
+
+    def _follow(self) -> None:
+        pause, silent = 0.2, 0
+        while not self._stop.is_set():
+            # Asked before reading: what a finished container wrote is all there when the reading begins.
+            over = self._finished()
+            try:
+                self._read(follow=not over)
+            except (NotFound, Forbidden) as error:
+                self.problem = str(error)
+                if isinstance(error, Forbidden) or over:
+                    return
+            except Invalid as error:
+                # "container is waiting to start": it will, or its pod ends without it.
+                self.problem = str(error)
+                if over:
+                    return
+                pause = 0.2
+            except ClusterError as error:
+                self.problem = str(error)
+                pause = 0.2 if self._moved else min(pause * 2, 5.0)
+            else:
+                self.problem = ""
+                silent = silent + 1 if over and not self._moved else 0
+                whole = self.reader.ended and not self._rest
+                if (over and (whole or silent >= _CONFIRMED)) or (whole and self._finished()):
+                    break
+                pause = 0.2 if self._moved or over else min(pause * 1.5, 2.0)
+            self._stop.wait(pause)
+        if self._rest:  # nothing follows it any more: that is all there is of this line
+            self._take(self._rest)
+
+    def _read(self, *, follow: bool) -> None:
+        """Read one connection to its end; `_moved` tells whether anything new came."""
+        params: dict[str, Any] = {"container": self._container, "timestamps": True, "follow": follow}
+        if self._resume.second:
+            params["sinceTime"] = self._resume.second + "Z"
+        self._resume.again()
+        self._moved = False
+        self._rest = rest = b""
+        with self._kube.log_stream(
+            self._namespace, self.pod, deadline_s=_RECONNECT_S, cutoff=self._cutoff, **params
+        ) as chunks:
+            for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._take(line)
+                while len(rest) > _LONGEST_LINE:  # cut at the same place in every reading
+                    self._take(rest[:_LONGEST_LINE])
+                    rest = rest[_LONGEST_LINE:]
+                if self._out is not None:
+                    self._out.flush()
+        self._rest = rest  # a torn last line comes again, whole, as long as there is more of it
+
+    def _take(self, line: bytes) -> None:
+        found = _STAMP.match(line)
+        # What has no time continues a line that was cut.
+        second = _utc(found[1], found[2]) if found else self._resume.second
+        if not self._resume.new(second, line):
+            return
+        self._moved = True
+        self.gap = self.gap or self._resume.gap
+        text = line[found.end() :] if found else line
+        if self.reader.feed(text):
+            if self.reader.latest:
+                self._told(self.reader.latest)
+        elif not text.startswith(b"seatrial "):
+            self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
+        self._write(text)
+
+    def _write(self, line: bytes) -> None:
+        if self._out is None or self._written > LARGEST_FILE:
+            return
+        text = self._redactor.line(line.decode("utf-8", "replace"))
+        self._written += len(text) + 1
+        self._out.write(text + "\n")
+        if self._written > LARGEST_FILE:
+            self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+
+
+@functools.lru_cache(maxsize=16)
+def _utc(second: bytes, offset: bytes) -> str:
+    """The second of a timestamp in UTC, as `sinceTime` wants it; what is no time is taken as it stands."""
+    text = second.decode()
+    if offset == b"Z":
+        return text
+    try:
+        moment = datetime.datetime.fromisoformat(text + offset.decode()).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return text
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class Resume:
+    """Which lines of a connection that begins at a known second were seen before?
+
+    Sound because a log's order in the file is fixed and `sinceTime` filters line by line: what comes first again are
+    exactly the lines received with a timestamp in or after that second.
+    """
+
+    def __init__(self) -> None:
+        self.second = ""
+        self.gap = False
+        self._seen: deque[int] = deque(maxlen=_MOST_OF_ONE_SECOND)
+        self._expected: deque[int] | None = None
+
+    def again(self) -> None:
+        """A new connection begins."""
+        self._expected = deque(self._seen) if self.second else None
+
+    def new(self, second: str, line: bytes) -> bool:
+        """Tell whether this line was not seen before."""
+        if self._expected is not None:
+            if second and second < self.second:
+                return False  # a server that does not filter
+            key = hash(line)
+            if key in self._expected:
+                while self._expected.popleft() != key:
+                    pass
+                if not self._expected:
+                    self._expected = None
+                return False
+            # Nothing that was expected came first: the file was rotated meanwhile, and lines may be lost.
+            self.gap = self.gap or len(self._expected) == len(self._seen)
+            self._expected = None
+        if second > self.second:
+            self.second = second
+            self._seen.clear()
+        if second >= self.second:
+            self._seen.append(hash(line))
+        return True
+
+
+def open_logs(kube: Kube, kind: str, name: str, stack: ExitStack) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Open the logs of a job's pods or of one pod for reading, each as (pod, chunks); `stack` closes them."""
+    if kind == "pod":
+        pods = [kube.get(path("pods", name, namespace=kube.namespace))]
+    else:
+        pods, _ = kube.list(path("pods", namespace=kube.namespace), labelSelector=f"job-name={name}")
+        if not pods:
+            raise NotFound(
+                f"{kube.server}: job/{name}",
+                status=404,
+                reason="NotFound",
+                message=f"no pod of job {name} in {kube.namespace}",
+            )
+    for pod in sorted(pods, key=lambda item: str((item.get("metadata") or {}).get("name"))):
+        pod_name = str((pod.get("metadata") or {}).get("name"))
+        containers = (pod.get("spec") or {}).get("containers") or [{}]
+        stream = kube.log_stream(
+            kube.namespace, pod_name, deadline_s=_RECONNECT_S, container=str(containers[0].get("name") or "")
+        )
+        yield pod_name, stack.enter_context(stream)
+
+
+def tail(kube: Kube, namespace: str, pod: str, container: str, lines: int) -> list[str]:
+    """The last lines of a container, redacted; empty where it has none yet."""
+    redactor = LineRedactor()
+    try:
+        with kube.log_stream(namespace, pod, deadline_s=30.0, container=container, tailLines=lines) as chunks:
+            text = b"".join(chunks)
+    except ApiError as error:
+        if error.status in {400, 404}:
+            return []
+        raise
+    return [redactor.line(line) for line in text.decode("utf-8", "replace").splitlines()]

@@ -1,0 +1,221 @@
+"""Which objects does a trial become?
+
+Plain dicts, never text templates. What launches the pods (an Indexed Job, an MPIJob, ...), a ConfigMap with the probe,
+and where it is needed a headless Service that publishes the pods' names before they are ready, a Volcano PodGroup, and
+ResourceClaimTemplates. The first owns all others, so that deleting it, or its TTL, takes all of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..launchers import kind_of
+from ..launchers.queues import pod_group
+from . import pod
+from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
+from .spec import SpecError, TrialSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..launchers import Kind
+    from .parts import Collective
+
+__all__ = [
+    "CONTAINER",
+    "LABEL_MANAGED",
+    "LABEL_RUN",
+    "MANAGED_BY",
+    "MOUNT",
+    "Manifests",
+    "Owned",
+    "build",
+    "dry_pod",
+    "labels",
+    "older",
+    "to_yaml",
+    "trial_json",
+]
+
+# kubernetes.io/docs/concepts/configuration/configmap: at most 1 MiB of data; the rest of the object needs some room.
+_LARGEST_CONFIGMAP = 1_000_000
+CLAIM_TEMPLATES = "resourceclaimtemplates"
+_SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object that the launched one owns, and where it is created."""
+
+    resource: str
+    group: str
+    version: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The objects of a trial, without owner references (the owner's uid is known only once it exists)."""
+
+    kind: Kind
+    job: dict[str, Any]
+    configmap: dict[str, Any]
+    service: dict[str, Any] | None = None
+    further: tuple[Owned, ...] = ()
+
+    def all_owned(self) -> Iterator[Owned]:
+        """What the launched object owns, in the order in which it is created."""
+        yield Owned("configmaps", "", "v1", self.configmap)
+        if self.service is not None:
+            yield Owned("services", "", "v1", self.service)
+        yield from self.further
+
+    def owned_by(self, uid: str) -> Iterator[Owned]:
+        """Yield the same with the created object as their owner.
+
+        Not blockOwnerDeletion: that needs a right on the owner's finalizers where the API server checks it.
+        """
+        name = self.job["metadata"]["name"]
+        owner = {"apiVersion": self.job["apiVersion"], "kind": self.job["kind"], "name": name, "uid": uid,
+                 "controller": False}  # fmt: skip
+        for item in self.all_owned():
+            meta = item.body["metadata"] | {"ownerReferences": [owner]}
+            yield Owned(item.resource, item.group, item.version, item.body | {"metadata": meta})
+
+
+def build(spec: TrialSpec, files: Mapping[str, str]) -> Manifests:
+    """Turn a spec and the probe's files (path below /seatrial -> text) into objects; what launches is suspended."""
+    texts = dict(files) | {"trial.json": json.dumps(trial_json(spec), indent=1)}
+    keys = {path: path.replace("/", ".") for path in texts}
+    if len(set(keys.values())) != len(keys):
+        raise SpecError("two probe files would have the same name in the ConfigMap")
+    size = sum(len(key) + len(texts[path].encode()) for path, key in keys.items())
+    if size > _LARGEST_CONFIGMAP:
+        raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
+    meta = {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}
+    configmap = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": meta,
+        "immutable": True,
+        "data": {keys[path]: texts[path] for path in sorted(texts)},
+    }
+    kind = kind_of(spec.launcher)
+    selector = kind.service_selector(spec)
+    further = list(_claim_templates(spec, meta))
+    if spec.queue is not None and spec.queue.kind == "volcano":
+        further.append(Owned("podgroups", "scheduling.volcano.sh", "v1beta1", pod_group(spec, meta)))
+    return Manifests(
+        kind=kind,
+        job=kind.job(spec, keys),
+        configmap=configmap,
+        service=_service(spec, meta, selector) if selector else None,
+        further=tuple(further),
+    )
+
+
+def _service(spec: TrialSpec, meta: dict[str, Any], selector: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": meta,
+        "spec": {
+            "clusterIP": "None",
+            # Ranks must find each other before they are ready: readiness may well depend on the rendezvous.
+            "publishNotReadyAddresses": True,
+            "selector": selector,
+            "ports": [{"name": "rendezvous", "port": spec.master_port, "protocol": "TCP"}],
+        },
+    }
+
+
+def _claim_templates(spec: TrialSpec, meta: dict[str, Any]) -> Iterator[Owned]:
+    """Devices by dynamic resource allocation (resource.k8s.io/v1, Kubernetes 1.34): one template for each request."""
+    for item in spec.claims:
+        exactly = {"deviceClassName": item.device_class, "allocationMode": "ExactCount", "count": item.count}
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": meta | {"name": pod.claim_template(spec, item.name)},
+            "spec": {"spec": {"devices": {"requests": [{"name": item.name, "exactly": exactly}]}}},
+        }
+        yield Owned(CLAIM_TEMPLATES, "resource.k8s.io", "v1", body)
+
+
+def older(item: Owned) -> Iterator[Owned]:
+    """Yield the same object in earlier versions of its API, for clusters that do not serve it yet.
+
+    Device claims: Kubernetes 1.33 has v1beta2, of the shape of v1; 1.32 has v1beta1, where a request is not nested
+    (https://kubernetes.io/docs/reference/using-api/deprecation-guide/, KEP-4381).
+    """
+    if item.resource != CLAIM_TEMPLATES:
+        return
+    for version in ("v1beta2", "v1beta1"):
+        body = copy.deepcopy(item.body) | {"apiVersion": f"{item.group}/{version}"}
+        devices = body["spec"]["spec"]["devices"]
+        if version == "v1beta1":
+            devices["requests"] = [{"name": each["name"], **each["exactly"]} for each in devices["requests"]]
+        yield Owned(item.resource, item.group, version, body)
+
+
+def trial_json(spec: TrialSpec) -> dict[str, Any]:
+    """What the probe reads: who its peers are, what to run, and how long."""
+    times = spec.deadlines
+    return {
+        "schema": 1,
+        "run": spec.run_id,
+        "job": spec.job_name,
+        "nodes": spec.nodes,
+        "gpus_per_node": spec.gpus_per_node,
+        "peers": spec.peers,
+        "gpu_kind": spec.gpu_kind,
+        "master_port": spec.master_port,
+        "deadline_s": times.probe_s,
+        "dns_timeout_s": times.dns_s,
+        "port_timeout_s": times.port_s,
+        "peer_wait_s": times.start_s,
+        "collective_timeout_s": times.collective_s,
+        "launcher": spec.launcher,
+        "program": spec.program,
+        "collectives": [_collective(item) for item in spec.collectives],
+        "bench": asdict(spec.bench),
+        "storage": _storage(spec),
+        "network": asdict(spec.network) if spec.network else None,
+    }
+
+
+def _collective(item: Collective) -> dict[str, Any]:
+    told = {"name": item.name, "op": item.op, "scope": item.scope, "env": dict(item.env), "repeats": item.repeats}
+    return told | ({"bench": asdict(item.bench)} if item.bench else {})
+
+
+def _storage(spec: TrialSpec) -> dict[str, Any] | None:
+    """What the probe is told of storage; None where the trial looks at none."""
+    keys = ("name", "path", "kind", "shared", "write", "bytes")
+    paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]
+    if spec.scratch:
+        paths.append({"name": "scratch", "path": spec.scratch, "kind": "scratch", "shared": False, "write": True,
+                      "bytes": _SCRATCH_BYTES})  # fmt: skip
+    s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
+    return {"paths": paths, "s3": s3, "burst_bytes": spec.burst_bytes} if paths or s3 else None
+
+
+def dry_pod(spec: TrialSpec) -> dict[str, Any]:
+    """One pod of the trial as a Pod of its own, for a server-side dry run: a Job is accepted where its pods are not."""
+    template = pod.template(spec, {"probe.py": "probe.py"})
+    meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
+    # The Job controller sets the index that NODE_RANK refers to.
+    index = {"batch.kubernetes.io/job-completion-index": "0"}
+    meta = meta | {"annotations": meta.get("annotations", {}) | index}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+
+
+def to_yaml(manifests: Manifests) -> str:
+    """Write the objects as one YAML stream in the order in which they are created."""
+    import yaml  # noqa: PLC0415  (only for --print-manifests)
+
+    objects = [manifests.job, *(item.body for item in manifests.all_owned())]
+    return yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)

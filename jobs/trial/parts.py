@@ -1,0 +1,212 @@
+"""What is one trial made of: its deadlines, collectives, queue, storage, devices?
+
+Each part is complete and checked when it exists, like the `TrialSpec` that holds them: a wrong value is one line.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..redact import safe
+from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long each part may take, in seconds; the probe ends well before the Job would be killed.
+
+    `start_s` holds what a first run on a fresh node takes: an autoscaler's new node, and a PyTorch image of 20 GB that
+    is pulled and unpacked. The first pods wait that long for the last; `probe_s` counts from when all have met.
+
+    `queue_s` is how long a queue (Kueue, Volcano) may keep the trial before its pods may start; it counts apart.
+
+    `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
+    start and includes the time its pods are Pending. A Job that meets it deletes its pods and with them the logs.
+    """
+
+    start_s: float = 900.0
+    queue_s: float = 1800.0
+    dns_s: float = 90.0
+    port_s: float = 60.0
+    collective_s: float = 240.0
+    probe_s: float = 540.0
+    job_s: float = 0.0
+    ttl_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if self.job_s == 0:
+            object.__setattr__(self, "job_s", self.start_s + self.probe_s + 120)
+        for name in ("start_s", "queue_s", "dns_s", "port_s", "collective_s", "probe_s", "job_s", "ttl_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
+                raise SpecError(f"deadline {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")
+        if self.job_s < self.start_s + self.probe_s:
+            raise SpecError(
+                f"deadline job_s ({self.job_s:.0f} s) must leave room for starting and probing: "
+                f"at least start_s + probe_s = {self.start_s + self.probe_s:.0f} s"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """The sweep of message sizes, in bytes, and the repetitions of each."""
+
+    min_bytes: int = 1 << 20
+    max_bytes: int = 8 << 30
+    factor: int = 2
+    iters: int = 20
+    warmup: int = 5
+
+    def __post_init__(self) -> None:
+        whole("bench min_bytes", self.min_bytes, 4, 1 << 40)
+        whole("bench max_bytes", self.max_bytes, self.min_bytes, 1 << 40)
+        whole("bench factor", self.factor, 2, 1024)
+        whole("bench iters", self.iters, 1, 100_000)
+        whole("bench warmup", self.warmup, 0, 100_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One run of the benchmark: its name becomes the stage collective.<name>, its `env` is added to the child's.
+
+    `scope` "node": every node runs it alone on its own GPUs, all at the same time. `bench`: a sweep of its own.
+    """
+
+    name: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    op: str = "all_reduce"
+    scope: str = "job"
+    bench: Bench | None = None
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        label("collective", self.name, 30)
+        if self.op not in OPERATIONS:
+            raise SpecError(f"collective {self.name!r}: op {safe(self.op, 40)!r} is not one of {', '.join(OPERATIONS)}")
+        if self.scope not in {"job", "node"}:
+            raise SpecError(f"collective {self.name!r}: scope {safe(self.scope, 40)!r} is not job or node")
+        whole(f"collective {self.name!r}: repeats", self.repeats, 1, 100)
+        for key, value in self.env.items():
+            if not isinstance(key, str) or not ENV_NAME.fullmatch(key) or not isinstance(value, str):
+                raise SpecError(
+                    f"collective {self.name!r}: env must map variable names to text, found {safe(key, 60)!r}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """What admits the trial before its pods may start: a Kueue LocalQueue, or a Volcano Queue through a PodGroup."""
+
+    kind: str
+    name: str = ""
+    priority_class: str = ""  # of Kueue, a WorkloadPriorityClass; of Volcano, a PriorityClass
+
+    def __post_init__(self) -> None:
+        if self.kind not in {"kueue", "volcano"}:
+            raise SpecError(f"queue kind {safe(self.kind, 60)!r} is not kueue or volcano")
+        if not self.name and self.kind == "kueue":
+            raise SpecError("a Kueue queue needs the name of a LocalQueue")
+        for what, name in (("queue", self.name), ("queue priority class", self.priority_class)):
+            if name and (len(name) > 253 or not SUBDOMAIN.fullmatch(name)):
+                raise SpecError(f"{what} {safe(name, 100)!r} is not a valid name: lower-case letters, digits, '-', '.'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mpi:
+    """What an MPIJob needs besides: sshd in the workers, where the keys are mounted, what starts the ranks."""
+
+    sshd: tuple[str, ...] = ("/usr/sbin/sshd", "-De")
+    ssh_path: str = ""  # sshAuthMountPath; nothing: /root/.ssh, or /home/mpiuser/.ssh for another user
+    mpirun: tuple[str, ...] = ("mpirun", "--allow-run-as-root")
+    args: tuple[str, ...] = ()  # further options of mpirun
+    launcher_cpu: str = "1"
+    launcher_memory: str = "2Gi"
+
+    def __post_init__(self) -> None:
+        for what, words in (("sshd", self.sshd), ("mpirun", self.mpirun), ("args", self.args)):
+            if not all(isinstance(word, str) and "\0" not in word for word in words) or (not words and what != "args"):
+                raise SpecError(f"mpi {what} must be a list of words, found {safe(words, 100)}")
+        if self.ssh_path and not self.ssh_path.startswith("/"):
+            raise SpecError(f"mpi ssh_path {safe(self.ssh_path, 100)!r} is not an absolute path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Devices by dynamic resource allocation: one request of `count` devices of a DeviceClass, for every pod."""
+
+    name: str
+    device_class: str
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        label("resource claim", self.name, 40)
+        if not isinstance(self.device_class, str) or not SUBDOMAIN.fullmatch(self.device_class):
+            raise SpecError(f"device class {safe(self.device_class, 100)!r} is not a valid name")
+        whole(f"resource claim {self.name!r}: count", self.count, 1, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """A path that training reads or writes: a claim that is mounted there, or what the pod already has there."""
+
+    name: str
+    path: str
+    claim: str = ""  # a PersistentVolumeClaim; nothing: the path is in the pod already (volumes, mounts, the image)
+    shared: bool = False  # every node sees the same files
+    write: bool = False
+    bytes: int = 64 << 20  # how much is written and read back
+
+    @property
+    def kind(self) -> str:
+        """What the probe is told: claim or path."""
+        return "claim" if self.claim else "path"
+
+    def __post_init__(self) -> None:
+        label("storage", self.name, 40)
+        if not isinstance(self.path, str) or not self.path.startswith("/") or ":" in self.path:
+            raise SpecError(f"storage {self.name!r}: path {safe(self.path, 100)!r} is not absolute")
+        if f"{self.path.rstrip('/')}/".startswith(("/seatrial/", "/dev/", "/proc/", "/sys/")) or self.path == "/":
+            raise SpecError(f"storage {self.name!r}: path {safe(self.path, 100)!r} is not free for a volume")
+        if self.claim and (len(self.claim) > 253 or not SUBDOMAIN.fullmatch(self.claim)):
+            raise SpecError(f"storage {self.name!r}: claim {safe(self.claim, 100)!r} is not a valid name")
+        whole(f"storage {self.name!r}: bytes", self.bytes, 0, 1 << 44)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3:
+    """A bucket that training reads or writes; credentials are judged by their presence in the environment only."""
+
+    uri: str
+    endpoint: str = ""
+    env: tuple[str, ...] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.uri, str) or not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,62}(?:/\S*)?", self.uri):
+            raise SpecError(f"{safe(self.uri, 100)!r} is not a bucket such as s3://name/prefix")
+        if self.endpoint and not re.match(r"https?://[^\s/]+", self.endpoint):
+            raise SpecError(f"{self.uri}: endpoint {safe(self.endpoint, 100)!r} is not a URL")
+        for name in self.env:
+            if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
+                raise SpecError(f"{self.uri}: {safe(name, 60)!r} is not the name of an environment variable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports."""
+
+    mtu: bool = True
+    seconds: float = 1.0
+    ports: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not 0 <= self.seconds <= 60:
+            raise SpecError(f"network seconds {safe(self.seconds, 40)!r} must be between 0 and 60")
+        for port in self.ports:
+            whole("network port", port, 1, 65_535)

@@ -1,0 +1,254 @@
+"""What does one pod of the trial look like? As training's own: the probe only replaces the training program.
+
+Plain dicts, never text templates. What launches the pods changes three things and nothing else: the container's name,
+where its rank comes from, and its command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .spec import TrialSpec
+
+CONTAINER = "trial"
+MANAGED_BY = "seatrial"
+MOUNT = "/seatrial"
+LABEL_MANAGED = "app.kubernetes.io/managed-by"
+LABEL_RUN = "app.kubernetes.io/instance"
+COMPONENT = "app.kubernetes.io/component"
+# Where the pod's own annotations are found, for what Multus writes there once its networks are attached.
+POD_INFO = "/seatrial-pod"
+_NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s.ovn.org/pod-networks")
+# What every rank logs, so that its transport can be judged (the NCCL user guide's environment variables).
+_NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+PROBE = ("python3", f"{MOUNT}/probe.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a launcher wants of its pods; the default is the Indexed Job's.
+
+    `rank` is the rank itself or the field path that holds it; empty where the program is told otherwise.
+    """
+
+    container: str = CONTAINER
+    command: tuple[str, ...] = PROBE
+    rank: str = INDEX
+    subdomain: bool = True  # pods are found through our own Service
+    hostname: str = ""
+    port_name: str = "rendezvous"
+    root_services: bool = False  # the program changes its user itself, as sshd does: default capabilities are kept
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    scheduler: str | None = None
+
+
+def labels(spec: TrialSpec) -> dict[str, str]:
+    """Labels of everything a run creates; `instance` is the run, `managed-by` what a sweep may delete."""
+    return dict(spec.labels) | {
+        "app.kubernetes.io/name": "seatrial",
+        COMPONENT: "trial",
+        LABEL_MANAGED: MANAGED_BY,
+        LABEL_RUN: spec.run_id,
+    }
+
+
+def fixed_environment(spec: TrialSpec) -> dict[str, str]:
+    """What is the same in all pods: both rendezvous conventions, the run, NCCL's evidence, then the user's own.
+
+    WORLD_SIZE is the number of *nodes*, as NVIDIA TAO's containers read it; the probe removes it before torchrun.
+    """
+    fixed = {
+        "WORLD_SIZE": str(spec.nodes),
+        "NNODES": str(spec.nodes),
+        "NUM_GPU_PER_NODE": str(spec.gpus_per_node),
+        "NPROC_PER_NODE": str(spec.gpus_per_node),
+        "MASTER_ADDR": spec.peers[0],
+        "MASTER_PORT": str(spec.master_port),
+        "SEATRIAL_RUN": spec.run_id,
+    }
+    return fixed | dict(sorted((_NCCL_EVIDENCE | dict(spec.env)).items()))
+
+
+def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
+    """The container's environment: what is the same in all pods, and what each knows of itself."""
+    everywhere = fixed_environment(spec)
+    user = {key: everywhere.pop(key) for key in [key for key in everywhere if key in _NCCL_EVIDENCE | dict(spec.env)]}
+    fields = {
+        "SEATRIAL_NODE_NAME": "spec.nodeName",
+        "SEATRIAL_POD_NAME": "metadata.name",
+        "SEATRIAL_POD_IP": "status.podIP",
+    }
+    told: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in everywhere.items()]
+    if rank.isdigit():
+        told.append({"name": "NODE_RANK", "value": rank})
+    elif rank:
+        fields = {"NODE_RANK": rank} | fields
+    told += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
+    return told + [{"name": key, "value": value} for key, value in user.items()]
+
+
+def template(spec: TrialSpec, keys: Mapping[str, str], shape: Shape | None = None) -> dict[str, Any]:
+    """The pod as training would have it, with the probe as its program."""
+    shape = shape or Shape()
+    pod: dict[str, Any] = {"restartPolicy": "Never"}
+    if shape.subdomain:
+        pod["subdomain"] = spec.job_name
+    if shape.hostname:
+        pod["hostname"] = shape.hostname
+    pod |= {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": pod_security(spec),
+        "containers": [container(spec, shape)],
+        "volumes": volumes(spec, keys),
+    }
+    pod = {key: value for key, value in pod.items() if value or isinstance(value, bool)}
+    if apart := (anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else {}) | _only_on(spec):
+        pod["affinity"] = apart
+    if spec.host_network:
+        # Without this policy a pod on the host's network asks the host's resolver, which knows no Services.
+        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    optional = {
+        "nodeSelector": dict(spec.node_selector),
+        "tolerations": [dict(item) for item in spec.tolerations],
+        "imagePullSecrets": [{"name": name} for name in spec.pull_secrets],
+        "runtimeClassName": spec.runtime_class,
+        "schedulerName": shape.scheduler or spec.scheduler_name,
+        "priorityClassName": spec.priority_class,
+        "serviceAccountName": spec.service_account,
+        # An init container that restarts is a native sidecar: it ends with the pod's main container.
+        "initContainers": [dict(item) | {"restartPolicy": "Always"} for item in spec.sidecars],
+        "resourceClaims": [
+            {"name": item.name, "resourceClaimTemplateName": claim_template(spec, item.name)} for item in spec.claims
+        ],
+    }
+    pod |= {key: value for key, value in optional.items() if value}
+    meta: dict[str, Any] = {"labels": labels(spec)}
+    if told := dict(spec.annotations) | dict(shape.annotations):
+        meta["annotations"] = told
+    return {"metadata": meta, "spec": pod}
+
+
+def claim_template(spec: TrialSpec, name: str) -> str:
+    """The name of the ResourceClaimTemplate behind one of the pod's claims."""
+    return f"{spec.job_name}-{name}"
+
+
+def _only_on(spec: TrialSpec) -> dict[str, Any]:
+    """Keep the pods to the nodes that were named, else off those to avoid; the scheduler still decides.
+
+    A field term takes one name: terms are alternatives, the fields of one term all hold.
+    """
+    if not spec.node_names and not spec.avoided:
+        return {}
+    terms = [{"matchFields": [_name("In", name)]} for name in sorted(set(spec.node_names))]
+    terms = terms or [{"matchFields": [_name("NotIn", name) for name in sorted(set(spec.avoided))]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _name(operator: str, name: str) -> dict[str, Any]:
+    return {"key": "metadata.name", "operator": operator, "values": [name]}
+
+
+def anti_affinity(spec: TrialSpec) -> dict[str, Any]:
+    """Keep the ranks of this run on different nodes; another run beside it is no reason to wait."""
+    # Not what only starts the ranks (an MPIJob's launcher): it may stand beside one.
+    told = {"matchLabels": {LABEL_RUN: spec.run_id, COMPONENT: "trial"}}
+    term = {"labelSelector": told, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def container(spec: TrialSpec, shape: Shape) -> dict[str, Any]:
+    """The trial's container."""
+    made: dict[str, Any] = {
+        "name": shape.container,
+        "image": spec.image,
+        "command": list(shape.command),
+        "env": environment(spec, shape.rank),
+        "ports": [{"name": shape.port_name, "containerPort": spec.master_port, "protocol": "TCP"}],
+        "resources": resources(spec),
+        "securityContext": _container_security(spec, shape),
+        "volumeMounts": mounts(spec),
+    }
+    if spec.env_secrets:
+        made["envFrom"] = [{"secretRef": {"name": name}} for name in spec.env_secrets]
+    if spec.pull_policy:
+        made["imagePullPolicy"] = spec.pull_policy
+    return made
+
+
+def mounts(spec: TrialSpec) -> list[dict[str, Any]]:
+    """What is mounted where in the trial's container."""
+    made: list[dict[str, Any]] = [{"name": "probe", "mountPath": MOUNT, "readOnly": True}]
+    if spec.shm_bytes:
+        made.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108  (a path in the pod)
+    for size in sorted(spec.hugepages):
+        path = "/dev/hugepages" if len(spec.hugepages) == 1 else f"/dev/hugepages-{size}"
+        made.append({"name": f"hugepages-{size.lower()}", "mountPath": path})
+    made += [{"name": f"storage-{item.name}", "mountPath": item.path} for item in spec.storage if item.claim]
+    if spec.scratch:
+        made.append({"name": "scratch", "mountPath": spec.scratch})
+    if _asks_for_networks(spec):
+        made.append({"name": "pod-info", "mountPath": POD_INFO, "readOnly": True})
+    return made + [dict(item) for item in spec.mounts]
+
+
+def volumes(spec: TrialSpec, keys: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The pod's volumes; `keys` maps the probe's paths to the ConfigMap's keys."""
+    items = [{"key": key, "path": path} for path, key in sorted(keys.items())]
+    made: list[dict[str, Any]] = [{"name": "probe", "configMap": {"name": spec.job_name, "items": items}}]
+    if spec.shm_bytes:
+        made.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(int(spec.shm_bytes))}})
+    for size in sorted(spec.hugepages):
+        medium = "HugePages" if len(spec.hugepages) == 1 else f"HugePages-{size}"
+        made.append({"name": f"hugepages-{size.lower()}", "emptyDir": {"medium": medium}})
+    for item in spec.storage:
+        if item.claim:
+            claim = {"claimName": item.claim} | ({} if item.write else {"readOnly": True})
+            made.append({"name": f"storage-{item.name}", "persistentVolumeClaim": claim})
+    if spec.scratch:
+        made.append({"name": "scratch", "emptyDir": {}})
+    if _asks_for_networks(spec):
+        told = [{"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]
+        made.append({"name": "pod-info", "downwardAPI": {"items": told}})
+    return made + [dict(item) for item in spec.volumes]
+
+
+def _asks_for_networks(spec: TrialSpec) -> bool:
+    return any(key in spec.annotations for key in _NETWORKS)
+
+
+def resources(spec: TrialSpec) -> dict[str, Any]:
+    """Requests and limits of one pod."""
+    # Extended resources and hugepages cannot be overcommitted: request and limit must be equal.
+    exact = {name: str(amount) for name, amount in sorted(spec.extended.items())}
+    exact |= {f"hugepages-{size}": amount for size, amount in sorted(spec.hugepages.items())}
+    requests = exact | {key: value for key, value in (("cpu", spec.cpu), ("memory", spec.memory)) if value}
+    limits = exact | dict(spec.limits)
+    made: dict[str, Any] = {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
+    return made | ({"claims": [{"name": item.name} for item in spec.claims]} if spec.claims else {})
+
+
+def pod_security(spec: TrialSpec) -> dict[str, Any]:
+    """As the restricted Pod Security Standard wants it, but for the user: stock training images run as root."""
+    security: dict[str, Any] = {"seccompProfile": {"type": spec.seccomp}} if spec.seccomp else {}
+    if spec.run_as_user is not None:
+        security |= {"runAsNonRoot": True, "runAsUser": spec.run_as_user}
+    return security
+
+
+def _container_security(spec: TrialSpec, shape: Shape) -> dict[str, Any]:
+    """Nothing but what was asked for; a root sshd keeps the runtime's default capabilities, which it needs.
+
+    It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).
+    """
+    capabilities: dict[str, Any] = {} if shape.root_services and spec.run_as_user is None else {"drop": ["ALL"]}
+    if spec.capabilities:
+        capabilities["add"] = list(spec.capabilities)
+    return {"allowPrivilegeEscalation": False} | ({"capabilities": capabilities} if capabilities else {})
