@@ -157,11 +157,14 @@ def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
 
 
 @pytest.fixture(scope="session")
-def node_jobs(trial: TrialResult, profile: Profile) -> dict[int, Any]:
+def node_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[int, Any]:
     """The analyzer's job document of what each node ran on its own, by rank."""
     from checks.judgement.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
+    from checks.judgement.ranks import place  # noqa: PLC0415
 
-    return conclude_nodes(trial, profile)
+    found = conclude_nodes(trial, profile)
+    seatrial.run.inside = {place(trial, rank): job for rank, job in found.items()}
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from .record import ended, succeeded
+from .record import ended, measured, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -103,10 +103,9 @@ def _of_checks(made: _Metrics, record: Record) -> None:
 def _of_trial(made: _Metrics, record: Record) -> None:
     trial = record.get("trial") or {}
     nodes = {str(host): str(node) for host, node in (trial.get("hosts") or {}).items()}
-    jobs = {str(run): job for run, job in (record.get("collectives") or {}).items() if isinstance(job, dict)}
     samples: dict[tuple[str, ...], list[float]] = {}
     rails: dict[tuple[str, ...], set[str]] = {}
-    for run, job in jobs.items():
+    for run, job in measured(record):
         for labels, value in _rows(run, job, nodes):
             samples.setdefault(labels, []).append(value)
         for host in job.get("hosts") or []:

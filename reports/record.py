@@ -107,6 +107,7 @@ class Run:
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, Any] = field(default_factory=dict)  # job documents of the log analyzer, by collective
+    inside: dict[str, Any] = field(default_factory=dict)  # the same of what each node ran on its own, by node
     tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
     bom: dict[str, Any] = field(default_factory=dict)  # what is installed, section by section
@@ -166,6 +167,7 @@ class Run:
             "checks": [{**asdict(r), "outcome": str(r.outcome), "seconds": round(r.seconds, 3)} for r in self.results],
             "faults": self.faults,
             "collectives": self.collectives,
+            "inside": self.inside,
             "trial": self.trial,
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
@@ -273,6 +275,7 @@ SHAPE: dict[str, Any] = {
     "scope": frozenset({"full", "partial"}),
     "checks": [_CHECK],
     "collectives": {"*": _JOB},
+    "inside": {"*": _JOB},
     "trial": {"hosts": {"*": str}, "dns_seconds": {"*": _NUMBER}},
     "cluster": dict,
     "bom": dict,
@@ -313,6 +316,17 @@ _LARGEST_NUMBER = 10**18
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
+
+
+ALONE = "node"
+"""What the run of a collective is called that each node does on its own; the others are over all nodes."""
+
+
+def measured(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield every document with its run: ring, default, ... over all nodes, then ``node`` for each node alone."""
+    runs = [(str(run), job) for run, job in (record.get("collectives") or {}).items()]
+    runs += [(ALONE, job) for job in (record.get("inside") or {}).values()]
+    return ((run, job) for run, job in runs if isinstance(job, dict))
 
 
 def ended(record: Mapping[str, Any]) -> float:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from checks.profile import Profile
 
 INCONCLUSIVE = 10
-ANY = "any nodes"
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
 """What jobs.trial.new_run_id makes, and nothing that a user would call a folder."""
 DESCRIPTION = """\
@@ -183,10 +182,7 @@ class Patrol:
         cluster = Inventory.read(self.kube, selector=self.options.nodes)
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
-            last = max((run.ended for run in state.past if run.samples), default=0.0)
-            due = not 0 <= time.time() - last < due_s  # a time to come was written by a wrong clock
-            why = "the nodes are not seen" + ("" if due else " and some were tested a while ago")
-            return patrol.Choice((ANY,) if due else (), why), state
+            return patrol.choose_unseen(state, now=time.time(), every_s=due_s), state
         idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
         ready = {node.name for node in cluster.nodes if node.ready}
         state = state.of({node.name for node in cluster.nodes})
@@ -197,7 +193,7 @@ class Patrol:
         """Run preflight or the whole trial in a process of its own; it ends with this one, or with the Lease."""
         names = ("profile", "nodes", "kubeconfig", "context", "namespace")
         given = {f"--{name}": getattr(self.options, name) for name in names}
-        if choice.nodes and choice.nodes != (ANY,):
+        if choice.nodes and choice.nodes != (patrol.ANY,):
             given["--on"] = ",".join(choice.nodes)
         program, environment = own_program()
         words = [word for key, value in given.items() if value for word in (key, str(value))]

@@ -87,8 +87,9 @@ def compare(before: Sequence[Record], after: Sequence[Record]) -> Comparison:
     found.changes += _faults(before, after)
     found.changes += _uses(before, after)
     found.rows = list(judge(*(bandwidth_rows(side, least=LEAST_SIZE_MEDIUM) for side in (before, after))))
-    if all(row.kind == APPEARED for row in found.rows):
-        found.unclear.append("no bandwidth was compared: no collective has rows of 64 MiB and more on both sides")
+    if all(row.kind == APPEARED for row in found.rows if not row.group.alone):
+        found.unclear.append("no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
+                             "MiB and more on both sides")  # fmt: skip
     for row in found.rows:
         if row.kind in (WORSE, BETTER, UNCLEAR):
             found.changes.append(Change(kind=row.kind, area="bandwidth", subject=row.subject, before=row.told_before,

@@ -23,6 +23,8 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from reports.record import ALONE, measured
+
 from ..strict import format_size
 from .fabric_use import nodes_of
 
@@ -54,10 +56,15 @@ class Group:
 
     nodes: tuple[str, ...]
     collective: str
-    run: str  # ring, default, sendrecv, ...
+    run: str  # ring, default, sendrecv, ...; node: of one node on its own
 
     def __str__(self) -> str:
         return f"{self.where}: {self.collective} {self.run}"
+
+    @property
+    def alone(self) -> bool:
+        """Whether one node was measured on its own: NVLink, and no network."""
+        return self.run == ALONE
 
     @property
     def where(self) -> str:
@@ -103,12 +110,10 @@ def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Sample
     for record in side:
         in_run: dict[tuple[Group, int], list[float]] = {}
         names = nodes_of(record)
-        for run, job in (record.get("collectives") or {}).items():
-            if not isinstance(job, dict):
-                continue
+        for run, job in measured(record):
             hosts = tuple(sorted({names.get(str(h.get("name")), str(h.get("name"))) for h in job.get("hosts") or []}))
             for table in job.get("tables") or []:
-                group = Group(hosts, str(table.get("collective") or "all_reduce"), str(run))
+                group = Group(hosts, str(table.get("collective") or "all_reduce"), run)
                 for row in table.get("rows") or []:
                     if (row.get("size_bytes") or 0) >= least:
                         in_run.setdefault((group, row["size_bytes"]), []).extend(_samples(row))
@@ -126,10 +131,13 @@ def _samples(row: Mapping[str, Any]) -> Iterator[float]:
 
 
 def judge(before: Samples, after: Samples) -> Iterator[Row]:
-    """Compare each group that both sides measured; a group that is measured no longer is unclear."""
+    """Compare each group that both sides measured; a group that is measured no longer is unclear.
+
+    What a node does on its own comes first: a node that is slow inside cannot fill the network.
+    """
     split = [{group: _split(rows) for group, rows in side.items()} for side in (before, after)]
     usual = _usual([rows for side in split for parts in side.values() for rows in parts])
-    for group in dict.fromkeys([*before, *after]):
+    for group in sorted(dict.fromkeys([*before, *after]), key=lambda group: not group.alone):
         old, new = (side.get(group, ({}, {})) for side in split)
         if not any(old):
             yield Row(group=group, kind="appeared", change=0.0, error=0.0, told_before=_told({}),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Record = Mapping[str, Any]
 
 STRIKES = 2
+ANY = "any nodes"
+"""Stands for the nodes of a trial where they are not seen beforehand."""
 MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
 """Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
 
@@ -160,6 +162,14 @@ def choose(state: State, idle: Sequence[str], *, need: int, now: float, every_s:
     rest = [n for n in good if n not in due] + sorted(n for n in idle if n not in due and n not in good)
     chosen = (*due, *rest)[:need]
     return Choice(chosen, f"{chosen[0]} is {'under suspicion' if chosen[0] in doubted else 'due'}")
+
+
+def choose_unseen(state: State, *, now: float, every_s: float) -> Choice:
+    """Choose by time alone, for a tenant who sees no nodes: what did not pass is tried again at the next run."""
+    last = next((run for run in reversed(state.past) if run.samples or run.faults), Past("", 0.0, ""))
+    if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
+        return Choice((), f"the nodes are not seen, and a trial passed within {_spoken(every_s)}")
+    return Choice((ANY,), "the nodes are not seen")
 
 
 def learn(state: State, record: Record, *, now: float) -> State:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NODES = ("gpu-node-0", "gpu-node-1")
 RATES = {"ring": (366.0, 375.0, 383.0, 386.0), "default": (445.0, 456.0, 462.0, 467.0)}
+INSIDE = (452.0, 468.0, 475.0, 479.0)
 HEALTHY = ("rights.run", "nccl.completed", "nccl.transport", "nccl.gdr", "nccl.rails", "nccl.bandwidth-ring")
 
 
@@ -30,19 +31,21 @@ def record(seed: int = 0, noise: float = 0.03, scale: float = 1.0, sides: tuple[
     def side(rate: float) -> dict[str, float]:
         return {"busbw_gbps": round(rate * scale * (1 + chance.uniform(-noise, noise)), 2)}
 
-    def job(rates: tuple[float, ...]) -> dict[str, Any]:
+    def job(rates: tuple[float, ...], *numbers: int) -> dict[str, Any]:
         rows = [{"size_bytes": size << 30, **{s: side(rate) for s in sides}}
                 for size, rate in zip((1, 2, 4, 8), rates, strict=True)]  # fmt: skip
         hosts = [{"name": f"run{seed}-{n}", "gdr": True, "version": "2.28.9",
-                  "rails": {str(8 * n + g): [f"mlx5_{g}:1"] for g in range(8)}} for n in range(2)]  # fmt: skip
+                  "rails": {str(8 * n + g): [f"mlx5_{g}:1"] for g in range(8)}} for n in numbers]  # fmt: skip
         pair = {"src": f"run{seed}-0", "dst": f"run{seed}-1", "transports": {"ib": 16}}
-        return {"nodes": 2, "ranks": 16, "nccl_versions": ["2.28.9"], "hosts": hosts, "pairs": [pair],
+        return {"nodes": len(hosts), "ranks": 8 * len(hosts), "nccl_versions": ["2.28.9"], "hosts": hosts,
+                "pairs": [pair] if len(hosts) > 1 else [],
                 "tables": [{"collective": "all_reduce", "rows": rows}]}  # fmt: skip
 
     return {
         "schema": 1, "run_id": f"run{seed}", "verdict": "go", "scope": "full", "profile": "h100-ib", "simulated": False,
         "interrupted": "", "checks": [{"id": name, "outcome": "passed", "findings": []} for name in HEALTHY],
-        "collectives": {name: job(rates) for name, rates in RATES.items()},
+        "collectives": {name: job(rates, 0, 1) for name, rates in RATES.items()},
+        "inside": {node: job(INSIDE, n) for n, node in enumerate(NODES)},
         "trial": {"hosts": {f"run{seed}-{n}": NODES[n] for n in range(2)}},
         "bom": {"nodes": {"driver": ["580.95.05"]}}, **changes,
     }  # fmt: skip
@@ -85,7 +88,7 @@ def shaped(seed: int, draw: Callable[[random.Random], float], level: str, scale:
     chance = random.Random(seed)
     made = record(0, noise=0.0, scale=scale, run_id=f"run{seed}")
     run = 1 + draw(chance) * (level == "run")
-    for job in made["collectives"].values():
+    for job in (*made["collectives"].values(), *made["inside"].values()):
         rows = job["tables"][0]["rows"]
         noise = {row["size_bytes"]: run * (1 + draw(chance) * (level == "row")) for row in rows}
         job["tables"][0]["rows"] = [
@@ -157,7 +160,7 @@ def test_every_pair_of_many_is_named() -> None:
             job["pairs"] = [{"src": f"run{seed}-{pair[0]}", "dst": f"run{seed}-{pair[1]}", "transports": {"ib": 16}}]
             jobs[f"ring-{n}"] = job
             hosts |= {f"run{seed}-{name}": name for name in pair}
-        return {**made, "collectives": jobs, "trial": {"hosts": hosts}}
+        return {**made, "collectives": jobs, "inside": {}, "trial": {"hosts": hosts}}
 
     for seed in range(20):
         assert compare([sweep(seed)], [sweep(seed + 5000)]).verdict == "same"
@@ -269,6 +272,45 @@ def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
     assert told == [("r/pytorch:25.08 (sha256:11)", "r/pytorch:25.08 (sha256:22)")]
 
 
+def halve_inside(after: dict[str, Any], node: str) -> None:
+    """An NVSwitch of this node has trained its links down: half the rate at every size, and nothing between the nodes."""
+    for row in after["inside"][node]["tables"][0]["rows"]:
+        for side in filter(None, (row["in_place"], row["out_of_place"])):
+            side["busbw_gbps"] /= 2
+
+
+@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats: int) -> None:
+    """In at least 99 of 100 trials, and nothing else is: with one sample of each buffer a row, and with three repeats."""
+    def run(seed: int) -> dict[str, Any]:
+        return record(seed) if repeats == 1 else shaped(seed, within_three_percent, "sample")
+
+    called = 0
+    for seed in range(300):
+        after = run(seed + 5000)
+        halve_inside(after, node)
+        called += changes(compare([run(seed)], [after])) == {("bandwidth", f"{node}: all_reduce node")}
+    assert called >= 297
+
+
+def test_records_of_before_know_nothing_inside_nodes() -> None:
+    """A record of an earlier version lacks the rows inside nodes: they appear; that they went away again is unclear."""
+    old = record(1)
+    del old["inside"]
+    found = compare([old], [record(2)])
+    assert (found.verdict, {row.kind for row in found.rows if row.group.alone}) == ("same", {"appeared"})
+    assert changes(compare([record(2)], [old]), "unclear") == {("bandwidth", f"{node}: all_reduce node") for node in NODES}
+
+
+def test_nodes_alone_are_no_network() -> None:
+    """Two runs that never came to a collective over all nodes are not the same, though each node was measured."""
+    runs = [record(n, collectives={}) for n in range(2)]
+    found = compare(runs[:1], runs[1:])
+    assert found.exit_code == 10
+    assert {row.kind for row in found.rows} == {"same"}
+
+
 @pytest.mark.parametrize(
     ("breaks", "scale", "subject", "version"),
     [
@@ -295,7 +337,7 @@ def test_what_an_upgrade_broke_is_called_on_the_right_subject(
 def test_a_single_noisy_sample_decides_nothing() -> None:
     """One row, one side: a number that is 20 % lower is not enough; repeats are asked for."""
     def one(rate: float) -> dict[str, Any]:
-        made = record(noise=0.0, sides=("in_place",), scale=rate)
+        made = record(noise=0.0, sides=("in_place",), scale=rate, inside={})
         for job in made["collectives"].values():
             del job["tables"][0]["rows"][:3]
         return made

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks.judgement.patrol import MOST_NODES, MOST_RUNS, State, Watched, choose, learn, trend
+from checks.judgement.patrol import ANY, MOST_NODES, MOST_RUNS, State, Watched, choose, choose_unseen, learn, trend
 
 WEEK = 7 * 86400.0
 NOW = 1_000_000_000.0
@@ -98,6 +98,20 @@ def test_who_is_tested_next(state: State, idle: list[str], nodes: tuple[str, ...
     chosen = choose(state, idle, need=2, now=NOW, every_s=WEEK)
     assert chosen.nodes == nodes
     assert chosen.why
+
+
+def test_a_tenants_failed_trial_is_tried_again() -> None:
+    """Where no nodes are seen, a trial that passed gives a week's rest; one that failed counts only when it fails again."""
+    def chosen(*verdicts: str, later: float = WEEK / 2) -> tuple[str, ...]:
+        state = after(*map(record, verdicts))
+        return choose_unseen(state, now=NOW + 3600 * len(verdicts) + later, every_s=WEEK).nodes
+
+    assert chosen("go") == ()
+    assert chosen("go", later=2 * WEEK) == (ANY,)
+    assert chosen("no-go") == (ANY,)
+    assert chosen("go", "no-go") == (ANY,)
+    assert chosen("no-go", "go") == ()
+    assert choose_unseen(after(record("go")), now=NOW - 1, every_s=WEEK).nodes == (ANY,)  # a clock that was ahead
 
 
 def test_the_trend_needs_a_history() -> None:

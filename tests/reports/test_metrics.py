@@ -20,6 +20,7 @@ def record(**changes: Any) -> dict[str, Any]:
     checks = [{"id": "nccl.gdr", "outcome": "passed", "seconds": 0.5, "findings": []}]
     return {"verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00", "seconds": 10.0, "checks": checks,
             "profile": "h100-ib", "simulated": False, "cluster": {"namespace": "ns"}, "collectives": {"ring": job},
+            "inside": {"node-1": {**job, "hosts": job["hosts"][1:]}, "node-2": None},
             "trial": {"hosts": {"h0": "node-0", "h1": "node-1"}, "dns_seconds": {"node-0": 0.2}}, **changes}  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def test_units_are_base_units_and_names_are_stable() -> None:
     assert found["seatrial_check_outcome", "nccl.gdr", "passed"] == 1
     row = ("seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-0 - node-1", "ring", str(8 << 30))
     assert found[row] == 380e9
+    assert found["seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-1", "node", str(8 << 30)] == 380e9
     assert found["seatrial_rails_used", "node-0"] == 2
     assert ("seatrial_rails_used", "node-1") not in found  # nothing observed is not zero
     assert found["seatrial_dns_first_answer_seconds", "node-0"] == 0.2
