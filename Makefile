@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= report
 
-.PHONY: help demo test test-slow lint wheel lock clean
+.PHONY: help demo test test-slow lint wheel chart lock clean
 help:
 	@echo "make demo   run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
 	@echo "make test   run the tests that take minutes"
 	@echo "make test-slow  run the others: every scenario, the pages' commands, scheduled runs; CI runs both"
 	@echo "make lint   ruff and mypy --strict"
 	@echo "make wheel  build the wheel into dist/, which deploy/Containerfile takes"
+	@echo "make chart  renew what the Helm chart takes over from the kustomizations"
 	@echo "make lock   renew the lock files"
 
 demo: $(VENV)/.runtime
@@ -29,6 +30,15 @@ lint: $(VENV)/.dev
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m hatchling build -t wheel -d dist
+
+FILES := deploy/helm/seatrial/files
+RBAC := $(BIN)/python -m checks rbac --cron --namespace release-namespace --profile deploy/base/profile.yaml
+chart: $(VENV)/.runtime
+	cp deploy/base/cronjob.yaml deploy/overlays/cluster/priorityclass.yaml deploy/overlays/results-pvc/claim.yaml $(FILES)
+	$(RBAC) --tenant >$(FILES)/rights-tenant.yaml
+	$(RBAC) --tenant --queue kueue:any >$(FILES)/rights-tenant-kueue.yaml
+	$(RBAC) --cluster >$(FILES)/rights-cluster.yaml
+	$(RBAC) --cluster --queue kueue:any >$(FILES)/rights-cluster-kueue.yaml
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock

@@ -1,9 +1,19 @@
 """What every test may ask for."""
 
+from __future__ import annotations
+
+import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,3 +41,23 @@ def shared() -> Path:
     if not (folder / "nccl-corpus").is_dir():
         pytest.skip("needs the recorded material (../shared), which is not part of the repository")
     return folder
+
+
+@pytest.fixture
+def rendered(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Render an overlay by kustomize, as kubectl has it built in; in another namespace through a kustomization around it."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("needs kubectl, to render with kustomize")
+
+    def render(overlay: str, namespace: str = "default") -> list[dict[str, Any]]:
+        folder = ROOT / "deploy" / "overlays" / overlay
+        if namespace != "default":
+            folder, places = tmp_path, [os.path.relpath(p, tmp_path) for p in (folder, ROOT / "deploy" / "anywhere")]
+            around = {"namespace": namespace, "resources": places[:1], "transformers": places[1:]}
+            (folder / "kustomization.yaml").write_text(yaml.safe_dump(around))
+        done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return list(yaml.safe_load_all(done.stdout))
+
+    return render

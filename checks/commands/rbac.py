@@ -104,10 +104,10 @@ def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[dict
     rights = list(rights)
     yield _object("v1", "ServiceAccount", name, namespace)
     for scope, kind, place in (("namespace", "Role", namespace), ("cluster", "ClusterRole", "")):
-        rules = list(grouped((r for r in rights if r.scope == scope), namespace))
+        rules = list(grouped(r for r in rights if r.scope == scope))
         if not rules:
             continue
-        own = name if place else f"{name}-{namespace}"  # cluster-wide, another namespace's account has one of its own
+        own = name if place else f"{name}:{namespace}"  # cluster-wide, another namespace's account has one of its own
         yield {**_object(f"{RBAC}/v1", kind, own, place), "rules": rules}
         yield {
             **_object(f"{RBAC}/v1", f"{kind}Binding", own, place),
@@ -121,7 +121,7 @@ def _object(api_version: str, kind: str, name: str, namespace: str) -> dict[str,
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}
 
 
-def grouped(rights: Iterable[Right], namespace: str) -> Iterator[dict[str, Any]]:
+def grouped(rights: Iterable[Right]) -> Iterator[dict[str, Any]]:
     """Write rights as rules: resources of one group that have the same verbs share a rule."""
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for right in rights:
@@ -131,5 +131,6 @@ def grouped(rights: Iterable[Right], namespace: str) -> Iterator[dict[str, Any]]
     for (group, resource, name), granted in verbs.items():
         rules.setdefault((group, tuple(v for v in VERBS if v in granted), name), []).append(resource)
     for (group, together, name), resources in rules.items():
-        named = {"resourceNames": [namespace if name == OWN else name]} if name else {}
+        # A Role's `namespaces` is its own one: asking for a namespace is a request in it (apiserver, requestinfo.go).
+        named = {"resourceNames": [name]} if name not in ("", OWN) else {}
         yield {"apiGroups": [group], "resources": sorted(resources), **named, "verbs": list(together)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,24 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from jobs.client.kube import Kube
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Render = Callable[..., list[dict[str, Any]]]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = {
-    "ServiceAccount": "/api/v1/namespaces/default/serviceaccounts",
-    "ConfigMap": "/api/v1/namespaces/default/configmaps",
-    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
-    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "CronJob": "/apis/batch/v1/namespaces/default/cronjobs",
-    "Job": "/apis/batch/v1/namespaces/default/jobs",
+    "CronJob": "/apis/batch/v1/namespaces/{namespace}/cronjobs",
+    "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
 }
 pytestmark = pytest.mark.slow
 
@@ -39,9 +39,9 @@ pytestmark = pytest.mark.slow
 class Lab:
     """A served cluster with the manifests applied; the pod's program is this checkout instead of the image's."""
 
-    def __init__(self, folder: Path, scenario: str, overlay: str) -> None:
-        if shutil.which("kubectl") is None:
-            pytest.skip("needs kubectl, to render with kustomize")
+    def __init__(self, folder: Path, scenario: str, overlay: str, render: Render, namespace: str = "default") -> None:
+        self.namespace = namespace
+        objects = render(overlay, namespace)
         self.kubeconfig = folder / "kubeconfig"
         command = [sys.executable, "-m", "sim", scenario, "--write-kubeconfig", str(self.kubeconfig), "--json",
                    "--until-stdin-closes"]  # fmt: skip
@@ -51,15 +51,19 @@ class Lab:
         if facts["network"] == "plain":
             pytest.skip("this machine grants no namespaces: pods do not reach the API server at its own address")
         self.kube = Kube.connect(kubeconfig=str(self.kubeconfig))
-        rendered = subprocess.run(["kubectl", "kustomize", str(ROOT / "deploy" / "overlays" / overlay)],
-                                  capture_output=True, text=True, check=True).stdout  # fmt: skip
         restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}
-        self.kube.patch("/api/v1/namespaces/default", restricted)
-        for thing in yaml.safe_load_all(rendered):
+        if namespace != "default":
+            self.kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        self.kube.patch(f"/api/v1/namespaces/{namespace}", restricted)
+        for thing in objects:
             if thing["kind"] == "CronJob":
                 self.cron = thing
                 continue
-            self.kube.create(PATHS[thing["kind"]], thing)
+            self.kube.create(self.path(thing["kind"]), thing)
+
+    def path(self, kind: str) -> str:
+        """Where objects of a kind are made."""
+        return PATHS[kind].format(namespace=self.namespace)
 
     def run(self, name: str, *, wait: bool = True) -> str:
         """Start a Job as the CronJob's controller would; return how it ended."""
@@ -71,14 +75,14 @@ class Lab:
             scratch = next(m for m in container["volumeMounts"] if m["mountPath"] == "/tmp")
             scratch["mountPath"] = "/var/tmp"  # this checkout must stay visible
             container["env"].append({"name": "TMPDIR", "value": "/var/tmp"})
-        self.kube.create(PATHS["Job"], {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+        self.kube.create(self.path("Job"), {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
         return self.ended(name) if wait else ""
 
     def ended(self, name: str) -> str:
         """Wait until the Job has ended: Complete or Failed."""
         end = time.monotonic() + 180
         while time.monotonic() < end:
-            status = self.kube.get(f"{PATHS['Job']}/{name}").get("status") or {}
+            status = self.kube.get(f"{self.path('Job')}/{name}").get("status") or {}
             found = {c["type"] for c in status.get("conditions") or [] if c["status"] == "True"}
             if found & {"Complete", "Failed"}:
                 return "Complete" if "Complete" in found else "Failed"
@@ -87,7 +91,7 @@ class Lab:
 
     def pod(self, name: str) -> dict[str, Any]:
         """The Job's pod."""
-        items, _ = self.kube.list("/api/v1/namespaces/default/pods", labelSelector=f"batch.kubernetes.io/job-name={name}")
+        items, _ = self.kube.list(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=f"batch.kubernetes.io/job-name={name}")
         found: dict[str, Any] = items[0]
         return found
 
@@ -97,7 +101,7 @@ class Lab:
 
     def log(self, name: str) -> str:
         """What the runner printed."""
-        path = f"/api/v1/namespaces/default/pods/{self.pod(name)['metadata']['name']}/log"
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.pod(name)['metadata']['name']}/log"
         return self._log(path)
 
     def _log(self, path: str) -> str:
@@ -107,13 +111,13 @@ class Lab:
 
     def results(self) -> dict[str, Any]:
         """What the run left for others to see."""
-        data = self.kube.get("/api/v1/namespaces/default/configmaps/seatrial-results")["data"]
+        data = self.kube.get(f"/api/v1/namespaces/{self.namespace}/configmaps/seatrial-results")["data"]
         found: dict[str, Any] = json.loads(data["latest.json"])
         return found | {"metrics": data["metrics.prom"]}
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Our Events on a Job."""
-        items, _ = self.kube.list("/api/v1/namespaces/default/events")
+        items, _ = self.kube.list(f"/api/v1/namespaces/{self.namespace}/events")
         return [e for e in items if e["involvedObject"]["name"] == name and (e.get("source") or {}).get("component") == "seatrial"]
 
     def close(self) -> None:
@@ -126,10 +130,9 @@ class Lab:
 
 
 @pytest.fixture
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    """A cluster with the manifests of an overlay; parametrized by (scenario, overlay)."""
-    scenario, overlay = request.param
-    made = Lab(tmp_path, scenario, overlay)
+def lab(request: pytest.FixtureRequest, tmp_path: Path, rendered: Render) -> Iterator[Lab]:
+    """A cluster with the manifests of an overlay; parametrized by (scenario, overlay[, namespace])."""
+    made = Lab(tmp_path, *request.param[:2], rendered, *request.param[2:])
     yield made
     made.close()
 
@@ -157,6 +160,20 @@ def test_a_tenants_one_role_is_enough(lab: Lab) -> None:
     """With the Role of the namespace and nothing else the scheduled run comes to its verdict."""
     assert lab.run("one") == "Complete", lab.log("one")
     assert lab.results()["verdict"] == "go"
+
+
+@pytest.mark.parametrize("lab", [("healthy", overlay, "gpu-acceptance") for overlay in ("tenant", "cluster")], indirect=True,
+                         ids=["tenant", "cluster"])  # fmt: skip
+def test_another_namespace_is_as_good(lab: Lab) -> None:
+    """Rights, Lease, memory, results and Events are all in the namespace of the CronJob, and nothing is in the default one."""
+    assert lab.run("one") == "Complete", lab.log("one")
+    assert lab.results()["verdict"] == "go"
+    assert [event["reason"] for event in lab.events("one")] == ["TrialGo"]
+    lease = lab.kube.get("/apis/coordination.k8s.io/v1/namespaces/gpu-acceptance/leases/seatrial-cron")
+    assert lease["spec"].get("holderIdentity") is None
+    for kind in ("ConfigMap", "Role", "ServiceAccount", "Job"):
+        items, _ = lab.kube.list(PATHS[kind].format(namespace="default"))
+        assert not [item for item in items if "seatrial" in item["metadata"]["name"]]
 
 
 @pytest.mark.parametrize("lab", [("low-bandwidth", "cluster")], indirect=True, ids=["slow"])
@@ -200,7 +217,7 @@ def test_one_at_a_time_and_nothing_is_left_after_a_kill(lab: Lab) -> None:
 
 def ours(lab: Lab) -> list[str]:
     """The trial jobs in the namespace."""
-    items, _ = lab.kube.list(PATHS["Job"], labelSelector="app.kubernetes.io/managed-by=seatrial")
+    items, _ = lab.kube.list(lab.path("Job"), labelSelector="app.kubernetes.io/managed-by=seatrial")
     return [item["metadata"]["name"] for item in items]
 
 

@@ -1,0 +1,96 @@
+"""The Helm chart: rendered, it is object for object what kustomize makes, so that nothing is described twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Render = Callable[..., list[dict[str, Any]]]
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "seatrial"
+VALUES = {
+    "tenant": ["tenant=true"],
+    "cluster": [],
+    "kueue": ["queue=kueue:seatrial"],
+    "airgapped": ["registry=registry.example.internal", "image=registry.example.internal/seatrial"],
+    "results-pvc": ["claim=5Gi"],
+    "openshift": ["openshift=true"],
+}
+
+
+def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
+    """Render the chart; what helm said where it must refuse."""
+    program = shutil.which("helm")
+    if program is None:
+        pytest.skip("needs helm, to render the chart")
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run([program, "template", "seatrial", str(CHART), "--namespace", namespace, *words],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert (done.returncode != 0) == bool(code), done.stderr
+    return done.stderr if code else done.stdout
+
+
+def by_name(objects: Iterable[dict[str, Any] | None]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Objects by kind, namespace and name; a profile by what it says, not by its spelling."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for thing in filter(None, objects):
+        key = (thing["kind"], thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
+        assert key not in found
+        if "profile.yaml" in thing.get("data", {}):
+            thing["data"]["profile.yaml"] = yaml.safe_load(thing["data"]["profile.yaml"])
+        found[key] = thing
+    return found
+
+
+@pytest.mark.parametrize("namespace", ["default", "gpu-acceptance"])
+@pytest.mark.parametrize("overlay", VALUES)
+def test_the_chart_makes_what_kustomize_makes(overlay: str, namespace: str, rendered: Render) -> None:
+    """Every overlay, in its own namespace and in another one."""
+    chart = by_name(yaml.safe_load_all(helm(*VALUES[overlay], namespace=namespace)))
+    assert chart == by_name(rendered(overlay, namespace))
+
+
+def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
+    """make chart was run after a change: the files are copies, and the rights what seatrial rbac prints."""
+    for name, source in {"cronjob": "base", "priorityclass": "overlays/cluster", "claim": "overlays/results-pvc"}.items():
+        assert (CHART / "files" / f"{name}.yaml").read_bytes() == (ROOT / "deploy" / source / f"{name}.yaml").read_bytes()
+    for scope in ("tenant", "cluster"):
+        for end, flags in {"": [], "-kueue": ["--queue", "kueue:any"]}.items():
+            command = [sys.executable, "-m", "checks", "rbac", "--cron", f"--{scope}", *flags, "--namespace",
+                       "release-namespace", "--profile", "deploy/base/profile.yaml"]  # fmt: skip
+            said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            assert (CHART / "files" / f"rights-{scope}{end}.yaml").read_text() == said
+
+
+def test_the_values_are_checked() -> None:
+    """The defaults fit the schema, and every value has a place in it; what is misspelt is refused."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.validate(values, schema)
+    assert values.keys() == schema["properties"].keys() - {"global"}
+    for wrong in ({"images": "x"}, {"queue": "seatrial"}, {"arguments": ["every=1"]}, {"claim": "much"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(values | wrong, schema)
+    assert "images" in helm("images=x", code=1)
+
+
+def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:
+    """A second release of a cluster shares the PriorityClass; rights of one's own leave no Role."""
+    objects = by_name(yaml.safe_load_all(helm("priorityClass=false", "rights=false", "arguments={--check=a,--push=http://b}")))
+    assert {kind for kind, *_ in objects} == {"ConfigMap", "CronJob"}
+    pod = objects["CronJob", "default", "seatrial"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["priorityClassName"] == "seatrial"
+    arguments = objects["ConfigMap", "default", "seatrial-settings"]["data"]["arguments"]
+    assert arguments.splitlines()[-2:] == ["--check=a", "--push=http://b"]
