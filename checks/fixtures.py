@@ -119,8 +119,10 @@ def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict
 
 @pytest.fixture(scope="session")
 def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
-    """The trial that the acceptance runs; where no profile says how many GPUs a node has, the nodes say it."""
-    return seatrial.trial_spec(None if seatrial.profile.gpu.per_node else request.getfixturevalue("cluster"))
+    """The trial that the acceptance runs; where no profile says what a node has, the nodes say it."""
+    if seatrial.profile.gpu.per_node:
+        return seatrial.trial_spec()
+    return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
 
 
 @pytest.fixture(scope="session")

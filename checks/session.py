@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from checks.fitting import Listed
     from checks.options import Options
     from checks.simulation import Simulation
     from jobs.facts.inventory import Inventory
@@ -97,14 +98,15 @@ class Session:
             told = ("scenario", "platform", "network", "lost", "weather")
             self.run.cluster |= {key: facts[key] for key in told if facts.get(key)}
 
-    def trial_spec(self, cluster: Inventory | None = None) -> TrialSpec:
-        """Build the trial from the profile and the options; ``cluster`` tells what no profile does.
+    def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
+        """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.
 
         Raises SpecError for what the user typed wrong.
         """
         spec = build_spec(
-            self.profile, self.options, run_id=self.run.run_id, namespace=self.kube.namespace, cluster=cluster
-        )
+            self.profile, self.options, run_id=self.run.run_id, namespace=self.kube.namespace, cluster=cluster,
+            listed=listed,
+        )  # fmt: skip
         if not self.options.simulated:
             return spec
         return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=Network(seconds=SIMULATED_NETWORK_S))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     requires=["rights.run", "namespace.ready", "queue.admitted"],
     unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "rdma.allocatable",
                    "rdma.networks", "topology.policy", "storage.claims"],
-    unless_found=["nodes.gpu", "stack.upgrade"], needs=["run"],
+    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade"], needs=["run"],
     faults=["job.unschedulable", "job.start-timeout", "job.disrupted", "job.deadline", "job.failed", "job.no-evidence",
             "image.pull", "image.no-python", "container.config", "container.oom", "container.start", "quota.exceeded",
             "limitrange.denied", "admission.denied", "serviceaccount.missing", "pod-security.denied", "rights.missing",

@@ -8,7 +8,7 @@ import pytest
 
 from checks.judgement.api import git_version
 from checks.judgement.capacity import releases, room_for, rooms
-from checks.judgement.gpu_stack import handed_out, label_findings, slice_findings
+from checks.judgement.gpu_stack import claimed_instead, handed_out, label_findings, slice_findings
 from checks.judgement.judging import awaited, note, put, seen, shown
 from checks.judgement.nodes import NO_PROFILE, node_findings, offers
 from checks.judgement.pool import resource_of
@@ -85,7 +85,8 @@ def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence
 @pytest.mark.check(
     "gpu.allocatable", "Every GPU node offers all its GPUs", requires=["nodes.gpu"],
     unless_failed=["stack.pods", "stack.dra"],
-    faults=["gpu.missing", "gpu.none-allocatable", "gpu.oversubscribed", "gpu.partitioned", "dra.slices-missing"],
+    faults=["gpu.missing", "gpu.none-allocatable", "gpu.oversubscribed", "gpu.partitioned", "dra.slices-missing",
+            "nodes.other-kind"],
     needs=["nodes"], proven_by=["nccl.ranks"],  # not runtime.gpus, which is skipped where the provider owns the driver
 )  # fmt: skip
 def test_every_gpu_node_offers_all_its_gpus(
@@ -106,9 +107,10 @@ def test_every_gpu_node_offers_all_its_gpus(
         slices = shown(evidence, listed("resourceslices"), "ResourceSlices")
         put(evidence, slice_findings(pool.whole, claims, listed("deviceclasses"), slices))
     else:
-        put(evidence, offers(pool, profile, spec.nodes))
+        put(evidence, claimed_instead(pool, profile, listed) or offers(pool, profile, spec.nodes))
     note(evidence, (f"not judged: {name}, {why}" for name, why in pool.parts.items()))
-    if not claimed and profile.gpu.per_node is None and all(f.ok for f in evidence.findings):
+    stated = profile.gpu.per_node is not None or profile.pod.claims
+    if not stated and all(f.ok for f in evidence.findings):
         evidence.unknown(f"profile {profile.name} does not say how many GPUs a node has (gpu.per_node): one that is "
                          "missing everywhere is not seen" if profile.known else NO_PROFILE)  # fmt: skip
     evidence.verdict()
@@ -135,7 +137,7 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
 @pytest.mark.preflight
 @pytest.mark.check(
     "gpu.free", "Enough GPUs are free for the trial", requires=["nodes.gpu", "stack.upgrade"],
-    unless_failed=["gpu.allocatable"],
+    unless_found=["gpu.allocatable"],
     faults=["gpu.taken", "gpu.held-by-slurm", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
     needs=["nodes", "pods"],
 )  # fmt: skip
@@ -162,5 +164,6 @@ def test_enough_gpus_are_free(
         evidence.compare(room.node, observed=room.observed, fault=room.fault, ok=enough or not room.fault,
                          expected=room_for(spec, room, enough))
     note(evidence, () if enough else releases(cluster, found, spec))
-    evidence.note(f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource} each")
+    evidence.note(f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
+                  f"cpu {spec.cpu} and memory {spec.memory} each")
     evidence.verdict()

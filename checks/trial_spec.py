@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Queue, SpecError, Storage, TrialSpec
+
+from .fitting import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.facts.inventory import Inventory
 
+    from .fitting import Listed
     from .options import Options
     from .profile import Profile
 
@@ -28,18 +31,20 @@ SHORT_FROM = 64 * 2**20
 
 
 def build_spec(
-    profile: Profile, options: Options, *, run_id: str, namespace: str, cluster: Inventory | None = None
-) -> TrialSpec:
+    profile: Profile, options: Options, *, run_id: str, namespace: str, cluster: Inventory | None = None,
+    listed: Listed | None = None,
+) -> TrialSpec:  # fmt: skip
     """Return the trial that the acceptance runs.
 
-    Without a profile the number of GPUs of a pod is what every GPU node has, as far as ``cluster`` shows; else one.
+    What no profile says of its pod is what ``cluster`` and ``listed`` (lists DeviceClasses, ...) show; see fitting.
     Raises SpecError (a ValueError, one line) for what the user typed wrong.
     """
-    return spec_of(
+    told = fitting(profile, cluster, listed)
+    made = spec_of(
         profile,
         run_id=run_id,
         namespace=namespace,
-        gpus_per_node=_common_gpus(profile.gpu.resource, cluster),
+        gpus_per_node=told.pop("gpus_per_node"),
         node_names=options.on,
         image=mirrored(options.image or profile.pod.image, options.registry),
         # Nodes that are named need no selector besides: --nodes says whom to judge, in any form that the API takes.
@@ -47,6 +52,7 @@ def build_spec(
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else queue_of_profile(profile),
     )
+    return replace(made, **told)
 
 
 def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int = 1, **changes: Any) -> TrialSpec:
@@ -125,12 +131,6 @@ def _short(profile: Profile, largest: int) -> Bench:
     bench = profile.bench
     top = max(largest, min(2**30, bench.max))
     return Bench(min_bytes=max(4, min(SHORT_FROM, top)), max_bytes=top, iters=bench.iters, warmup=bench.warmup)
-
-
-def _common_gpus(resource: str, cluster: Inventory | None) -> int:
-    """Return the number of GPUs that every GPU node has by its capacity, at least one."""
-    counts = [n.capacity.get(resource, 0) for n in cluster.gpu_nodes(resource)] if cluster else []
-    return min((c for c in counts if c > 0), default=1)
 
 
 def mirrored(image: str, registry: str) -> str:

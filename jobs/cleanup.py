@@ -38,9 +38,9 @@ CLAIMS = "resourceclaimtemplates"
 FURTHER = (
     *((kind.resource, kind.group, kind.version) for kind in LAUNCHED.values() if kind.operator),
     ("podgroups", "scheduling.volcano.sh", "v1beta1"),
-    (CLAIMS, "resource.k8s.io", "v1"),
+    *((CLAIMS, "resource.k8s.io", version) for version in ("v1", "v1beta2", "v1beta1")),
 )
-"""Kinds that not every cluster has."""
+"""Kinds that not every cluster has; of one in several versions the first that is served shows all objects."""
 LAUNCHERS = frozenset(kind.resource for kind in LAUNCHED.values())
 
 
@@ -192,8 +192,11 @@ def _found(kube: Kube, namespace: str, run_id: str | None) -> tuple[_Found, list
     selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
     found: _Found = []
     denied: list[ApiError] = []
+    answered: set[str] = set()
     for where in (*FURTHER, *KINDS):
         resource, group, version = where
+        if resource in answered:
+            continue
         url_path = path(resource, namespace=namespace, group=group, version=version)
         try:
             items, _ = kube.list(url_path, labelSelector=selector)
@@ -206,6 +209,7 @@ def _found(kube: Kube, namespace: str, run_id: str | None) -> tuple[_Found, list
             if where in KINDS or (resource != CLAIMS and version in serving(kube, group, resource).versions):
                 denied.append(error)
             continue
+        answered.add(resource)
         for item in items:
             meta = as_map(item.get("metadata")) if isinstance(item, dict) else {}
             name, tags = str(meta.get("name") or ""), as_map(meta.get("labels"))

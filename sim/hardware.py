@@ -122,7 +122,7 @@ class Hardware:
             for mount in container.get("volumeMounts") or []:
                 claim = self._store.get("persistentvolumeclaims", namespace, claims.get(mount["name"], ""))
                 like = behaviour(claim)
-                if like.keys() & {"write_mb_s", "rename_delay_s", "corrupts", "hang_s"}:
+                if like.keys() & {"write_mb_s", "rename_delay_s", "corrupts", "hang_s", "quota_bytes"}:
                     found[mount["mountPath"]] = like
         return found
 

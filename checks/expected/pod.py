@@ -10,6 +10,12 @@ from jobs.trial.parts import Claim  # noqa: TC001 -- the strict reader asks for 
 from ..strict import Size
 
 SIXTEEN_GI = Size(2**34)
+GPU_TAINTS: tuple[dict[str, Any], ...] = (
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
+)
+"""How providers keep GPU nodes for GPU work: by the resource's own name (GKE, OKE, and the admission plugin
+ExtendedResourceToleration of Kubernetes), and as Azure documents it ("Use GPUs on AKS": sku=gpu:NoSchedule)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +33,7 @@ class Pod:
     resources: dict[str, int] = field(default_factory=dict)
     hugepages: dict[str, str] = field(default_factory=dict)  # by page size: {2Mi: 5120Mi}
     node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: tuple[dict[str, Any], ...] = ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},)
+    tolerations: tuple[dict[str, Any], ...] = GPU_TAINTS
     annotations: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     capabilities: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from jobs.facts.stack import DeviceClass, device_classes, devices_by_node, mappe
 from jobs.trial.parts import Claim
 from reports.record import Finding
 
+from ..fitting import claimable
 from .uniform import driver
 
 if TYPE_CHECKING:
@@ -159,6 +160,26 @@ def handed_out(
     found = mapped_class(listed("deviceclasses"), resource)
     count = profile.gpu.per_node or spec.gpus_per_node
     return (Claim(name="gpus", device_class=found, count=count),) if found else ()
+
+
+def claimed_instead(
+    pool: Pool, profile: Profile, listed: Callable[[str], Listing]
+) -> list[Finding]:
+    """Say of each node that its GPUs are published to be claimed, where none counts them as the profile's resource.
+
+    Nothing is wrong with such a cluster: it is of another kind than the profile. Empty where that is not so.
+    """
+    resource = profile.gpu.resource
+    if not pool.whole or any(node.capacity.get(resource, 0) for node in pool.whole):
+        return []
+    name, counts = claimable(pool.whole, resource, listed)
+    return [
+        Finding(subject=node.name, ok=None, fault="nodes.other-kind",
+                observed=f"0 {resource}, and {counts.get(node.name, 0)} devices of {name} in ResourceSlices",
+                expected=f"GPUs counted as {resource} (gpu.resource); for claimed ones a profile says gpu.resource '' "
+                         f"and names {name} in pod.claims, as dra-only does")
+        for node in pool.whole
+    ] if name else []  # fmt: skip
 
 
 def slice_findings(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
 LATER = "WaitForFirstConsumer"
-READ_ONLY = ("EROFS", "EACCES", "EPERM")
 FULL = ("ENOSPC", "EDQUOT")
 
 
@@ -123,10 +122,8 @@ def _path(subject: str, found: Mapping[str, Any], wanted: StoragePath | None, hu
     elif code in FULL or (write and needed is not None and (found.get("free_bytes") or 0) < needed):
         ok, fault = False, "storage.full"
         expected, observed = f"{format_size(needed or 0)} free", f"{told}{'; ' + error if error else ''}"
-    elif write and (found.get("readonly") or (code in READ_ONLY and not found.get("writable"))):
-        ok, fault, observed = False, "storage.read-only", f"{told}; {error}"
-    elif error:
-        ok, fault, observed = False, "storage.not-visible" if not write else "storage.read-only", f"{told}; {error}"
+    elif error or (write and found.get("readonly")):
+        ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{told}; {error}"
     elif write and not (found.get("rename_ok") and found.get("read_back_ok")):
         ok, fault, observed = False, "storage.corrupt", f"{told}; what was read back is not what was written"
     elif wanted and wanted.not_empty and not found.get("entries"):
@@ -210,6 +207,10 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Ite
         expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
         if not isinstance(burst, dict):
             yield Finding(subject=subject, ok=None, observed="no burst was tried", expected=expected)
+        elif code := burst.get("errno"):  # a write that the file system refused: no later one will do better
+            fault = "storage.full" if code in FULL else "storage.read-only"
+            observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
+            yield Finding(subject=subject, ok=False, observed=observed, expected="every rank's file", fault=fault)
         elif burst.get("error") or not burst.get("bytes"):
             observed = f"{burst.get('path')}: {burst.get('error') or 'nothing was written: no room'}"
             yield Finding(subject=subject, ok=None, observed=observed, expected=expected)

@@ -98,6 +98,21 @@ def test_gpus_behind_their_own_name_are_counted_in_slices(inventory, node, spec,
         nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, lambda _: Listing(hidden="no"), evidence)
 
 
+def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, spec, evidence, h100):
+    """The GPUs are published to be claimed: nothing is wrong with the cluster, and nothing of it was judged."""
+    cel = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
+    classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": cel}},))
+    slices = Listing(({"spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": {"name": "a", "generation": 1},
+                                "devices": [{"name": f"gpu-{i}"} for i in range(8)]}},))  # fmt: skip
+    mine = pool_of(inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"]), h100)
+    with pytest.raises(CannotTell, match=r"8 devices of gpu\.nvidia\.com in ResourceSlices"):
+        nodes.test_every_gpu_node_offers_all_its_gpus(
+            mine, h100, spec, {"deviceclasses": classes, "resourceslices": slices}.__getitem__, evidence)  # fmt: skip
+    assert {(f.ok, f.fault) for f in evidence.findings} == {(None, "nodes.other-kind")}
+    with pytest.raises(CheckFailed, match="0 allocatable"):  # published by nobody: the device plugin is dead
+        nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, nothing_listed, evidence)
+
+
 def test_hidden_pods_make_free_gpus_unknown(inventory, node, spec, evidence):
     """Allocatable is seen, requests are not: free would be a guess."""
     hidden = inventory([node("a"), node("b")], not_seen={"pods": "forbidden"})

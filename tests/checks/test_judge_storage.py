@@ -172,6 +172,19 @@ def test_slow_paths_and_bursts_are_named_with_the_profiles_number(stored_trial, 
     assert bad(burst_findings(stored_trial, spec, ASKED)) == [("gpu-node-0", "storage.burst-slow")]
     stored_trial.evidence[0].stages["storage"]["burst"] = {"path": "/results", "bytes": 0, "error": None}
     assert [f.ok for f in burst_findings(stored_trial, spec, ASKED)] == [None, True]
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [("ENOSPC", "storage.full"), ("EDQUOT", "storage.full"), ("EROFS", "storage.read-only"), ("EACCES", "storage.read-only"),
+     ("EIO", "storage.read-only"), (None, None)],
+)  # fmt: skip
+def test_a_checkpoint_that_cannot_be_written_is_a_fault(stored_trial, spec, bad, code, fault):
+    """The file system refused a rank's file: no-go. That the time was up accuses no file system."""
+    burst = {"path": "/results", "bytes": 2**20, "writers": 8, "error": f"refused ({code})", "errno": code}
+    stored_trial.evidence[0].stages["storage"]["burst"] = burst
+    assert bad(burst_findings(stored_trial, spec, ASKED)) == ([("gpu-node-0", fault)] if fault else [])
+    assert [f.ok for f in burst_findings(stored_trial, spec, ASKED)] == [False if fault else None, True]
     stored_trial.evidence[1].stages["storage"]["paths"][1].update(write_mb_s=None)
     assert [f.ok for f in rate_findings(stored_trial, spec, ASKED)] == [True, None]
 

@@ -22,10 +22,11 @@ class Cluster:
         self.objects = {}
         self.deleted = []
         self.stuck = set()
+        self.versions = ()  # of device claims
         api.answer = self.answer
 
-    def add(self, resource, name, *, group="", labels=None, uid="u", finalizers=()):
-        url = path(resource, name, namespace="ns", group=group)
+    def add(self, resource, name, *, group="", labels=None, uid="u", finalizers=(), version="v1"):
+        url = path(resource, name, namespace="ns", group=group, version=version)
         self.objects[url] = {"metadata": {"name": name, "uid": uid, "labels": labels or {}, "finalizers": list(finalizers)}}
         return url
 
@@ -35,6 +36,8 @@ class Cluster:
         if asked.verb == "GET" and asked.path.rsplit("/", 1)[-1] in {"jobs", "services", "configmaps", "pods"}:
             # A server that ignores the selector: the sweep must not rely on it.
             return 200, {}, {"metadata": {}, "items": [o for url, o in self.objects.items() if url.startswith(asked.path + "/")]}
+        if asked.verb == "GET" and asked.path.split("/")[3] in self.versions and asked.path.endswith("/resourceclaimtemplates"):
+            return 200, {}, {"metadata": {}, "items": [o for url, o in self.objects.items() if o["metadata"]["name"] == "seatrial-r1-gpus"]}
         if asked.verb == "DELETE" and asked.path in self.objects:
             wanted = (asked.body.get("preconditions") or {}).get("uid")
             if wanted and wanted != self.objects[asked.path]["metadata"]["uid"]:
@@ -124,6 +127,16 @@ def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
     swept = sweep(kube, "ns")
     assert swept.deleted == ("job/seatrial-r1", "service/seatrial-r1") and swept.left == ()
     assert service not in cluster.objects and all(url in cluster.objects for url in foreign)
+
+
+@pytest.mark.parametrize("served", [("v1beta1",), ("v1beta2", "v1beta1"), ("v1", "v1beta2", "v1beta1")])
+def test_claim_templates_are_swept_in_the_version_that_the_cluster_serves(kube, api, served):
+    """Kubernetes 1.32 and 1.33 know them as beta; where several versions are served, each is deleted once."""
+    cluster = Cluster(api)
+    cluster.versions = served
+    url = cluster.add("resourceclaimtemplates", "seatrial-r1-gpus", group="resource.k8s.io", version=served[0], labels=OURS)
+    assert sweep(kube, "ns").deleted == ("resourceclaimtemplate/seatrial-r1-gpus",)
+    assert [each for each, _ in cluster.deleted] == [url]
 
 
 def test_a_sweep_of_one_run_leaves_other_runs_alone(kube, api):

@@ -90,7 +90,7 @@ class Storage:
                 found["read_mb_s"] = sample(path, self.watch)
         except OSError as error:
             found["exists"] = bool(found["exists"])
-            found["error"], found["errno"] = said(error), errno.errorcode.get(error.errno or 0)
+            found["error"], found["errno"] = said(error), code(error)
         if wanted["write"] and wanted["shared"] and self.trial.nodes > 1:
             self._shared(wanted, found)
 
@@ -181,14 +181,14 @@ class Storage:
         writers = max(1, self.trial.gpus_per_node)
         size = self.bounded(self.wanted["burst_bytes"], found["free_bytes"], self.trial.nodes * writers)
         took: List[float] = []
-        problems: List[str] = []
+        problems: List[OSError] = []
 
         def one(number: int) -> None:
             try:
                 target = os.path.join(self._folder(wanted), "burst-%d" % number)
                 took.append(written(target, size, "%d" % number, self.watch)[0])
             except OSError as error:
-                problems.append(said(error))
+                problems.append(error)
 
         began = time.monotonic()
         threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(writers)]
@@ -201,7 +201,9 @@ class Storage:
         data["burst"] = {
             "path": wanted["path"], "bytes": total, "writers": writers, "seconds": round(seconds, 4),
             "mb_s": rate(total, seconds), "slowest_rank_s": round(max(took), 4) if took else None,
-            "error": problems[0] if problems else None,
+            "error": said(problems[0]) if problems else None,
+            # None where the time was up: that accuses no file system
+            "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
         }  # fmt: skip
 
     def _tidy(self) -> None:
@@ -345,4 +347,9 @@ def rate(size: int, seconds: float) -> Optional[float]:
 
 def said(error: OSError) -> str:
     """Return an error in words, without the paths of the probe's own files."""
-    return "%s (%s)" % (error.strerror or error, errno.errorcode.get(error.errno or 0, "no code"))
+    return "%s (%s)" % (error.strerror or error, code(error) or "no code")
+
+
+def code(error: OSError) -> Optional[str]:
+    """Return the name of an error's number: ENOSPC, EROFS, ..."""
+    return errno.errorcode.get(error.errno or 0)

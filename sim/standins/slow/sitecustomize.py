@@ -1,13 +1,14 @@
-"""How does storage feel that is slow, or that shows a rename late? Python programs of a pod meet it here.
+"""How does storage feel that is slow, full, or late to show a rename? Python programs of a pod meet it here.
 
 `SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
 and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with
-`corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long. The files
-themselves are real.
+`corrupts` a renamed file has another byte, with `hang_s` the file system does not answer for that long, and with
+`quota_bytes` the folder's files may be so large together, which no free space tells. The files themselves are real.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import time
 from typing import Any
 
 _PLACES: dict[str, dict[str, float]] = json.loads(os.environ.get("SIM_STORAGE", "{}"))
-_fsync, _replace, _statvfs = os.fsync, os.replace, os.statvfs
+_fsync, _replace, _statvfs, _write = os.fsync, os.replace, os.statvfs, os.write
 
 
 def _like(path: str) -> dict[str, float]:
@@ -65,6 +66,23 @@ def statvfs(path: str) -> os.statvfs_result:
     return _statvfs(path)
 
 
+def write(descriptor: int, data: bytes) -> int:
+    """Refuse what the quota of the place has no room for."""
+    path = os.readlink(f"/proc/self/fd/{descriptor}")
+    quota = _like(path).get("quota_bytes")
+    if quota and _used(path) + len(data) > quota:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    return _write(descriptor, data)
+
+
+def _used(path: str) -> int:
+    """Count the bytes of all files of the place that holds a path."""
+    place = max((place for place in _PLACES if path.startswith(place.rstrip("/") + "/")), key=len)
+    names = [os.path.join(folder, name) for folder, _, files in os.walk(place) for name in files]
+    return sum(os.lstat(name).st_size for name in names if os.path.lexists(name))
+
+
 if _PLACES:
+    os.write = write  # type: ignore[assignment]
     os.statvfs = statvfs  # type: ignore[assignment]
     os.fsync, os.replace = fsync, replace  # type: ignore[assignment]

@@ -1,0 +1,84 @@
+"""Without a profile the nodes say what a pod of the trial may ask for, so that it finds room."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.fitting import fitting
+from checks.options import Options
+from checks.profile import Profile
+from checks.trial_spec import build_spec
+from jobs.stack import Listing
+
+MARKED = {"nvidia.com/gpu.present": "true"}
+
+
+def sized(made, cpu, memory):
+    return replace(made, allocatable={**made.allocatable, "cpu": cpu, "memory": memory})
+
+
+def published(**counts):
+    slices = tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
+                             "devices": [{"name": f"gpu-{i}"} for i in range(count)]}} for name, count in counts.items())  # fmt: skip
+    return Listing(slices)
+
+
+def listing(name="gpu.nvidia.com", resource="", **counts):
+    spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
+    spec |= {"extendedResourceName": resource} if resource else {}
+    known = {"deviceclasses": Listing(({"metadata": {"name": name}, "spec": spec},)), "resourceslices": published(**counts)}
+    return known.__getitem__
+
+
+def test_a_small_node_is_asked_for_half_of_what_it_has(inventory, node):
+    """Half of the smallest node; a large one is asked for what is usual."""
+    large, small = sized(node("a"), 191_500, 2 << 40), sized(node("b"), 3_920, 15 << 30)
+    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=inventory([large, small]))
+    assert (spec.cpu, spec.memory, spec.shm_bytes) == ("1960m", "7680Mi", 15 << 29)
+    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=inventory([large]))
+    assert (spec.cpu, spec.memory, spec.shm_bytes) == ("8", "32Gi", 16 << 30)
+    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=inventory([node("a")]))
+    assert (spec.cpu, spec.memory) == ("8", "32Gi")  # what a node does not tell bounds nothing
+
+
+def test_a_profile_means_what_it_says(inventory, node, h100):
+    """A pod that a profile describes is never made smaller: that training does not fit is what the trial must show."""
+    spec = build_spec(h100, Options(), run_id="r", namespace="n", cluster=inventory([sized(node("a"), 2000, 8 << 30)]))
+    assert (spec.cpu, spec.memory, spec.gpus_per_node) == ("8", "32Gi", 8)
+
+
+def test_claimed_gpus_are_claimed(inventory, node):
+    """No node counts GPUs, the slices publish them: as many as the node with the fewest has."""
+    cluster = inventory([node(name, None, None, labels=MARKED) for name in "ab"])
+    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster, listed=listing(a=8, b=4))
+    assert (spec.gpu_resource, spec.gpus_per_node) == ("", 4)
+    assert [(c.device_class, c.count) for c in spec.claims] == [("gpu.nvidia.com", 4)]
+    assert spec.gpu_kind == "nvidia"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [listing(), listing("other.example", a=8), lambda _: Listing(hidden="no"), lambda _: Listing(served=False)],
+    ids=["no slices", "another class", "hidden", "not served"],
+)
+def test_nothing_is_claimed_where_nothing_is_published(inventory, node, seen):
+    """A near miss: a dead device plugin leaves nodes without GPUs, too; the trial asks for the resource as ever."""
+    cluster = inventory([node("a", None, None, labels=MARKED)])
+    spec = build_spec(Profile(), Options(), run_id="r", namespace="n", cluster=cluster, listed=seen)
+    assert (spec.gpu_resource, spec.claims) == ("nvidia.com/gpu", ())
+
+
+def test_gpus_behind_the_resources_name_are_asked_for_by_it(inventory, node):
+    """A DeviceClass that stands for nvidia.com/gpu: pods ask as ever, for as many as are published."""
+    cluster = inventory([node("a", None, None, labels=MARKED)])
+    found = fitting(Profile(), cluster, listing(resource="nvidia.com/gpu", a=8))
+    assert found == {"gpus_per_node": 8}
+
+
+def test_counted_gpus_ask_nothing_of_dra(inventory, node):
+    """Where nodes count GPUs nobody lists classes or slices."""
+
+    def asked(resource):
+        raise AssertionError(resource)
+
+    assert fitting(Profile(), inventory([node("a", 4)]), asked)["gpus_per_node"] == 4
