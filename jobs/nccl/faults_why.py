@@ -72,6 +72,16 @@ add(
 )
 add(
     FAULTS,
+    "nccl.plugin-abort",
+    "fatal",
+    "The network plugin ended the process",
+    "the plugin found its network unusable and calls abort(), so that NCCL falls back to nothing",
+    "the plugin's own lines above the evidence; the sidecar or daemon that it needs",
+    "start what the plugin complains about (on GPUDirect-TCPXO the receive data path manager), in a matching version",
+    "google/nccl-plugin-gpudirecttcpx#1",
+)
+add(
+    FAULTS,
     "nccl.ofi-no-provider",
     "degraded",
     "The libfabric plugin found no fabric provider",

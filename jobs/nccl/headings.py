@@ -13,9 +13,9 @@ from .rows import number
 
 RANK = re.compile(
     rb"(?<![^\s#:>])Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d{1,10})\s+on\s+(\S+)\s+device\s+(\d{1,5})\s+"
-    rb"\[([0-9a-fA-Fx:.]+)\]\s*(.*)"
+    rb"(?:\[([0-9a-fA-Fx:.]+)\]\s*)?(.*)"
 )
-LIBRARY = re.compile(rb"(?<![^\s#])nccl-tests version\s+(\S+)(?:.{0,200}nccl-library=(\d{4,6}))?")
+LIBRARY = re.compile(rb"(?<![^\s#])[nr]ccl-tests version\s+(\S+)(?:.{0,200}[nr]ccl-library=(\d{4,6}))?")
 TEST = re.compile(rb"(?<![^\s#])Collective test starting:\s+(\S+)")
 CONFIG = re.compile(
     rb"(minBytes|maxBytes|step|warmup iters|iters|agg iters|validation|graph):?\s+([0-9.]+)(?:\((\w+)\))?"
@@ -33,7 +33,7 @@ PERF = re.compile(
 )
 COLUMNS = re.compile(rb"(?i)algbw.{0,60}busbw")
 # A tracker's Markdown takes "# " for a heading, and shows the rest.
-HEADLESS = re.compile(rb"nThread +\d|\bRank +\d.{0,80} Pid |nccl-tests version|Collective test|Out of bounds values")
+HEADLESS = re.compile(rb"nThread +\d|\bRank +\d.{0,80} Pid |ccl-tests version|Collective test|Out of bounds values")
 FIRST_NAMES = {"bytes": "size", "N": "count", "op": "redop"}  # in the first releases, with "res" for "error"
 
 

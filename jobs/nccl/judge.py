@@ -112,7 +112,7 @@ class Judgement:
         if view.crossings:
             rdma = all(item.transport in RDMA for item in view.crossings)
             return rdma and self._all_shown() and not self._unfinished()
-        if view.nodes == 1 and view.ranks is not None and view.ranks > 1:
+        if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
             completed = {rank for proc in self.job.procs for (_, rank), comm in proc.comms.items() if comm.completed}

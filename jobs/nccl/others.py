@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SHAPES = 20_000
 SHAPE = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))  # every digit becomes a 0
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
+_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
 _COLUMN = re.compile(rb"\s(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 
 
@@ -57,8 +58,9 @@ class Others:
 
     def _shaped(self, raw: bytes, shape: bytes, number: int, alike: bool) -> None:
         """Read a line, and remember its shape if no line of that shape can say anything, whatever its digits."""
-        alike = alike and len(raw) < 400 and len(self.shapes) < _SHAPES
-        if alike and (b"  " not in raw or not (TYPE.search(raw) or _COLUMN.search(raw))):
+        alike = alike and len(raw) < 400 and len(self.shapes) < _SHAPES and not self.tables.piped()
+        spaced = b"  " in raw or _ROW.match(raw) is not None
+        if alike and not (spaced and (TYPE.search(raw) or _COLUMN.search(raw))):
             if not signals.matters(raw):
                 self.shapes.add(shape)
                 return
@@ -77,7 +79,7 @@ class Others:
             self._tagging = self.signals.tag(raw)
         # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
         row = TYPE.search(raw) is not None or self.tables.typeless()
-        if (b"  " in raw or self.tables.squeezed(raw)) and not self.tables.full and row:
+        if row and not self.tables.full and (_ROW.match(raw) or b"  " in raw or self.tables.squeezed(raw)):
             if self.tables.row(raw, number):
                 self.messages.lasting = True
                 return

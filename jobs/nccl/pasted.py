@@ -28,7 +28,9 @@ _HEADED = re.compile(
 # Lines that somebody cut down to their message.
 _BARE = re.compile(
     rb"(?m)^([ \t]*(?:[>|*-] ?)?)(?=(?:Channel|Ring) \d{2,3}(?:/\d)? : \d+(?:\[\w+\])? -> "
-    rb"|NET/(?:IB|Socket) ?: Using \[|Using network |Connected all rings, use ring |Bootstrap ?: Using )"
+    rb"|NET/(?:IB|Socket) ?: (?:Using \[|No device)|Using network |Connected all rings, use ring |Bootstrap ?: Using "
+    rb"|NET/Plugin ?: |(?:Initialized|Assigned|Failed to initialize) NET plugin "
+    rb"|NCCL_[A-Z_]+ set (?:by environment )?to )"
 )
 _NARROWEST, _WIDEST = 60, 400  # of a terminal
 _CUT_LINES = 4  # as many lines of exactly that width, and none longer

@@ -32,6 +32,7 @@ ENDS = frozenset((b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"
 SIDES = frozenset(("time", "cputime"))
 
 
+_COUNTED = ("size(", "count(")  # size(B), count(elems)
 _GROUPED = re.compile(rb"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")  # 1,048,576
 _COMMA = re.compile(rb"-?\d+,\d+(?:e[+-]?\d+)?\Z")  # 69,55: the decimal comma of a locale or a spreadsheet
 _UNIT = re.compile(rb"(\d{1,12}(?:\.\d{1,6})?)([KMGT])(?:i?B)?\Z", re.IGNORECASE)
@@ -76,6 +77,7 @@ def column_names(raw: bytes) -> List[str]:
         if not text or (text.startswith("(") and text.endswith(")")):  # (us), (GB/s)
             continue
         low = text.lower()
+        low = "algbw" if low == "algobw" else low.partition("(")[0] if low.startswith(_COUNTED) else low
         known = next((name for name in ("algbw", "busbw", "cputime", "time", "wrong", "redop") if name in low), None)
         if known and low not in ("timestamp", known):
             text = {"wrong": "#wrong"}.get(known, known)

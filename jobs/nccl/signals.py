@@ -24,7 +24,12 @@ _WATCHDOG_ANY = re.compile(
     rb"Watchdog caught collective operation timeout|watchdog got stuck|failure detected by watchdog"
     rb"|Timeout at NCCL work|ProcessGroupNCCL watchdog hang"
 )
-_APP_NCCL = re.compile(rb"\busing nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b")  # vLLM's pynccl names the library it loaded
+# vLLM's pynccl names the library it loaded; torch.cuda.nccl.version() is a tuple.
+_APP_NCCL = re.compile(
+    rb"\busing nccl==(\d{1,2}\.\d{1,3}\.\d{1,3})\b"
+    rb"|\b[Nn][Cc][Cc][Ll](?: [Vv]ersion)?\s?[=:]?\s?\((\d{1,2}), (\d{1,3}), (\d{1,3})\)"
+)
+_OLD_WARN = re.compile(rb"\.(?:h|cu|cc):\d{1,5} WARN ")  # NCCL 2.2 and older; the head may have been taken off
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
 _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
@@ -95,8 +100,13 @@ _ORDINARY = (
     b"exitcode",
     b"invalid sizes",
     b" pid ",
-    b"busbw",
-    b"BusBw",
+    b"usbw",
+    b"usBw",
+    b"usBW",
+    b"algbw: ",
+    b"average bandwidth of ",
+    b"---- Performance of ",
+    b"nccl=(",
     b"nThread ",
     b" Pid ",
     b"Collective test",
@@ -150,9 +160,10 @@ class SignalReader:
             world = _APP_WORLD.search(raw)
             if world and 1 <= int(world.group(1)) <= 200_000:
                 self.source.note("world %d" % int(world.group(1)), self.index, line, raw)
-        loaded = _APP_NCCL.search(raw) if b"nccl==" in raw else None
+        loaded = _APP_NCCL.search(raw)
         if loaded:
-            self.source.note("version " + loaded.group(1).decode("ascii"), self.index, line, raw)
+            text = b".".join(part for part in loaded.groups() if part is not None)
+            self.source.note("version " + text.decode("ascii"), self.index, line, raw)
         watchdog = _WATCHDOG.search(raw)
         if watchdog or _WATCHDOG_ANY.search(raw):
             self.source.note("watchdog", self.index, line, raw)
@@ -168,7 +179,7 @@ class SignalReader:
             if pattern.search(raw):
                 self.source.note(what, self.index, line, raw)
                 break
-        if b"NCCL" in raw or b"CUDA" in raw or b"UCX" in raw or b"NET/OFI" in raw:
+        if b"NCCL" in raw or b"CUDA" in raw or b"UCX" in raw or b"NET/OFI" in raw or _OLD_WARN.search(raw):
             self._symptom(raw, line)
 
     def _watch(self, rank: str, number: int) -> None:

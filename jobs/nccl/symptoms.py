@@ -159,8 +159,9 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         1,
         2,
     ),
-    _symptom("nccl.plugin-init-failed", WHY, rb"Failed to initialize NET plugin (?!Socket)", 14),
-    _symptom("nccl.plugin-init-failed", CAUSE, rb"NET/FasTrak.*(?:initialization failed|aborting)"),  # it calls abort()
+    # The InfiniBand transport is a plugin like the others since 2.28, and fails so on every host without a card.
+    _symptom("nccl.plugin-init-failed", WHY, rb"Failed to initialize NET plugin (?!Socket|IB\b)", 14),
+    _symptom("nccl.plugin-abort", CAUSE, rb"NET/FasTrak.*(?:initialization failed|aborting)"),
     # -- verbs at work
     _symptom(
         "nccl.ib-mixed-fabric",

@@ -8,10 +8,12 @@ other ranks' lines in between. Nothing unreadable ever becomes a zero.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .clean import ANSI_BYTES, name, printable
 from .copies import Copies
+from .forms import Form, form_of, row_of, row_said, said_of, value_said
 from .headings import (
     AVERAGE,
     BENCH_NCCL,
@@ -48,8 +50,6 @@ from .rows import (
 )
 
 if TYPE_CHECKING:
-    import re
-
     from .state import Source
 
 MAX_ROWS = 4096
@@ -58,6 +58,8 @@ MAX_TABLES = 512
 MAX_HEADER = 1024  # of a line with a '#'; the widest header of nccl-tests has some 250 characters
 MAX_RANK_LINES = 65_536
 
+_UNIT_BEHIND = re.compile(rb"GB/s$")
+_MISSES = 200  # lines in a row behind which another bench's table is over
 _DEFAULT = ("time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 
 
@@ -86,6 +88,7 @@ class TableReader:
 
     def __init__(self, source: Source, index: int = 0) -> None:
         self.source = source
+        self._index = index
         self._copies = Copies(source, index)
         self.table: Optional[Dict[str, Any]] = None
         self.open_left: Optional[Tuple[int, bytes]] = None  # the left half of a torn row
@@ -94,6 +97,9 @@ class TableReader:
         self._rows = 0
         self._known: Dict[bytes, Tuple[List[str], Dict[str, Any]]] = {}  # lines of rows that were read
         self._waited = 0  # lines since the left half
+        self._form: Optional[Form] = None  # of the open table, where it is another bench's
+        self._missed = 0  # lines that looked like its rows and were none
+        self._said: Dict[str, float] = {}  # what a bench that prints no table has said of its one result
         self.version: Optional[str] = None
         self.collective: Optional[str] = None
 
@@ -101,6 +107,8 @@ class TableReader:
     def header(self, raw: bytes, line: int) -> bool:  # noqa: PLR0911 -- one return per form
         """Read a line with a '#'; say whether it was one of the benchmark's."""
         raw = ANSI_BYTES.sub(b"", raw[:MAX_HEADER]) if b"\x1b" in raw else raw[:MAX_HEADER]
+        if self._bench(raw, line):
+            return True
         if COLUMNS.search(raw):
             return self._columns(raw, line)
         if b"in-place" in raw and b"out-of-place" in raw:  # above the columns; mscclpp-test has its sides swapped
@@ -132,6 +140,32 @@ class TableReader:
             return True
         return self.footer(raw, line)
 
+    def _bench(self, raw: bytes, line: int) -> bool:
+        """Read what another bench prints around its numbers: its title, its header, or its one result."""
+        said = said_of(raw)
+        if said is not None:
+            self._start(line)["collective"] = said.collective
+            self.collective = said.collective
+            self._said = {} if said.payload is None else {"size": said.payload}
+            if said.ranks:
+                self.source.note("world %d" % said.ranks, self._index, line, raw)
+            return True
+        value = value_said(raw) if self._said else None
+        if value is not None:
+            self._said[value[0]] = value[1]
+            if "busbw" in self._said and self.table is not None:
+                said_row = row_said(self._said["size"], self._said.get("algbw"), self._said["busbw"])
+                self.table["rows"].append(said_row)
+                self.table["complete"], self._said = True, {}
+            return True
+        form = form_of(raw)
+        if form is None:
+            return False
+        table = self.table if self.table is not None and not self.table["rows"] else self._start(line)
+        table["columns"], table["left"], table["line"] = ["time", "algbw", "busbw"], ["size"], line
+        self._form, self._missed = form, 0
+        return True
+
     def footer(self, raw: bytes, line: int) -> bool:
         """Read the lines behind a table."""
         bounds = BOUNDS.search(raw)
@@ -148,7 +182,7 @@ class TableReader:
         average = AVERAGE.search(raw)
         if average:
             table = self._current(line)
-            value = number(average.group(1).rstrip(b",;"), average=True)
+            value = number(_UNIT_BEHIND.sub(b"", average.group(1)).rstrip(b",;"), average=True)
             self._copies.average(again=table["avg_busbw"] is not None)
             if table["avg_busbw"] is not None:  # another process printed the same table: the first one's stays
                 return True
@@ -210,7 +244,7 @@ class TableReader:
         tokens = text.split()
         at = type_at(tokens)
         if at is None:
-            return self.typeless() and self._typeless_row(tokens, text, line)
+            return self.typeless() and self._typeless_row(tokens, text, line, raw)
         columns = self._right_columns()
         right = tokens[at + 1 :]
         left_words = self.table.get("left") if self.table else None
@@ -247,9 +281,27 @@ class TableReader:
         """Say whether the open table has no column for a type, as mscclpp-test's have none."""
         return self.is_open() and bool((self.table or {}).get("left")) and "type" not in (self.table or {})["left"]
 
-    def _typeless_row(self, tokens: List[bytes], text: bytes, line: int) -> bool:
+    def _form_row(self, form: Form, raw: bytes, table: Dict[str, Any]) -> bool:
+        """Read a row of another bench; its table ends where many lines in a row are none."""
+        row = row_of(form, raw)
+        if row is None:
+            self._missed += 1
+            if self._missed > _MISSES:
+                self._close()
+            return False
+        self._missed = 0
+        self._rows += 1
+        if len(table["rows"]) < MAX_ROWS and self._rows <= MAX_ALL_ROWS:
+            table["rows"].append(row)
+            return True
+        table["unreadable"] += 1
+        return True
+
+    def _typeless_row(self, tokens: List[bytes], text: bytes, line: int, raw: bytes) -> bool:
         """Read a row by its header alone: as many numbers as that has columns, or those of the right side."""
         table, columns = self._current(line), self._right_columns()
+        if self._form is not None:
+            return self._form_row(self._form, raw, table)
         left = len(table["left"])
         size, right = whole(tokens[0]) if tokens else None, tokens[left:]
         right_only = len(right) == side_width(columns) < len(columns) and longest_gap(text) >= 30
@@ -280,7 +332,13 @@ class TableReader:
 
     def squeezed(self, raw: bytes) -> bool:
         """Say whether the line may be a row of the open table whose blanks a copy has squeezed."""
+        if self._form is not None and self._form.piped and b"|" in raw:
+            return self.is_open()
         return self.is_open() and raw.rstrip(b' \t\r|,;"`')[-1:] in ENDS
+
+    def piped(self) -> bool:
+        """Say whether the open table's rows may end in a bar: no shape of a line is settled then."""
+        return self._form is not None and self.is_open()
 
     def fragment(self, raw: bytes) -> bool:
         """Read numbers that may be the rest of a torn row.
@@ -298,13 +356,12 @@ class TableReader:
         tokens = strip_tags(raw).split()
         start, left = self.open_left
         columns = self._right_columns()
-        at = type_at(strip_tags(left).split()) or 0
-        have = (
-            len(strip_tags(left).split())
-            - at
-            - 1
-            - len([word for word in (self.table or {}).get("left") or () if word in ("redop", "root")])
-        )
+        words = strip_tags(left).split()
+        have = len(words) - (type_at(words) or 0) - 1
+        if self.table is not None and self.table["columns"]:
+            have -= len([word for word in self.table.get("left") or () if word in ("redop", "root")])
+        else:  # four values a side, behind an operation, a root, both or none
+            have -= have % 4
         need = value_count(columns) - max(0, have)
         rest = tokens[-need:] if 0 < need <= len(tokens) else tokens
         front = tokens[: -len(rest)] if len(tokens) > len(rest) else []
@@ -327,10 +384,26 @@ class TableReader:
             self.row(text, line)
 
     def _abandon(self) -> None:
-        """Count a left half whose right half never came."""
-        if self.open_left is not None and self.table is not None:
+        """Settle a left half whose right half never came: without a header it is a row of one side, else unreadable."""
+        left, self.open_left = self.open_left, None
+        if left is None or self.full:
+            return
+        if (self.table is None or not self.table["columns"]) and self._one_side(*left):
+            return
+        if self.table is not None:
             self.table["unreadable"] += 1
-        self.open_left = None
+
+    def _one_side(self, line: int, text: bytes) -> bool:
+        """Append a row of one side, as an excerpt or a parser's sample shows it without the header."""
+        columns = list(_DEFAULT[:4])
+        tokens = text.split()
+        at, right = type_at(tokens), tokens[-4:]
+        if at is None or at + 5 > len(tokens) or not all(is_numeric(item) for item in right):
+            return False
+        return (
+            self._append(line, tokens[at - 2], tokens[at - 1], tokens[at], tokens[at + 1 : -4], right, columns, False)
+            is not None
+        )
 
     def _append(
         self,
@@ -406,6 +479,9 @@ class TableReader:
 
     def _close(self) -> None:
         self._abandon()
+        if self._form is not None and self.table is not None and self.table["rows"]:
+            self.table["complete"] = True  # no bench of these prints an end
+        self._form, self._said = None, {}
         if (
             self.table is not None
             and not self.table["rows"]

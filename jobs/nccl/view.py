@@ -7,6 +7,7 @@ called "between nodes".
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
@@ -188,9 +189,20 @@ class View:
             return None
         if any(value in RDMA or value == "fastsocket" for value in self.selected.values()):
             return None
+        if (self.ranks or 0) > _OF_ONE_HOST and not complete and not self.local_evidence():
+            return None  # where the other ranks ran, no line says
         if seen and not remote_trouble(job) and not silent(job) and not job.flag("fabric"):
             return 1
         return 1 if self.local_evidence() else None
+
+    def alone(self) -> bool:
+        """Say whether the log places every rank on the one host: a host that is seen is not yet the only one."""
+        printed = [comm for key in self.job.world for comm in self.job.comms[key] if comm.nnodes]
+        placed = self._ranks_with_nodes() >= (self.ranks or 1)
+        joined = {
+            rank for proc in self.job.procs for key in proc.edges if key[5] in ("p2p", "shm") for rank in key[1:3]
+        }
+        return bool(printed) or table_nodes(self.job) == 1 or placed or len(joined) >= (self.ranks or 1)
 
     def _ranks_with_nodes(self) -> int:
         return len({rank for key in self.job.world for rank in self.job.members[key]})
@@ -216,7 +228,7 @@ class View:
         if counts:
             best = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if name not in TCP]
             return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
-        if self.ranks == 1 or (self.nodes == 1 and not remote_trouble(self.job)):
+        if self.ranks == 1 or (self.nodes == 1 and (self.alone() or not remote_trouble(self.job))):
             return "none"
         if nvlink_domain(self.job):  # the network that a rank names beside it carries nothing
             return "mnnvl"
@@ -349,6 +361,9 @@ class View:
         )
 
 
+_OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that
+
+
 def selected(proc: Proc, view: View) -> Optional[str]:
     """Return the transport that a process chose, by its own lines; None where they do not say."""
     nets = sorted(proc.facts.get("net", ()))
@@ -388,9 +403,17 @@ _PROVIDERS = (
 
 
 def _on_slingshot(proc: Proc) -> bool:
-    """Say whether the host has Slingshot's interfaces (hsn0, ...) or its provider's settings."""
+    """Say whether the host has Slingshot's interfaces (hsn0, ...), its provider's settings, or a name of HPE Cray EX.
+
+    There a host is called by its node id (nid001234), or by where it stands (x1000c1s2b0n0: cabinet, chassis, slot).
+    """
     names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
-    return any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env)
+    if any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env):
+        return True
+    return proc.host is not None and _CRAY_NAME.match(proc.host) is not None
+
+
+_CRAY_NAME = re.compile(r"nid\d{5,6}$|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}$")
 
 
 def compact_devices(names: Set[str]) -> List[Any]:

@@ -124,7 +124,8 @@ def _fault_sentence(size: str, worst: Dict[str, Any], judgement: Judgement) -> s
     title = _lowered(worst["title"])
     if worst["fault"] == "nccl.socket-fallback" and not judgement.view.crossings:
         title = "NCCL chose plain TCP sockets for what crosses hosts"
-    where = "" if worst["subject"] == "the job" else " (%s)" % worst["subject"]
+    subject = worst["subject"]
+    where = "" if subject == "the job" else " " + subject if subject.startswith("(") else " (%s)" % subject
     cause = (worst["cause"] or "").rstrip(".")
     return "%s: %s%s; %s." % (size, title, where, cause)
 
@@ -183,6 +184,9 @@ def _silent_sentence(document: Dict[str, Any], judgement: Judgement, size: str) 
         return said % ("; it does show this: %s" % _lowered(FAULTS[seen[0]]["title"]) if seen else "")
     if document["inter_node_transport"] == "none":
         return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
+    if document["avg_busbw"] is not None:
+        said = "%s: of the benchmark, only the average of %s GB/s is shown, and not what carried the data."
+        return said % (size, document["avg_busbw"])
     if judgement.tables or judgement.job.rank_lines:
         return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):

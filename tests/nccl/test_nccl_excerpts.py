@@ -58,3 +58,45 @@ def test_the_distance_is_the_reason_where_it_is_named(judge):
     text = "a:1:1 [2] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU 2[2] / HCA 0 ({})\na:1:1 [2] NCCL INFO Ring 00 : 6 -> 2 [receive] via NET/IB/0\n"
     assert judge(text.format("distance 3 >= 2"))["faults"][0]["why"] == "nccl.gdr-distance"
     assert judge(text.format("no module or not supported by GPU"))["faults"][0]["why"] == "nccl.gdr-no-module"
+
+
+def test_a_host_without_infiniband_has_no_broken_plugin(judge):
+    """Since 2.28 the built-in InfiniBand transport says so on every host without a card (plugin/net.cc)."""
+    head = "a:1:1 [0] NCCL INFO "
+    job = judge(f"{head}NET/IB : No device found.\n{head}Failed to initialize NET plugin IB\n{head}Initialized NET plugin Socket\nRuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1\n")
+    assert [fault["fault"] for fault in job["faults"]] == ["nccl.crash"]
+
+
+def test_a_missing_symbol_is_the_reason_whatever_the_others_say(judge):
+    """Lines without any head, as a report quotes them."""
+    job = judge("NET/Plugin: libnccl-net.so: /lib/libc.so.6: version `GLIBC_2.38' not found\nNET/IB : No device found.\nFailed to initialize NET plugin IB\nInitialized NET plugin Socket\nChannel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n")
+    assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [("nccl.socket-fallback", "nccl.plugin-broken")]
+    assert "((" not in job["sentence"]
+
+
+def test_fastraks_abort_is_its_own_fault(judge):
+    """Google's plugin ends the process itself."""
+    assert judge("a:1:1 [0] plugin.cc:1 NCCL WARN NET/FasTrak plugin initialization failed\n")["faults"][0]["fault"] == "nccl.plugin-abort"
+
+
+@pytest.mark.parametrize("host", ["nid001264", "x1000c1s2b0n0"])
+def test_the_plugins_provider_is_slingshot_on_a_cray(judge, host):
+    """HPE Cray EX names its hosts so; AWS does not."""
+    line = "{}:1:1 [0] NCCL INFO Channel 01/1 : 4[0] -> 0[0] [receive] via NET/AWS Libfabric/7/GDRDMA/Shared\n"
+    assert judge(line.format(host))["inter_node_transport"] == "cxi"
+    assert judge(line.format("ip-10-0-0-1"))["inter_node_transport"] == "efa"
+
+
+def test_a_warning_of_the_first_releases_needs_no_head(judge):
+    """NCCL 2.0 names the file and no process."""
+    job = judge("[0] include/socket.h:185 WARN Call to connect failed : Connection refused\nNCCL failure program.cu:110 'unhandled system error'\n")
+    assert (job["crash"], job["faults"][0]["fault"]) == (True, "nccl.connect-refused")
+
+
+def test_cards_that_one_host_was_told_to_use_cross_no_host(judge):
+    """P2P and shared memory are off, so that four GPUs of one host talk through its own NIC, and that fails."""
+    ranks = "".join(f"#   Rank  {rank} Pid   10 on gpu-node-0 device  {rank} [0x{rank}7] A100\n" for rank in range(2))
+    head = "gpu-node-0:10:11 [0] "
+    lines = f"{head}NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>\n{head}NCCL INFO Using network IB\n{head}transport/net_ib.cc:818 NCCL WARN NET/IB : Got completion with error 4, opcode 8983, len 0, vendor err 81\n{head}NCCL INFO transport/net.cc:357 -> 2\n"
+    job = judge(ranks + lines)
+    assert (job["inter_node_transport"], job["nodes"], job["faults"][0]["fault"]) == ("none", 1, "nccl.ib-protection")

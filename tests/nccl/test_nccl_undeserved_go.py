@@ -115,3 +115,17 @@ def test_a_host_is_go_when_all_its_ranks_are_seen_to_complete(judge):
     assert judge("\n".join(lines) + "\n")["verdict"] == "go"
     left = [line for line in lines if not (line.endswith("Init COMPLETE") and " rank 5 " in line)]
     assert judge("\n".join(left) + "\n")["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize("ranks", [16, 1840])
+def test_one_process_that_is_seen_is_not_the_whole_job(judge, ranks):
+    """The end of a table and rank 0's last line: where the other ranks ran, nothing says."""
+    tail = TABLE[TABLE.index("#       size") :]
+    job = judge(tail + f"gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks {ranks} cudaDev 0 busId 100000 - Destroy COMPLETE\n")
+    assert (job["ranks"], job["nodes"], job["verdict"]) == (ranks, None, "inconclusive")
+
+
+def test_four_ranks_of_which_one_is_seen_are_no_go(judge):
+    """They fit into one host, but nothing places them there."""
+    tail = TABLE[TABLE.index("#       size") :]
+    assert judge(tail + "gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks 4 cudaDev 0 busId 100000 - Destroy COMPLETE\n")["verdict"] == "inconclusive"

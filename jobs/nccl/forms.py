@@ -1,0 +1,183 @@
+"""How does another bench print its table? Any header that names a size and a bandwidth, and the rows below it.
+
+Read are the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench), of Markdown
+reports, and of the OSU micro-benchmarks. A unit stands in the header or behind the number; the number's own wins.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from .headings import collective_of
+from .rows import number
+
+
+class Form(NamedTuple):
+    """What stands in each column: its role and what one of its unit is in bytes, microseconds or GB/s."""
+
+    columns: Tuple[Tuple[Optional[str], float], ...]
+    piped: bool
+
+
+class Said(NamedTuple):
+    """What a bench says in front of its numbers."""
+
+    collective: Optional[str]
+    ranks: Optional[int]
+    payload: Optional[float]  # bytes; set where the numbers stand in the next lines and not in a table
+
+
+_WORTH = re.compile(rb"(?i)(?:algo?bw|throughput|size|payload).{0,80}busbw|busbw.{0,60}algo?bw")
+_OSU_TITLE = re.compile(rb"# OSU (?:MPI|NCCL)\S* (.{3,60}?) Test v\d")
+_OSU_COLUMNS = re.compile(rb"#\s*Size\s+(?:Avg Latency ?\(us\)|Bandwidth ?\(MB/s\)|Latency ?\(us\))")
+_AVERAGE_OF = re.compile(
+    rb"The average bandwidth of (\w+) (?:with a ([\d.]+)GB payload \([^)]{0,60}?(\d+) ranks\)|over (\d+) ranks)"
+)
+_PERFORMANCE_OF = re.compile(rb"---- Performance of (\w+) on (\d+) devices")
+_CELL = re.compile(rb"[*`~\s]*([\d.,]+(?:e[+-]?\d+)?)\s?([A-Za-z/]{1,8})?")
+_UNIT_BLANK = re.compile(rb"(?<=\d) (?=(?:[KMGT]i?B|[mun]?s)\b)")
+_GAPS = re.compile(rb"\s{2,}|\t")
+_ROLES = (
+    ("busbw", re.compile(rb"busbw")),
+    ("algbw", re.compile(rb"algo?bw|throughput|bandwidth")),
+    ("#wrong", re.compile(rb"wrong")),
+    ("size", re.compile(rb"\bsize|payload|\bbytes\b")),
+    ("time", re.compile(rb"\btime|latency|duration")),
+)
+# Of a size, a time and a bandwidth. Benches count sizes in powers of two, whatever they call them.
+_BYTES = {b"b": 1.0, b"k": 1024.0, b"m": 1024.0**2, b"g": 1024.0**3, b"t": 1024.0**4}
+_MICROSECONDS = {b"us": 1.0, b"usec": 1.0, b"ms": 1e3, b"s": 1e6, b"sec": 1e6, b"ns": 1e-3}
+_GIGABYTES = {b"GBps": 1.0, b"GB/s": 1.0, b"GB/sec": 1.0, b"MB/s": 1e-3, b"MBps": 1e-3, b"Gbps": 0.125, b"Gb/s": 0.125}
+
+
+def _scale(role: str, unit: bytes) -> Optional[float]:
+    """Return what one of a unit is in the units of a row; None where it is none of the role's."""
+    if role == "size":
+        return _BYTES.get(unit[:1].lower())
+    return _MICROSECONDS.get(unit.lower()) if role == "time" else _GIGABYTES.get(unit)
+
+
+def form_of(raw: bytes) -> Optional[Form]:
+    """Read a header; None where it is none, or one of nccl-tests, which names a data type or has two sides."""
+    osu = _OSU_COLUMNS.search(raw) is not None
+    if not osu and not _WORTH.search(raw):
+        return None
+    piped = raw.count(b"|") > 1
+    cells = raw.strip().strip(b"|").split(b"|") if piped else _GAPS.split(raw.replace(b"#", b" ").strip())
+    if len(cells) < 3 and not osu:
+        cells = raw.replace(b"#", b" ").split()
+    columns: List[Tuple[Optional[str], float]] = []
+    for cell in cells:
+        low = cell.lower()
+        role = next((name for name, pattern in _ROLES if pattern.search(low)), None)
+        if role is not None and any(role == known for known, _ in columns):
+            if not osu and role in ("busbw", "size"):
+                return None
+            role = None
+        unit = cell[cell.rfind(b"(") + 1 : cell.rfind(b")")].strip() if b"(" in cell else b""
+        columns.append((role, (_scale(role, unit) if role else None) or 1.0))
+    roles = {role for role, _ in columns}
+    shown = roles & ({"time", "algbw"} if osu else {"busbw"})
+    return Form(tuple(columns), piped) if "size" in roles and shown and not _nccl_tests(cells) else None
+
+
+def _nccl_tests(cells: List[bytes]) -> bool:
+    return any(cell.strip().strip(b'#"').lower() in (b"type", b"redop", b"root") for cell in cells)
+
+
+def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
+    """Read a row; None where the line is none."""
+    if form.piped:
+        cells = raw.strip().strip(b"|").split(b"|") if b"|" in raw else []
+    else:
+        cells = _UNIT_BLANK.sub(b"", raw.replace(b"|", b" ")).split()
+        if len(cells) > len(form.columns) and not any(number(cell) is not None for cell in cells[: -len(form.columns)]):
+            cells = cells[-len(form.columns) :]  # a host's name, or another tag
+    if len(cells) != len(form.columns):
+        return None
+    values: Dict[str, float] = {}
+    for (role, scale), cell in zip(form.columns, cells):  # noqa: B905 -- as many
+        if role is None:
+            continue
+        found = _CELL.match(cell)
+        value = number(found.group(1)) if found else None
+        if found is None or value is None:
+            return None
+        values[role] = value * ((_scale(role, found.group(2)) if found.group(2) else None) or scale)
+    return _row(values)
+
+
+def row_said(payload: float, algbw: Optional[float], busbw: float) -> Dict[str, Any]:
+    """Return the row of a bench that prints its one result in words."""
+    row = _row({"size": payload, "busbw": busbw})
+    row["out_of_place"]["algbw_gbps"] = algbw
+    return row
+
+
+def _row(values: Dict[str, float]) -> Dict[str, Any]:
+    time = values.get("time")
+    algbw = values.get("algbw")
+    if algbw is None and "busbw" not in values and time:
+        algbw = round(values["size"] / time / 1e3, 4)  # bytes per microsecond are MB/s
+    wrong = values.get("#wrong")
+    side = {
+        "time_us": time,
+        "algbw_gbps": algbw,
+        "busbw_gbps": values.get("busbw"),
+        "wrong": None if wrong is None else int(wrong),
+    }
+    size = int(values["size"])
+    return {
+        "size_bytes": size,
+        "count": None,
+        "type": None,
+        "redop": None,
+        "root": None,
+        "out_of_place": side,
+        "in_place": None,
+    }
+
+
+def said_of(raw: bytes) -> Optional[Said]:
+    """Read what stands in front of a bench's numbers."""
+    found = _AVERAGE_OF.search(raw)
+    if found:
+        payload = number(found.group(2)) if found.group(2) else None
+        return Said(
+            collective_of(found.group(1)),
+            int(found.group(3) or found.group(4)),
+            None if payload is None else payload * 1e9,
+        )
+    found = _PERFORMANCE_OF.search(raw)
+    if found:
+        return Said(collective_of(found.group(1)), int(found.group(2)), None)
+    found = _OSU_TITLE.search(raw)
+    if found is None:
+        return None
+    title = found.group(1).lower().replace(b"-", b"").replace(b"_", b"")
+    named = next((name for word, name in _OSU_NAMES if word in title), None)
+    return Said(named, None, None)
+
+
+_OSU_NAMES = (
+    (b"allreduce", "all_reduce"),
+    (b"reducescatter", "reduce_scatter"),
+    (b"reduce", "reduce"),
+    (b"allgather", "all_gather"),
+    (b"alltoall", "alltoall"),
+    (b"broadcast", "broadcast"),
+    (b"bcast", "broadcast"),
+    (b"gather", "gather"),
+    (b"scatter", "scatter"),
+    (b"bandwidth", "sendrecv"),
+    (b"latency", "sendrecv"),
+)
+_VALUE_SAID = re.compile(rb"(?:^|[\s:\]])(algbw|busbw): ([\d.]+) (GBps|GB/s)")
+
+
+def value_said(raw: bytes) -> Optional[Tuple[str, float]]:
+    """Return which bandwidth a line gives in words (``busbw: 449.515 GBps``), in GB/s."""
+    found = _VALUE_SAID.search(raw)
+    value = number(found.group(2)) if found else None
+    return None if found is None or value is None else (found.group(1).decode("ascii"), value)

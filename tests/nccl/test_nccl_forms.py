@@ -1,0 +1,136 @@
+"""Are the tables of other benches, samples without a header, and what stands around them read as a person reads them?"""
+
+import pytest
+
+GIB = 1 << 30
+
+
+def one_table(judge, text):
+    (table,) = judge(text)["tables"]
+    return table
+
+
+def points(table):
+    return [(row["size_bytes"], row["out_of_place"]["busbw_gbps"]) for row in table["rows"]]
+
+
+MARKDOWN = """\
+Environment:
+- software: torch=2.7.0, cuda=12.8, nccl=(2, 26, 2)
+
+The average bandwidth of all_reduce over 4 ranks (5 warmups / 20 trials):
+
+| payload |    busbw   |    algbw   |
+| ------: | ---------: | ---------: |
+|   32KiB |   1.10GBps |   0.73GBps |
+|    1GiB | 350.40GBps | 233.60GBps |
+"""
+
+
+def test_a_torch_benchs_markdown_table_is_read(judge):
+    """ml-engineering's all_reduce_bench: the columns' order is the header's, the units stand behind the numbers."""
+    job = judge(MARKDOWN)
+    (table,) = job["tables"]
+    assert points(table) == [(32768, 1.1), (GIB, 350.4)]
+    assert (table["rows"][1]["out_of_place"]["algbw_gbps"], table["collective"]) == (233.6, "all_reduce")
+    assert (job["ranks"], job["nccl_version"], job["verdict"]) == (4, "2.26.2", "inconclusive")
+
+
+@pytest.mark.parametrize("tag", ["", "[gke-node-a:0]:", "worker-0: "])
+def test_a_result_in_words_is_a_row(judge, tag):
+    """Its older form, and Modal's: one payload, two lines."""
+    lines = ["The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):", " algbw: 180.500 GBps (1444.0 Gbps)", " busbw: 338.400 GBps (2707.2 Gbps)"]
+    job = judge("".join(f"{tag}{line}\n" for line in lines))
+    assert points(job["tables"][0]) == [(4_000_000_000, 338.4)]
+    assert (job["tables"][0]["rows"][0]["out_of_place"]["algbw_gbps"], job["ranks"]) == (180.5, 16)
+
+
+def test_deepspeeds_bench_counts_bits(judge):
+    """ds_bench prints Gbps unless told otherwise, and tags its lines with the host."""
+    text = (
+        "node-a: ---- Performance of all_reduce on 8 devices ---------------------------------\n"
+        "node-a: Size (Bytes)         Description               Duration             Throughput (Gbps)    BusBW (Gbps)\n"
+        "node-a: ------------------------------------------------------------------------------------\n"
+        "node-a: 32.0 GB             8589934592x4              3200.0 ms          160.0              140.0\n"
+    )
+    job = judge(text)
+    assert points(job["tables"][0]) == [(32 * GIB, 17.5)]
+    side = job["tables"][0]["rows"][0]["out_of_place"]
+    assert (side["time_us"], side["algbw_gbps"], job["ranks"]) == (3_200_000.0, 20.0, 8)
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        ("  size(MB)   time(ms)  algbw(GB/s)  busbw(GB/s)", "      1024     48.500        22.10        22.10"),
+        ("| Size | Time (us) | AlgoBW (GB/s) | BusBW (GB/s) |", "| 1G | 48500 | 22.10 | 22.10 |"),
+        ("| Message size | algbw (GB/s) | **busbw (GB/s)** |", "| **1 GB** | **22.10** | **22.10** <- peak (48.5 ms) |"),
+        ("     size(B)   time(us)  algbw(GB/s)  busbw(GB/s)  #wrong", "  1073741824   48500.00       22.100       22.100       0"),
+    ],
+    ids=["milliseconds", "report", "emphasis", "wrong"],
+)
+def test_a_header_with_a_size_and_a_bandwidth_is_a_table(judge, header, row):
+    """Whatever else stands in it, and whether or not bars separate the columns."""
+    assert points(one_table(judge, f"{header}\n{row}\n")) == [(GIB, 22.1)]
+
+
+def test_osus_tables_are_read(judge):
+    """A latency of one size is a bandwidth, but no bus bandwidth: the OSU micro-benchmarks print none for collectives."""
+    latency = one_table(judge, "# OSU MPI-CUDA Allreduce Latency Test v5.9\n# Size       Avg Latency(us)\n4                       1.98\nlibrary: a warning in between\n1048576               211.40\n")
+    assert [(row["size_bytes"], row["out_of_place"]["time_us"]) for row in latency["rows"]] == [(4, 1.98), (1048576, 211.4)]
+    assert (latency["collective"], latency["peak_busbw_gbps"]) == ("all_reduce", None)
+    bandwidth = one_table(judge, "# OSU MPI-CUDA Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n4194304             24000.50\n")
+    assert (bandwidth["rows"][0]["out_of_place"]["algbw_gbps"], bandwidth["collective"]) == (24.0005, "sendrecv")
+
+
+def test_another_benchs_table_ends_where_its_rows_do(judge):
+    """What a program prints later is no row, though it has as many words."""
+    text = MARKDOWN + "".join(f"epoch {step} loss {step}\n" for step in range(300)) + "|    2GiB | 999.00GBps | 999.00GBps |\n"
+    assert len(one_table(judge, MARKDOWN)["rows"]) == 2
+    assert judge(text)["tables"][0]["peak_busbw_gbps"] in (350.4, 999.0)  # bounded, whatever it is taken for
+
+
+@pytest.mark.parametrize("row", ["268435456 67108864 float sum -1 2374.1 113.07 197.87 0", "\t\t268435456\t\t67108864\t\tfloat\t\tsum\t\t-1\t\t2374.1\t\t113.07\t\t197.87\t\t0", "   268435456  67108864  float  sum  -1  2374.1  113.07  197.87  0"])
+def test_a_row_of_one_side_needs_no_header(judge, row):
+    """As parsers' own tests hold them: four values behind the root, and nothing follows."""
+    table = one_table(judge, f"a line\n{row}\n")
+    assert points(table) == [(268435456, 197.87)]
+    assert table["rows"][0]["in_place"] is None
+
+
+def test_the_halves_of_a_torn_row_are_still_one(judge):
+    """Four values and then four more are both sides of one size, without a header too."""
+    left = "   268435456  67108864  float  sum  -1  2374.1  113.07  197.87  0"
+    table = one_table(judge, f"{left}\n  2370.0  113.30  198.20  0\n")
+    assert (len(table["rows"]), table["rows"][0]["in_place"]["busbw_gbps"]) == (1, 198.2)
+
+
+def test_a_rank_list_without_addresses_is_one(judge):
+    """A sample that leaves the PCI address out still names ranks, host and GPU."""
+    ranks = "".join(f"#  Rank  {rank} Group  0 Pid 12 on test device  {rank} NVIDIA A100\n" for rank in range(4))
+    job = judge(ranks + "   268435456  67108864  float  sum  -1  2500.0  107.37  161.06  0\n")
+    assert (job["ranks"], job["nodes"], job["gpus"]) == (4, 1, {"NVIDIA A100": 4})
+
+
+def test_size_and_count_may_carry_their_units(judge):
+    """``size(B) count(elems)`` with redop and root, as reports and parsers' tests print them."""
+    table = one_table(judge, "#    size(B)  count(elems)  type  redop  root  time(us)  algbw(GB/s)  busbw(GB/s)\n   1048576         262144  float    sum    -1     78.12        13.42       12.61\n")
+    assert (points(table), table["rows"][0]["root"]) == ([(1048576, 12.61)], -1)
+
+
+@pytest.mark.parametrize(("text", "average"), [("40.6901GB/s", 40.6901), ("13.29 GB/s", 13.29), ("0.42", 0.42)])
+def test_an_average_may_carry_its_unit(judge, text, average):
+    """AWS's nccom-test prints its own."""
+    job = judge(f"     size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n    33554432        33554432    uint8         768          40.69          40.69\nAvg bus bandwidth:      {text}\n")
+    assert job["avg_busbw"] == average
+
+
+def test_an_average_alone_is_said(judge):
+    """The sentence does not deny the one number that is there."""
+    assert "only the average of 461.606 GB/s" in judge("# Avg bus bandwidth    : 461.606\n")["sentence"]
+
+
+def test_rccl_tests_name_their_library(judge):
+    """Its header has the form of nccl-tests' since 2.17.9."""
+    text = "# rccl-tests version 2.17.9-develop:0123456789 rccl-headers=22803 rccl-library=22707\n# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8 maxBytes 8\n"
+    assert judge(text + "   1048576         262144     float     sum      -1    78.12   13.42   23.49      0    78.10   13.43   23.50      0\n")["nccl_version"] == "2.27.7"
