@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.parts import Claim
+from jobs.facts.stack import device_classes, devices_by_node, mapped_class
 from jobs.quantity import quantity
-from jobs.stack import device_classes, devices_by_node, mapped_class
+from jobs.trial.parts import Claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from jobs.inventory import Inventory, Node
-    from jobs.stack import Listing
+    from jobs.facts.inventory import Inventory, Node
+    from jobs.facts.stack import Listing
 
     from .expected.pod import Pod
     from .profile import Profile

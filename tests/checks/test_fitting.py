@@ -8,7 +8,7 @@ from checks.fitting import fitting
 from checks.options import Options
 from checks.profile import Profile
 from checks.trial_spec import build_spec
-from jobs.stack import Listing
+from jobs.facts.stack import Listing
 
 MARKED = {"nvidia.com/gpu.present": "true"}
 

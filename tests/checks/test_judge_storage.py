@@ -183,7 +183,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_fault(stored_trial, spec, bad,
     """The file system refused a rank's file: no-go. That the time was up accuses no file system."""
     burst = {"path": "/results", "bytes": 2**20, "writers": 8, "error": f"refused ({code})", "errno": code}
     stored_trial.evidence[0].stages["storage"]["burst"] = burst
-    assert bad(burst_findings(stored_trial, spec, ASKED)) == ([("gpu-node-0", fault)] if fault else [])
+    assert bad(burst_findings(stored_trial, spec, ASKED)) == [("gpu-node-0", fault or "")]
     assert [f.ok for f in burst_findings(stored_trial, spec, ASKED)] == [False if fault else None, True]
     stored_trial.evidence[1].stages["storage"]["paths"][1].update(write_mb_s=None)
     assert [f.ok for f in rate_findings(stored_trial, spec, ASKED)] == [True, None]
