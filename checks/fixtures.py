@@ -170,10 +170,16 @@ def node_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[i
 
 
 @pytest.fixture(scope="session")
-def nccl_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[str, Any]:
+def nccl_jobs(seatrial: Session, trial: TrialResult, spec: TrialSpec, profile: Profile) -> dict[str, Any]:
     """The analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
-    from checks.judgement.collectives import conclude_collectives  # noqa: PLC0415 -- collection stays light
+    from checks.judgement.bandwidth import floors_of  # noqa: PLC0415 -- collection stays light
+    from checks.judgement.collectives import conclude_collectives  # noqa: PLC0415
 
     found = conclude_collectives(trial, profile)
     seatrial.run.collectives = found
+    seatrial.run.floors = {
+        name: [{"size_bytes": f.size, "busbw_gbps": f.busbw_gbps, "source": f.source} for f in floors]
+        for name in found
+        if (floors := floors_of(profile, name, spec.nodes))
+    }
     return found

@@ -10,6 +10,7 @@ from checks.judgement import cards
 from checks.judgement.bandwidth import (
     blind_findings,
     floor_findings,
+    floors_of,
     impossible_findings,
     notes,
     sources,
@@ -136,7 +137,7 @@ def judge(
 ) -> None:
     """Judge one table against the floors of its collective and algorithm."""
     op, algorithm = OPERATIONS[name], RING if name == RING else DEFAULT
-    floors = profile.floor(op, algorithm, spec.nodes)
+    floors = floors_of(profile, name, spec.nodes)
     if not floors and name in (SENDRECV, ALLTOALL) and profile.known:
         evidence.skip(f"profile {profile.name} has no floor for {op} on {spec.nodes} nodes")
     job = nccl_jobs.get(name) or {}

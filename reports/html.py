@@ -12,7 +12,7 @@ from . import plot
 from .record import CheckResult, Finding, Outcome, Run, Verdict, bill, counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 COLOUR = {Verdict.GO: "#1a7f37", Verdict.NO_GO: "#b42318", Verdict.INCONCLUSIVE: "#9a6700"}
 STYLE = """<style>
@@ -24,6 +24,11 @@ vertical-align:top;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere;ma
 .st .fault{border-left:4px solid #b42318;padding:2px 12px;margin:10px 0}.st .error{border-color:#9a6700}
 .st dt{font-weight:600;margin-top:4px}.st dd{margin:0 0 0 16px;white-space:pre-wrap;overflow-wrap:anywhere}
 #environment-header,#environment,.logwrapper{display:none}
+.st .map{display:flex;flex-wrap:wrap;gap:6px 18px;margin:8px 0}.st .map div{font-size:12px}.st .map b{display:block;
+font-weight:400;color:#57606a}.st i{display:inline-block;width:13px;height:13px;margin:1px 2px 0 0;border-radius:2px;
+border:1px solid #8c959f;vertical-align:-2px}.st i.passed{background:#1a7f37;border-color:#1a7f37}
+.st i.failed{background:#b42318;border-color:#b42318}.st i.error{background:#d4a72c;border-color:#9a6700}
+.st i.blocked{background:repeating-linear-gradient(45deg,#afb8c1 0 3px,#fff 3px 6px)}
 .st .ok{color:#1a7f37}.st .bad{color:#b42318;font-weight:600}.st .unclear{color:#9a6700;font-weight:600}
 </style>"""
 
@@ -39,6 +44,7 @@ def overview(run: Run) -> Iterable[str]:
     )
     if run.simulated:
         yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
+    yield _map(run.results)
     yield _facts(run)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
@@ -51,11 +57,24 @@ def overview(run: Run) -> Iterable[str]:
         yield "<h2>Left behind, not deleted</h2><ul>"
         yield from (f"<li>{escape(name)}</li>" for name in run.leftovers)
         yield "</ul>"
-    yield from plot.bandwidth(run.collectives)
+    yield from plot.bandwidth(run.collectives, run.floors)
+    yield _sentences(run.collectives)
     if run.bom:
         rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in bill(run.bom))
         yield f"<h2>Bill of materials</h2><table>{rows}</table>"
     yield "</div>"
+
+
+def _map(results: Iterable[CheckResult]) -> str:
+    """A square for each check in the order of the run, by family: where it stopped is seen at one glance."""
+    families: dict[str, list[str]] = {}
+    for result in results:
+        said = escape(f"{result.id} {result.outcome}: {result.reason or result.title}", quote=True)
+        family = families.setdefault(result.id.partition(".")[0], [])
+        family.append(f'<i class="{escape(result.outcome)}" title="{said}"></i>')
+    cells = "".join(f"<div><b>{escape(name)}</b>{''.join(squares)}</div>" for name, squares in families.items())
+    legend = " ".join(f'<i class="{outcome}"></i> {outcome} &nbsp;' for outcome in Outcome)
+    return f'<div class="map">{cells}</div><div style="font-size:12px">{legend}</div>' if cells else ""
 
 
 def _facts(run: Run) -> str:
@@ -72,6 +91,16 @@ def _facts(run: Run) -> str:
         facts["interrupted"] = run.interrupted
     rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(_flat(v))}</td></tr>" for k, v in facts.items())
     return f"<table>{rows}</table>"
+
+
+def _sentences(collectives: Mapping[str, Any]) -> str:
+    """What NCCL's own log says of each collective, in the analyzer's words."""
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(str(job['sentence']))}</td></tr>"
+        for name, job in collectives.items()
+        if job and job.get("sentence")
+    )
+    return f"<h2>What NCCL's logs say</h2><table>{rows}</table>" if rows else ""
 
 
 def _flat(value: Any) -> str:
@@ -124,4 +153,10 @@ def row(report: Any, cells: list[str]) -> None:
         # The filter of pytest-html knows 'Skipped' only; the reader sees the word of this suite.
         cells[0] = '<td class="col-result" hidden>Skipped</td><td class="col-result">Blocked</td>'
     cells[1] = f'<td class="col-testId">{escape(result.id)}: {escape(result.title)}</td>'
-    cells[3] = f"<td>{escape(result.reason)}</td>"
+    cells[3] = f"<td>{escape(result.reason or _seen(result.findings))}</td>"
+
+
+def _seen(findings: Sequence[Finding]) -> str:
+    """What a check that passed has seen, in a line: the whole stands in the row's details."""
+    said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in findings[:2]]
+    return "; ".join(said) + (f" … and {len(findings) - 2} more" if len(findings) > 2 else "")

@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 300, 62, 40, 16, 150
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 300, 62, 40, 16, 250
 COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#b42318", "#57606a")
 
 Point = tuple[float, float]
 
 
-def bandwidth(collectives: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one plot of bus bandwidth over message size for all collectives that have a table."""
+def bandwidth(collectives: Mapping[str, Any], floors: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one plot of bus bandwidth over message size for all collectives that have a table, with their floors."""
     curves = {name: points for name, job in collectives.items() if (points := _points(job))}
     if not curves:
         return
     yield "<h2>Bus bandwidth by message size</h2>"
-    yield _svg(curves)
-    yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average.</p>"
+    marks = {
+        name: [(float(f["size_bytes"]), float(f["busbw_gbps"])) for f in floors.get(name) or ()] for name in curves
+    }
+    yield _svg(curves, marks)
+    yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average."
+    if any(marks.values()):
+        yield " A bar with a triangle is the profile's floor: the curve of its colour must pass above it."
+    yield "</p>"
 
 
 def _points(job: Any) -> list[Point]:
@@ -37,10 +43,11 @@ def _points(job: Any) -> list[Point]:
     return sorted(points.items())
 
 
-def _svg(curves: Mapping[str, list[Point]]) -> str:
-    sizes = [x for points in curves.values() for x, _ in points]
+def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -> str:
+    shown = [point for points in (*curves.values(), *floors.values()) for point in points]
+    sizes = [x for x, _ in shown]
     low, high = math.log2(min(sizes)), math.log2(max(sizes))
-    top = _round_up(max(y for points in curves.values() for _, y in points))
+    top = _round_up(max(y for _, y in shown))
 
     def x(size: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * ((math.log2(size) - low) / ((high - low) or 1))
@@ -68,6 +75,11 @@ def _svg(curves: Mapping[str, list[Point]]) -> str:
         colour = COLOURS[index % len(COLOURS)]
         line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
         label = f"{escape(name)}: {points[-1][1]:.1f} at {_size(int(points[-1][0]))}"
+        parts += [
+            f'<path d="M{x(a) - 9:.1f} {y(b):.1f}h18m-9 0l-4 7h8z" stroke="{colour}" stroke-width="2" fill="{colour}">'
+            f"<title>{escape(name)}: floor {b:g} GB/s at {_size(int(a))}</title></path>"
+            for a, b in floors.get(name, ())
+        ]
         parts.append(
             f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
             f'<rect x="{WIDTH - RIGHT + 12}" y="{TOP + 20 * index}" width="12" height="12" fill="{colour}"/>'

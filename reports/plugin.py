@@ -157,7 +157,7 @@ class Renderers:
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
         """Name the columns after what a reader looks for."""
         cells[1] = '<th class="sortable" data-column-type="testId">Check</th>'
-        cells[3] = "<th>Why</th>"
+        cells[3] = "<th>Why, or what was seen</th>"
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:

@@ -108,6 +108,7 @@ class Run:
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, Any] = field(default_factory=dict)  # job documents of the log analyzer, by collective
     inside: dict[str, Any] = field(default_factory=dict)  # the same of what each node ran on its own, by node
+    floors: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what a collective was held against
     tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
     bom: dict[str, Any] = field(default_factory=dict)  # what is installed, section by section
@@ -168,6 +169,7 @@ class Run:
             "faults": self.faults,
             "collectives": self.collectives,
             "inside": self.inside,
+            "floors": self.floors,
             "trial": self.trial,
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
@@ -276,6 +278,7 @@ SHAPE: dict[str, Any] = {
     "checks": [_CHECK],
     "collectives": {"*": _JOB},
     "inside": {"*": _JOB},
+    "floors": {"*": [{"size_bytes": int, "busbw_gbps": _NUMBER, "source": str}]},
     "trial": {"hosts": {"*": str}, "dns_seconds": {"*": _NUMBER}},
     "cluster": dict,
     "bom": dict,

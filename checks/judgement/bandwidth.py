@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reports.record import Finding
 
 from ..strict import format_size
-from ..trial_spec import OPERATIONS, RING
+from ..trial_spec import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .floors import least_seeing
 from .physics import TOLERANCE, wire_limit_gbps
@@ -45,6 +45,11 @@ def table_of(job: Mapping[str, Any] | None, collective: str = COLLECTIVE) -> dic
     tables = [t for t in (job or {}).get("tables") or [] if t.get("rows")]
     known = (*NAMES.get(collective, (collective,)), None, "")
     return next((t for t in tables if t.get("collective") in known), None)
+
+
+def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
+    """Return the floors of a run over all nodes: those of its operation and of the algorithm it asked for."""
+    return profile.floor(OPERATIONS[name], RING if name == RING else DEFAULT, nodes)
 
 
 def floor_findings(table: dict[str, Any], floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
