@@ -73,6 +73,7 @@ def add_options(parser: pytest.Parser) -> None:
            help="get the pull secrets that the profile names, to see that they exist (their content is not looked at)")
     option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
     option("--out", metavar="DIR", help="write report.json, report.html, junit.xml and logs/ there")
+    option("--push", metavar="URL", help="push the metrics of the run to this Pushgateway")
 
 
 def read_options(config: pytest.Config) -> Options:

@@ -97,7 +97,8 @@ def _of_checks(made: _Metrics, record: Record) -> None:
         for finding in check.get("findings") or []:
             if finding.get("fault") and finding.get("ok") is not True:
                 found[finding["fault"],] = found.get((finding["fault"],), 0.0) + 1
-    made.fill(made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",)), found)
+    faults = made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",))
+    made.fill(faults, found or {("none",): 0.0})  # a push replaces only what has a sample: the last run's must not stay
 
 
 def _of_trial(made: _Metrics, record: Record) -> None:

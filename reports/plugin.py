@@ -64,6 +64,7 @@ class Renderers:
         if self.run is not None:
             try:
                 self._write(self.run)
+                self._push(self.run)
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
@@ -84,6 +85,19 @@ class Renderers:
 
             write_atomically(self.folder / "metrics.prom", metrics.exposition(run.to_dict()))
             write_json(run, self.folder / "report.json")  # the truth comes last: it says go only beside a whole report
+
+    def _push(self, run: Run) -> None:
+        """Push the metrics where that is asked for; a gateway that is down changes no verdict."""
+        url = self.config.getoption("--push", None)
+        if not url:
+            return
+        from .push import PushError, push  # noqa: PLC0415 -- only a run that pushes needs the library
+
+        try:
+            push(url, run.to_dict())
+        except PushError as error:
+            if self._terminal is not None:
+                self._terminal.write_line(f"The metrics could not be pushed: {error}", red=True)
 
     def _hush(self) -> None:
         """Keep JUnit's and pytest-html's closing lines from naming the drafts: the summary names the report."""

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,6 @@ from jobs.client.kube import ConfigError, Kube
 from jobs.client.lease import HeldError, Lease
 from jobs.facts.inventory import Inventory
 from jobs.keeping import KeepingError, event, load, load_json, save
-from jobs.redact import redact
 from jobs.trial.spec import new_run_id
 from reports.record import RecordError, read_json, write_atomically
 
@@ -246,17 +244,12 @@ class Patrol:
             self._push(told, state)
 
     def _push(self, record: dict[str, Any], state: patrol.State) -> None:
-        from prometheus_client import push_to_gateway  # noqa: PLC0415
-
-        from reports.metrics import registry  # noqa: PLC0415
+        from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
-            push_to_gateway(
-                self.options.push, job="seatrial", grouping_key={"namespace": self.kube.namespace},
-                registry=registry(record, last_success=state.last_success or None, bad=state.judged),
-            )  # fmt: skip
-        except (OSError, ValueError, HTTPException) as error:
-            self._say(f"the metrics could not be pushed: {redact(f'{type(error).__name__}: {error}')}")
+            push(self.options.push, record, last_success=state.last_success or None, bad=state.judged)
+        except PushError as error:
+            self._say(f"the metrics could not be pushed: {error}")
 
     def _forget(self) -> None:
         """Delete the oldest runs beyond those to keep: folders named by a run's id, also of runs that were killed."""

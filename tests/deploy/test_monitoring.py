@@ -104,6 +104,22 @@ def test_every_metric_that_matters_is_shown() -> None:
     assert emitted().keys() - asked == {"seatrial_run_info", "seatrial_series_left_out"}
 
 
+def test_the_collector_scrapes_what_serve_offers() -> None:
+    """The configuration in the docs: its pipeline is whole, the port is serve's, the label is the one that alerts group by."""
+    from checks.commands.serve import PORT
+
+    text = (FOLDER.parents[1] / "docs" / "cronjob.md").read_text()
+    config = yaml.safe_load(re.search(r"# collector.yaml\n(.*?)```", text, re.DOTALL)[1])
+    (pipeline,) = config["service"]["pipelines"].values()
+    assert set(pipeline["receivers"]) == config["receivers"].keys()
+    assert set(pipeline["exporters"]) == config["exporters"].keys()
+    (job,) = config["receivers"]["prometheus"]["config"]["scrape_configs"]
+    assert "metrics_path" not in job  # /metrics, as serve's
+    (target,) = job["static_configs"]
+    assert target["targets"][0].endswith(f":{PORT}")
+    assert set(target["labels"]) == {"namespace"}
+
+
 def test_every_alert_says_what_it_means() -> None:
     """Summary, description and severity for each; one alert fires when nothing runs any more."""
     rules = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["spec"]["groups"][0]["rules"]

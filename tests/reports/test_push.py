@@ -1,0 +1,98 @@
+"""The Pushgateway: scheduled runs replace their group, a run by hand adds to it, and neither prints the address."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reports.push import PushError, push
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD: dict[str, Any] = {"verdict": "go", "scope": "full", "cluster": {"namespace": "gpu"}, "checks": []}
+
+
+class Gateway(HTTPServer):
+    """Takes metrics as a Pushgateway does (github.com/prometheus/pushgateway: PUT replaces a group, POST its families)."""
+
+    answer = 200
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.seen: list[tuple[str, str, str]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Keeps what was sent."""
+
+    server: Gateway
+
+    def _take(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.seen.append((self.command, self.path, body))
+        self.send_response(self.server.answer)
+        self.end_headers()
+
+    do_PUT = do_POST = _take  # noqa: N815 -- http.server calls them so
+
+    def log_message(self, *_: Any) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    """A Pushgateway that answers."""
+    made = Gateway()
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def test_a_scheduled_run_replaces_its_group_and_a_run_by_hand_adds_to_it(gateway: Gateway) -> None:
+    """What only scheduled runs remember is kept by a run by hand, and its faults of the run before are not."""
+    push(gateway.url, RECORD, last_success=5.0, bad={"n": True})
+    push(gateway.url, RECORD | {"verdict": "no-go"})
+    (method, place, whole), (added, again, body) = gateway.seen
+    assert (method, added) == ("PUT", "POST")
+    assert place == again == "/metrics/job/seatrial/namespace/gpu"
+    assert "seatrial_last_success_timestamp_seconds 5.0" in whole
+    assert 'seatrial_node_bad{node="n"} 1.0' in whole
+    assert "seatrial_last_success_timestamp_seconds" not in body
+    assert "seatrial_node_bad" not in body
+    assert 'seatrial_fault_subjects{fault="none"} 0.0' in body  # a family without a sample would replace nothing
+
+
+def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
+    """It may hold a password."""
+    gateway.answer = 503
+    with pytest.raises(PushError, match="answered 503"):
+        push(gateway.url, RECORD)
+    for url in ("http://u:swordfish@127.0.0.1:9", "http://u:swordfish", "http://[swordfish", "swordfish://x", "swordfish", ""):
+        with pytest.raises(PushError) as told:
+            push(url, RECORD)
+        assert "u:swordfish" not in str(told.value)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_run_pushes_and_its_verdict_stands_whatever_comes_of_it(up: bool, gateway: Gateway, tmp_path: Path) -> None:
+    """seatrial accept --push URL, here of the checks that start no pod."""
+    url = gateway.url if up else "http://127.0.0.1:9"
+    command = [sys.executable, "-m", "checks", "preflight", "--cluster", "sim:healthy", "--push", url, "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert ("could not be pushed" in done.stdout) == (not up)
+    if up:
+        ((method, _, body),) = gateway.seen
+        assert (method, body) == ("POST", (tmp_path / "metrics.prom").read_text())
