@@ -406,7 +406,9 @@ def _evidence(
     for pod in pods:
         if as_map(pod.get("metadata")).get("name") == replica.pod and (message := _last_words(pod, container)):
             reader.summarize(message)
-    return reader.result()
+    told = reader.result()
+    # Without a single line, what kept them from us is the best that can be said.
+    return told if told.stages or follower is None else replace(told, problem=told.problem or follower.problem)
 
 
 def _refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:

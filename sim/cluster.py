@@ -76,7 +76,8 @@ class Cluster:
             hardware = Hardware(store, scenario.world, scenario.platform, Path(pods.root) / "hardware",
                                 contained=pods.mode != "plain")  # fmt: skip
             hardware.own_network = pods.mode == "namespaces"
-            kubelet = Kubelet(store, pods, Images(scenario.world.get("registry", {})), hardware)
+            kubelet = Kubelet(store, pods, Images(scenario.world.get("registry", {})), hardware,
+                              reached=scenario.world.get("api", {}).get("reaches_kubelets", True))  # fmt: skip
             _furnish(store, scenario, pods)
             files = asyncio.create_task(asyncio.to_thread(hardware.prepare, hardware.nodes()[:READY_NODES]))
             ends.push_async_callback(asyncio.wait, [files])

@@ -37,7 +37,8 @@ WORLD: dict[str, Any] = {
     "fabric": dict,  # the network for training, see NESTED
     "hardware": dict,  # node name or "*" -> gpu, gpus, rdma
     "collective": dict,  # how collectives behave
-    "api": dict,  # listens: false; clock_skew_s: its clock against ours; latency_s: how long every answer takes
+    "api": dict,  # listens: false; clock_skew_s: its clock against ours; latency_s: how long every answer takes;
+    # reaches_kubelets: false, then no log is read
 }
 NESTED: dict[str, dict[str, Any]] = {
     "user": {"name": str, "rules": list, "cluster_rules": list, "token": str},
@@ -77,7 +78,7 @@ NESTED: dict[str, dict[str, Any]] = {
         "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL
     },
     "crowd": {"pods": int, "events": int, "namespaces": int},
-    "api": {"listens": bool, "clock_skew_s": (int, float), "latency_s": (int, float)},
+    "api": {"listens": bool, "clock_skew_s": (int, float), "latency_s": (int, float), "reaches_kubelets": bool},
 }
 #: Secondary networks: an object for each name; a pod that asks for one gets its device and address.
 NETWORKS = {

@@ -47,7 +47,8 @@ def _rank(trial: TrialResult, rank: int) -> Finding:
     evidence = trial.evidence.get(rank)
     subject = place(trial, rank)
     if evidence is None or not evidence.stages:
-        observed = f"rank {rank} sent no evidence (the job is {trial.state})"
+        why = f": {evidence.problem}" if evidence and evidence.problem else ""
+        observed = f"rank {rank} sent no evidence (the job is {trial.state}){why}"
         return Finding(subject=subject, ok=None, observed=observed, expected=EXPECTED, fault="job.no-evidence")
     if evidence.problem:  # more lines, or other ones, than a probe prints: whose they are is not known
         return Finding(subject=subject, ok=None, observed=evidence.problem, expected=EXPECTED, fault="job.no-evidence")

@@ -106,7 +106,8 @@ def kubelet_skew(nodes: Iterable[Node], server: str) -> Iterator[Finding]:
     for node in nodes:
         theirs = major_minor(node.kubelet)
         if own is None or theirs is None:
-            yield Finding(subject=node.name, ok=None, observed=f"kubelet {node.kubelet or 'not told'}, server {server}")
+            observed = f"kubelet {node.kubelet or 'not told'}, API server {server}"
+            yield Finding(subject=node.name, ok=None, observed=observed, expected="versions that can be compared")
             continue
         ok = theirs[0] == own[0] and 0 <= own[1] - theirs[1] <= OLDER_NODES
         yield Finding(

@@ -62,6 +62,7 @@ class Follower:
         self.reader = reader
         self.last: deque[str] = deque(maxlen=_LAST)  # what it said last besides evidence, for a failure's explanation
         self.problem = ""
+        self.heard = False
         self.gap = False
         self._kube, self._namespace, self._container = kube, namespace, container
         self._finished, self._told = finished, told
@@ -160,7 +161,7 @@ class Follower:
         second = _utc(found[1], found[2]) if found else self._resume.second
         if not self._resume.new(second, line):
             return
-        self._moved = True
+        self._moved = self.heard = True
         self.gap = self.gap or self._resume.gap
         text = line[found.end() :] if found else line
         if self.reader.feed(text):

@@ -24,6 +24,7 @@ from . import waiting
 from .evidence import Choir, Reader
 from .logs import Follower
 from .mpirun import is_final
+from .unheard import simulated, unreachable
 from .waiting import Limits, Outcome
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class Vigil:
             if not outcome.aborted:
                 # Whoever cancels a job is not interested in the rest of its logs.
                 self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
+            if outcome.analysis is None and outcome.state is JobState.COMPLETE:
+                kept = simulated(outcome.pods, self.followers, self._kind.container)
+                outcome.analysis = kept or unreachable(outcome.pods, self.followers)
             return outcome
 
     def _catch_up(self, outcome: Outcome) -> None:
@@ -164,7 +168,7 @@ class Vigil:
         if outcome.aborted:
             return
         if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
-            analysis = self._taken_away(pods)
+            analysis = self._taken_away(pods) or simulated(pods, self.followers, self._kind.container)
         outcome.state, outcome.replicas, outcome.analysis = state, replicas, analysis
         self._say(outcome)
 

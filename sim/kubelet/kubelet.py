@@ -19,6 +19,7 @@ from ..schema.errors import ApiError
 from . import logs as reading
 from .heartbeat import beat
 from .pod import ENDED, PodWorker, background
+from .pretended import is_pretended, no_log, pretend
 from .runtime import exec_error
 from .seams import Hardware, Images, NoHardware, NoImages
 from .sessions import Attachment, Execution
@@ -42,8 +43,11 @@ class Kubelet:
     """Runs pods of all nodes as processes; the API server asks it for logs."""
 
     def __init__(self, store: Store, network: Network, images: Images | None = None,
-                 hardware: Hardware | None = None, *, log_max_bytes: int = reading.MAX_BYTES) -> None:
+                 hardware: Hardware | None = None, *, log_max_bytes: int = reading.MAX_BYTES,
+                 reached: bool = True) -> None:
         self.store, self.network = store, network
+        self.reached = reached
+        """Whether the API server gets through to the kubelets' port, for logs and terminals."""
         self.images: Images = images or NoImages()
         self.hardware: Hardware = hardware or NoHardware()
         self.log_max_bytes = log_max_bytes
@@ -106,6 +110,9 @@ class Kubelet:
         if meta.get("deletionTimestamp"):
             with contextlib.suppress(ApiError):
                 self.store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
+        elif phase == "Pending" and is_pretended(self._node(pod)):
+            node = pod["spec"]["nodeName"]
+            background(pretend(self.store, pod, self.host_ip(node), self.address(node)), self._tasks)
         elif phase == "Pending":
             worker = PodWorker(self, pod)
             self.workers[meta["uid"]] = worker
@@ -229,7 +236,8 @@ class Kubelet:
              limit_bytes: int | None = None, previous: bool = False) -> AsyncIterator[bytes]:
         """Stream a container's log; raises ApiError 400 with the real texts where there is none."""
         found = self.store.need("pods", ns, pod)
-        self._reachable(found, ns, pod, container)
+        asked = [word for word, is_asked in (("follow", follow), ("timestamps", timestamps)) if is_asked]
+        self._reachable(found, ns, pod, container, "&".join(f"{word}=true" for word in asked))
         worker = self.workers.get(found["metadata"]["uid"])
         log = self._log(worker, pod, container, previous)
         since = reading.epoch(since_time) if since_time else None
@@ -238,12 +246,19 @@ class Kubelet:
         options = reading.Options(follow, tail_lines, since, timestamps, limit_bytes)
         return reading.read(log, options) if log is not None else _nothing()
 
-    def _reachable(self, pod: Object, ns: str, name: str, container: str) -> None:
+    def _node(self, pod: Object) -> Object | None:
+        return self.store.get("nodes", None, pod["spec"].get("nodeName", ""))
+
+    def _reachable(self, pod: Object, ns: str, name: str, container: str, query: str = "") -> None:
         node = pod["spec"].get("nodeName", "")
-        if node in self.offline:
+        if node in self.offline or not self.reached:
             address = f"{self.host_ip(node)}:10250"
-            raise ApiError(500, "", f'Get "https://{address}/containerLogs/{ns}/{name}/{container}": '
-                           f"dial tcp {address}: connect: no route to host")
+            why = "connect: no route to host" if node in self.offline else "i/o timeout"
+            query = f"?{query}" if query else ""
+            raise ApiError(500, "", f'Get "https://{address}/containerLogs/{ns}/{name}/{container}{query}": '
+                           f"dial tcp {address}: {why}")
+        if is_pretended(self._node(pod)):
+            raise no_log(ns, name, container)
 
     def _log(self, worker: PodWorker | None, pod: str, name: str, previous: bool) -> Log | None:
         container = worker.containers.get(name) if worker else None

@@ -1,0 +1,66 @@
+"""A pod that ran, or seems to have, and of which not one line arrived: why, in words that help."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from jobs.running.unheard import simulated, unreachable
+
+REFUSED = 'GET .../log: 500: Get "https://10.0.0.7:10250/containerLogs/a/b/c": dial tcp 10.0.0.7:10250: connect: connection refused'
+KWOK = 'GET .../log: 400 BadRequest: no logs found for container "trial" in pod "default/p-0"'
+RAN = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+ENDED = {"terminated": {"exitCode": 0}}
+
+
+def pod(name, state, *, made):
+    status = {"name": "trial", "state": state, **({"containerID": "containerd://1"} if made else {})}
+    return {"metadata": {"name": name}, "spec": {"nodeName": f"node-of-{name}"},
+            "status": {"phase": "Succeeded" if state is ENDED else "Running", "containerStatuses": [status]}}  # fmt: skip
+
+
+def follower(problem="", *, heard=False):
+    return SimpleNamespace(problem=problem, heard=heard)
+
+
+@pytest.mark.parametrize("state", [RAN, ENDED])
+@pytest.mark.parametrize("problem", [REFUSED, KWOK])
+def test_a_container_that_no_runtime_made_is_called_simulated(state, problem):
+    """KWOK's pods run and end well without a container ID: the reader is asked whether the nodes are real."""
+    pods = [pod("p-0", state, made=False), pod("p-1", state, made=False)]
+    found = simulated(pods, {"p-0": follower(problem), "p-1": follower(problem)}, "trial")
+    assert found is not None
+    assert (found.fault, found.subject, found.err_class) == ("node.simulated", "node-of-p-0", None)
+    assert "(and 1 more)" in found.observed
+    assert "KWOK" in found.suggestion
+
+
+def test_a_real_container_whose_log_is_refused_accuses_the_way_to_the_kubelet():
+    """The dialer's own words are told, and the pod is not called simulated."""
+    pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": follower(REFUSED)}
+    assert simulated(pods, followers, "trial") is None
+    found = unreachable(pods, followers)
+    assert found is not None
+    assert found.fault == "job.log-unreachable"
+    assert "10250" in found.observed
+
+
+def test_an_empty_log_is_no_proof_while_the_pod_runs():
+    """Of a pod that has ended nothing will come; one that runs may say something yet."""
+    found = simulated([pod("p-0", ENDED, made=False)], {"p-0": follower()}, "trial")
+    assert found is not None
+    assert "its log is empty" in found.observed
+    assert simulated([pod("p-0", RAN, made=False)], {"p-0": follower()}, "trial") is None
+
+
+@pytest.mark.parametrize("told", [follower(), follower(REFUSED, heard=True), follower("404 NotFound: pods p-0 not found")])
+def test_what_was_heard_or_only_not_found_is_nothing_of_the_kind(told):
+    """A connection that broke once, a log without trouble and a pod that is gone have other explanations."""
+    pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": told}
+    assert simulated(pods, followers, "trial") is None
+    assert unreachable(pods, followers) is None
+
+
+def test_a_container_that_failed_before_it_was_made_is_no_simulation():
+    """A kubelet reports ContainerStatusUnknown (137) without an id for a container that it lost."""
+    lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+    assert simulated([pod("p-0", lost, made=False)], {"p-0": follower(REFUSED)}, "trial") is None
