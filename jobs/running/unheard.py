@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .logs import Follower
 
 # What stands between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
-# kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go passes the dialer's words on.
+# kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, hands the words on.
 _NOT_REACHED = re.compile(r"containerLogs|dial tcp|dialing backend|No agent available|x509:|tls:", re.IGNORECASE)
 _SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a moment late
 
@@ -36,10 +36,10 @@ def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower],
     return FailureAnalysis(
         fault="node.simulated",
         subject=_node(found[0]),
-        observed=f"pod {first} on {_node(found[0])}{_more(found)} is {_phase(found[0])} without a container ID, and its "
-        + (f"log cannot be read: {problem}" if problem else "log is empty"),
+        observed=f"pod {first} on {_node(found[0])}{_more(found)} is {_phase(found[0])} without a container ID, and "
+        + (f"its log cannot be read: {problem}" if problem else "its log is empty"),
         expected="a container runtime runs the pod, and its log can be read",
-        suggestion="No output: are these simulated nodes (KWOK)? They show how pods are scheduled, and nothing of GPUs.",
+        suggestion="No output: are these simulated nodes (KWOK)? They show how pods are scheduled, nothing of GPUs.",
         grace_s=_SIMULATED_S,
     )
 
