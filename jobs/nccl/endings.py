@@ -52,7 +52,9 @@ def judge_ending(judgement: Judgement) -> None:
             if said is not None:
                 judgement.add(fault, "the job", judgement.line(said))
                 return
-        judgement.add("nccl.crash", _crash_subject(judgement), _crash_evidence(judgement))
+        judgement.add(
+            "nccl.crash", _crash_subject(judgement), _crash_evidence(judgement), cause=_crash_cause(judgement)
+        )
         return
     _judge_truncation(judgement)
 
@@ -123,6 +125,8 @@ def _hang_cause(watch: Dict[str, List[int]]) -> Optional[str]:
         return None
     if "different operations" in text:
         return text + ": the ranks lost step with each other, which is a fault of the program"
+    if "several communicators" in text:
+        return text + ": which of them stopped first, and which rank is missing there, the log does not show"
     return text + ": a rank that is not among them is missing, or the network stalled"
 
 
@@ -131,9 +135,52 @@ def _crash_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
     for name in ("warn", "trace"):
         note, _ = judgement.earliest(name)
         lines.extend(judgement.line(note))
-    for name in ("test-failure", "nccl-error", "signal", "test-stack", "terminated"):
+    for name in _SAID:
         lines.extend(judgement.line(judgement.event(name)))
     return lines
+
+
+def _crash_cause(judgement: Judgement) -> Optional[str]:
+    """Say in the log's own words how it ended, and what that is worth."""
+    warning, _ = judgement.earliest("warn")
+    gone = min(
+        (note for note, _ in map(judgement.earliest, _FOLLOWS) if note is not None),
+        key=lambda note: (note.source, note.line),
+        default=None,
+    )
+    events = [judgement.event(name) for name in _SAID]
+    trace, _ = judgement.earliest("trace")
+    note = warning or gone or next((event for event in events if event is not None), None) or trace
+    if note is None:
+        return None
+    text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))[:160]
+    if note is warning or note in events:
+        said = "the first sign of it is: %s" % text
+    elif note is gone:
+        said = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+    else:
+        code = _RESULTS.get(text.partition("-> ")[2][:1], "")
+        said = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
+    ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
+    if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
+        said += "; a later run in the same log came to its end"
+    return said
+
+
+_FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
+_SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
+# ncclResult_t of nccl.h, as an error trace ends.
+_RESULTS = {
+    "1": "a CUDA call failed",
+    "2": "a system call failed",
+    "3": "an internal error",
+    "4": "an invalid argument",
+    "5": "an invalid usage",
+    "6": "a remote process ended",
+}
+_OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
+# What stands in front of a message: tags, the process, the place in the source.
+_MESSAGE = re.compile(r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\[\S+\]:? ?)+")
 
 
 def _crash_subject(judgement: Judgement) -> str:

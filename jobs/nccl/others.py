@@ -44,7 +44,7 @@ class Others:
         A string literal that holds a whole table (Ansible's stdout, Python's repr) spells its line ends. ``alike``:
         nothing is open that the line may belong to, so that its shape may be remembered.
         """
-        if b"\\n" in raw and b"busbw" in raw:
+        if b"\\n" in raw and (b"busbw" in raw or b"nThread " in raw):
             raw = raw.replace(b"\\r", b"").replace(b"\\n", b"\r").replace(b"\\t", b"\t")
         if b"\r" not in raw:
             if raw:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .state import Source
 
 _WATCHDOG = re.compile(
-    rb"\[(?:PG[^\]]{0,120} )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
+    rb"\[(?:(PG[^\]]{0,120}) )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "
     rb"WorkNCCL\(SeqNum=(\d{1,15})"
 )
 _WATCHDOG_ANY = re.compile(
@@ -168,7 +168,7 @@ class SignalReader:
         if watchdog or _WATCHDOG_ANY.search(raw):
             self.source.note("watchdog", self.index, line, raw)
             if watchdog:
-                self._watch(watchdog.group(1).decode("ascii"), int(watchdog.group(2)))
+                self._watch(_waiting(watchdog, raw), int(watchdog.group(3)))
             return
         last = _LAST_ERROR.search(raw)
         if last:
@@ -221,13 +221,43 @@ class SignalReader:
         self._last_error = 0
 
 
+_GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")
+_SOME_GROUP = "?"
+
+
+def _waiting(watchdog: re.Match[bytes], raw: bytes) -> str:
+    """Return the rank that waited and, behind a blank, its process group, where that is not the whole job.
+
+    The rank in the message is that of the group; in front of the line stands the job's (PyTorch 2.3 and later).
+    """
+    whole = _GLOBAL_RANK.search(raw[:400])
+    rank = (whole or watchdog).group(1 if whole else 2)
+    group = printable(watchdog.group(1), 120) if watchdog.group(1) else ""
+    if not group and rank != watchdog.group(2):
+        group = _SOME_GROUP
+    return rank.decode("ascii") + (" " + group if group else "")
+
+
 def watch_summary(watch: dict[str, list[int]]) -> Optional[str]:
-    """Describe which ranks gave up on which operation."""
+    """Describe which ranks gave up on which operation.
+
+    Every process group counts its own operations: numbers are compared inside one.
+    """
     if not watch:
         return None
-    numbers = sorted({number for seen in watch.values() for number in seen})
-    ranks = sorted(watch, key=int)
-    shown = ", ".join(ranks[:12]) + (", ..." if len(ranks) > 12 else "")
+    first: dict[str, set[int]] = {}
+    ranks = set()
+    for key, seen in watch.items():
+        rank, _, group = key.partition(" ")
+        ranks.add(int(rank))
+        first.setdefault(group, set()).add(min(seen))
+    few = sorted(ranks)
+    shown = ", ".join(map(str, few[:12])) + (", ..." if len(few) > 12 else "")
+    who = ("rank %s" if len(few) == 1 else "ranks %s") % shown
+    numbers = sorted({number for found in first.values() for number in found})
     if len(numbers) == 1:
-        return "ranks %s waited in operation %d" % (shown, numbers[0])
-    return "ranks %s waited in different operations (%s)" % (shown, ", ".join(str(item) for item in numbers[:8]))
+        return "%s waited in operation %d" % (who, numbers[0])
+    texts = ", ".join(str(item) for item in numbers[:8])
+    if any(len(found) > 1 for group, found in first.items() if group != _SOME_GROUP):
+        return "%s waited in different operations (%s)" % (who, texts)
+    return "%s waited in operations of several communicators (%s)" % (who, texts)

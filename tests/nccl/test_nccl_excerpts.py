@@ -100,3 +100,55 @@ def test_cards_that_one_host_was_told_to_use_cross_no_host(judge):
     lines = f"{head}NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>\n{head}NCCL INFO Using network IB\n{head}transport/net_ib.cc:818 NCCL WARN NET/IB : Got completion with error 4, opcode 8983, len 0, vendor err 81\n{head}NCCL INFO transport/net.cc:357 -> 2\n"
     job = judge(ranks + lines)
     assert (job["inter_node_transport"], job["nodes"], job["faults"][0]["fault"]) == ("none", 1, "nccl.ib-protection")
+
+
+CRASHES = {
+    "warning": ("a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 3\n", "the first sign of it is: Something odd"),
+    "peer": ("\na:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<5>\na:1:2 [0] NCCL INFO misc/socket.cc:749 -> 6\n", "follows from a failure before it, which is not in the log (socketProgress: Connection closed"),
+    "flush": ("a:1:2 [0] ib.c:1 NCCL WARN NET/IB : Got completion from peer 10.1.32.3<5> with error 5, opcode 0, len 0, vendor err 249\na:1:2 [0] NCCL INFO net.cc:1 -> 6\n", "follows from a failure before it"),
+    "trace": ("a:1:2 [0] NCCL INFO bootstrap.cc:312 -> 3\n", "only an error trace that begins at bootstrap.cc:312 -> 3 (an internal error)"),
+    "test": ("a: Test NCCL failure common.cu:401 'remote process exited / '\n", "the first sign of it is: Test NCCL failure common.cu:401 'remote process exited'"),
+}
+
+
+@pytest.mark.parametrize("case", CRASHES)
+def test_a_crash_is_told_in_the_logs_own_words(judge, case):
+    """Where no rule knows the cause, what the log itself says first is worth more than how to search it."""
+    text, said = CRASHES[case]
+    job = judge(text)
+    assert (job["crash"], said in job["sentence"]) == (True, True), job["sentence"]
+
+
+def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):
+    """Still no go: but a reader sees that what failed was not the last word."""
+    row = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n  1073741824     268435456     float     sum      -1   4500.1  238.60  238.60      0   4490.2  239.10  239.10      0\n"
+    job = judge("worker-1: Test CUDA failure common.cu:892 'system not yet initialized'\n" + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 238.85\n")
+    assert (job["verdict"], job["sentence"].endswith("a later run in the same log came to its end.")) == ("no-go", True)
+
+
+def test_a_failed_benchmark_inside_a_jsons_string_is_read(judge):
+    """It never came to its table; an operator's log holds its output as one string."""
+    output = "# nThread 1 nGpus 2 minBytes 8 maxBytes 8\n#  Rank  0 Group  0 Pid 9 on w device  0 [0x8a] H100\n#  Rank  1 Group  0 Pid 9 on w device  1 [0x8b] H100\nw: Test NCCL failure common.cu:1 'unhandled cuda error'\n"
+    job = judge('{"level":"fatal","output":"' + output.replace("\n", "\\n") + '"}\n')
+    assert (job["ranks"], job["nodes"], job["crash"]) == (2, 1, True)
+
+
+WATCHDOG = "[rank{}]:[E218 04:54:22.8 ProcessGroupNCCL.cpp:616] [{}Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={}, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600045 milliseconds before timing out.\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([(13, "", 1, 216), (15, "", 1, 57)], "several communicators"),
+        ([(0, "PG ID 1 PG GUID 3 ", 0, 216), (0, "PG ID 2 PG GUID 7 ", 0, 57)], "several communicators"),
+        ([(0, "PG ID 1 PG GUID 3 ", 0, 216), (9, "PG ID 1 PG GUID 3 ", 1, 215)], "lost step"),
+        ([(0, "", 0, 216), (1, "", 1, 215)], "lost step"),
+        ([(0, "", 0, 216), (1, "", 1, 216), (0, "", 0, 217)], "ranks 0, 1 waited in operation 216"),
+        ([(4, "", 4, 7)], "rank 4 waited in operation 7"),
+    ],
+    ids=["subgroups", "named-groups", "one-named-group", "whole-job", "first-of-several", "one-rank"],
+)  # fmt: skip
+def test_operations_are_compared_inside_a_process_group(judge, lines, said):
+    """Every group counts its own: 216 of one and 57 of another are no fault of the program."""
+    job = judge("".join(WATCHDOG.format(*line) for line in lines))
+    assert (job["hang"], said in job["sentence"]) == (True, True), job["sentence"]
