@@ -41,33 +41,41 @@ def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
     return data, str(as_map(found.get("metadata")).get("resourceVersion") or "")
 
 
-def load_json(kube: Kube, name: str, key: str) -> tuple[dict[str, Any], str]:
-    """Return one key's JSON object and the resourceVersion. Raises KeepingError where it is damaged."""
-    data, version = load(kube, name)
+def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, Any]:
+    """Return the JSON object under one key of a ConfigMap; nothing where it is not there. Raises KeepingError."""
     if key not in data:
-        return {}, version
+        return {}
     try:
         found = json.loads(data[key])
     except (ValueError, RecursionError) as error:
         raise KeepingError(f"configmap {name}: {key} is damaged (not JSON); delete it to start anew") from error
     if not isinstance(found, dict):
         raise KeepingError(f"configmap {name}: {key} is damaged (not an object); delete it to start anew")
-    return found, version
+    return found
 
 
-def save(kube: Kube, name: str, data: Mapping[str, str], *, version: str = "") -> None:
-    """Write a ConfigMap whole, with ``version`` only if nobody changed it since. Raises KeepingError, ClusterError."""
+def save(
+    kube: Kube, name: str, data: Mapping[str, str], *, version: str = "", was: Mapping[str, str] | None = None
+) -> None:
+    """Write a ConfigMap whole, with ``version`` only if nobody changed it since. Raises KeepingError, ClusterError.
+
+    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not stand in the way.
+    """
     size = sum(len(key) + len(value.encode()) for key, value in data.items())
     if size > LARGEST:
         raise KeepingError(f"configmap {name}: {size} bytes are more than it holds ({LARGEST})")
     body: dict[str, Any] = {"metadata": {"labels": LABELS}, "data": dict(data)}
     if version:
-        locked = body | {"metadata": {"resourceVersion": version}}
+        place = path("configmaps", name, namespace=kube.namespace)
         try:
-            kube.patch(path("configmaps", name, namespace=kube.namespace), locked)
+            kube.patch(place, body | {"metadata": {"resourceVersion": version}})
         except Conflict:
-            if load(kube, name)[0] != dict(data):  # else it was our own change, sent twice over a broken connection
+            found, newer = load(kube, name)
+            if found == dict(data):  # our own change, sent twice over a broken connection
+                return
+            if found != was:
                 raise
+            kube.patch(place, body | {"metadata": {"resourceVersion": newer}})
         return
     whole = {"apiVersion": "v1", "kind": "ConfigMap"} | body | {"metadata": {"name": name, "labels": LABELS}}
     try:

@@ -128,7 +128,7 @@ def _pair(options: argparse.Namespace, kube: Kube, profile: Profile, further: Se
     chosen = pair(new.idle or new.broken, good.idle, spec.nodes)
     hosts = new.hosts | good.hosts
     if chosen.why:
-        print(f"seatrial accept: {chosen.why}")
+        print(f"seatrial accept: {chosen.why} (--nodes {options.nodes}, --partner {options.partner})")
     if not chosen.trial:
         return INCONCLUSIVE
     if chosen.control:

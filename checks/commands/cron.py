@@ -32,13 +32,13 @@ from jobs.client.errors import ClusterError, Forbidden
 from jobs.client.kube import ConfigError, Kube
 from jobs.client.lease import HeldError, Lease
 from jobs.facts.inventory import Inventory
-from jobs.keeping import KeepingError, event, load, load_json, save
+from jobs.keeping import KeepingError, event, load, parsed, save
 from jobs.trial.spec import new_run_id
 from reports.record import RecordError, read_json, write_atomically
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from checks.profile import Profile
 
@@ -125,7 +125,8 @@ class Patrol:
     def run(self) -> int:
         """Run; the exit code is the verdict's, softened where something failed for the first time."""
         self._clear_up()
-        before, version = self._remembered()
+        stored, version = load(self.kube, STATE)
+        before = self._remembered(stored)
         choice, before = self._choose(before)
         self._say(f"trial on {', '.join(choice.nodes)}: {choice.why}" if choice.nodes else f"no trial: {choice.why}")
         code = self._child(choice)
@@ -143,7 +144,7 @@ class Patrol:
         verdict, final = patrol.conclude(before, after, record)
         self.said += [f"slower than usual: {text}" for text in trends]
         self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
-        kept = self._kept(STATE, {"state.json": patrol.bounded(after)}, version)
+        kept = self._kept(STATE, {"state.json": patrol.bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
         if self.options.label_nodes:
             self._label(before, after, patrol.nodes_of(record))
@@ -160,16 +161,16 @@ class Patrol:
             self.said += [f"deleted {name}, which run {self.lease.previous} left" for name in swept.deleted]
             self.said += [f"could not delete {name}" for name in swept.left]
 
-    def _remembered(self) -> tuple[patrol.State, str]:
-        """Return what is remembered, and its version. What is damaged is begun anew: a guess would be worse."""
+    def _remembered(self, stored: Mapping[str, str]) -> patrol.State:
+        """Return what is remembered. What is damaged is begun anew: a guess would be worse."""
         try:
-            data, version = load_json(self.kube, STATE, "state.json")
+            data = parsed(stored, STATE, "state.json")
         except KeepingError as error:
             self._say(f"{error}; it is begun anew")
-            return patrol.State(), load(self.kube, STATE)[1]
+            return patrol.State()
         if data.get("schema", 1) != 1:
             raise KeepingError(f"configmap {STATE} was written by another version (schema {data['schema']!r:.20})")
-        return patrol.State.read(data), version
+        return patrol.State.read(data)
 
     def _choose(self, state: patrol.State) -> tuple[patrol.Choice, patrol.State]:
         """Choose the nodes by what is idle now; a tenant, who sees no nodes, goes by time alone.
@@ -185,6 +186,9 @@ class Patrol:
         ready = {node.name for node in cluster.nodes if node.ready}
         state = state.of({node.name for node in cluster.nodes})
         idle = [name for name in idle if name in ready]
+        trials = (pod for pod in cluster.pods if pod.app == "seatrial" and pod.requests.get(spec.gpu_resource))
+        if waits := next((pod.namespace for pod in trials if not pod.node), ""):
+            return patrol.Choice((), f"a trial of namespace {waits} waits for GPUs"), state
         return patrol.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
 
     def _child(self, choice: patrol.Choice) -> int:
@@ -214,10 +218,10 @@ class Patrol:
 
     # ---------------------------------------------------------------------------------------------- what it leaves
 
-    def _kept(self, name: str, data: dict[str, str], version: str = "") -> bool:
+    def _kept(self, name: str, data: dict[str, str], **known: Any) -> bool:
         """Write a ConfigMap; where that fails the verdict is told all the same."""
         try:
-            save(self.kube, name, data, version=version)
+            save(self.kube, name, data, **known)
         except (ClusterError, KeepingError) as error:
             self._say(f"configmap {name} could not be written: {error}")
             return False
@@ -238,7 +242,9 @@ class Patrol:
         found = {"verdict": verdict, "run_verdict": record["verdict"], **short, "said": self.said, "bad": state.bad,
                  "checks": {check["id"]: check["outcome"] for check in record["checks"]},
                  "faults": list(record.get("faults") or {})}  # fmt: skip
-        self._kept(RESULTS, {"latest.json": json.dumps(found, indent=1), "metrics.prom": metrics})
+        latest = {"latest.json": json.dumps(found, indent=1)}
+        if not self._kept(RESULTS, latest | {"metrics.prom": metrics}):
+            self._kept(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
         self._forget()
         if self.options.push:
             self._push(told, state)

@@ -184,7 +184,8 @@ def learn(state: State, record: Record, *, now: float) -> State:
         blamed = {name: faults for name in {*taken, *nodes} if (faults := _naming(name, found))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
     kept = sorted(nodes.items(), key=lambda item: -item[1].tested)[:MOST_NODES]
-    success = (succeeded(record) if taken else None) or state.last_success
+    known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
+    success = (succeeded(record) if taken else None) or known
     run = Past(str(record.get("run_id")), now, verdict, tuple(dict.fromkeys(f for f, _ in found))[:MOST_FAULTS],
                _samples(record))  # fmt: skip
     return State(dict(kept), (*state.past, run)[-MOST_RUNS:], success)

@@ -11,8 +11,9 @@
 NAMESPACE=${NAMESPACE:-gpu-operator}
 RELEASE=${RELEASE:-gpu-operator}
 
-renew() { # NODE: its GPU pods are made anew by their DaemonSets
-  kubectl -n "$NAMESPACE" delete pod --field-selector "spec.nodeName=$1" --wait --timeout=10m && settled "$1" "$NAMESPACE"
+renew() { # NODE: its GPU pods are made anew by their DaemonSets; the validator is Ready when driver and plugin work
+  kubectl -n "$NAMESPACE" delete pod --field-selector "spec.nodeName=$1" --wait --timeout=10m &&
+    settled "$1" "$NAMESPACE" "${VALIDATOR:-app=nvidia-operator-validator}"
 }
 
 upgrade_node() { renew "$1"; }
@@ -20,7 +21,9 @@ upgrade_node() { renew "$1"; }
 roll_back_node() { helm rollback "$RELEASE" --namespace "$NAMESPACE" --wait && renew "$1"; }
 
 . "$(dirname "$0")/node-by-node.sh"
+before "$1"
 helm upgrade "$RELEASE" nvidia/gpu-operator --namespace "$NAMESPACE" --version "$VERSION" --reuse-values --wait ||
   stop 10 "helm upgrade did not work: nothing was tried"
+STAYS="release $RELEASE stays upgraded for pods to come: helm rollback $RELEASE --namespace $NAMESPACE"
 for node in "$@"; do one_node "$node"; done
 echo "gate: all nodes are upgraded"

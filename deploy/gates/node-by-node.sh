@@ -1,10 +1,14 @@
 # Sourced by gpu-operator.sh and driver-daemonset.sh, which say what upgrade_node NODE and roll_back_node NODE do.
 #
-# One node after the other: accepted beside known-good nodes, drained, upgraded, tried again beside the same ones while a
-# taint keeps everybody else away, compared. Good: it joins the known-good ones. Bad: it is rolled back, and all ends.
+# One node after the other: accepted beside known-good nodes (the first one before anything is changed), drained, upgraded,
+# tried again beside the same ones while a taint keeps everybody else away, compared. Good: it joins the known-good ones.
+# Bad: it is rolled back, and all ends.
 # Exit codes: 0 all nodes upgraded, 1 a node is worse and was rolled back, 10 nobody can tell: it stays cordoned.
+# Known-good are nodes that carry the label GOOD, best two or more that are not to be upgraded now:
+#   kubectl label node NODE seatrial/known-good=true
 set -u
 : "${PROFILE:?the profile of the gate, with a toleration of seatrial/canary}"
+STAYS= TRIED=
 : "${RECORDS:=records}"
 : "${GOOD:=seatrial/known-good=true}"
 
@@ -14,14 +18,19 @@ try() { # NODE BEFORE|AFTER: a trial of this node beside known-good ones
 
 stop() { # CODE TEXT
   echo "gate: $2" >&2
+  [ -z "$STAYS" ] || echo "gate: $STAYS" >&2
   exit "$1"
 }
 
-one_node() { # NODE
+before() { # NODE
   echo "gate: $1: before the upgrade"
-  kubectl label node "$1" "${GOOD%%=*}-" >/dev/null
-  try "$1" before || stop 10 "$1 was not accepted before the upgrade (exit code $?): nothing was changed"
+  kubectl label node "$1" "${GOOD%%=*}-" >/dev/null || stop 4 "node $1 could not be labelled: nothing was changed on it"
+  try "$1" before || stop 10 "$1 was not accepted before the upgrade (exit code $?): nothing was changed on it"
+  TRIED=$1
+}
 
+one_node() { # NODE
+  [ "$1" = "$TRIED" ] || before "$1"
   kubectl cordon "$1" && kubectl drain "$1" --ignore-daemonsets --delete-emptydir-data --timeout="${DRAIN:-1h}" ||
     stop 10 "$1 could not be drained: it is cordoned, and not upgraded"
   upgrade_node "$1" || stop 10 "$1: the upgrade itself did not work: it stays cordoned"
@@ -46,9 +55,15 @@ one_node() { # NODE
   esac
 }
 
-settled() { # NODE NAMESPACE: wait until its GPU pods are there again, and it offers GPUs
-  kubectl -n "$2" wait pod --all --field-selector "spec.nodeName=$1" --for=condition=Ready --timeout="${SETTLE:-20m}" &&
-    kubectl wait node "$1" --for=condition=Ready --timeout=5m
+settled() { # NODE NAMESPACE SELECTOR: wait until the pods that say so are there again on this node, and are Ready
+  tries=60
+  until [ -n "$(kubectl -n "$2" get pod --selector "$3" --field-selector "spec.nodeName=$1" -o name)" ]; do
+    tries=$((tries - 1))
+    [ $tries -gt 0 ] || return 1
+    sleep 1
+  done
+  kubectl -n "$2" wait pod --selector "$3" --field-selector "spec.nodeName=$1" --for=condition=Ready \
+    --timeout="${SETTLE:-20m}" && kubectl wait node "$1" --for=condition=Ready --timeout=5m
 }
 
 [ $# -gt 0 ] || stop 4 "name the nodes to upgrade, in their order"

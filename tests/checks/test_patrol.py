@@ -77,6 +77,8 @@ def test_only_a_full_run_with_a_trial_is_a_success() -> None:
     assert after(record("go")).last_success == 1767225600
     assert after(record("go", ())).last_success == 0
     assert after({**record("go"), "scope": "partial"}).last_success == 0
+    ahead = State(last_success=NOW + 1)  # a clock was wrong: an alert on its age would not fire for years
+    assert learn(ahead, record("no-go"), now=NOW).last_success == 0
 
 
 @pytest.mark.parametrize(

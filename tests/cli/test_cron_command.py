@@ -162,6 +162,39 @@ def test_a_verdict_is_told_where_nothing_can_be_remembered(
 
 
 @pytest.mark.slow
+def test_results_that_are_too_large_leave_the_verdict(
+    kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ConfigMap holds a mebibyte: the metrics are left out of it then, and are in the folder."""
+    monkeypatch.setattr("jobs.keeping.LARGEST", 5000)
+    assert cron(cluster, tmp_path) == 0
+    assert "bytes are more than it holds" in capfd.readouterr().out
+    data = kube.get(f"{MAPS}/seatrial-results")["data"]
+    assert json.loads(data["latest.json"])["verdict"] == "go"
+    assert data["metrics.prom"] == ""
+    assert (tmp_path / "metrics.prom").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_another_namespaces_trial_goes_first(
+    kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two CronJobs on the same GPUs: pods of both that wait for each other's nodes would help nobody."""
+    remember(kube, "{}")
+    kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}})
+    ask = {"resources": {"requests": {"nvidia.com/gpu": 8}, "limits": {"nvidia.com/gpu": 8}}}
+    kube.create("/api/v1/namespaces/team-b/pods", {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial-0", "labels": {"app.kubernetes.io/name": "seatrial"}},
+        "spec": {"nodeSelector": {"not": "yet"}, "containers": [{"name": "c", "image": "i", **ask}]},
+    })  # fmt: skip
+    try:
+        assert cron(cluster, tmp_path) == 0
+        assert "no trial: a trial of namespace team-b waits for GPUs" in capfd.readouterr().out
+    finally:
+        kube.delete("/api/v1/namespaces/team-b/pods/trial-0")
+
+
+@pytest.mark.slow
 def test_old_runs_are_forgotten_also_killed_ones(kube: Kube, cluster: str, tmp_path: Path) -> None:
     """Folders of runs that left no record go, too; what is nobody's run stays."""
     for number, name in enumerate(["aaaaaaaaa2", "aaaaaaaaa3", "my-results", "aaaaaaaaa4"]):

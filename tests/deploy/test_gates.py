@@ -63,16 +63,19 @@ def test_argo_cd_hooks_fail_the_sync() -> None:
 
 
 def test_flux_waits_for_the_gate() -> None:
-    """The gate is healthy only when its Job is complete; training depends on it, and it on the operator."""
-    gate, training = documents("flux.yaml")
-    assert gate["spec"]["dependsOn"] == [{"name": "gpu-operator"}]
-    assert training["spec"]["dependsOn"] == [{"name": gate["metadata"]["name"]}]
-    (check,) = gate["spec"]["healthChecks"]
-    after = documents("argocd.yaml")[1]
-    assert (check["apiVersion"], check["kind"], check["name"]) == (after["apiVersion"], after["kind"], after["metadata"]["name"])
-    hours = after["spec"]["activeDeadlineSeconds"] / 3600
-    assert gate["spec"]["timeout"] == f"{hours:.0f}h5m"  # longer than the Job may take
-    assert gate["spec"]["force"] is True
+    """Each gate is healthy only when its Job is complete; the operator waits for one, training for the other."""
+    first, second, training = documents("flux.yaml")
+    assert second["spec"]["dependsOn"] == [{"name": "gpu-operator"}]
+    assert training["spec"]["dependsOn"] == [{"name": second["metadata"]["name"]}]
+    assert first["spec"]["postBuild"] == second["spec"]["postBuild"]
+    for gate, job in zip((first, second), documents("argocd.yaml"), strict=True):
+        assert gate["metadata"]["name"] == job["metadata"]["name"]
+        (check,) = gate["spec"]["healthChecks"]
+        assert (check["apiVersion"], check["kind"], check["name"]) == (job["apiVersion"], job["kind"], job["metadata"]["name"])
+        hours = job["spec"]["activeDeadlineSeconds"] / 3600
+        assert gate["spec"]["timeout"] == f"{hours:.0f}h5m"  # longer than the Job may take
+        assert gate["spec"]["force"] is True
+        assert "${VERSION}" in (GATES / "flux.yaml").read_text()
 
 
 SCENARIO = {"name": "three", "title": "Three nodes", "breaks": "nothing", "faults": [], "outcome": "go", "world": {"nodes": 3}}
@@ -106,6 +109,11 @@ class Lab:
         done = self.run("kubectl", *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def apply(self, thing: dict[str, Any]) -> None:
+        """Make an object."""
+        (self.folder / "thing.yaml").write_text(json.dumps(thing))
+        self.kubectl("apply", "-f", str(self.folder / "thing.yaml"))
 
     def node(self, name: str) -> dict[str, Any]:
         """A node: its labels, taints, and whether it is cordoned."""
@@ -146,7 +154,7 @@ HELM = """echo "$@" >>"$PWD/helm.log"; case $1 in upgrade) %s ;; esac"""
         (TO_NEW, "true", 0, "all nodes are upgraded"),
         (TO_NEW, LOSE_A_GPU, 1, "gpu-node-2 is worse: rolled back, still cordoned"),
         (TO_NEW, "kubectl cordon gpu-node-0 gpu-node-1", 10, "nobody can tell (exit code 10): it stays cordoned"),
-        ("kubectl cordon gpu-node-0 gpu-node-1", "true", 10, "not accepted before the upgrade"),
+        ("never", "true", 10, "not accepted before the upgrade"),
         ("false", "true", 10, "helm upgrade did not work"),
     ],
     ids=["good", "a GPU is lost", "partners are gone", "no partners", "helm fails"],
@@ -157,6 +165,8 @@ def test_the_operator_is_upgraded_node_by_node(upgrade: str, meanwhile: str, cod
         on_delete = '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'
         lab.kubectl("-n", "gpu-operator", "patch", "daemonset", name["metadata"]["name"], "-p", on_delete)
     lab.program("helm", HELM % upgrade)
+    if upgrade == "never":
+        lab.kubectl("cordon", "gpu-node-0", "gpu-node-1")
     lab.program("seatrial", f'case "$*" in */after) {meanwhile} >&2 ;; esac; exec {sys.executable} -P -m checks "$@"')
     done = lab.run("sh", str(GATES / "gpu-operator.sh"), "gpu-node-2", VERSION="v25.10.1")
     assert done.returncode == code, done.stdout[-3000:] + done.stderr[-2000:]
@@ -165,9 +175,25 @@ def test_the_operator_is_upgraded_node_by_node(upgrade: str, meanwhile: str, cod
     assert "seatrial/canary" not in node["taints"]
     assert node["cordoned"] == (code == 1 or "stays cordoned" in said)
     assert ("seatrial/known-good" in node["labels"]) == (code == 0)
-    assert ("rollback" in (lab.folder / "helm.log").read_text()) == (code == 1)
+    helm = (lab.folder / "helm.log").read_text() if (lab.folder / "helm.log").exists() else ""
+    assert ("rollback" in helm) == (code == 1)
+    assert ("upgrade" in helm) == (upgrade != "never")  # nothing was changed
+    assert ("stays upgraded for pods to come" in done.stderr) == (code != 0 and upgrade not in ("never", "false"))
     if code == 0:
         assert "nvcr.io/nvidia/driver:590.10" in done.stdout  # the cause stands beside the effect
+
+
+@pytest.mark.slow
+def test_a_validation_that_is_over_is_not_waited_for(lab: Lab) -> None:
+    """The operator leaves a Completed pod on each node, which is never Ready: the validator's own pod is what is waited for."""
+    container = {"name": "c", "image": "i", "command": ["true"]}
+    lab.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "nvidia-cuda-validator-x", "namespace": "gpu-operator"},
+               "spec": {"nodeName": "gpu-node-2", "restartPolicy": "Never", "containers": [container],
+                        "tolerations": [{"operator": "Exists"}]}})  # fmt: skip
+    lab.kubectl("-n", "gpu-operator", "wait", "pod/nvidia-cuda-validator-x", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
+    script = f". {GATES}/node-by-node.sh; settled gpu-node-2 gpu-operator app=nvidia-operator-validator"
+    done = lab.run("sh", "-c", script, "gate", "gpu-node-2", SETTLE="10s")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

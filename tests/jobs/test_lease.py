@@ -12,7 +12,7 @@ import pytest
 from jobs.client.errors import ClusterError, Unreachable
 from jobs.client.kube import Kube
 from jobs.client.lease import HeldError, Lease
-from jobs.keeping import KeepingError, load_json, save
+from jobs.keeping import KeepingError, load, parsed, save
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -143,14 +143,19 @@ def test_an_outage_longer_than_the_lease_is_a_loss(kube: Kube, monkeypatch: pyte
 def test_what_is_kept_is_written_by_one(kube: Kube) -> None:
     """A second writer with an old version is refused; writing the same twice is not; damage and size are clear words."""
     save(kube, "kept", {"state.json": "{}"})
-    _, version = load_json(kube, "kept", "state.json")
+    _, version = load(kube, "kept")
     save(kube, "kept", {"state.json": '{"a": 1}'}, version=version)
     save(kube, "kept", {"state.json": '{"a": 1}'}, version=version)
     with pytest.raises(ClusterError):
         save(kube, "kept", {"state.json": '{"a": 2}'}, version=version)
-    assert load_json(kube, "kept", "state.json")[0] == {"a": 1}
+    assert parsed(load(kube, "kept")[0], "kept", "state.json") == {"a": 1}
+    was, version = load(kube, "kept")
+    kube.patch("/api/v1/namespaces/default/configmaps/kept", {"metadata": {"labels": {"touched": "yes"}}})
+    save(kube, "kept", {"state.json": '{"a": 3}'}, version=version, was=was)  # a label is nobody's word against it
+    with pytest.raises(ClusterError):
+        save(kube, "kept", {"state.json": '{"a": 4}'}, version=version, was=was)
     save(kube, "kept", {"state.json": "{"})
     with pytest.raises(KeepingError, match="damaged"):
-        load_json(kube, "kept", "state.json")
+        parsed(load(kube, "kept")[0], "kept", "state.json")
     with pytest.raises(KeepingError, match="more than it holds"):
         save(kube, "kept", {"state.json": "x" * 1_000_000})
