@@ -21,7 +21,30 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent / "catalogue"
 NCCL_LAYER = "11 NCCL"
 DEVICES = "layer 9 RDMA (seatrial preflight and rdma.devices), then 11 NCCL"
-LOOK = {
+MADE_IN = {
+    "layer 6 Node runtime: the driver, its modules and services on the node": (
+        "p2p-off", "nvls-failed", "nvls-silent", "mnnvl-failed", "mnnvl-unused", "gdr-no-module", "gdr-register",
+        "cuda-memory", "cuda-failure", "duplicate-gpu",
+    ),
+    "layer 6 Node runtime: the limits of the container": (
+        "shm-full", "shm-attach", "files-limit", "ib-memlock", "oom-killed", "net-intra-node",
+    ),
+    "layer 8 Pod network: policies, firewalls, the interface that NCCL chose": (
+        "bootstrap-interface", "bootstrap-unroutable", "no-route", "connect-refused", "connect-timeout", "wrong-peer",
+    ),
+    "layer 9 RDMA: cards, ports and their error counters": (
+        "ib-retry", "ib-error", "ib-link-flap", "ib-unreachable", "ib-mixed-fabric", "ib-recovered", "ib-open",
+        "ib-no-device", "ib-filter", "nic-count", "ofi-no-provider", "mr-register", "gin-failed", "tcpx-stall",
+    ),
+    "layer 10 Topology": ("gdr-distance", "topology-virtual", "topology-odd", "ib-protection"),
+    "layer 16 Images: libraries and environment, the profile's pod.env included": (
+        "version-mismatch", "message-truncated", "plugin-broken", "plugin-too-old", "plugin-missing",
+        "plugin-init-failed", "libibverbs-missing", "ofi-provider", "pxn-off", "cuda-arch", "ib-disabled", "net-env",
+        "net-forced", "gdr-env",
+    ),
+}
+"""NCCL's log shows these, and another layer makes them: where to look first, and the faults (nccl.*) of that."""
+LOOK = {f"nccl.{name}": layer for layer, names in MADE_IN.items() for name in names} | {
     "nccl.socket-fallback": DEVICES, "nccl.mixed-transport": DEVICES, "nccl.wrong-fabric": DEVICES,
     "nccl.rail-missing": DEVICES,
     "nccl.gdr-off": "layer 9 RDMA and the driver's modules on the node, then 10 Topology",

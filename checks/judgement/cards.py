@@ -21,7 +21,7 @@ SHOWN = 8
 
 def notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
     """Name each card whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
-    found = [text for rank in sorted(trial.evidence) for text in _of(trial, rank, profile.fabric.rail_gbit_s or 0.0)]
+    found = [text for rank in sorted(trial.evidence) for text in _of(trial, rank, profile.fabric.device_rate or 0.0)]
     yield from found[:SHOWN]
     if len(found) > SHOWN:
         yield f"and {len(found) - SHOWN} more cards like these"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot start")
 """How the probe says that the image cannot run the collective at all."""
+LONGEST = 240
+"""Characters of a log line that a finding quotes."""
 
 
 def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, dict[str, Any] | None]:
@@ -135,7 +137,7 @@ def _completed(
     else:
         ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
     if ok is False and (root := _root(job)):
-        said = by_node(trial, f"{root.get('subject') or ''}: {root.get('cause') or ''}".strip(": "))
+        said = by_node(trial, f"{root.get('subject') or ''}: {logged(root) or root.get('cause') or ''}".strip(": "))
         fault, observed = str(root["fault"]), f"{observed} ({said})" if said else observed
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
@@ -174,6 +176,14 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
 def _root(job: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the analyzer's first fatal fault: what ended the collective, if the log names it."""
     return next((f for f in (job or {}).get("faults") or [] if f.get("severity") == "fatal"), None)
+
+
+def logged(entry: Mapping[str, Any]) -> str:
+    """Return the line of NCCL's log on which the analyzer's finding stands, without what stands before its words."""
+    lines = [str(each.get("text") or "") for each in entry.get("evidence") or []]
+    line = next((line for line in lines if "NCCL WARN" in line), lines[0] if lines else "")
+    words = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
+    return f"'{words[:LONGEST]}{'...' if len(words) > LONGEST else ''}'" if words else ""
 
 
 def next_steps(jobs: Mapping[str, dict[str, Any] | None], faults: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
 
-from .collectives import by_node, seen, subject_of
+from .collectives import by_node, logged, seen, subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -137,7 +137,7 @@ def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Ite
     for name, job in seen(jobs).items():
         found = str(job.get("inter_node_transport"))
         ok = found == kind
-        yield Finding(subject=subject_of(name), ok=ok, observed=found, expected=kind,
+        yield Finding(subject=subject_of(name), ok=ok, observed=found, expected=f"{kind} (profile, fabric.kind)",
                       fault="" if ok else "nccl.wrong-fabric")  # fmt: skip
 
 
@@ -174,7 +174,8 @@ def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
         state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
         yield Finding(subject=by_node(trial, str(entry.get("subject") or "job")), ok=False,
                       observed=by_node(trial, f"GPUDirect RDMA {state}{_because(entry)}"),
-                      expected="GPUDirect RDMA on every channel", fault=str(entry["fault"]))  # fmt: skip
+                      expected="GPUDirect RDMA on every channel (profile, fabric.gdr)",
+                      fault=str(entry["fault"]))  # fmt: skip
 
 
 def rail_findings(
@@ -200,7 +201,8 @@ def rail_findings(
         shown += chosen if ok is False else ""
         fault = "" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing"
         yield Finding(
-            subject=by_node(trial, host), ok=ok, observed=shown, expected=f"{expected} rails", fault=fault
+            subject=by_node(trial, host), ok=ok, observed=shown, expected=f"{expected} rails (profile, fabric.rails)",
+            fault=fault
         )  # fmt: skip
 
 
@@ -227,5 +229,5 @@ def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]
 def _others(trial: TrialResult, faults: Iterable[dict[str, Any]]) -> Iterator[Finding]:
     for entry in faults:
         yield Finding(subject=by_node(trial, str(entry.get("subject") or "job")), ok=False,
-                      observed=by_node(trial, str(entry.get("cause") or entry["fault"])), expected="no such line",
-                      fault=str(entry["fault"]))  # fmt: skip
+                      observed=by_node(trial, logged(entry) or str(entry.get("cause") or entry["fault"])),
+                      expected="no such line in NCCL's log", fault=str(entry["fault"]))  # fmt: skip

@@ -37,7 +37,7 @@ add(
     "fatal",
     "An RDMA transfer failed",
     "a work completion with an error status",
-    "look up the status in the evidence line (ibv_wc_status)",
+    "grep 'status=' in the log; the numbers are those of ibv_wc_status",
     "test the path between the two NICs with ib_write_bw",
     "transport/net_ib.cc",
 )
@@ -127,7 +127,7 @@ add(
     "fatal",
     "Device-initiated networking failed",
     "GIN (GDAKI) could not set up its queue pairs",
-    "dmesg; DOCA and firmware versions",
+    "dmesg | grep -i mlx5; ofed_info -s",
     "NCCL_GIN_ENABLE=0, or align DOCA, driver and firmware",
     "net_ib/gdaki; NVIDIA/nccl#2237",
 )
@@ -137,7 +137,7 @@ add(
     "degraded",
     "GPUDirect-TCPX stalls",
     "the receive-datapath manager is missing or of another version",
-    "kubectl logs of the rxdm side car",
+    "kubectl logs POD --all-containers | grep -i rxdm",
     "run the rxdm side car of the plugin's version on every node",
     "google/nccl-plugin-gpudirecttcpx#1",
 )
@@ -157,7 +157,7 @@ add(
     "fatal",
     "Ranks see different numbers of NICs",
     "nodes differ in their NICs, or a device was not passed to one pod",
-    "compare the NET/IB device lists of the hosts",
+    "ibv_devices on every host; grep 'NET/IB' in the log of each",
     "repair the node with fewer NICs",
     "init.cc (2.30.3+)",
 )
@@ -189,7 +189,8 @@ add(
     "degraded",
     "RDMA transfers failed and were recovered",
     "a link that flaps, or a path that loses packets: the job went on, at a price",
-    "port counters and dmesg on the hosts of the evidence lines",
+    "grep . /sys/class/infiniband/*/ports/*/counters/link_downed; dmesg | grep mlx5 on the hosts of the evidence "
+    "lines",
     "repair the link before it fails for good",
     "net_ib/p2p_resiliency_recovery.cc (2.30)",
 )
@@ -209,7 +210,7 @@ add(
     "fatal",
     "A peer refused the connection",
     "the peer died first, another interface was announced, or a firewall rejects it",
-    "look for the earliest warning of that peer",
+    "grep -m1 'NCCL WARN' in the log of that peer; nc -vz <address> <port>",
     "repair the peer; set NCCL_SOCKET_IFNAME; open the ports",
     "pytorch/pytorch#38702",
 )
@@ -229,7 +230,7 @@ add(
     "degraded",
     "Something else answered on NCCL's port",
     "a port scanner or another job connected",
-    "compare NCCL_COMM_ID and ports of the jobs",
+    "env | grep -E 'NCCL_COMM_ID|MASTER_PORT' in the pods of both jobs",
     "give each job its own port; keep scanners off",
     "misc/socket.cc",
 )
@@ -239,7 +240,7 @@ add(
     "fatal",
     "The ranks disagree on the size of the job",
     "two jobs share a port, or a wrong world size or duplicate rank",
-    "compare WORLD_SIZE, RANK and MASTER_PORT of the pods",
+    "env | grep -E 'WORLD_SIZE|RANK|MASTER_PORT' in every pod",
     "give every rank its own number and the job its own port",
     "bootstrap.cc",
 )
@@ -249,7 +250,7 @@ add(
     "fatal",
     "A socket was opened without an address",
     "the peer's address never arrived: ranks do not post matching operations",
-    "check that sends and receives are grouped on all ranks",
+    "grep -n -E 'ncclGroup(Start|End)' in the program; every rank must group its sends and receives",
     "wrap them in ncclGroupStart and ncclGroupEnd",
     "misc/socket.cc",
 )
@@ -259,7 +260,7 @@ add(
     "fatal",
     "Ranks disagree on message sizes",
     "different code, NCCL versions or settings on the ranks",
-    "compare images, NCCL versions and NCCL_* of the ranks",
+    "env | grep NCCL_ in every pod; grep 'NCCL version' in the log",
     "run the same image and settings everywhere",
     "net_socket.cc",
 )
@@ -269,7 +270,7 @@ add(
     "fatal",
     "Ranks call different collectives",
     "the application's ranks took different paths",
-    "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL in a second run names the ranks and operations",
     "repair the application",
     "NVIDIA/nccl#296",
 )
@@ -279,7 +280,7 @@ add(
     "fatal",
     "Two ranks use the same GPU",
     "no device is selected per rank",
-    "print CUDA_VISIBLE_DEVICES and LOCAL_RANK in every rank",
+    "env | grep -E 'CUDA_VISIBLE_DEVICES|LOCAL_RANK' in every rank",
     "torch.cuda.set_device(LOCAL_RANK), and as many ranks as GPUs",
     "init.cc; horovod/horovod#3929",
 )
@@ -299,7 +300,7 @@ add(
     "fatal",
     "The launcher could not start the job",
     "not enough slots or GPUs, or a host that cannot be reached",
-    "read the launcher's message",
+    "kubectl logs job/NAME, the launcher's: its first lines name the host",
     "correct the host file, slots or GPU count",
     "Open MPI; nccl-tests common.cu",
 )
@@ -401,7 +402,7 @@ add(
     "degraded",
     "NCCL found no good topology",
     "odd sets of GPUs or NICs",
-    "NCCL_GRAPH_DUMP_FILE",
+    "nvidia-smi topo -m; NCCL_GRAPH_DUMP_FILE=/tmp/graph.xml in a second run",
     "give whole nodes; check NCCL_CROSS_NIC",
     "graph/search.cc",
 )
@@ -421,7 +422,7 @@ add(
     "fatal",
     "NCCL has no code for this GPU",
     "NCCL was built without this architecture",
-    "compare the GPU with NCCL's release notes",
+    "nvidia-smi --query-gpu=name,compute_cap --format=csv; cuobjdump --list-elf libnccl.so.2",
     "a newer NCCL",
     "enqueue.cc",
 )

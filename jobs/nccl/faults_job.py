@@ -28,7 +28,7 @@ add(
     "Ranks of one job use different transports",
     "some ranks reached the RDMA network and others did not, so the slowest path sets the pace or the two sides "
     "cannot connect",
-    "compare the 'Using network' and 'via NET/' lines of a good and of a bad rank",
+    "grep -E 'Using network|via NET/' in the logs of a good and of a bad rank",
     "repair the ranks that fell back (device, plugin or permission on that node); the other ranks are healthy",
     "aws/aws-ofi-nccl#715, NVIDIA/nccl-tests#188",
 )
@@ -60,7 +60,7 @@ add(
     "degraded",
     "A host uses fewer network rails than it should",
     "a NIC, cable or device request is missing: fewer devices carry channels there than expected",
-    "ibstat on that host; compare the device lists of the hosts; check the pod's RDMA resource request",
+    "ibstat on that host and on a good one; kubectl get pod POD -o yaml shows the RDMA resource that it asked for",
     "bring the port up, or request all devices; do not infer rails from bandwidth",
     "transport/net.cc (sendSetup and recvSetup print each channel's device)",
 )
@@ -70,7 +70,7 @@ add(
     "degraded",
     "The data runs over another fabric than expected",
     "the transport in the channel lines is not the one the profile names",
-    "compare the pair matrix with the profile's fabric; ibv_devinfo shows the link layer",
+    "grep -m3 'via NET/' in the log; ibv_devinfo | grep link_layer",
     "select the right devices with NCCL_IB_HCA, or load the fabric's own plugin",
     "transport/net.cc (the channel lines), transport/net_ib.cc (the list of devices and link layers)",
 )
@@ -80,7 +80,7 @@ add(
     "fatal",
     "A collective never finished",
     "ranks waited until a watchdog or a time limit ended the job: one rank is missing, or the network stalls",
-    "compare the last operation of every rank; py-spy or the flight recorder on the rank that is behind",
+    "py-spy dump --pid PID on the rank that is behind; compare the last operation of every rank",
     "look at the rank that is missing or behind; if all wait in the same operation, test the links between the hosts",
     "pytorch/pytorch#118369; hiyouga/LlamaFactory#7396",
 )
@@ -90,7 +90,7 @@ add(
     "fatal",
     "The job ended with an error",
     "a process failed; the first warning before the first error trace is the best lead",
-    "read the evidence line; repeat with NCCL_DEBUG=INFO if it shows no NCCL warning",
+    "grep -m3 'NCCL WARN' in the log of every rank; without one repeat with NCCL_DEBUG=INFO",
     "repair what the first warning names; later messages of other ranks are consequences",
     "include/checks.h (NCCLCHECK prints the trace back, the warning stands before it)",
 )
@@ -100,7 +100,7 @@ add(
     "info",
     "The log ends before the job does",
     "the end is missing: rotated away, cut by a size limit, or the job was killed",
-    "compare the number of ranks that began with those that finished; look for the end of the table",
+    "grep -c 'Init COMPLETE' in the log; tail -3 of it shows where it ends",
     "read the log from the container's start, or let every rank write its own NCCL_DEBUG_FILE",
     "init.cc (Init START and COMPLETE); nccl-tests common.cu (the last lines of a table)",
 )
@@ -121,7 +121,8 @@ add(
     "fatal",
     "The collective delivered wrong data",
     "data corruption: a bad GPU, NIC, cable or switch, or a library bug",
-    "repeat on each pair of hosts; then with NCCL_P2P_DISABLE=1, and with NCCL_NET_GDR_LEVEL=LOC",
+    "all_reduce_perf -b 1G -e 1G -c 1 on each pair of hosts; then with NCCL_P2P_DISABLE=1, and with "
+    "NCCL_NET_GDR_LEVEL=LOC",
     "take the component that every failing pair shares out of service",
     "nccl-tests common.cu (out of bounds)",
 )
@@ -131,7 +132,7 @@ add(
     "fatal",
     "Ranks run different NCCL versions",
     "different images or libraries on the nodes",
-    "compare the 'NCCL version' lines; ldconfig -p | grep nccl in each pod",
+    "grep 'NCCL version' in the log; ldconfig -p | grep nccl in each pod",
     "run the same image, by digest, everywhere",
     "init.cc (2.23.4+); NVIDIA/nccl-tests#185",
 )
@@ -151,7 +152,7 @@ add(
     "degraded",
     "The bus bandwidth is below what this hardware gives",
     "a slow or congested link, a wrong algorithm or protocol setting, or a GPU that is throttled",
-    "repeat the row with NCCL_ALGO=Ring; sweep pairs of hosts; check port counters",
+    "NCCL_ALGO=Ring all_reduce_perf -b 1G -e 8G -f 2 on pairs of hosts; then their port counters",
     "isolate the slow pair; check link rate, PFC and adaptive routing on its path",
     "nccl-tests util.cu (NCCL_TESTS_MIN_BW)",
 )
@@ -161,7 +162,8 @@ add(
     "degraded",
     "The bus bandwidth falls as messages grow",
     "a congested or flapping link, or a PFC storm: large messages lose more than small ones gain",
-    "sweep pairs of hosts at 1 GiB; read the discard and pause counters of ports and switches",
+    "all_reduce_perf -b 1G -e 1G on pairs of hosts; ethtool -S on their ports, and the switches' discard and pause "
+    "counters",
     "take the link that every slow pair shares out of service",
     "measured on real logs (a run that fell from 8.8 to 1.1 GB/s)",
 )
@@ -171,7 +173,7 @@ add(
     "info",
     "The table holds numbers that cannot be measurements",
     "nan, inf or values beyond any hardware: a timer or a single-rank run",
-    "repeat the test with more iterations",
+    "all_reduce_perf -b 1G -e 1G -n 100",
     "do not judge this run by these rows",
     "nccl-tests common.cu",
 )

@@ -76,7 +76,7 @@ add(
     "fatal",
     "The network plugin ended the process",
     "the plugin found its network unusable and calls abort(), so that NCCL falls back to nothing",
-    "the plugin's own lines above the evidence; the sidecar or daemon that it needs",
+    "kubectl logs POD --all-containers: the plugin's own lines, and its sidecar's",
     "start what the plugin complains about (on GPUDirect-TCPXO the receive data path manager), in a matching version",
     "google/nccl-plugin-gpudirecttcpx#1",
 )
@@ -126,7 +126,7 @@ add(
     "degraded",
     "NCCL_IB_HCA matches no device",
     "NCCL_IB_HCA is set and no usable device is left",
-    "compare NCCL_IB_HCA with ibv_devices",
+    "env | grep NCCL_IB_HCA; ibv_devices",
     "correct the list: a name is a prefix, '=' is exact, '^' excludes",
     "net_ib/init.cc (matchIfList)",
 )

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import pytest
 
+from checks.commands.listing import declared_checks
 from checks.faults import FAULTS, LOOK, explain
+from jobs import nccl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from checks.selection import Declaration
+
+COMMANDS = {
+    "grep", "env", "ibv_devinfo", "ibv_devices", "lsmod", "ibstat", "py-spy", "all_reduce_perf", "ldd", "ldconfig", "find",
+    "ls", "fi_info", "nvidia-smi", "ib_write_bw", "lspci", "ibdiagnet", "show_gids", "ulimit", "dmesg", "ucx_info", "kubectl",
+    "ip", "nc", "df", "systemctl", "NCCL_ALGO=Ring", "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+}
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
@@ -18,10 +35,62 @@ def test_the_exceptions_are_faults() -> None:
     assert set(LOOK) <= set(FAULTS)
 
 
-@pytest.mark.parametrize(
-    ("fault", "first"),
-    [("nccl.socket-fallback", "9"), ("topology.affinity", "10"), ("dns.unresolved", "7"), ("storage.slow", "15")],
-)
-def test_the_symptoms_of_the_users_map_lead_where_it_says(fault: str, first: str) -> None:
-    """Socket: RDMA first; TopologyAffinityError: topology; no rendezvous: DNS; stalls at checkpoints: storage."""
-    assert explain(fault)["look"].split()[1] == first
+#: The user's map: what a person sees, the faults that a trial finds then, and the layers to look at, in order.
+SYMPTOMS = {
+    "pods partially running": (("gang.partial", "job.unschedulable"), ("14",)),
+    "rank cannot resolve the rendezvous": (("dns.unresolved",), ("7",)),
+    "NCCL says Socket": (("nccl.socket-fallback", "nccl.mixed-transport"), ("9", "11")),
+    "TopologyAffinityError": (("topology.affinity",), ("10",)),
+    "stalls at the checkpoint": (("storage.burst-slow", "storage.slow", "storage.hang"), ("15",)),
+    "GPU utilisation in waves": (("nccl.low-bandwidth", "nccl.unstable", "storage.slow"), ("11", "12", "15")),
+    "job waits while GPUs are allocated": (("queue.waiting", "job.unschedulable"), ("14", "5")),
+}
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS)
+def test_the_symptoms_of_the_users_map_lead_where_it_says(symptom: str, root: Path) -> None:
+    """Its faults begin in the map's layers (waves: in any of them), and the page says the same."""
+    faults, layers = SYMPTOMS[symptom]
+    looked = [explain(fault)["look"] for fault in faults]
+    if symptom != "GPU utilisation in waves":
+        assert {text.split()[1] for text in looked} == {layers[0]}
+    assert any(all(re.search(rf"\b{layer}\b", text) for layer in layers) for text in [*looked, " ".join(looked)])
+    rows = (root / "docs" / "checks.md").read_text().splitlines()
+    (row,) = [row for row in rows if row.startswith(f"| {symptom} |")]
+    assert row.split("|")[2].strip() == ", then ".join(layers) if len(layers) < 3 else " or ".join(layers)
+    assert all(f"`{fault}`" in row for fault in faults)
+
+
+def test_what_another_layer_makes_is_looked_for_there() -> None:
+    """A limit of the container is not sought in NCCL, nor a firewall, nor another image on one node."""
+    assert explain("nccl.files-limit")["look"].startswith("layer 6")
+    assert explain("nccl.connect-refused")["look"].startswith("layer 8")
+    assert explain("nccl.version-mismatch")["look"].startswith("layer 16")
+    assert explain("nccl.collective-mismatch")["look"].startswith("layer 11")
+
+
+@pytest.mark.parametrize("fault", sorted(nccl.FAULTS))
+def test_every_confirmation_of_a_log_fault_begins_with_something_to_type(fault: str) -> None:
+    """'Compare the lines' is no command."""
+    assert nccl.FAULTS[fault]["confirm"].split()[0].strip(";:") in COMMANDS
+
+
+def waits_for(name: str, known: Mapping[str, Declaration]) -> set[str]:
+    """Return all checks that must not have failed for this one to be judged."""
+    own = {*known[name].requires, *known[name].unless_failed, *known[name].unless_found}
+    return own.union(*(waits_for(each, known) for each in own))
+
+
+def test_the_steps_of_the_page_are_the_order_of_blocking(root: Path) -> None:
+    """Seven steps; each check of a step waits for what the page says, and for nothing of a later step."""
+    known = declared_checks()
+    rows = [row.split("|") for row in (root / "docs" / "checks.md").read_text().splitlines() if re.match(r"\| \d \|", row)]
+    steps = [(re.findall(r"`([\w.-]+)`", row[3]), re.findall(r"`([\w.-]+)`", row[4])) for row in rows]
+    assert len(steps) == 7
+    for number, (names, before) in enumerate(steps):
+        later = {name for further, _ in steps[number + 1 :] for name in further}
+        for name in names:
+            assert not later & waits_for(name, known), name
+        assert set(before) <= set().union(*(waits_for(name, known) for name in names))
+    storage = waits_for("storage.checkpoint", known)
+    assert not storage & {name for names, _ in steps[1:6] for name in names}

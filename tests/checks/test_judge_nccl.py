@@ -10,9 +10,9 @@ from checks.judgement.bandwidth import (
     notes,
     table_of,
 )
-from checks.judgement.collectives import by_node, completed_findings, expectation, next_steps, seen
+from checks.judgement.collectives import by_node, completed_findings, expectation, logged, next_steps, seen
 from checks.judgement.physics import limit_gbps, tree_limit_gbps
-from checks.profile import Fabric, Profile
+from checks.profile import Fabric, Profile, load_profile
 
 RING = "collective.ring"
 SOCKET = {"fault": "nccl.socket-fallback", "severity": "fatal", "subject": "all ranks", "cause": "no InfiniBand device"}
@@ -401,3 +401,19 @@ def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h
     assert said[0].startswith("average bus bandwidth 250 GB/s over 14 rows from 1M to 8G")
     assert "not judged" in said[0]
     assert "48.2 of 50 GB/s on each of 8 rails" in said[1]
+
+
+def test_a_finding_quotes_the_line_that_it_stands_on():
+    """What NCCL said is what was seen; the guess at its cause is the catalogue's."""
+    line = "[2026-01-01 00:00:00] host-1:44:44 [0] misc/socket.cc:461 NCCL WARN Accept failed Too many open files"
+    assert logged({"evidence": [{"text": "host NCCL INFO x"}, {"text": line}]}) == "'Accept failed Too many open files'"
+    assert logged({"evidence": []}) == ""
+    assert len(logged({"evidence": [{"text": "NCCL WARN " + "x" * 9999}]})) < 300
+
+
+def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
+    """A near miss: 100 Gb/s is what a p5's EFA card has; the profile's rail is four of them."""
+    trial.evidence[0].stages["rdma"] = {"devices": [{"name": "rdmap79s0", "state": "ACTIVE", "rate_gbps": 100.0}]}
+    assert list(cards.notes(trial, load_profile("p5-efa"))) == []
+    trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
+    assert list(cards.notes(trial, load_profile("p5-efa"))) == ["gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"]

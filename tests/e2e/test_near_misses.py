@@ -1,0 +1,202 @@
+"""Every fault of the cluster has a near miss: a world that looks like it, in which it must stay quiet.
+
+Near misses of an NCCL log's faults stand beside their lines (tests/nccl/test_nccl_symptoms.py). A name in the table is
+a scenario that must not find the fault, which its rehearsal proves; `test_...` is a test of a judgement.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.faults import FAULTS
+from jobs import nccl
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = [*ROOT.glob("tests/checks/test_*.py"), *ROOT.glob("tests/jobs/test_*.py")]
+NEAR_MISSES = {
+    # layers 1 to 3
+    "api.unreachable": "healthy-slow-api",
+    "api.unauthorized": "rbac-denied",
+    "api.version-too-old": "healthy-kubernetes-1-28",
+    "api.clock-skew": "test_a_skewed_clock_is_never_held_against_the_cluster",
+    "api.slow": "healthy-slow-api",
+    "namespace.missing": "test_the_namespace_is_seen_or_tried",
+    "namespace.terminating": "test_the_namespace_is_seen_or_tried",
+    "rights.missing": "tenant-healthy",
+    "rights.excessive": "tenant-healthy",
+    "admission.denied": "healthy-named-objects",
+    "pod-security.denied": "healthy-named-objects",
+    "quota.exceeded": "quota-fits",
+    "limitrange.denied": "healthy-named-objects",
+    "runtimeclass.missing": "healthy-named-objects",
+    "priorityclass.missing": "healthy-named-objects",
+    "serviceaccount.missing": "healthy-named-objects",
+    "admission.no-dry-run": "test_what_no_gate_said_is_not_told",
+    # layer 4
+    "nodes.none": "one-gpu-node",
+    "nodes.no-gpu": "healthy-cpu-nodes",
+    "nodes.too-few": "healthy-cordoned-third",
+    "nodes.not-ready": "healthy-other-nodes-sick",
+    "nodes.tainted": "healthy-other-nodes-sick",
+    "nodes.cordoned": "node-cordoned-spare",
+    "nodes.pressure": "healthy-other-nodes-sick",
+    "nodes.drift": "drift-allowed",
+    "nodes.kubelet-skew": "healthy-other-nodes-sick",
+    "nodes.other-kind": "two-pools-by-product",
+    # layer 5
+    "gpu.missing": "healthy-busy",
+    "gpu.none-allocatable": "healthy-dra-only",
+    "gpu.taken": "healthy-busy",
+    "gpu.oversubscribed": "healthy-shared-spare",
+    "gpu.partitioned": "mig-spare-node",
+    "gpu.held-by-slurm": "healthy-b200-mpi-slinky",
+    "gpu.labels-disagree": "healthy-dra-only",
+    "stack.device-plugin-down": "test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers",
+    "stack.operand-down": "test_a_restarted_pod_beside_a_ready_one_is_fine",
+    "stack.clusterpolicy": "test_the_operator_must_say_that_it_is_done",
+    "stack.no-operator": "test_a_platform_without_the_operator_is_skipped_unless_it_was_promised",
+    "stack.driver-upgrade": "test_a_driver_upgrade_is_no_fault_of_the_cluster",
+    "dra.class-missing": "healthy-dra",
+    "dra.slices-missing": "test_published_devices_are_counted_in_the_newest_generation",
+    # layer 6
+    "runtime.nvidia-smi": "test_what_nvidia_smi_garbled_is_not_a_missing_gpu",
+    "runtime.gpu-count": "test_gpus_that_do_not_say_who_they_are_are_counted",
+    "runtime.driver-old": "test_an_unreadable_driver_version_is_not_judged",
+    "runtime.shm-small": "no-profile-small-nodes",
+    "runtime.memlock": "test_lockable_memory_is_judged_where_the_profile_asks",
+    "runtime.extra-gpus": "test_the_gpus_that_were_assigned_are_its_own",
+    "runtime.toolkit-old": "managed-node-skip",
+    "runtime.drift": "test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not",
+    "runtime.persistence-off": "persistence-off",
+    "gpu.off-bus": "test_what_nvidia_smi_garbled_is_not_a_missing_gpu",
+    "gpu.mig-enabled": "mig-spare-node",
+    "gpu.remap-failed": "ecc-history",
+    "gpu.recovery-needed": "test_history_and_absence_are_no_ailments",
+    "gpu.xid": "xid-of-a-program",
+    "gpu.nvlink-down": "test_history_and_absence_are_no_ailments",
+    "gpu.ecc": "ecc-history",
+    "gpu.row-remap": "ecc-history",
+    "gpu.fabric": "test_history_and_absence_are_no_ailments",
+    "gpu.throttled": "gpu-warm",
+    # layers 7 and 8
+    "dns.unresolved": "dns-slow",
+    "dns.wrong-address": "healthy-dual-stack",
+    "port.blocked": "healthy-policy",
+    "port.in-use": "test_the_other_side_speaks_for_a_silent_rank",
+    "network.ports-blocked": "healthy-policy",
+    "network.mtu-blackhole": "healthy-path-mtu",
+    "network.mtu-mismatch": "healthy-path-mtu",
+    "network.secondary-mtu": "healthy-roce",
+    "network.slow": "test_the_best_moment_is_held_against_the_floor",
+    # layers 9 and 10
+    "rdma.resource-missing": "healthy-cpu-nodes",
+    "rdma.resource-short": "healthy-busy",
+    "rdma.plugin-down": "test_a_node_without_a_plugin_is_told",
+    "rdma.nad-missing": "healthy-roce",
+    "rdma.nad-mtu": "healthy-roce",
+    "rdma.not-attached": "healthy-roce",
+    "rdma.no-device": "test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault",
+    "rdma.not-mounted": "healthy-gke-tcpxo",
+    "rdma.wrong-link-layer": "healthy-efa",
+    "rdma.no-subnet-manager": "test_a_spare_port_may_be_down",
+    "rdma.port-down": "test_a_spare_port_may_be_down",
+    "rdma.rate-low": "healthy-efa",
+    "rdma.gid-missing": "test_a_gid_index_must_be_set_where_nccl_is_told_to_use_it",
+    "rdma.pkey-empty": "healthy-partitioned",
+    "rdma.pkey-limited": "healthy-partitioned",
+    "rdma.errors": "healthy-congestion",
+    "topology.inadmissible": "healthy-numa-restricted",
+    "topology.affinity": "healthy-numa-restricted",
+    "topology.gpu-nic-far": "test_fewer_cards_than_gpus_cannot_all_be_near",
+    "topology.differs": "healthy-firmware-drift",
+    "topology.acs": "test_acs_is_judged_where_it_can_be_read",
+    # layers 11 and 12
+    "nccl.program": "test_wrong_sums_end_badly_but_they_end",
+    "nccl.ranks-missing": "healthy-nccl-tests",
+    "nccl.impossible-bandwidth": "healthy-gb200-mnnvl",
+    "nccl.intra-node-path": "test_shared_memory_is_normal_on_pcie_machines",
+    "nccl.low-bandwidth-node": "bandwidth-wavers-little",
+    "nccl.low-bandwidth-sendrecv": "bandwidth-wavers-little",
+    "nccl.low-bandwidth-alltoall": "bandwidth-wavers-little",
+    "nccl.unstable": "bandwidth-wavers-little",
+    # layer 14
+    "job.unschedulable": "healthy-autoscaled",
+    "job.start-timeout": "image-slow",
+    "job.disrupted": "pod-deleted",
+    "job.deadline": "test_deadline_of_a_running_job_and_of_one_that_never_started",
+    "job.failed": "test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not",
+    "job.no-evidence": "healthy-crowded",
+    "image.pull": "image-slow",
+    "image.no-python": "healthy-nccl-tests",
+    "container.config": "healthy-named-objects",
+    "container.oom": "test_pressure_on_a_node_explains_a_sigkill",
+    "container.start": "test_what_keeps_a_scheduled_pod_in_containercreating",
+    "node.lost": "test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node",
+    "volume.mount": "healthy-storage-later",
+    "launcher.missing": "test_a_kind_is_there_in_the_right_version_or_not",
+    "launcher.runtime-missing": "healthy-trainjob",
+    "mpi.wrong-version": "healthy-mpijob",
+    "operator.down": "test_what_stands_beside_a_controller_is_not_taken_for_it",
+    "queue.missing": "healthy-kueue",
+    "queue.stopped": "healthy-kueue",
+    "queue.uncovered": "test_a_tenant_who_sees_no_clusterqueue_judges_the_rest",
+    "queue.quota-short": "healthy-kueue-gang",
+    "queue.unmanaged": "healthy-kueue-mpijob",
+    "queue.waiting": "healthy-kueue",
+    "gang.unschedulable": "healthy-volcano",
+    "gang.partial": "healthy-volcano",
+    "gang.started": "healthy-kueue-gang",
+    "mpi.sshd-missing": "healthy-mpijob",
+    "mpi.mpirun-missing": "healthy-nccl-tests",
+    "mpi.ssh-failed": "test_other_words_stay_the_programs_own",
+    # layer 15
+    "storage.class-missing": "test_what_only_looks_wrong_is_quiet",
+    "storage.claim-missing": "test_what_is_hidden_is_not_told",
+    "storage.claim-pending": "healthy-storage-later",
+    "storage.access-mode": "test_what_only_looks_wrong_is_quiet",
+    "storage.not-visible": "test_an_empty_folder_for_results_is_normal",
+    "storage.read-only": "healthy-storage",
+    "storage.full": "healthy-storage",
+    "storage.corrupt": "healthy-storage",
+    "storage.hang": "test_the_path_that_hangs_is_named_and_those_after_it_are_not_told",
+    "storage.not-shared": "healthy-storage",
+    "storage.stale-rename": "healthy-storage",
+    "storage.slow": "healthy-storage",
+    "storage.burst-slow": "healthy-storage",
+    "storage.s3-unreachable": "healthy-s3",
+    "storage.s3-bucket-missing": "healthy-s3",
+    "storage.s3-no-credentials": "test_a_bucket_is_judged_by_any_answer",
+    # layers 16 and 18
+    "images.not-by-digest": "test_images_are_judged_as_the_profile_asks",
+    "images.registry": "test_a_registry_is_allowed_by_whole_path_parts",
+    "images.slow-pull": "image-slow",
+    "images.pull-secret-missing": "healthy-named-objects",
+    "observability.dcgm-missing": "healthy-observed",
+    "observability.servicemonitor-missing": "healthy-observed",
+}
+
+
+@pytest.fixture(scope="module")
+def scenarios():
+    done = subprocess.run([sys.executable, "-m", "sim", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {entry["name"]: entry for entry in json.loads(done.stdout)}
+
+
+def test_every_fault_of_the_cluster_has_a_near_miss():
+    """Who adds a fault says in which world it must stay quiet."""
+    assert sorted(NEAR_MISSES) == sorted(set(FAULTS) - set(nccl.FAULTS))
+
+
+def test_every_near_miss_exists_and_does_not_show_the_fault(scenarios):
+    """A scenario that must find the fault is none; a test is known by its name."""
+    tests = {node.name for path in TESTS for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    for fault, near in NEAR_MISSES.items():
+        if near.startswith("test_"):
+            assert near in tests, (fault, near)
+        else:
+            assert near in scenarios, (fault, near)
+            assert fault not in scenarios[near]["faults"], (fault, near)
