@@ -26,7 +26,7 @@ SHOWN_OTHERWISE = {
     "nccl.net-env": (LOGS, "NCCL does not print NCCL_NET"),
     "nccl.mnnvl-unused": (LOGS, "the profile's expectation is judged first: nccl.wrong-fabric"),
     "nccl.plugin-init-failed": (LOGS, "where the built-in InfiniBand finds no device either, that is told"),
-    "nccl.plugin-abort": (SYMPTOMS, "a plugin of one cloud"),
+    "nccl.plugin-abort": ("tests/nccl/test_nccl_excerpts.py", "a plugin of one cloud"),
     "nccl.wrong-peer": (LOGS, "it needs a stranger in the rendezvous"),
     # of logs that no trial writes
     "nccl.launch-failed": (LOGS, "mpirun's words in a pasted log"),
