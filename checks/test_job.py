@@ -23,7 +23,7 @@ if TYPE_CHECKING:
                    "rdma.networks", "topology.policy", "storage.claims"],
     unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade"], needs=["run"],
     faults=["job.unschedulable", "job.start-timeout", "job.disrupted", "job.deadline", "job.failed", "job.no-evidence",
-            "job.log-unreachable", "node.simulated",
+            "job.log-unreachable", "node.simulated", "job.no-scheduler",
             "image.pull", "image.no-python", "container.config", "container.oom", "container.start", "quota.exceeded",
             "limitrange.denied", "admission.denied", "serviceaccount.missing", "pod-security.denied", "rights.missing",
             "node.lost", "volume.mount", "runtimeclass.missing", "topology.affinity", "launcher.missing",

@@ -347,6 +347,9 @@ class Launcher:
         logs = {pod: f.file for pod, f in vigil.followers.items() if f.file is not None and f.file.exists()}
         seconds = time.monotonic() - began
         warned += (outcome.lingering,) if outcome.lingering else ()
+        if outcome.state is JobState.ERROR:  # the log would say why: what keeps it from us is worth a word
+            unread = (f for f in vigil.followers.values() if f.problem and not f.heard)
+            warned += tuple(f"the log of {f.pod} could not be read: {f.problem}" for f in unread)[:1]
         self._progress(f"{name} {outcome.state} after {seconds:.0f} s")
         said = [line for follower in vigil.followers.values() for line in follower.last]
         return TrialResult(

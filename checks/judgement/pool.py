@@ -53,7 +53,8 @@ def pool_of(cluster: Inventory, profile: Profile) -> Pool:
     outside: dict[str, str] = {}
     resource = resource_of(profile)
     for node in cluster.gpu_nodes(resource):
-        wrong = [f"{key}={node.labels.get(key, '')}" for key, value in wanted.items() if node.labels.get(key) != value]
+        wrong = [f"{key} is {node.labels.get(key) or 'not set'}, not {value}"
+                 for key, value in wanted.items() if node.labels.get(key) != value]  # fmt: skip
         if wrong:
             outside[node.name] = f"outside of the profile's pool ({', '.join(wrong)})"
         elif why := _not_for_pods(node, resource):

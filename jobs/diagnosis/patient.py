@@ -32,9 +32,11 @@ _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _PASSING_MOUNT = re.compile(r"failed to sync|not registered|timed out waiting for the condition")
 
 
+_SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")
 # Labels and device plugins of a node that is just joining appear within seconds; an autoscaler says within 60 s that a
 # node is coming (10 s between scans; kubernetes/autoscaler, FAQ, service level objectives).
 JOINING_S = 60.0
+_YOUNG_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Surroundings:
     job_ending: bool = False
     failing_since: str = ""
     deleted_by_controller: bool = False
+    queued: bool = False  # a queue's scheduler is silent about a gang that waits
 
 
 def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
@@ -242,7 +245,33 @@ def _pending(
         return unschedulable(Issue(safe(scheduled.get("reason") or "Unschedulable", 100), safe(message)), pod, around)
     if not spec.get("nodeName") and not scheduled and failed:
         return unschedulable(Issue("Unschedulable", failed.message), pod, around)
+    seen = spec.get("nodeName") or scheduled or around.queued or latest(around.events, *_SCHEDULERS)
+    if not seen and not _young(as_map(pod.get("metadata"))):
+        return _unattended(spec)
     return _stuck(spec, status, around) or preparing(around.events)
+
+
+def _young(meta: Mapping[str, Any]) -> bool:
+    """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
+    try:
+        made = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
+    except ValueError:
+        return True
+    return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < _YOUNG_S
+
+
+def _unattended(spec: Mapping[str, Any]) -> Symptom:
+    """A scheduler says of every pod where it goes, or why it goes nowhere: nobody has looked at this one."""
+    name = safe(spec.get("schedulerName") or "default-scheduler", 100)
+    return Symptom(
+        fault="job.no-scheduler",
+        issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
+        subject=f"scheduler/{name}",
+        suggestion="Is a scheduler of this name running, and does it lead (kubectl -n kube-system get leases)?",
+        expected="a scheduler binds the pod, or says why not",
+        rank=NOT_STARTED,
+        grace_s=JOINING_S,  # one that lost its lease is replaced within 15 s (client-go's default)
+    )
 
 
 def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> Symptom:

@@ -112,6 +112,7 @@ class _Judgement(Case):
             or bool(self.kind.operator and self.finished()),  # an operator then takes away what still runs
             failing_since=self.failing_since,
             deleted_by_controller=name in self.removed,
+            queued=self.gang,
         )
 
     def _of_gone(self, name: str) -> Symptom | None:

@@ -42,6 +42,10 @@ __all__ = [
 
 # kubernetes.io/docs/concepts/configuration/configmap: at most 1 MiB of data; the rest of the object needs some room.
 _LARGEST_CONFIGMAP = 1_000_000
+_HOW_TO_APPLY = """\
+# For kubectl create -f - (or kubectl apply --server-side): the ConfigMap with the probe is too large for the annotation
+# of a plain kubectl apply. What launches the pods is suspended until it owns the rest; seatrial resumes it then.
+"""
 CLAIM_TEMPLATES = "resourceclaimtemplates"
 _SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
 
@@ -214,8 +218,11 @@ def dry_pod(spec: TrialSpec) -> dict[str, Any]:
 
 
 def to_yaml(manifests: Manifests) -> str:
-    """Write the objects as one YAML stream in the order in which they are created."""
+    """Write the objects as one YAML stream in the order in which they are created.
+
+    A client-side apply repeats each object in an annotation, which holds 256 KiB; the probe's ConfigMap is larger.
+    """
     import yaml  # noqa: PLC0415  (only for --print-manifests)
 
     objects = [manifests.job, *(item.body for item in manifests.all_owned())]
-    return yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)
+    return _HOW_TO_APPLY + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)

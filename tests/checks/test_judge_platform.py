@@ -46,7 +46,7 @@ def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, b
                          node("c", 4, 4, labels={"pool": "training", "nvidia.com/gpu.product": "NVIDIA-L40S"})])  # fmt: skip
     found = pool.pool_of(cluster, profile)
     assert [n.name for n in found.nodes] == ["a"]
-    assert "outside of the profile's pool (pool=inference)" in found.outside["b"]
+    assert "outside of the profile's pool (pool is inference, not training)" in found.outside["b"]
     assert "another product (NVIDIA-L40S)" in found.outside["c"]
     assert len(found.notes()) == 2
     assert bad(node_findings(cluster, found, profile)) == [("cluster", "nodes.too-few")]

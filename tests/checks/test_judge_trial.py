@@ -45,7 +45,8 @@ def failure(fault, **changes):
 
 
 LAUNCHER = (
-    "job.unschedulable", "job.start-timeout", "job.deadline", "job.failed", "image.pull", "container.config",
+    "job.unschedulable", "job.no-scheduler", "job.start-timeout", "job.deadline", "job.failed", "image.pull",
+    "container.config",
     "container.oom", "container.start", "quota.exceeded", "limitrange.denied", "admission.denied",
     "pod-security.denied", "rights.missing", "node.lost", "topology.affinity", "volume.mount", "runtimeclass.missing", "priorityclass.missing",
 )  # fmt: skip
@@ -69,7 +70,8 @@ def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
 @pytest.mark.parametrize(
     ("fault", "changes"),
     [("job.disrupted", {"err_class": None, "disrupted": True}), ("image.no-python", {"err_class": ERR_PROGRAM}),
-     ("container.oom", {"disrupted": True})],
+     ("container.oom", {"disrupted": True}), ("node.simulated", {"err_class": None}),
+     ("job.log-unreachable", {"err_class": None})],
 )  # fmt: skip
 def test_what_others_did_is_not_judged(trial, spec, fault, changes):
     """A disruption or the program's own fault is 'could not tell', never a failure of the cluster."""

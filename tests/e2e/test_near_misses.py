@@ -125,6 +125,7 @@ NEAR_MISSES = {
     "nccl.unstable": "bandwidth-wavers-little",
     # layer 14
     "job.unschedulable": "healthy-autoscaled",
+    "job.no-scheduler": "test_a_pod_that_no_scheduler_has_looked_at_says_so",
     "job.start-timeout": "image-slow",
     "job.disrupted": "pod-deleted",
     "job.deadline": "test_deadline_of_a_running_job_and_of_one_that_never_started",

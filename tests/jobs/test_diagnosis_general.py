@@ -1,6 +1,7 @@
 """The diagnosis of what the recordings do not hold: texts and reasons of Kubernetes' own sources, several failing pods."""
 
 import copy
+import datetime
 import json
 import random
 from pathlib import Path
@@ -460,6 +461,22 @@ def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
     assert diagnose(job(1), pods, [], [maintenance])[2].disrupted
     away = node("n0", taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}], ready="Unknown")
     assert diagnose(job(1), pods, [], [away])[2].fault == "node.lost"
+
+
+def test_a_pod_that_no_scheduler_has_looked_at_says_so():
+    """Pending without a condition: its scheduler does not exist. A moment, or a queue's silence, is none."""
+    old, new = "2026-01-01T00:00:00Z", datetime.datetime.now(datetime.UTC).isoformat()
+    silent = pod(0, "Pending", node="")
+    silent["spec"]["schedulerName"] = "gone"
+    silent["metadata"]["creationTimestamp"] = old
+    _, replicas, analysis = diagnose(job(1), [silent], [], [], name="t")
+    assert (analysis.fault, analysis.subject, analysis.err_class) == ("job.no-scheduler", "scheduler/gone", "ERR_INFRA")
+    assert "schedulerName gone" in replicas[0].readiness_issue.message
+    assert analysis.hopeless
+    assert analysis.grace_s >= 30
+    assert diagnose(job(1), [silent], [], [], name="t", gang=True)[2] is None
+    silent["metadata"]["creationTimestamp"] = new
+    assert diagnose(job(1), [silent], [], [], name="t")[2] is None
 
 
 def test_pods_and_events_of_others_are_left_out():

@@ -178,9 +178,10 @@ def test_a_dry_run_pod_is_the_jobs_pod():
 
 
 def test_printed_manifests_are_yaml_in_the_order_of_creation():
-    """What --print-manifests shows can be applied."""
-    kinds = [item["kind"] for item in yaml.safe_load_all(to_yaml(build(FULL, FILES)))]
-    assert kinds == ["Job", "ConfigMap", "Service"]
+    """What --print-manifests shows can be created, and says so: a client-side apply has no room for the ConfigMap."""
+    text = to_yaml(build(FULL, FILES))
+    assert [item["kind"] for item in yaml.safe_load_all(text)] == ["Job", "ConfigMap", "Service"]
+    assert "kubectl create -f -" in text.splitlines()[0]
 
 
 def test_a_probe_that_does_not_fit_is_refused():
