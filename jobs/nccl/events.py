@@ -11,8 +11,9 @@ from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional, 
 from .clean import name
 from .comms import names_rank, parse_communicator
 from .devices import listed_devices
+from .signals import HEX
 from .state import Comm, Proc, shared
-from .symptoms import BENIGN, classify, suspicious
+from .symptoms import BENIGN, SUSPICIOUS, classify, suspicious
 from .transports import TAIL, Channel
 
 _VERSION = re.compile(rb"^(?:NCCL|RCCL) version (?:: )?(\d+\.\d+[^\s,]*)")
@@ -537,3 +538,14 @@ class Tracker:
         b"Init": _initialized,
         b"Fail": _failed,
     }
+
+
+# What INFO messages that say something hold, or begin with, every hexadecimal digit a 0.
+_TELLING_WORDS = (b" NCCL ", b" nranks ", b" nRanks ", b" nvls channels", b" -> ", b"> Algo ", *SUSPICIOUS)
+_GARBLED = tuple(word.translate(HEX) for word in _TELLING_WORDS)
+_GARBLED_STARTS = frozenset(start.translate(HEX) for start in (*Tracker._HANDLERS, b"Chan", b"Ring"))  # noqa: SLF001 -- of this module
+
+
+def idle(shape: bytes) -> bool:
+    """Say whether no INFO message of a shape, every hexadecimal digit a 0, says more than that its process exists."""
+    return shape[:4] not in _GARBLED_STARTS and not any(word in shape for word in _GARBLED)

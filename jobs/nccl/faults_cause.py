@@ -189,8 +189,7 @@ add(
     "degraded",
     "RDMA transfers failed and were recovered",
     "a link that flaps, or a path that loses packets: the job went on, at a price",
-    "grep . /sys/class/infiniband/*/ports/*/counters/link_downed; dmesg | grep mlx5 on the hosts of the evidence "
-    "lines",
+    "grep . /sys/class/infiniband/*/ports/*/counters/link_downed; dmesg | grep mlx5 on the hosts of the evidence lines",
     "repair the link before it fails for good",
     "net_ib/p2p_resiliency_recovery.cc (2.30)",
 )

@@ -1,24 +1,23 @@
 """What do the lines say that are not NCCL's? Tables, warnings without a head, launchers, PyTorch, a program's output.
 
-A line that says nothing is known by its shape: no rule depends on which digits stand where, except in tables.
+A line that says nothing is known by its shape (shapes.py).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Set
+from typing import TYPE_CHECKING
 
 from . import signals
 from .messages import MAX_TEXT
 from .prefix import parse_head
 from .rows import TYPE
+from .shapes import DIGITS, LONGEST, Shapes
 
 if TYPE_CHECKING:
     from .messages import Messages
     from .table import TableReader
 
-_SHAPES = 20_000
-SHAPE = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))  # every digit becomes a 0
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
 _COLUMN = re.compile(rb"\s(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
@@ -31,12 +30,12 @@ class Others:
         self.messages = messages
         self.signals = reader
         self.tables = tables
-        self.shapes: Set[bytes] = set()  # of lines that say nothing, whatever their digits
-        self._tagging = True
+        self.shapes = Shapes()
+        self.tagging = True  # the first lines are asked who wrote them
 
     def busy(self) -> bool:
-        """Say whether something is open that any line may belong to."""
-        return self._tagging or self.tables.open_left is not None or self.signals.expects()
+        """Say whether any line that is not NCCL's may say something."""
+        return self.tagging or self.tables.open_left is not None or self.signals.expects()
 
     def line(self, raw: bytes, shape: bytes, number: int, alike: bool) -> None:
         """Read a line without NCCL INFO; progress bars rewrite theirs with carriage returns, and Windows ends it so.
@@ -51,16 +50,16 @@ class Others:
                 self._shaped(raw[:MAX_TEXT], shape, number, alike)
             return
         for piece in raw.split(b"\r"):
-            shape = piece.translate(SHAPE)
-            if piece and not (alike and shape in self.shapes):
+            shape = piece.translate(DIGITS)
+            if piece and not (alike and shape in self.shapes.digits):
                 self._shaped(piece[:MAX_TEXT], shape, number, alike)
                 alike = alike and not self.busy() and not self.tables.is_open()
 
     def _shaped(self, raw: bytes, shape: bytes, number: int, alike: bool) -> None:
         """Read a line, and remember its shape if no line of that shape can say anything, whatever its digits."""
-        alike = alike and len(raw) < 400 and len(self.shapes) < _SHAPES and not self.tables.piped()
+        alike = alike and len(raw) < LONGEST and not self.tables.piped()
         spaced = b"  " in raw or _ROW.match(raw) is not None
-        if alike and not (spaced and (TYPE.search(raw) or _COLUMN.search(raw))):
+        if alike and (self.tables.full or not (spaced and (TYPE.search(raw) or _COLUMN.search(raw)))):
             if not signals.matters(raw):
                 self.shapes.add(shape)
                 return
@@ -75,8 +74,8 @@ class Others:
 
     def plain(self, raw: bytes, number: int) -> None:
         """Read one line without NCCL INFO: warnings, tables, launchers, PyTorch."""
-        if self._tagging:
-            self._tagging = self.signals.tag(raw)
+        if self.tagging:
+            self.tagging = self.signals.tag(raw)
         # A row has columns of blanks; a copy may have squeezed them, and then only a table that is open makes it one.
         row = TYPE.search(raw) is not None or self.tables.typeless()
         if row and not self.tables.full and (_ROW.match(raw) or b"  " in raw or self.tables.squeezed(raw)):
@@ -104,8 +103,9 @@ class Others:
                 self.messages.lasting = True
                 return
         if b"_perf" in raw and not self.tables.full:
-            self.messages.lasting = True
+            before = self.tables.collective
             self.tables.command(raw)
+            self.messages.lasting = self.messages.lasting or self.tables.collective != before
         if b"] INFO " in raw or b" WARN " in raw:
             self._old(raw, number)
         self.signals.line(raw, number)

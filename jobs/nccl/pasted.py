@@ -60,7 +60,8 @@ def found(first: bytes) -> Optional[Done]:
 def cut_width(head: bytes) -> int:
     """Return the width at which a terminal cut the lines; 0 where nothing says so.
 
-    Then many lines have exactly that width, none is longer, and what follows them begins with no head of its own.
+    Then many lines have exactly that width, none is longer, they begin with a head, and what follows them does not. One
+    long line that comes again and again is none of many, nor is a program's output of fixed width.
     """
     lines = [line.rstrip(b"\r") for line in head.split(b"\n")[:-1]]
     if len(lines) < 2 * _CUT_LINES or b"NCCL INFO" not in head:
@@ -68,11 +69,13 @@ def cut_width(head: bytes) -> int:
     width = max(len(line) for line in lines)
     if not _NARROWEST <= width <= _WIDEST:
         return 0
-    after = [lines[at + 1] for at in range(len(lines) - 1) if len(lines[at]) == width]
-    if len(after) < _CUT_LINES:
+    full = [at for at in range(len(lines) - 1) if len(lines[at]) == width]
+    if len({lines[at] for at in full}) < _CUT_LINES:
         return 0
-    loose = sum(_HEADED.search(line) is None for line in after)
-    return width if loose * 10 >= len(after) * 9 else 0
+    first = [at for at in full if at == 0 or len(lines[at - 1]) != width]
+    headed = sum(_HEADED.search(lines[at]) is not None for at in first)
+    loose = sum(_HEADED.search(lines[at + 1]) is None for at in full)
+    return width if loose * 10 >= len(full) * 9 and headed * 2 >= len(first) else 0
 
 
 class Pasted:

@@ -8,24 +8,25 @@ only the rest is parsed (platform.md, 4: a regex per line is 5 times slower).
 from __future__ import annotations
 
 import re
-from itertools import compress, count
-from operator import not_
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
 from . import events, signals
 from .clean import ESCAPES, printable
 from .lanes import HEADS
 from .messages import CHANNEL, KINDS, MAX_TEXT, OPERATION, Messages
-from .others import SHAPE, Others
+from .others import Others
 from .partial import Partial
 from .prefix import Head
 from .processes import Processes
 from .repeats import SIZE, Lines, Pieces
+from .shapes import DIGITS, MARK
 from .state import Source
 from .table import TableReader
 from .unwrap import unwrapper
 
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
+_SHAPELY = 3  # blocks in a row of lines that say nothing, after which these are told in bulk
+_SAMPLE = 8  # lines of a block that are asked whether they do
 _ENDS = frozenset(bytes((byte,)) for byte in b"0123456789A \t\r")  # of a row of numbers, or of its torn half
 _CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
 
@@ -47,7 +48,7 @@ class Reader:
         self._tail = b""
         self._skipping = False  # inside a line longer than MAX_LINE
         self._last = b""  # the end of what was read
-        self._shapely = 0  # blocks in a row of which most lines had a known shape
+        self._shapely = 0  # blocks in a row most of whose lines say nothing, whatever numbers stand in them
         self._pieces = Pieces()
         self._repeats = Lines()
         self.messages = Messages(self.source, self.processes, self.tables)
@@ -116,14 +117,15 @@ class Reader:
     def _context(self) -> Any:
         """Return all that decides how a piece is read, besides what was seen before; None where it cannot be told."""
         tables = self.tables
-        if tables.open_left is not None or self.signals.expects():
+        if tables.open_left is not None or self.signals.expects() or tables.piped():
             return None
         table = tables.table
         if table is None or tables.full:
-            return self.messages.state, self.processes.round, tables.full
+            return self.messages.state, self.processes.round, tables.collective, tables.full
         return (
             self.messages.state,
             self.processes.round,
+            tables.collective,
             table["complete"],
             bool(table["rows"]),
             tuple(table["columns"]),
@@ -160,24 +162,49 @@ class Reader:
         self._last = data
         if b"\x1b" in data or b"\r" in data:
             data = ESCAPES.sub(b"", data.replace(b"\r\n", b"\n"))
-        if self._shapely < 4 or self.others.busy() or self.tables.is_open():
-            lines = data.split(b"\n")
-            lines.pop()
-            self._lines(lines)
+        if self._shapely >= _SHAPELY and not self._listens():
+            self._shapes(data)
             return
-        # Most of the last blocks was a program's output: its shapes are told apart in bulk.
-        known = self.others.shapes.__contains__
-        fresh = list(map(not_, map(known, data.translate(SHAPE).split(b"\n"))))
-        fresh[-1] = False  # behind the last line end
-        found, shapely = sum(fresh), self._shapely
-        if found:
-            self.messages.turned = False
-            numbered = zip(count(self.line + 1), data.split(b"\n"))
-            self._each(compress(numbered, fresh), to_the_end=True)
-            if self.messages.turned:
-                self._repeats.forget()
-        self.line += len(fresh) - 1
-        self._shapely = shapely if found * 2 <= len(fresh) else 0
+        lines = data.split(b"\n")
+        lines.pop()
+        self._lines(lines)
+        sample = lines[:: len(lines) // _SAMPLE + 1]
+        idle = sum(map(self.others.shapes.learn, sample)) * 2 > len(sample)
+        self._shapely = self._shapely + 1 if idle else 0
+
+    def _listens(self) -> bool:
+        """Say whether something is open that any line may belong to."""
+        return self.tables.open_left is not None or self.signals.expects() or self.tables.is_open()
+
+    def _shapes(self, data: bytes) -> None:
+        """Read whole lines most of which say nothing: those are told by their shapes, in bulk."""
+        shapes, start = self.others.shapes, self.line + 1
+        heads = self.processes.tokens, self.processes.width
+        fresh, passed, lines = shapes.fresh(data, start, *heads, named_only=self.others.tagging)
+        self.line += lines
+        self.source.nccl_lines += passed
+        if not fresh:
+            return
+        self.messages.turned = False
+        self._each(self._unless_listening(fresh, data, start), to_the_end=True)
+        if self.messages.turned:
+            self._repeats.forget()
+        self.messages.settle()
+        for _, raw in fresh[:: len(fresh) // _SAMPLE + 1]:
+            shapes.learn(raw)
+        if len(fresh) * 2 > lines:
+            self._shapely = 0
+
+    def _unless_listening(self, fresh: List[Tuple[int, bytes]], data: bytes, start: int) -> Iterator[Tuple[int, bytes]]:
+        """Yield the fresh lines; behind one that opens what any line may belong to, every line."""
+        for number, raw in fresh:
+            yield number, raw
+            if self._listens():
+                rest = list(enumerate(data.split(b"\n")[number - start + 1 : -1], number + 1))
+                unread = rest if number == fresh[-1][0] else set(rest).difference(fresh)
+                self.source.nccl_lines -= sum(MARK in line for _, line in unread)  # counted as passed
+                yield from rest
+                return
 
     def _lines(self, lines: List[bytes]) -> None:
         """Read whole lines; those that were read before and would say nothing new are passed over first."""
@@ -199,20 +226,17 @@ class Reader:
         """
         processes, messages = self.processes, self.messages
         heads, kinds, empty = HEADS, KINDS, events.NOTHING
-        tokens, width, shapes = processes.tokens, processes.width, self.others.shapes
+        tokens, width, shapes = processes.tokens, processes.width, self.others.shapes.digits
         busy, learns, full = self.others.busy(), self._repeats.learns(), self.tables.full
         open_ = self.tables.is_open()
-        nccl = plain = shaped = 0
+        nccl = 0
         nothing: List[bytes] = []
         stopped = 0
         for number, raw in lines:
-            left, mark, text = raw.partition(b"NCCL INFO ")
+            left, mark, text = raw.partition(MARK)
             if not mark:
-                plain += 1
-                shape = raw.translate(SHAPE)
-                if shape in shapes and not busy and not (open_ and raw[-1:] in _ENDS):
-                    shaped += 1
-                else:
+                shape = raw.translate(DIGITS)
+                if busy or shape not in shapes or (open_ and raw[-1:] in _ENDS):
                     self.others.line(raw, shape, number, not busy and not (open_ and raw[-1:] in _ENDS))
                     busy, open_, full = self.others.busy(), self.tables.is_open(), self.tables.full
                     if messages.turned and not to_the_end:
@@ -269,8 +293,6 @@ class Reader:
             if learns:
                 nothing.append(raw)
         self.source.nccl_lines += nccl
-        if plain:
-            self._shapely = self._shapely + 1 if shaped * 2 > plain + nccl else 0
         return nothing, stopped
 
 

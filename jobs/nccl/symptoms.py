@@ -262,7 +262,7 @@ _CACHE_LIMIT = 4_000
 
 # Every pattern that may match an INFO line contains one of these; a look for them is twenty times cheaper than the
 # patterns.
-_SUSPICIOUS = (
+SUSPICIOUS = (
     b"ail",
     b"rror",
     b"No ",
@@ -297,7 +297,7 @@ _SUSPICIOUS = (
     b"checked in",
     b"mixed",
     b"route",
-    b"rogress",
+    b"ProgressOpt",
     b"ndefined",
     b"ELF",
 )
@@ -305,7 +305,7 @@ _SUSPICIOUS = (
 
 def suspicious(text: bytes) -> bool:
     """Say whether an INFO message may be a symptom at all."""
-    for word in _SUSPICIOUS:
+    for word in SUSPICIOUS:
         if word in text:
             return True
     return False

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from jobs.nccl import pasted
 from tests.nccl.logmaker import TABLE, Maker, sequential, table_of
 
 MAKER = Maker(pxn=True)
@@ -230,3 +231,12 @@ def test_a_collective_that_is_not_named_is_told_by_its_numbers(judge):
     body = TABLE.partition("# Collective")[0]
     assert judge(ranks + body)["tables"][0]["collective"] == "all_reduce"
     assert judge(ranks + body.replace(" sum ", "none "))["tables"][0]["collective"] is None
+
+
+def test_no_terminal_cut_what_comes_again_or_has_a_fixed_width():
+    """A log's longest line in each of its repetitions, and a program's output of fixed width, are whole lines."""
+    again = LOG + "gpu-node-0:1000:1000 [0] NCCL INFO " + "x" * 200 + "\nits next line has no head\n"
+    steps = "".join(f" iteration {step:8d}/  500000 | loss: {step * 7 % 10000:06d} | and so on for a while ...... |\n" for step in range(99))
+    assert pasted.cut_width(wrapped(LOG, 80).encode()) == 80
+    assert pasted.cut_width((again * 6).encode()) == 0
+    assert pasted.cut_width(("gpu-node-0:1000:1000 [0] NCCL INFO x\n" + steps).encode()) == 0
