@@ -34,7 +34,8 @@ wheel: $(VENV)/.dev
 FILES := deploy/helm/seatrial/files
 RBAC := $(BIN)/python -m checks rbac --cron --namespace release-namespace --profile deploy/base/profile.yaml
 chart: $(VENV)/.runtime
-	cp deploy/base/cronjob.yaml deploy/overlays/cluster/priorityclass.yaml deploy/overlays/results-pvc/claim.yaml $(FILES)
+	cp deploy/base/cronjob.yaml deploy/serve/serve.yaml $(FILES)
+	cp deploy/overlays/cluster/priorityclass.yaml deploy/overlays/results-pvc/claim.yaml $(FILES)
 	$(RBAC) --tenant >$(FILES)/rights-tenant.yaml
 	$(RBAC) --tenant --queue kueue:any >$(FILES)/rights-tenant-kueue.yaml
 	$(RBAC) --cluster >$(FILES)/rights-cluster.yaml

@@ -50,12 +50,14 @@ def rendered(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
     if kubectl is None:
         pytest.skip("needs kubectl, to render with kustomize")
 
-    def render(overlay: str, namespace: str = "default") -> list[dict[str, Any]]:
-        folder = ROOT / "deploy" / "overlays" / overlay
-        if namespace != "default":
-            folder, places = tmp_path, [os.path.relpath(p, tmp_path) for p in (folder, ROOT / "deploy" / "anywhere")]
-            around = {"namespace": namespace, "resources": places[:1], "transformers": places[1:]}
-            (folder / "kustomization.yaml").write_text(yaml.safe_dump(around))
+    def render(overlay: str, namespace: str = "default", *components: str) -> list[dict[str, Any]]:
+        deploy = ROOT / "deploy"
+        folder = deploy / "overlays" / overlay
+        if namespace != "default" or components:
+            places = {"resources": [folder], "transformers": [deploy / "anywhere"], "components": [deploy / c for c in components]}
+            around = {key: [os.path.relpath(p, tmp_path) for p in paths] for key, paths in places.items()}
+            folder = tmp_path
+            (folder / "kustomization.yaml").write_text(yaml.safe_dump({"namespace": namespace, **around}))
         done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return list(yaml.safe_load_all(done.stdout))

@@ -1,4 +1,8 @@
-"""What may Prometheus scrape? ``seatrial serve`` answers /metrics from the newest record that runs left in a folder."""
+"""What may Prometheus scrape? ``seatrial serve`` answers /metrics from what the newest run left in a folder.
+
+Scheduled runs leave metrics of their own there, and in a ConfigMap: they know which nodes are bad and what counts only
+when it fails again. Those are served as they are; of other runs the newest record.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from checks.command_line import USAGE, Parser
-from reports.record import RecordError, ended, read_json, succeeded
+from reports.record import LARGEST, RecordError, ended, read_json, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +22,9 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 DESCRIPTION = """\
-Serve the metrics of the newest run below DIR (report.json, or DIR/*/report.json), read anew at every scrape. A folder
-without a record, or with a damaged one, answers with seatrial_record_readable 0 and nothing else."""
+Serve the metrics of the newest run below DIR, read anew at every scrape: what a scheduled run left (DIR/metrics.prom,
+or the ConfigMap seatrial-results mounted there), else the newest record (DIR/report.json, DIR/*/report.json). A folder
+with neither, or with a damaged one, answers with seatrial_record_readable 0 and nothing else."""
 PORT = 9464
 
 
@@ -43,30 +48,33 @@ class Newest:
         """Yield the metrics of the newest record, and whether it could be read."""
         from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
 
-        from reports.metrics import registry  # noqa: PLC0415
-
         readable = GaugeMetricFamily("seatrial_record_readable", "1 where the newest record could be read.")
+        found: list[Metric] = []
         try:
-            newest, last_success = self._read()
+            found += self._read()
         except RecordError as error:
             print(f"seatrial serve: {error}", file=sys.stderr)
-            readable.add_metric([], 0)
-            yield readable
-            return
-        readable.add_metric([], 1)
+        readable.add_metric([], float(bool(found)))
         yield readable
-        yield from registry(newest, last_success=last_success).collect()
+        yield from found
 
-    def _read(self) -> tuple[dict[str, Any], float | None]:
-        """Return the newest record and when the last success ended. Raises RecordError where the newest is damaged."""
+    def _read(self) -> Iterable[Metric]:
+        """Return the metrics of the newest run. Raises RecordError where what it left is damaged."""
+        from reports.metrics import registry  # noqa: PLC0415
+
         found = list(self._records())
         newest = max((k for k in found if k.error is None), key=lambda k: (k.ended, k.stamp), default=None)
-        for known in found:  # an older record must not speak for a newer one that cannot be read
-            if known.error is not None and (newest is None or known.stamp >= newest.stamp):
+        scheduled = None if (self.folder / "report.json").exists() else _left_by_a_scheduled_run(self.folder)
+        stamp = max(k.stamp for k in (newest, scheduled and scheduled[0], Known(self.folder, 0.0)) if k)
+        for known in found:  # what is older must not speak for a newer record that cannot be read
+            if known.error is not None and known.stamp >= stamp:
                 raise known.error
+        if scheduled and (newest is None or scheduled[0].ended >= newest.ended):
+            return scheduled[1]
         if newest is None:
             raise RecordError(f"{self.folder} holds no record yet")
-        return read_json(newest.place), max((k.success for k in found if k.success), default=None)
+        last_success = max((k.success for k in found if k.success), default=None)
+        return registry(read_json(newest.place), last_success=last_success).collect()
 
     def _records(self) -> Iterator[Known]:
         """Yield what is known of each record; one that did not change is not read again at every scrape."""
@@ -82,6 +90,22 @@ class Newest:
             known[key] = self._known.get(key) or Known.read(place, about.st_mtime)
             yield known[key]
         self._known = known
+
+
+def _left_by_a_scheduled_run(folder: Path) -> tuple[Known, list[Metric]] | None:
+    """Return what is known of the run, and its metrics; None where there are none. Raises RecordError."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    place = folder / "metrics.prom"
+    try:
+        if not place.is_file():
+            return None
+        with place.open(encoding="utf-8") as file:
+            found = list(text_string_to_metric_families(file.read(LARGEST)))
+        (ended,) = (s.value for f in found for s in f.samples if s.name == "seatrial_run_timestamp_seconds")
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{place} is damaged, or holds no metrics of a run") from error
+    return Known(place, place.stat().st_mtime, ended), found
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,29 @@ def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> No
     assert "seatrial_run_verdict" not in damaged
 
 
+def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Path) -> None:
+    """Its metrics know which nodes are bad, and call a first failure inconclusive; a later run by hand comes before them."""
+    def scrape() -> str:
+        with urllib.request.urlopen(served, timeout=10) as answer:
+            return str(answer.read().decode())
+
+    from reports.metrics import exposition
+
+    strike = record("no-go", "2026-01-02T00:00:00+00:00")
+    told = exposition({**strike, "verdict": "inconclusive"}, last_success=5.0, bad={"gpu-node-1": True})
+    (tmp_path / "metrics.prom").write_text(told)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.json").write_text(json.dumps(strike))
+    found = scrape()
+    assert set(told.splitlines()) <= set(found.splitlines())
+    assert "seatrial_record_readable 1.0" in found
+    (tmp_path / "run" / "report.json").write_text(json.dumps(record("go", "2026-01-03T00:00:00+00:00")))
+    assert 'seatrial_run_verdict{verdict="go"} 1.0' in scrape()
+    for damaged in ("", "{", "seatrial_run_verdict 1"):
+        (tmp_path / "metrics.prom").write_text(damaged)
+        assert "seatrial_record_readable 0.0" in scrape()
+
+
 def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: Path) -> None:
     """What matters is the newest; offsets of time zones are understood, and a pipe is not waited for."""
     for name, content in (("a", "{"), ("b", json.dumps(record("no-go", "2026-01-02T23:00:00+00:00"))),

@@ -28,6 +28,7 @@ VALUES = {
     "results-pvc": ["claim=5Gi"],
     "openshift": ["openshift=true"],
 }
+FILES = {"cronjob": "base", "serve": "serve", "priorityclass": "overlays/cluster", "claim": "overlays/results-pvc"}
 
 
 def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
@@ -62,9 +63,15 @@ def test_the_chart_makes_what_kustomize_makes(overlay: str, namespace: str, rend
     assert chart == by_name(rendered(overlay, namespace))
 
 
+def test_the_chart_serves_metrics_as_the_component_does(rendered: Render) -> None:
+    """With the component around an overlay, in another namespace."""
+    chart = by_name(yaml.safe_load_all(helm("serve=true", namespace="gpu-acceptance")))
+    assert chart == by_name(rendered("cluster", "gpu-acceptance", "serve"))
+
+
 def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
     """make chart was run after a change: the files are copies, and the rights what seatrial rbac prints."""
-    for name, source in {"cronjob": "base", "priorityclass": "overlays/cluster", "claim": "overlays/results-pvc"}.items():
+    for name, source in FILES.items():
         assert (CHART / "files" / f"{name}.yaml").read_bytes() == (ROOT / "deploy" / source / f"{name}.yaml").read_bytes()
     for scope in ("tenant", "cluster"):
         for end, flags in {"": [], "-kueue": ["--queue", "kueue:any"]}.items():

@@ -96,6 +96,24 @@ def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None
     assert f"--registry={registry}" in arguments.split()
 
 
+def test_what_serves_the_metrics_serves_what_runs_leave(rendered: Render) -> None:
+    """It has no rights and no token, reads the ConfigMap that runs write, at the port of serve; a ServiceMonitor finds it."""
+    from checks.commands.serve import PORT
+    from checks.judgement.rights import RESULTS
+
+    objects = {o["kind"]: o for o in rendered("tenant", "default", "serve")}
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["volumes"][0]["configMap"] == {"name": RESULTS, "optional": True}
+    assert pod["containers"][0]["args"][1] == pod["containers"][0]["volumeMounts"][0]["mountPath"]
+    assert pod["containers"][0]["ports"] == [{"name": "metrics", "containerPort": PORT}]
+    service, labels = objects["Service"], objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    monitor = yaml.safe_load((ROOT / "deploy" / "monitoring" / "servicemonitor.yaml").read_text())
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+
+
 def test_on_openshift_the_namespace_chooses_the_user(rendered: Render) -> None:
     """restricted-v2 refuses user and group ids outside the namespace's range; all else stays as strict."""
     assert runner(rendered("openshift"))["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs.client.kube import Kube
+from reports.metrics import exposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,14 +70,27 @@ class Lab:
         """Start a Job as the CronJob's controller would; return how it ended."""
         spec = copy.deepcopy(self.cron["spec"]["jobTemplate"]["spec"])
         container = spec["template"]["spec"]["containers"][0]
-        container["command"] = [sys.executable, "-P", "-m", "checks"]
-        container["env"].append({"name": "PYTHONPATH", "value": str(ROOT)})
+        self.program(container)
         if any(Path("/tmp") in Path(place).parents for place in (str(ROOT), sys.executable)):
             scratch = next(m for m in container["volumeMounts"] if m["mountPath"] == "/tmp")
             scratch["mountPath"] = "/var/tmp"  # this checkout must stay visible
             container["env"].append({"name": "TMPDIR", "value": "/var/tmp"})
         self.kube.create(self.path("Job"), {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
         return self.ended(name) if wait else ""
+
+    def program(self, container: dict[str, Any]) -> None:
+        """Put this checkout's program and the image's user in the place of the image."""
+        container["securityContext"]["runAsUser"] = 65532
+        container["command"] = [sys.executable, "-P", "-m", "checks"]
+        container.setdefault("env", []).append({"name": "PYTHONPATH", "value": str(ROOT)})
+
+    def scrape(self, deployment: str, *, timeout_s: float = 60) -> str:
+        """What a Deployment answers to Prometheus once it is available."""
+        kubectl = ["kubectl", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
+        subprocess.run([*kubectl, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s"], check=True)
+        read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics', timeout=10).read().decode())"
+        command = [*kubectl, "exec", f"deployment/{deployment}", "--", sys.executable, "-c", read]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def ended(self, name: str) -> str:
         """Wait until the Job has ended: Complete or Failed."""
@@ -174,6 +188,24 @@ def test_another_namespace_is_as_good(lab: Lab) -> None:
     for kind in ("ConfigMap", "Role", "ServiceAccount", "Job"):
         items, _ = lab.kube.list(PATHS[kind].format(namespace="default"))
         assert not [item for item in items if "seatrial" in item["metadata"]["name"]]
+
+
+@pytest.mark.parametrize("lab", [("healthy", "tenant", "gpu-acceptance")], indirect=True, ids=["tenant"])
+def test_prometheus_scrapes_what_the_last_run_left(lab: Lab, rendered: Render) -> None:
+    """The component beside the overlay: from the ConfigMap, without a right and without a claim; restricted PodSecurity."""
+    made = {o["kind"]: o for o in rendered("tenant", lab.namespace, "serve")}
+    lab.kube.patch(f"/api/v1/namespaces/{lab.namespace}",
+                   {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})  # fmt: skip
+    lab.kube.create(f"/api/v1/namespaces/{lab.namespace}/configmaps", {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-results"},
+        "data": {"latest.json": "{}", "metrics.prom": exposition({"verdict": "go", "started": "2026-01-02T00:00:00+00:00"})},
+    })  # fmt: skip
+    lab.program(made["Deployment"]["spec"]["template"]["spec"]["containers"][0])
+    lab.kube.create(f"/apis/apps/v1/namespaces/{lab.namespace}/deployments", made["Deployment"])
+    lab.kube.create(f"/api/v1/namespaces/{lab.namespace}/services", made["Service"])
+    found = lab.scrape("seatrial-serve")
+    assert "seatrial_record_readable 1.0" in found
+    assert 'seatrial_run_verdict{verdict="go"} 1.0' in found
 
 
 @pytest.mark.parametrize("lab", [("low-bandwidth", "cluster")], indirect=True, ids=["slow"])
