@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import note
+from checks.judgement.judging import note, put
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 @pytest.mark.preflight
 @pytest.mark.check(
     "admission.pod", "The namespace would admit the trial's pods", requires=["namespace.ready"],
-    faults=["admission.denied", "admission.no-dry-run", "pod-security.denied", "quota.exceeded", "limitrange.denied",
-            "runtimeclass.missing", "priorityclass.missing", "serviceaccount.missing"],
+    faults=["admission.denied", "admission.changed", "admission.no-dry-run", "pod-security.denied", "quota.exceeded",
+            "limitrange.denied", "runtimeclass.missing", "priorityclass.missing", "serviceaccount.missing"],
     needs=["dry-run", "quotas"],
 )  # fmt: skip
 def test_namespace_admits_the_pods(kube: Kube, spec: TrialSpec, admission: Admission, evidence: Evidence) -> None:
-    """A server-side dry run of the trial's pod is admitted, and the quotas have room for all of its pods.
+    """A server-side dry run of the trial's pod is admitted as it is, and the quotas have room for all of its pods.
 
     The pod is tried as a Pod, because a Job is accepted whatever its pods violate. A refusal is usually a Pod Security
-    level that forbids what RDMA needs, a policy webhook, or a quota that has room for half of the job.
+    level that forbids what RDMA needs, a policy webhook, or a quota that has room for half of the job. A webhook that
+    takes away what the profile asks for (a device, a capability, a network) is found here, too.
     """
     note(evidence, admission.notes)
     for short in admission.shortages:
         evidence.add(f"resourcequota/{short.quota}", ok=False, observed=f"{short.resource}: {short.left} left",
                      expected=f"{short.needed} for {spec.nodes} pods", fault=admission.fault)  # fmt: skip
-    if not admission.shortages:
+    put(evidence, admission.changes)
+    if not admission.shortages and not admission.changes:
         evidence.add(admission.subject or kube.namespace, ok=admission.ok, observed=admission.observed,
                      expected="admitted", fault=admission.fault)  # fmt: skip
     evidence.verdict()

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from jobs.client.kube import ApiError, Forbidden, NotFound, path
 from jobs.diagnosis.refusals import is_policys, read_refusal
 
+from .kept import kept_findings, kept_notes
 from .quota import Shortage, shortages
 
 if TYPE_CHECKING:
     from jobs.client.kube import Kube
+    from reports.record import Finding
 
 GATES = ("pod-security.denied", "quota.exceeded", "limitrange.denied", "runtimeclass.missing", "priorityclass.missing",
          "serviceaccount.missing")
@@ -34,6 +36,7 @@ class Admission:
     subject: str = ""  # the quota, webhook, policy or class that refused, where the server names it
     notes: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
+    changes: tuple[Finding, ...] = ()  # what the admitted pod lacks of the one that was asked for
     pod: dict[str, Any] | None = None  # as the cluster would run it: with what webhooks and defaults added
 
 
@@ -86,7 +89,11 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
     if found:
         return Admission(ok=False, observed="no room in a quota", fault="quota.exceeded", shortages=found, notes=notes,
                          pod=answer.body)  # fmt: skip
-    return Admission(ok=True, observed="admitted (dry run)", notes=(*answer.warnings, *notes), pod=answer.body)
+    notes = (*answer.warnings, *notes, *kept_notes(pod, answer.body))
+    if changes := tuple(kept_findings(pod, answer.body)):
+        return Admission(ok=False, observed="admitted as another pod", fault="admission.changed", changes=changes,
+                         notes=notes, pod=answer.body)  # fmt: skip
+    return Admission(ok=True, observed="admitted (dry run)", notes=notes, pod=answer.body)
 
 
 def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:

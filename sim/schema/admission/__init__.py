@@ -28,6 +28,7 @@ def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
         placement.runtime_class(store, new)
     elif kind.key == "persistentvolumeclaims":
         storage.default_class(store, new)
+    webhooks.mutate(store, kind, new, request)
 
 
 def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:

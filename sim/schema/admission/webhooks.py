@@ -1,13 +1,19 @@
-"""Plugin ValidatingAdmissionWebhook: what do the webhooks of this cluster say to an object that is to be created?
+"""Plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook: what do webhooks say to what is to be created?
 
 No server stands behind a webhook here. What it answers stands in annotations of its configuration:
 `sim.seatrial/denies` is the text with which it refuses everything that its rules match; without it, it allows.
+`sim.seatrial/patches` is the JSON patch (RFC 6902) with which a mutating one answers; what it would take away and is
+not there stays away, since a webhook makes its patch from the object that it sees.
 Texts and codes are those of k8s.io/apiserver/pkg/admission/plugin/webhook/errors and its validating dispatcher.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import jsonpatch
+import jsonpointer
 
 from .. import selectors
 from ..errors import ApiError
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
     from ..values import Object
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+MUTATING = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+PATCHES = "sim.seatrial/patches"
 DENIES = "sim.seatrial/denies"
 WITHOUT_EFFECT = ("None", "NoneOnDryRun")
 
@@ -30,6 +38,26 @@ def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
         for hook in configuration.get("webhooks") or []:
             if _meant(store, hook, kind, new):
                 _ask(hook, request, said)
+
+
+def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
+    """Let every mutating webhook whose rules and selectors match change the object."""
+    for configuration in store.list(MUTATING):
+        annotations = configuration["metadata"].get("annotations") or {}
+        for hook in configuration.get("webhooks") or []:
+            if _meant(store, hook, kind, new):
+                _ask(hook, request, annotations.get(DENIES, ""))
+                _patch(new, json.loads(annotations.get(PATCHES, "[]")))
+
+
+def _patch(new: Object, operations: list[Object]) -> None:
+    for operation in operations:
+        try:
+            changed = jsonpatch.JsonPatch([operation]).apply(new)
+        except (jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException):
+            continue
+        new.clear()
+        new.update(changed)
 
 
 def _ask(hook: Object, request: Request, said: str) -> None:

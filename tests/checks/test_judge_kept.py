@@ -1,0 +1,83 @@
+"""What a mutating webhook takes away from the trial's pod is told; what it adds is not its fault."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from checks.judgement.kept import kept_findings, kept_notes
+from checks.profile import load_profile
+from checks.trial_spec import spec_of
+from jobs.trial.manifests import dry_pod
+
+ASKED = dry_pod(spec_of(load_profile("a3-ultra"), run_id="abc", namespace="team"))
+ASKED["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["IPC_LOCK"]
+NETWORKS = "networking.gke.io/interfaces"
+
+
+def changed(change: Any) -> dict[str, Any]:
+    """The pod after a webhook."""
+    pod = copy.deepcopy(ASKED)
+    change(pod, pod["spec"], pod["spec"]["containers"][0])
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("change", "subject"),
+    [
+        (lambda pod, spec, main: pod["metadata"]["annotations"].pop(NETWORKS), f"annotation {NETWORKS}"),
+        (lambda pod, spec, main: spec.pop("subdomain"), "pod subdomain"),
+        (lambda pod, spec, main: spec["tolerations"].clear(), "toleration of nvidia.com/gpu"),
+        (lambda pod, spec, main: main["resources"]["limits"].update({"nvidia.com/gpu": "4"}), "trial nvidia.com/gpu"),
+        (lambda pod, spec, main: main["resources"]["limits"].pop("nvidia.com/gpu"), "trial nvidia.com/gpu"),
+        (lambda pod, spec, main: main["securityContext"]["capabilities"].pop("add"), "trial capability IPC_LOCK"),
+        (lambda pod, spec, main: main["volumeMounts"].pop(), "trial mount /usr/local/gib"),
+        (lambda pod, spec, main: main["env"].append({"name": "NCCL_NET", "value": "Socket"}),
+         "trial variable NCCL_NET"),
+        (lambda pod, spec, main: [main["env"].remove(e) for e in list(main["env"]) if e["name"] == "NCCL_NET"],
+         "trial variable NCCL_NET"),
+        (lambda pod, spec, main: [v["emptyDir"].update(sizeLimit="64Mi") for v in spec["volumes"] if "emptyDir" in v],
+         "volume shm sizeLimit"),
+    ],
+    ids=["network", "subdomain", "toleration", "fewer", "none", "capability", "mount", "set", "unset", "shm"],
+)  # fmt: skip
+def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
+    """One thing is taken away: one or more findings, the first of them names it."""
+    found = list(kept_findings(ASKED, changed(change)))
+    assert subject in [f.subject for f in found], [f.subject for f in found]
+    assert all(f.ok is False and f.fault == "admission.changed" for f in found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pod, spec, main: None,
+        lambda pod, spec, main: pod["metadata"]["annotations"].update(more="x"),
+        lambda pod, spec, main: spec["containers"].insert(0, {"name": "mesh", "image": "mesh"}),
+        lambda pod, spec, main: main["resources"]["requests"].update(cpu="64", memory="512Gi"),
+        lambda pod, spec, main: main["resources"]["limits"].update(cpu="64"),
+        lambda pod, spec, main: main["securityContext"]["capabilities"].update(add=["ALL"]),
+        lambda pod, spec, main: main["env"].append({"name": "HTTPS_PROXY", "value": "http://proxy"}),
+    ],
+    ids=["nothing", "annotation", "sidecar", "requests", "limit", "capabilities", "variable"],
+)
+def test_what_is_added_is_the_clusters_business(change: Any) -> None:
+    """Sidecars, labels, more of a resource: the pod has what it asked for."""
+    assert list(kept_findings(ASKED, changed(change))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda spec, main: main.update(image="mirror/pytorch"), "of mirror/pytorch, not nvcr.io"),
+        (lambda spec, main: main["resources"]["requests"].update(cpu="1"), "would reserve 1 cpu for container trial"),
+    ],
+    ids=["image", "reservation"],
+)
+def test_what_moves_pods_and_breaks_none_is_a_note(change: Any, said: str) -> None:
+    """A mirror's image and a smaller reservation are told and not judged."""
+    pod = changed(lambda _, spec, main: change(spec, main))
+    assert list(kept_findings(ASKED, pod)) == []
+    assert said in " ".join(kept_notes(ASKED, pod))
