@@ -125,7 +125,9 @@ def of_kind(body: Object, kind: Kind) -> Object:
         shown = json.dumps(version)
         why = f"no kind {json.dumps(name)} is registered for version {shown} in scheme"
         raise bad_request(f"{name} in version {shown} cannot be handled as a {kind.kind}: {why}")
-    if not isinstance(body.get("metadata", {}), dict):
+    if body.get("metadata") is None:
+        return {**body, "metadata": {}}
+    if not isinstance(body["metadata"], dict):
         why = f"json: cannot unmarshal string into Go struct field {kind.kind}.metadata of type v1.ObjectMeta"
         raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
     return body

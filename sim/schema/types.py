@@ -141,8 +141,11 @@ class Decoder:
         assert known.items is not None
         if not isinstance(value, list):
             raise self._wrong(value, path, "[]" + self._go(known.items))
+        # A null among structs or words is an empty one, as Go decodes it; elsewhere it is left out.
+        empty = {"@": {}, "s": ""}.get(known.items.code)
+        items = (empty if item is None else item for item in value)
         return [
-            self._value(item, known.items, f"{path}[{index}]") for index, item in enumerate(value) if item is not None
+            self._value(item, known.items, f"{path}[{index}]") for index, item in enumerate(items) if item is not None
         ] or None
 
     def _map(self, value: Any, known: Field, path: str) -> Any:
@@ -150,10 +153,11 @@ class Decoder:
         if not isinstance(value, dict):
             raise self._wrong(value, path, "map[string]" + self._go(known.items))
         found = {}
-        for key, item in value.items():
-            if item is None and known.items.code != "s":
-                continue
-            found[key] = "" if item is None else self._value(item, known.items, f"{path}.{key}")
+        empty = {"s": "", "q": "0"}.get(known.items.code)
+        for key, given in value.items():
+            item = empty if given is None else given
+            if item is not None:
+                found[key] = self._value(item, known.items, f"{path}.{key}")
         return found or None
 
     def _scalar(self, value: Any, code: str, path: str) -> Any:

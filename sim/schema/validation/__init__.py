@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import custom, definitions, events, jobs, metadata, others, pods, rbac, services, workloads
+from . import custom, definitions, events, jobs, limits, metadata, others, pods, rbac, services, workloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ CHECKS: dict[str, Check] = {
     "leases.coordination.k8s.io": others.lease,
     "persistentvolumeclaims": others.claim,
     "resourcequotas": others.quota,
-    "limitranges": others.limit_range,
+    "limitranges": limits.limit_range,
     "runtimeclasses.node.k8s.io": others.runtime_class,
     "priorityclasses.scheduling.k8s.io": others.priority_class,
     "storageclasses.storage.k8s.io": others.storage_class,

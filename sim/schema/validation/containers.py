@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Cause, duplicate, forbidden_field, invalid_value, not_found_field, required, unsupported
-from . import fields, metadata, resources
+from . import fields, metadata, resources, security
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,7 +63,7 @@ def _container(
     policy = container.get("terminationMessagePolicy", "")
     if policy not in MESSAGE_POLICIES:
         found.append(unsupported(f"{at}.terminationMessagePolicy", policy, MESSAGE_POLICIES))
-    found += _security(container.get("securityContext"), f"{at}.securityContext")
+    found += security.of_container(container.get("securityContext"), f"{at}.securityContext")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(probe) is not None:
             found += _probe(container[probe], f"{at}.{probe}", liveness=probe != "readinessProbe")
@@ -208,25 +208,6 @@ def _mounts(given: Any, field: str, volumes: Collection[Any]) -> list[Cause]:
             found.append(invalid_value(f"{at}.subPath", sub, "must be a relative path"))
         elif ".." in sub.split("/"):
             found.append(invalid_value(f"{at}.subPath", sub, "must not contain '..'"))
-    return found
-
-
-def _security(context: Any, at: str) -> list[Cause]:
-    found: list[Cause] = []
-    if not context:
-        return found
-    for name in ("runAsUser", "runAsGroup"):
-        value = context.get(name)
-        if value is not None and not 0 <= value <= 2147483647:
-            found.append(invalid_value(f"{at}.{name}", value, "must be between 0 and 2147483647, inclusive"))
-    if context.get("allowPrivilegeEscalation") is False:
-        if context.get("privileged"):
-            found.append(
-                invalid_value(at, context, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
-            )
-        if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or []):
-            text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            found.append(invalid_value(at, context, text))
     return found
 
 

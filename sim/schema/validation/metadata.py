@@ -117,7 +117,7 @@ def name_rule(key: str) -> Any:
     """Return the function that judges the names of a kind."""
     if key in LABEL_NAMED:
         return dns_label
-    if key.startswith(RBAC_KINDS):
+    if key == "events" or key.startswith(RBAC_KINDS):
         return path_segment
     return dns_subdomain
 

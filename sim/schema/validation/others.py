@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import quantity
 from ..errors import Cause, forbidden_field, invalid_value, required, too_long, unsupported
-from . import metadata, resources
+from . import metadata
 
 if TYPE_CHECKING:
     from ..values import Object
@@ -158,6 +158,8 @@ def claim(obj: Object) -> list[Cause]:
         found.append(required("spec.resources[storage]"))
     elif quantity.value(size) <= 0:
         found.append(invalid_value("spec.resources[storage]", size, "must be greater than zero"))
+    if name := spec.get("storageClassName"):
+        found += [invalid_value("spec.storageClassName", name, text) for text in metadata.dns_subdomain(name)]
     return found
 
 
@@ -283,28 +285,6 @@ def quota_change(old: Object, new: Object) -> list[Cause]:
     if sorted(before) == sorted(after):
         return []
     return [invalid_value("spec.scopes", after, "field is immutable")]
-
-
-def limit_range(obj: Object) -> list[Cause]:
-    """Judge a LimitRange."""
-    found: list[Cause] = []
-    for index, item in enumerate((obj.get("spec") or {}).get("limits") or []):
-        at = f"spec.limits[{index}]"
-        low, high = item.get("min") or {}, item.get("max") or {}
-        for name in {*low, *high}:
-            found += (
-                resources.name_causes(name, f"{at}.{'max' if name in high else 'min'}[{name}]")
-                if item.get("type") == "Container"
-                else []
-            )
-            if name in low and name in high and quantity.value(low[name]) > quantity.value(high[name]):
-                text = f"min value {low[name]} is greater than max value {high[name]}"
-                found.append(invalid_value(f"{at}.min[{name}]", low[name], text))
-        for name, amount in (item.get("default") or {}).items():
-            if name in high and quantity.value(amount) > quantity.value(high[name]):
-                text = f"default value {amount} is greater than max value {high[name]}"
-                found.append(invalid_value(f"{at}.default[{name}]", high[name], text))
-    return found
 
 
 def runtime_class(obj: Object) -> list[Cause]:

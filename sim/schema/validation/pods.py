@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Cause, duplicate, forbidden_field, invalid_value, required, unsupported
 from ..values import clone
-from . import affinity, containers, metadata, volumes
+from . import affinity, containers, metadata, security, volumes
 
 if TYPE_CHECKING:
     from ..values import Object
@@ -56,7 +56,10 @@ def template(obj: Object, field: str) -> list[Cause]:
 def pod_spec(spec: Object, field: str, *, host_names: bool = False) -> list[Cause]:
     """Judge a PodSpec."""
     found = volumes.volumes(spec.get("volumes"), f"{field}.volumes")
-    known = {volume.get("name") for volume in spec.get("volumes") or []}
+    wrong = {cause.field.split("]")[0] for cause in found}  # a volume that is not valid is none to mount
+    known = {volume.get("name") for index, volume in enumerate(spec.get("volumes") or [])
+             if f"{field}.volumes[{index}" not in wrong}  # fmt: skip
+    found += security.of_pod(spec.get("securityContext"), f"{field}.securityContext")
     found += containers.containers(spec, field, known)
     found += _policies(spec, field)
     found += metadata.labels(spec.get("nodeSelector"), f"{field}.nodeSelector")

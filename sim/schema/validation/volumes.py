@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import quantity
 from ..errors import Cause, duplicate, forbidden_field, invalid_value, required, unsupported
 from . import fields, metadata
 
@@ -57,6 +58,8 @@ def _source(kind: str, source: Object, at: str) -> list[Cause]:
     if mode is not None and not 0 <= mode <= 0o777:
         text = "must be a number between 0 and 0777 (octal), both inclusive"
         found.append(invalid_value(f"{at}.defaultMode", mode, text))
+    if quantity.value(source.get("sizeLimit") or "0") < 0:
+        found.append(forbidden_field(f"{at}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
     if kind in ("configMap", "secret"):
         found += _items(source.get("items"), f"{at}.items")
     if kind == "downwardAPI":
