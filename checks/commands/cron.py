@@ -27,6 +27,7 @@ from checks.judgement.capacity import rooms
 from checks.judgement.rights import LEASE, RESULTS, STATE
 from checks.profile import ProfileError, load_profile
 from checks.trial_spec import spec_of
+from jobs import marking
 from jobs.cleanup import sweep
 from jobs.client.errors import ClusterError, Forbidden
 from jobs.client.kube import ConfigError, Kube
@@ -67,6 +68,8 @@ def parser() -> Parser:
     made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
     made.add_argument("--label-nodes", action="store_true",
                       help="label nodes seatrial/trial=passed or failed; needs a right on nodes")  # fmt: skip
+    made.add_argument("--node-condition", action="store_true",
+                      help="set the node condition SeatrialFailed; needs a right on nodes/status")  # fmt: skip
     made.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account")
     made.add_argument("--context", metavar="NAME")
     made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
@@ -146,8 +149,7 @@ class Patrol:
         self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         kept = self._kept(STATE, {"state.json": patrol.bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
-        if self.options.label_nodes:
-            self._label(before, after, patrol.nodes_of(record))
+        self._mark(before, after, patrol.nodes_of(record))
         self._tell(verdict, failed=verdict != "go" or bool(trends) or not kept)
         print(f"VERDICT of the scheduled run: {verdict} · exit code {final}", flush=True)
         return final
@@ -264,17 +266,21 @@ class Patrol:
         for folder in sorted(runs, key=lambda run: run.stat().st_mtime)[: -self.options.keep]:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _label(self, before: patrol.State, after: patrol.State, taken: Sequence[str]) -> None:
-        """Label the nodes of this run, and those that are judged otherwise now."""
-        words = {True: "failed", False: "passed", None: None}
+    def _mark(self, before: patrol.State, after: patrol.State, taken: Sequence[str]) -> None:
+        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are asked for."""
         for name in {*taken, *after.nodes}:
-            verdict = after.judged.get(name)
-            if name not in taken and verdict == before.judged.get(name):
+            bad = after.judged.get(name)
+            turned = bad != before.judged.get(name)
+            if name not in taken and not turned:
                 continue
+            faults = after.nodes[name].faults if bad else ()
             try:
-                self.kube.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"seatrial/trial": words[verdict]}}})
+                if self.options.label_nodes:
+                    marking.label(self.kube, name, bad)
+                if self.options.node_condition:
+                    marking.condition(self.kube, name, bad, faults=faults, turned=turned)
             except ClusterError as error:
-                self._say(f"node {name} could not be labelled: {error}")
+                self._say(f"node {name} could not be marked: {error}")
 
     def _tell(self, verdict: str, *, failed: bool) -> None:
         """Record an Event on the Job that this run is, where the pod says which it is."""

@@ -14,7 +14,7 @@ import yaml
 
 from checks.command_line import USAGE, Parser
 from checks.commands.listing import declared_checks
-from checks.judgement.rights import CRON, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
+from checks.judgement.rights import CONDITIONING, CRON, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
 from checks.options import Options
 from checks.profile import Profile, ProfileError, load_profile
 from checks.trial_spec import build_spec
@@ -53,6 +53,7 @@ def parser() -> Parser:
     made.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
     made.add_argument("--cron", action="store_true", help="with what scheduled runs (seatrial cron) need besides")
     made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
+    made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
     made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
     return made
 
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         tenant = options.tenant or (profile.tenant and not options.cluster)
         rights = least(selected(options), spec, profile, tenant=tenant, check_secrets=options.check_secrets)
         rights += (CRON if options.cron else ()) + ((LABELLING,) if options.label_nodes else ())
+        rights += (CONDITIONING,) if options.node_condition else ()
     except (ProfileError, SpecError, SelectionError) as error:
         print(f"seatrial rbac: {error}", file=sys.stderr)
         return USAGE

@@ -74,7 +74,8 @@ CRON: tuple[Right, ...] = (
 )
 """What a scheduled run needs besides; it creates the two ConfigMaps and reads them by the trial's own rights."""
 LABELLING = Right("patch", "nodes", scope="cluster")
-"""What `seatrial cron --label-nodes` needs, off by default."""
+CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
+"""What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
 
 TRAINING: tuple[Right, ...] = (
     # What a submitting tool does (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods, failure

@@ -116,14 +116,19 @@ class Kube(Exchange):
         params = {"fieldValidation": "Strict", "fieldManager": "seatrial"} | ({"dryRun": "All"} if dry_run else {})
         return self.request("POST", url_path, params=params, body=body, deadline_s=deadline_s, repeatable=dry_run)
 
-    def patch(self, url_path: str, body: Any, *, deadline_s: float = DEADLINE_S, **params: Any) -> Any:
-        """Apply a merge patch; the callers' patches set absolute values, so repeating one is safe."""
+    def patch(
+        self, url_path: str, body: Any, *, strategic: bool = False, deadline_s: float = DEADLINE_S, **params: Any
+    ) -> Any:
+        """Apply a merge patch; the callers' patches set absolute values, so repeating one is safe.
+
+        ``strategic``: one that merges a list by its items' key where a plain one replaces it.
+        """
         answer = self.request(
             "PATCH",
             url_path,
             params={"fieldValidation": "Strict", "fieldManager": "seatrial"} | params,
             body=body,
-            content_type="application/merge-patch+json",
+            content_type=f"application/{'strategic-' if strategic else ''}merge-patch+json",
             deadline_s=deadline_s,
             repeatable=True,
         )

@@ -176,6 +176,25 @@ def test_results_that_are_too_large_leave_the_verdict(
 
 
 @pytest.mark.slow
+def test_nodes_are_marked_where_that_is_asked_for(kube: Kube, cluster: str, tmp_path: Path) -> None:
+    """A label and a condition of the nodes whose judgement turned; what others say of a node stays."""
+    def shown(name: str) -> tuple[str | None, dict[str, Any]]:
+        node = kube.get(f"/api/v1/nodes/{name}")
+        conditions = {c["type"]: c for c in node["status"]["conditions"]}
+        assert conditions["Ready"]["status"] == "True"
+        return node["metadata"]["labels"].get("seatrial/trial"), conditions.get("SeatrialFailed", {})
+
+    assert cron(cluster, tmp_path, "--label-nodes", "--node-condition") == 0  # nothing was tried: nothing turned
+    assert shown("gpu-node-0") == (None, {})
+    remember(kube, "{}")
+    assert cron(cluster, tmp_path, "--label-nodes", "--node-condition") == 0
+    for node in ("gpu-node-0", "gpu-node-1"):
+        word, condition = shown(node)
+        assert (word, condition["status"], condition["reason"]) == ("passed", "False", "TrialPassed")
+        assert condition["lastTransitionTime"]
+
+
+@pytest.mark.slow
 def test_another_namespaces_trial_goes_first(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
