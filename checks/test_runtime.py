@@ -102,7 +102,7 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Pr
     """No GPU has uncorrected memory errors, a pending or failed row remap, or a recovery that the driver asks for.
 
     Such a GPU may pass a short benchmark and kill a job hours later. A reset cures what is pending; what comes back or
-    has failed means replacement.
+    has failed means replacement. AMD's driver counts the errors in sysfs.
     """
     skip_if_managed(profile, os.environ, evidence)
     judge(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", evidence)
@@ -158,7 +158,8 @@ def test_the_hardware_slows_no_gpu_down(
     job waits for it.
     """
     skip_if_managed(profile, os.environ, evidence)
-    judge(trial, spec, gpu_health.clock_ailments, ("throttle", "temperature_c"), "no hardware slowdown", evidence)
+    skip_amd(profile, "rocm-smi tells no reason for which clocks are low", evidence)
+    judge(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", evidence)
     evidence.verdict()
 
 

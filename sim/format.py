@@ -125,7 +125,7 @@ GPU = frozenset({
     "gpu_part", "device_id", "subsystem_id", "nvlinks", "nvlinks_active", "nvlink_gbps", "power_limit_w",
     "fabric_state", "fabric_status", "nvls", "smi_error", "temperature_c", "power_w", "persistence", "mig",
     "p2p", "nvlink_scale", "visible_all", "vendor", "recovery_action", "wrong", "lost", "kernel_log",
-    "ecc_volatile", "ecc_aggregate", "retired_pending", "remap_pending", "remap_failure", "throttle",
+    "ecc_volatile", "ecc_corrected", "ecc_aggregate", "retired_pending", "remap_pending", "remap_failure", "throttle",
 })  # fmt: skip
 ONE_GPU = GPU | {"uuid", "bus_id", "numa", "cpus", "serial"}
 DEVICE = frozenset({

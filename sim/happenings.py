@@ -1,6 +1,6 @@
 """What happens to the cluster while somebody's job runs in it? Drains, preemptions, nodes that go.
 
-    happens: [{do: drain, node: gpu-node-1, after_s: 1}]
+    happens: [{do: drain, node: gpu-node-1, after_s: 1}, {do: fail, node: gpu-node-0, after_s: 3, back_s: 60}]
 
 Each happens once: so many seconds after the first pod of a job runs on that node (or anywhere).
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .binding import mark_disrupted
 from .format import ScenarioError, check, nearest
-from .kubelet.heartbeat import lose
+from .kubelet.heartbeat import lose, regain
 from .store import ApiError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 Object = dict[str, Any]
-HAPPENING = {"do": str, "node": str, "after_s": (int, float), "pod": str}
+HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "pod": str}
 JOB = "batch.kubernetes.io/job-name"
 ENDED = ("Succeeded", "Failed")
 #: As kubectl drain, kube-scheduler and pod garbage collection say it.
@@ -69,6 +69,9 @@ class Happenings:
     def _happen(self, what: Object) -> None:
         with contextlib.suppress(ApiError):  # whatever it was to happen to has gone meanwhile
             DEEDS[what["do"]](self, what["node"])
+        if "back_s" in what:
+            later = asyncio.get_running_loop().call_later
+            self._timers.append(later(float(what["back_s"]), self.bring_back, what["node"]))
 
     def pods(self, node: str) -> list[Object]:
         """The pods of jobs that run on a node."""
@@ -112,6 +115,13 @@ class Happenings:
             meta = pod["metadata"]
             self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
+    def bring_back(self, node: str) -> None:
+        """The machine is up again; of the pods that were deleted meanwhile its kubelet finds nothing any more."""
+        self._kubelet.offline.discard(node)
+        regain(self._kubelet, node)
+        for pod in self.pods(node):
+            if meta := pod["metadata"] if pod["metadata"].get("deletionTimestamp") else None:
+                self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def fail(self, node: str) -> None:
         """The node loses its power; the fifty seconds after which the control plane says so are not waited for."""

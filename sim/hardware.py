@@ -428,7 +428,9 @@ class Hardware:
                 sysfs.write_devices(folder / "class", folder / "live", devices)
                 sysfs.write_verbs(folder / "verbs", devices)
                 gpus = [self._gpu(node, index) for index in range(self._world["gpu"]["count"])]
-                sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices), self._changes(node).get("pci", {}))
+                amd = str(self._world["gpu"]["resource"]).startswith("amd.com/")
+                entries = sysfs.entries(gpus, devices, amd=amd)
+                sysfs.write_tree(folder / "tree", entries, self._changes(node).get("pci", {}))
         return [
             (folder / "class", "/sys/class/infiniband"), (folder / "verbs", "/sys/class/infiniband_verbs"),
             (folder / "tree", sysfs.TREE), (folder / "tree" / "bus", "/sys/bus/pci/devices"),

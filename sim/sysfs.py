@@ -74,9 +74,17 @@ def _below_switch(gpu_bus: int, share: int, port: int, bus: int, function: int) 
     return [f"pci0000:{root:02x}", f"0000:{root:02x}:01.0", *switch, f"0000:{bus:02x}:00.{function}"]
 
 
-def entries(gpus: Iterable[Object], devices: Iterable[Object]) -> list[tuple[list[str], dict[str, str]]]:
-    """Place and files of every GPU and card, for `write_tree`."""
-    found = [(gpu["place"], {"numa_node": str(gpu["numa"]), "vendor": "0x10de", "class": "0x030200"}) for gpu in gpus]
+def entries(
+    gpus: Iterable[Object], devices: Iterable[Object], *, amd: bool = False
+) -> list[tuple[list[str], dict[str, str]]]:
+    """Place and files of every GPU and card, for `write_tree`; amdgpu counts its errors there."""
+    found = []
+    for gpu in gpus:
+        files = {"numa_node": str(gpu["numa"]), "vendor": "0x1002" if amd else "0x10de", "class": "0x030200"}
+        if amd:
+            counts = {"umc": (gpu.get("ecc_volatile", 0), gpu.get("ecc_corrected", 0)), "gfx": (0, 0), "sdma": (0, 0)}
+            files |= {f"ras/{block}_err_count": f"ue: {ue}\nce: {ce}" for block, (ue, ce) in counts.items()}
+        found.append((gpu["place"], files))
     for device in devices:
         files = {"numa_node": str(device["numa"]), "vendor": "0x15b3", "class": "0x020700"}
         if device.get("interface"):

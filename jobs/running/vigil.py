@@ -18,7 +18,7 @@ from ..client.kube import path
 from ..client.mirror import Mirror
 from ..diagnosis.verdict import diagnose
 from ..launchers import KINDS
-from ..raw import as_list, as_map
+from ..raw import as_list, as_map, by_type
 from ..state import FailureAnalysis, JobState, Replica
 from . import waiting
 from .evidence import Choir, Reader
@@ -159,10 +159,11 @@ class Vigil:
             if self._let_in is None and not self.queueing.waiting:
                 self._let_in = time.monotonic()
                 self._progress(f"{self._job} was let in by its queue after {self.queueing.admitted_s or 0:.0f} s")
-        if final or not self._all_running(job, pods):
+        shaken = any(self._is_shaken(pod) for pod in pods)
+        if final or shaken or not self._all_running(job, pods):
             self._read_events(pods, now=final)
         state, replicas, analysis = self._diagnose(job, pods)
-        if analysis is not None and self._read_nodes(now=final):
+        if (shaken or analysis is not None) and self._read_nodes(now=final):
             state, replicas, analysis = self._diagnose(job, pods)
         self._ran = self._ran or started
         if outcome.aborted:
@@ -373,6 +374,15 @@ class Vigil:
     def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
         running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in {"Running", "Succeeded"}]
         return job is not None and len(running) >= self._kind.wanted(job)
+
+    def _is_shaken(self, pod: dict[str, Any]) -> bool:
+        """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
+
+        The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
+        """
+        status = as_map(pod.get("status"))
+        unready = (by_type(status).get("Ready") or {}).get("status") == "False"
+        return status.get("phase") == "Running" and unready and self._has_started(pod) and not self._has_ended(pod)
 
     def _has_started(self, pod: dict[str, Any]) -> bool:
         """Tell whether the trial's container runs or has run: then there is a log."""

@@ -75,6 +75,11 @@ def _mark(kubelet: Kubelet, node: str, change: Object) -> None:
     kubelet.store.mutate("nodes", None, node, write, "status")
 
 
+def regain(kubelet: Kubelet, node: str) -> None:
+    """The kubelet posts its status again."""
+    _mark(kubelet, node, BACK)
+
+
 def lose(kubelet: Kubelet, node: str) -> None:
     """The node lifecycle controller's part: the node is Unknown, its pods are not ready."""
     _mark(kubelet, node, LOST)

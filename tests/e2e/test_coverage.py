@@ -40,7 +40,6 @@ SHOWN_OTHERWISE = {
     "job.deadline": ("tests/jobs/test_diagnosis_general.py", "it takes the whole time that a job may take"),
     "job.failed": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real Job"),
     "job.no-evidence": ("tests/checks/test_judge_trial.py", "a probe that ends without its last line"),
-    "node.lost": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real node"),
 }
 #: Platforms for which no profile is shipped: nobody can call them healthy.
 NO_PROFILE = {"kind-cpu", "small-unknown", "dra-unknown"}

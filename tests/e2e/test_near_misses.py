@@ -79,7 +79,7 @@ NEAR_MISSES = {
     "gpu.recovery-needed": "test_history_and_absence_are_no_ailments",
     "gpu.xid": "xid-of-a-program",
     "gpu.nvlink-down": "test_history_and_absence_are_no_ailments",
-    "gpu.ecc": "ecc-history",
+    "gpu.ecc": "healthy-mi300x",
     "gpu.row-remap": "ecc-history",
     "gpu.fabric": "test_history_and_absence_are_no_ailments",
     "gpu.throttled": "gpu-warm",

@@ -42,6 +42,23 @@ def test_older_names_and_pending_pages_are_read() -> None:
     assert [gpu["retired_pending"] for gpu in found["gpus"]] == [None, False, None]
 
 
+def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Path) -> None:
+    """Of all blocks together, by PCI address; corrected ones are none, and a GPU without counters tells nothing."""
+    ras = tmp_path / "sys/bus/pci/devices/0000:05:00.0/ras"
+    ras.mkdir(parents=True)
+    (ras / "umc_err_count").write_text("ue: 2\nce: 14\n")
+    (ras / "gfx_err_count").write_text("ue: 1\nce: 0\n")
+    (ras / "features").write_text("feature mask: 0x7\n")
+    there, gone = rocm.blank_gpu(0), rocm.blank_gpu(1)
+    there["bus_id"], gone["bus_id"] = "0000:05:00.0", "0000:06:00.0"
+    gpus_ = [there, gone, rocm.blank_gpu(2)]
+    rocm.add_errors(gpus_, str(tmp_path))
+    assert [gpu["ecc_uncorrected_volatile"] for gpu in gpus_] == [3, None, None]
+    (ras / "gfx_err_count").write_text("not supported\n")
+    rocm.add_errors(gpus_, str(tmp_path))
+    assert there["ecc_uncorrected_volatile"] == 2
+
+
 @pytest.mark.parametrize("text", [b"", b"ERROR: no driver", b"{broken", b"[1]", b'{"card0": 3}', b"\xff{}"])
 def test_what_is_no_answer_is_an_error_or_no_gpu(text: bytes) -> None:
     """Never a traceback, never a GPU that was not there."""

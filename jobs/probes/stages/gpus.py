@@ -63,6 +63,8 @@ def read(
     data["nvidia_smi"]["error"] = redact.text("; ".join(text for text in problems if text))
     for key in ("driver", "cuda", "gpus"):
         data[key] = found[key]
+    if name == "rocm-smi":
+        rocm.add_errors(data["gpus"], root)
     data["extra_gpus"] = max(0, len(data["gpus"]) - requested)
     data["mig_devices"] = [
         "GPU %s: %d" % (gpu["index"], gpu["mig_devices"]) for gpu in data["gpus"] if gpu["mig_devices"]

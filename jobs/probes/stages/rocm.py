@@ -6,11 +6,13 @@ looked up under all of them and whatever the case; what is not there is null. `a
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import re
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-__all__ = ["MAX_BYTES", "QUESTION", "blank_gpu", "read"]
+__all__ = ["MAX_BYTES", "QUESTION", "add_errors", "blank_gpu", "read"]
 
 MAX_BYTES = 4 << 20
 # github.com/ROCm/rocm_smi_lib, python_smi_tools: the options that rocm-smi has had since ROCm 4.
@@ -28,8 +30,26 @@ def blank_gpu(index: int) -> Dict[str, Any]:
         " nvlinks_active temperature_c pcie"
     )
     gpu: Dict[str, Any] = dict.fromkeys(keys.split())
-    gpu.update(index=index, mig_devices=0, throttle=[], clock_limits=[])
+    gpu.update(index=index, mig_devices=0, throttle=None, clock_limits=[])
     return gpu
+
+
+def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
+    """Add the uncorrectable errors that the driver has counted of each GPU since it was loaded; null where none tells.
+
+    Each block of a GPU (umc: its memory) has a file with the lines "ue: 0" and "ce: 0" (docs.kernel.org, AMDGPU RAS
+    Support, "RAS Error Count sysfs Interface"). Corrected ones are how ECC works.
+    """
+    for gpu in gpus:
+        folder = os.path.join(root, "sys/bus/pci/devices", str(gpu.get("bus_id") or "").lower(), "ras")
+        found = []
+        for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*_err_count"))) if gpu.get("bus_id") else []:
+            try:
+                with open(name, encoding="ascii", errors="replace") as stream:
+                    found += re.findall(r"(?m)^\s*ue:\s*(\d{1,18})\s*$", stream.read(4096))
+            except OSError:
+                continue
+        gpu["ecc_uncorrected_volatile"] = sum(map(int, found)) if found else None
 
 
 def read(text: bytes) -> Tuple[Dict[str, Any], str]:
