@@ -166,7 +166,7 @@ def _judge_rdma(judgement: Judgement) -> None:
         few = min(own, plugin, key=len)
         judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
         return
-    if view.gdr is False:
+    if view.gdr is False and not view.gdr_mixed:
         why, evidence, cause = why_no_gdr(judgement)
         shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
         judgement.add("nccl.gdr-off", pairs_text(judgement) or "the job", evidence + shown, why=why, cause=cause)

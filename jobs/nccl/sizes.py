@@ -5,7 +5,7 @@ Or at last the devices of one host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set
 
 if TYPE_CHECKING:
     from .jobs import Job
@@ -167,6 +167,19 @@ def ranks_by_device(job: Job) -> int:
     if any(proc.has("flag", "fabric") for proc in job.procs):  # the other hosts of an NVLink domain may be missing
         return 0
     return len(devs) if sorted(devs) == list(range(len(devs))) else 0
+
+
+def joined_ranks(job: Job) -> List[Set[int]]:
+    """Return the groups of ranks that channels inside hosts join, over the communicators that hold all of the job."""
+    groups: Dict[int, Set[int]] = {}
+    for proc in job.procs:
+        for comm, src, dst, _, _, kind, *_ in proc.edges:
+            if kind in ("p2p", "shm") and min(src, dst) >= 0 and (not comm or comm in job.world):
+                one, other = groups.setdefault(src, {src}), groups.setdefault(dst, {dst})
+                if one is not other:
+                    one |= other
+                    groups.update(dict.fromkeys(other, one))
+    return list({id(group): group for group in groups.values()}.values())
 
 
 def _closed_ring(job: Job) -> int:

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .sizes import (
+    joined_ranks,
     known_single,
     list_cut,
     nvlink_domain,
@@ -196,13 +197,18 @@ class View:
         return 1 if self.local_evidence() else None
 
     def alone(self) -> bool:
-        """Say whether the log places every rank on the one host: a host that is seen is not yet the only one."""
-        printed = [comm for key in self.job.world for comm in self.job.comms[key] if comm.nnodes]
-        placed = self._ranks_with_nodes() >= (self.ranks or 1)
-        joined = {
-            rank for proc in self.job.procs for key in proc.edges if key[5] in ("p2p", "shm") for rank in key[1:3]
-        }
-        return bool(printed) or table_nodes(self.job) == 1 or placed or len(joined) >= (self.ranks or 1)
+        """Say whether the log places every rank on the one host: a host that is seen is not yet the only one.
+
+        NCCL's own count of nodes says so, a whole rank list, or the ranks' channels inside it; where none of these is
+        shown, that all of them are of one host by name.
+        """
+        if any(comm.nnodes for key in self.job.world for comm in self.job.comms[key]) or table_nodes(self.job) == 1:
+            return True
+        groups = joined_ranks(self.job)
+        if groups:
+            return len(groups) == 1 and len(groups[0]) >= (self.ranks or 1)
+        named = all(proc.host is not None for proc in self.job.procs)
+        return named and self._ranks_with_nodes() >= (self.ranks or 1)
 
     def _ranks_with_nodes(self) -> int:
         return len({rank for key in self.job.world for rank in self.job.members[key]})

@@ -129,3 +129,14 @@ def test_four_ranks_of_which_one_is_seen_are_no_go(judge):
     """They fit into one host, but nothing places them there."""
     tail = TABLE[TABLE.index("#       size") :]
     assert judge(tail + "gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks 4 cudaDev 0 busId 100000 - Destroy COMPLETE\n")["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize("head", ["NCCL INFO ", "gpu-node:{pid}:1 [{dev}] NCCL INFO "], ids=["no-head", "one-name"])
+def test_ranks_that_no_channel_joins_are_not_one_host(judge, head):
+    """Two hosts of two GPUs whose names were taken off, or are the same, in an excerpt without what crosses them."""
+    lines = [(rank, f"comm 0x{rank + 1} rank {rank} nranks 4 cudaDev {rank % 2} busId {rank % 2 + 1}000 - Init COMPLETE") for rank in range(4)]
+    lines += [(0, "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC"), (2, "Channel 00/0 : 2[0] -> 3[1] via P2P/IPC"), (2, "Connected all rings")]
+    job = judge("".join(f"{head.format(pid=rank + 10, dev=rank % 2)}{text}\n" for rank, text in lines))
+    assert (job["ranks"], job["verdict"]) == (4, "inconclusive")
+    whole = [*lines, (1, "Channel 00/0 : 1[1] -> 2[0] via P2P/IPC")]
+    assert judge("".join(f"{head.format(pid=rank + 10, dev=rank % 2)}{text}\n" for rank, text in whole))["verdict"] == "go"
