@@ -143,28 +143,31 @@ def _crash_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
 def _crash_cause(judgement: Judgement) -> Optional[str]:
     """Say in the log's own words how it ended, and what that is worth."""
     warning, _ = judgement.earliest("warn")
-    gone = min(
-        (note for note, _ in map(judgement.earliest, _FOLLOWS) if note is not None),
-        key=lambda note: (note.source, note.line),
-        default=None,
-    )
-    events = [judgement.event(name) for name in _SAID]
-    trace, _ = judgement.earliest("trace")
-    note = warning or gone or next((event for event in events if event is not None), None) or trace
+    gone = min((note for note, _ in map(judgement.earliest, _FOLLOWS) if note is not None), key=_place, default=None)
+    said = [note for note in (warning, *map(judgement.event, _SAID)) if note is not None]
+    note = min(said, key=_place, default=None)
+    if warning is None and gone is not None and (note is None or _place(gone) < _place(note)):
+        note = gone
+    note = note or judgement.earliest("trace")[0]
     if note is None:
         return None
     text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))[:160]
-    if note is warning or note in events:
-        said = "the first sign of it is: %s" % text
-    elif note is gone:
-        said = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+    if note is gone:
+        cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+    elif note in said:
+        cause = "the first sign of it is: %s" % text
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")
-        said = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
+        cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
     ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
     if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
-        said += "; a later run in the same log came to its end"
-    return said
+        cause += "; a later run in the same log came to its end"
+    return cause
+
+
+def _place(note: Note) -> Tuple[int, int]:
+    """Return where a note stands: its stream and line."""
+    return note.source, note.line
 
 
 _FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")

@@ -107,6 +107,7 @@ CRASHES = {
     "peer": ("\na:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<5>\na:1:2 [0] NCCL INFO misc/socket.cc:749 -> 6\n", "follows from a failure before it, which is not in the log (socketProgress: Connection closed"),
     "flush": ("a:1:2 [0] ib.c:1 NCCL WARN NET/IB : Got completion from peer 10.1.32.3<5> with error 5, opcode 0, len 0, vendor err 249\na:1:2 [0] NCCL INFO net.cc:1 -> 6\n", "follows from a failure before it"),
     "trace": ("a:1:2 [0] NCCL INFO bootstrap.cc:312 -> 3\n", "only an error trace that begins at bootstrap.cc:312 -> 3 (an internal error)"),
+    "event": ("a: Test NCCL failure common.cu:401 'internal error'\na:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 1\n", "the first sign of it is: Test NCCL failure"),
     "test": ("a: Test NCCL failure common.cu:401 'remote process exited / '\n", "the first sign of it is: Test NCCL failure common.cu:401 'remote process exited'"),
 }
 
