@@ -91,6 +91,14 @@ def test_a_pod_without_its_network_cards_is_refused(broken: Callable[[dict[str, 
     assert "32 vpc.amazonaws.com/efa" in message
 
 
+def test_an_amount_that_the_api_server_has_shortened_is_enough() -> None:
+    """Of 1000 shares it makes 1k, which is no number to CEL: the expression must not fail on it."""
+    spec = trial("h100-ib")
+    pod = dry_pod(spec)
+    container(pod)["resources"]["limits"]["rdma/hca_shared_devices_a"] = "1k"
+    assert refused(pod_policy(spec), pod) == []
+
+
 def test_networks_and_capability_are_asked_for() -> None:
     """Multus' annotation and IPC_LOCK, each named; a privileged container has the capability."""
     spec = trial("h200-roce")
