@@ -76,6 +76,7 @@ def detect(options: argparse.Namespace) -> int:
     from checks.simulation import simulated  # noqa: PLC0415
     from jobs.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
     from jobs.facts.inventory import Inventory  # noqa: PLC0415
+    from jobs.facts.stack import KINDS, listing  # noqa: PLC0415
 
     kind, _, scenario = options.cluster.partition(":")
     if kind not in ("kubeconfig", "sim"):
@@ -87,13 +88,14 @@ def detect(options: argparse.Namespace) -> int:
             kube = Kube.connect(kubeconfig=path, context=None if simulation else options.context, namespace=None)
             cluster = Inventory.read(kube, selector=options.nodes)
             networks = _networks(kube)
+            listed = {kind: listing(kube, kind, *KINDS[kind]) for kind in ("deviceclasses", "resourceslices")}
     except ConfigError as error:
         print(f"seatrial profile detect: {error}", file=sys.stderr)
         return USAGE
     except ClusterError as error:
         print(f"seatrial profile detect: {error}", file=sys.stderr)
         return 10
-    proposal = propose(cluster, {name: load_profile(name) for name in profile_names()}, networks)
+    proposal = propose(cluster, {name: load_profile(name) for name in profile_names()}, networks, listed.__getitem__)
     if proposal is None:
         why = cluster.not_seen.get("nodes") or f"none of {len(cluster.nodes)} nodes has a GPU"
         print(f"seatrial profile detect: {why}", file=sys.stderr)

@@ -7,15 +7,18 @@ shipped profile that fits, and each line says what it was taken from.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+
+from ..fitting import claimable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from jobs.facts.inventory import Inventory, Node
 
+    from ..fitting import Listed
     from ..profile import Profile
 
 PRODUCT = {"nvidia.com/gpu": "nvidia.com/gpu.product", "amd.com/gpu": "amd.com/gpu.product-name"}
@@ -49,20 +52,27 @@ class Pool:
     resource: str
     per_node: int
     nodes: tuple[Node, ...]
+    device_class: str = ""  # by which the GPUs are claimed (DRA); nothing: nodes count them
 
     def __str__(self) -> str:
         return f"{len(self.nodes)} nodes of {self.per_node} {self.product or self.resource}"
 
 
-def pools(cluster: Inventory) -> tuple[Pool, ...]:
-    """Return the pools of GPU nodes, the one with the most GPUs first."""
+def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[Pool, ...]:
+    """Return the pools of GPU nodes, the one with the most GPUs first; ``listed`` shows GPUs that are claimed (DRA)."""
     found: dict[tuple[str, str, int], list[Node]] = {}
     for resource, label in PRODUCT.items():
         for node in cluster.gpu_nodes(resource):
             key = (node.labels.get(label, ""), resource, node.capacity.get(resource, 0))
             found.setdefault(key, []).append(node)
-    made = (Pool(*key, tuple(nodes)) for key, nodes in found.items())
+    made = [Pool(*key, tuple(nodes)) for key, nodes in found.items()]
+    made = [_claimed(pool, listed) if listed and not pool.per_node else pool for pool in made]
     return tuple(sorted(made, key=lambda p: (-p.per_node * len(p.nodes), p.product, p.per_node)))
+
+
+def _claimed(pool: Pool, listed: Listed) -> Pool:
+    name, counts = claimable(pool.nodes, pool.resource, listed)
+    return replace(pool, per_node=min(counts.values()), device_class=name) if name else pool
 
 
 def best(pool: Pool, profiles: Mapping[str, Profile], networks: Collection[str] = ()) -> str | None:
@@ -74,7 +84,8 @@ def best(pool: Pool, profiles: Mapping[str, Profile], networks: Collection[str] 
 
 def _fit(pool: Pool, profile: Profile, networks: Collection[str]) -> int:
     gpu = profile.gpu
-    if gpu.resource != pool.resource or not any(fnmatchcase(pool.product, p) for p in gpu.product):
+    counted = "" if pool.device_class else pool.resource
+    if gpu.resource != counted or not any(fnmatchcase(pool.product, p) for p in gpu.product):
         return 0
     asked = profile.pod.annotations
     if profile.fabric.kind in GOOGLE and not _on_gke(pool):
@@ -98,13 +109,13 @@ def _offered(pool: Pool) -> dict[str, int]:
 
 
 def propose(
-    cluster: Inventory, profiles: Mapping[str, Profile], networks: Collection[str] = ()
+    cluster: Inventory, profiles: Mapping[str, Profile], networks: Collection[str] = (), listed: Listed | None = None
 ) -> Proposal | None:
     """Propose a profile for the pool with the most GPUs; None where no node has any.
 
-    ``networks``: names of the NetworkAttachmentDefinitions that a pod could attach.
+    ``networks``: names of the NetworkAttachmentDefinitions that a pod could attach. ``listed``: see `pools`.
     """
-    found = pools(cluster)
+    found = pools(cluster, listed)
     if not found:
         return None
     pool, others = found[0], found[1:]
@@ -117,8 +128,12 @@ def propose(
     else:
         made.open.append("no shipped profile fits: say fabric (kind, rails, rail_gbit_s, gdr) and floors yourself, "
                          "else transport and bandwidth stay unjudged")  # fmt: skip
-    document["gpu"] = {"resource": pool.resource, "per_node": pool.per_node}
-    made.because["gpu"] = (f"the capacity of {', '.join(n.name for n in pool.nodes[:4])}"
+    document["gpu"] = {"resource": "" if pool.device_class else pool.resource, "per_node": pool.per_node}
+    if not pool.per_node:
+        made.open.append("no GPU is offered there, counted or claimed: the number is yours to say")
+        del document["gpu"]["per_node"]
+    where = "ResourceSlices" if pool.device_class else "capacity"
+    made.because["gpu"] = (f"the {where} of {', '.join(n.name for n in pool.nodes[:4])}"
                            f"{' and others' if len(pool.nodes) > 4 else ''}: is it what was ordered?")  # fmt: skip
     if len(pool.nodes) < 2:
         made.open.append(f"only {len(pool.nodes)} node of this kind was seen; a trial needs two")
@@ -136,6 +151,9 @@ def _pod(pool: Pool, others: Iterable[Pool], parent: Profile | None, made: Propo
         pod["node_selector"] = {label: pool.product}
     if taints := _taints(pool):
         pod["tolerations"] = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]
+    claims = [{"name": "gpus", "device_class": pool.device_class, "count": pool.per_node}]
+    if pool.device_class and claims != [asdict(claim) for claim in (parent.pod.claims if parent else ())]:
+        pod["claims"] = claims
     resources = _resources(pool, parent)
     if resources != (dict(parent.pod.resources) if parent else {}):
         pod["resources"] = resources

@@ -181,10 +181,14 @@ class TrialSpec:
         if not SUBDOMAIN.fullmatch(self.runtime):
             raise SpecError(f"training runtime {safe(self.runtime, 100)!r} is not a valid name")
         if self.launcher == "pytorchjob" and self.nodes != 2:
-            raise SpecError(f"a PyTorchJob's workers have no names of their own: it can span 2 nodes, not {self.nodes}")
+            raise SpecError(
+                "a PyTorchJob's workers have no names of their own (the Training Operator makes a Service for its "
+                f"master only): it can span 2 nodes, not {self.nodes}; --launcher indexed or mpijob spans any number"
+            )
         if self.launcher == "trainjob" and self.queue is not None and self.queue.kind == "volcano":
             raise SpecError(
-                "a TrainJob's scheduler is its runtime's (podGroupPolicy): no queue can be set here"
+                "a TrainJob's scheduler is its runtime's: name a runtime with podGroupPolicy.volcano (launch.runtime), "
+                "and no queue: Trainer makes the PodGroup itself"
             )
         names = [item.name for item in self.claims]
         if len(set(names)) != len(names):

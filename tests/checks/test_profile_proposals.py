@@ -10,6 +10,7 @@ from checks.judgement.baseline import NotABaselineError, baseline
 from checks.judgement.proposal import pools, propose
 from checks.profile import load_profile, profile_names
 from jobs.facts.inventory import Inventory, Node, Taint
+from jobs.facts.stack import Listing
 
 PROFILES = {name: load_profile(name) for name in profile_names()}
 
@@ -114,3 +115,24 @@ def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str)
     """A baseline from a run that was not accepted would accept what it failed to."""
     with pytest.raises(NotABaselineError, match=why):
         baseline(record(**changes), slack=0.1)
+
+
+def test_claimed_gpus_are_proposed_as_claims() -> None:
+    """No node counts GPUs and the slices publish them (DRA): the profile of claimed ones, with their number."""
+    seen = cluster(node("a", count=0), node("b", count=0))
+    spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
+    slices = tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
+                             "devices": [{"name": f"gpu-{i}"} for i in range(4)]}} for name in "ab")  # fmt: skip
+    classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": spec},))
+    found = propose(seen, PROFILES, (), {"deviceclasses": classes, "resourceslices": Listing(slices)}.__getitem__)
+    assert found is not None
+    assert (found.document["extends"], found.document["gpu"]) == ("dra-only", {"resource": "", "per_node": 4})
+    assert found.document["pod"]["claims"] == [{"name": "gpus", "device_class": "gpu.nvidia.com", "count": 4}]
+
+
+def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
+    """A dead device plugin: how many a node has is left for a person to say, and is never 0."""
+    found = propose(cluster(node("a", count=0), node("b", count=0)), PROFILES, (), lambda _: Listing())
+    assert found is not None
+    assert found.document["gpu"] == {"resource": "nvidia.com/gpu"}
+    assert any("no GPU is offered" in text for text in found.open)

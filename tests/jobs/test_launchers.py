@@ -68,7 +68,7 @@ def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names)
 @pytest.mark.parametrize(("more", "words"), [
     ({"launcher": "mpi"}, "did you mean mpijob"),
     ({"launcher": "pytorchjob", "nodes": 3}, "can span 2 nodes, not 3"),
-    ({"launcher": "trainjob", "queue": Queue(kind="volcano")}, "no queue can be set here"),
+    ({"launcher": "trainjob", "queue": Queue(kind="volcano")}, "Trainer makes the PodGroup itself"),
     ({"seccomp": "None"}, "unknown seccomp"),
     ({"gpu_resource": ""}, "nothing would bring a GPU"),
     ({"storage": (Storage(name="a", path="/x"), Storage(name="b", path="/x"))}, "the same name or path"),
