@@ -82,9 +82,10 @@ def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | 
     expected = f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
     fault, observed = "", f"{len(gpus)} GPUs, driver {driver or 'not told'}"
     ok: bool | None = True
-    if not smi.get("found") or smi.get("exit") != 0:
-        why = smi.get("error") or f"exit code {smi.get('exit')}"
-        lost = bool(OFF_THE_BUS.search(str(why)))
+    why = smi.get("error") or f"exit code {smi.get('exit')}"
+    lost = bool(OFF_THE_BUS.search(str(why)))
+    listed = bool(gpus and smi.get("listed")) and not lost
+    if not smi.get("found") or (smi.get("exit") != 0 and not listed):
         fault, ok, observed = "gpu.off-bus" if lost else "runtime.nvidia-smi", False, f"{tool}: {why}"
     elif not gpus and smi.get("error"):
         ok, observed = None, f"the output of {tool} could not be read: {smi['error']}"
@@ -102,6 +103,9 @@ def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | 
     elif driver_min:
         newer = version_at_least(driver, driver_min)
         fault, ok = ("" if newer else "runtime.driver-old"), newer
+    if listed:  # what is there is known; that the whole picture cannot be had is no good sign
+        observed = f"{observed} (from the bare list: {tool} -q -x: {why})"
+        ok = None if ok and smi.get("exit") != 0 else ok
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
 
 

@@ -93,6 +93,17 @@ def test_two_pods_on_one_node_prove_nothing(trial, spec, bad):
     assert bad(start_findings(trial, spec)) == [("seatrial-abc", "")]
 
 
+@pytest.mark.parametrize(("code", "ok"), [(0, True), (2, None), (15, False)])
+def test_a_bare_list_of_gpus_is_told_as_that(trial, spec, h100, code, ok):
+    """GPUs that only the list shows are there; a tool that fails otherwise is no pass, and a lost GPU stays lost."""
+    error = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost" if code == 15 else "Unknown option"
+    runtime(trial, nvidia_smi={"found": True, "exit": code, "error": error, "listed": True})
+    (found,) = [f for f in gpu_findings(trial, spec, h100) if f.subject == "gpu-node-1"]
+    assert found.ok is ok
+    assert found.fault == ("gpu.off-bus" if ok is False else "")
+    assert ("bare list" in found.observed) is (ok is not False)
+
+
 def runtime(trial, **changes):
     trial.evidence[1].stages["runtime"].update(changes)
 

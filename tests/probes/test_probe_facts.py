@@ -186,3 +186,38 @@ def test_a_machine_without_nvidia_smi_is_an_answer(tmp_path: Path, monkeypatch) 
     assert data["nvidia_smi"]["found"] is False
     assert "not in this pod" in data["nvidia_smi"]["error"]
     assert (data["gpus"], data["requested"]) == ([], 8)
+
+
+SMI = """#!/bin/sh
+case "$1" in
+  -L) {listing} ;;
+  --query-gpu=*) {table} ;;
+  *) {whole} ;;
+esac
+"""
+LISTING = "".join(f"echo 'GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-{n}-a)'; " for n in range(2))
+TABLE = "".join(f"echo '{n}, GPU-{n}-a, NVIDIA H100 80GB HBM3, 580.95.05'; " for n in range(2))
+FAILS = "echo 'Unknown option' >&2; exit 2"
+
+
+@pytest.mark.parametrize(
+    ("whole", "table", "listing", "driver", "count"),
+    [
+        (FAILS, TABLE, LISTING, "580.95.05", 2),
+        ("echo Sat Nov 22", FAILS, LISTING, None, 2),
+        (FAILS, "echo usage", FAILS, None, 0),
+    ],
+)
+def test_where_the_whole_picture_fails_the_bare_list_is_asked_for(
+    tmp_path: Path, whole: str, table: str, listing: str, driver: str | None, count: int
+) -> None:
+    """How many GPUs there are, and which, is known then; why the rest is not stands beside it."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(SMI.format(whole=whole, table=table, listing=listing))
+    tool.chmod(0o755)
+    data = gpus.blank()
+    gpus.read(data, requested=2, kind="nvidia", env={"PATH": str(tmp_path)}, watch=Watch(30, 1), root=str(tmp_path))
+    assert (len(data["gpus"]), data["driver"], data["nvidia_smi"]["listed"]) == (count, driver, count > 0)
+    assert data["nvidia_smi"]["error"]
+    assert [gpu["uuid"] for gpu in data["gpus"]] == [f"GPU-{n}-a" for n in range(count)]
+    assert all(gpu["retired_pending"] is None for gpu in data["gpus"])

@@ -32,7 +32,7 @@ _TOOLKIT = re.compile(r"\b(?:version:?|CLI version)\s+v?(\d+\.\d+(?:\.\d+)?)", r
 
 def blank() -> Dict[str, Any]:
     """Return the stage's keys, all unknown."""
-    tool = {"found": False, "exit": None, "error": "", "name": None}
+    tool = {"found": False, "exit": None, "error": "", "name": None, "listed": False}
     keys = "driver cuda requested kind assigned toolkit xid extra_gpus error"
     unknown = dict.fromkeys(keys.split())
     return dict(unknown, nvidia_smi=tool, gpus=[], devices=[], mig_devices=[])
@@ -61,6 +61,9 @@ def read(
     if answer.exit:
         problems.append(" ".join(answer.err[:2048].decode("utf-8", "replace").split())[:300])
     data["nvidia_smi"]["error"] = redact.text("; ".join(text for text in problems if text))
+    if name == "nvidia-smi" and not found["gpus"] and answer.exit is not None:
+        _list(tool, found, watch)
+        data["nvidia_smi"]["listed"] = bool(found["gpus"])
     for key in ("driver", "cuda", "gpus"):
         data[key] = found[key]
     if name == "rocm-smi":
@@ -73,6 +76,18 @@ def read(
         if data["gpus"] and not watch.stopped():
             _add_links(tool, data["gpus"], watch)
         data["toolkit"] = toolkit(env)
+
+
+def _list(tool: str, found: Dict[str, Any], watch: Watch) -> None:
+    """Ask for the bare list where the whole picture cannot be had: what is there is known, its health is not."""
+    for question, reader in ((smi.TABLE, smi.table), (["-L"], smi.lines)):
+        limit = min(QUERY_TIMEOUT_S, watch.left())
+        if limit < 1 or watch.stopped():
+            return
+        answer = command.run([tool, *question], limit, smi.MAX_BYTES)
+        found["gpus"] = reader(answer.out.decode("utf-8", "replace"), found) if answer.exit == 0 else []
+        if found["gpus"]:
+            return
 
 
 def find(env: Mapping[str, str], name: str = "nvidia-smi") -> Optional[str]:

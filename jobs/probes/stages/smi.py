@@ -11,7 +11,7 @@ import re
 from typing import Any, Dict, List, Optional, Tuple
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-__all__ = ["MAX_BYTES", "links", "read"]
+__all__ = ["MAX_BYTES", "TABLE", "lines", "links", "read", "table"]
 
 MAX_BYTES = 16 << 20  # 8 x H100 make 212 KB; the limit is far above any machine
 _BEGIN = re.compile(rb"<\?xml|<!DOCTYPE|<nvidia_smi_log\b")
@@ -19,6 +19,8 @@ _END = b"</nvidia_smi_log>"
 _ABSENT = frozenset(
     "|n/a|[n/a]|none|unknown|not supported|[not supported]|unknown error|[unknown error]|err!".split("|")
 )
+TABLE = ["--query-gpu=index,uuid,name,driver_version", "--format=csv,noheader"]
+_LISTED = re.compile(r"GPU \d+: (.{1,200}?) \(UUID: ([\w-]+)\)")
 # Clock reasons that mean the hardware defends itself (docs.nvidia.com, nvidia-smi: "Clocks Event Reasons").
 _SLOWED = frozenset(["hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"])
 # The rest limits clocks in ways that are normal (idle, configured clocks, a power cap under load).
@@ -92,6 +94,27 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "temperature_c": _number(_at(gpu, "temperature/gpu_temp")),
         "pcie": _pcie(gpu),
     }
+
+
+def table(text: str, found: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Read the answer to TABLE: the GPUs, and the driver's version into `found`."""
+    gpus: List[Dict[str, Any]] = []
+    for line in text.splitlines():
+        fields = [_value(field) for field in line.split(",")]
+        if len(fields) == 4 and fields[0] and fields[0].isdigit():
+            gpus.append(_bare(len(gpus), fields[1], fields[2]))
+            found["driver"] = found["driver"] or fields[3]
+    return gpus
+
+
+def lines(text: str, _: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Read `nvidia-smi -L`: a line for each GPU, further in those of its MIG devices."""
+    named = [match.groups() for match in map(_LISTED.match, text.splitlines()) if match]
+    return [_bare(index, uuid, name) for index, (name, uuid) in enumerate(named)]
+
+
+def _bare(index: int, uuid: Optional[str], name: Optional[str]) -> Dict[str, Any]:
+    return dict(dict.fromkeys(_gpu(Element("gpu"), 0)), index=index, uuid=uuid, name=name)
 
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
