@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reports.record import RecordError, read_json
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -57,7 +59,8 @@ def add_options(parser: pytest.Parser) -> None:
            help="namespace of the trial (default: $TAO_K8S_NAMESPACE, then the context's, then default)")
     option("--profile", metavar="NAME|FILE", help="what this cluster must offer: a shipped profile or a YAML file")
     option("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
-    option("--on", metavar="NODE,NODE", default="", help="the only nodes that the trial may use, by name")
+    option("--on", metavar="NODE,NODE|DIR", default="",
+           help="the only nodes that the trial may use: by name, or those of the run that DIR holds")
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
     option("--image", metavar="REF", default="", help="image of the trial's pods (a tag or a digest)")
     option("--launcher", metavar="KIND", default="",
@@ -92,7 +95,7 @@ def read_options(config: pytest.Config) -> Options:
         namespace=get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
         profile=get("--profile"),
         nodes=get("--nodes"),
-        on=tuple(filter(None, (name.strip() for name in get("--on").split(",")))),
+        on=_named(get("--on"), config.invocation_params.dir),
         registry=get("--registry"),
         image=get("--image"),
         launcher=get("--launcher"),
@@ -107,3 +110,19 @@ def read_options(config: pytest.Config) -> Options:
         if found.simulated and get(option):
             raise pytest.UsageError(f"{option} contradicts --cluster {found.cluster}: leave one of them out")
     return found
+
+
+def _named(text: str, cwd: Path) -> tuple[str, ...]:
+    """Return the nodes that --on names, itself or by the run whose nodes they were. Raises pytest.UsageError."""
+    folder = cwd / text
+    places = [] if not text or "," in text else [folder / "report.json", *sorted(folder.glob("*/report.json"))]
+    place = next((place for place in places if place.exists()), None)
+    if place is None:
+        return tuple(filter(None, (name.strip() for name in text.split(","))))
+    try:
+        hosts = (read_json(place).get("trial") or {}).get("hosts") or {}
+    except RecordError as error:
+        raise pytest.UsageError(f"--on {text}: {error}") from error
+    if not hosts:
+        raise pytest.UsageError(f"--on {text}: that run tried no nodes")
+    return tuple(sorted(set(hosts.values())))

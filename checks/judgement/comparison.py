@@ -240,7 +240,7 @@ def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
         yield from _use(node, old[node], new[node])
     if old and new and not old.keys() & new.keys():
         yield Change(kind=UNCLEAR, area="rails", subject="nodes", before=_listed(old), after=_listed(new),
-                     note="the trials ran on different nodes")  # fmt: skip
+                     note="the trials ran on different nodes: accept --on BEFORE keeps to the same")  # fmt: skip
 
 
 def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:

@@ -4,8 +4,10 @@
 #   seatrial accept --profile PROFILE --out before     (before the change)
 #   gate.sh before after --profile PROFILE             (after it; all further options are those of seatrial accept)
 #
+# The second trial runs on the nodes of the first: other nodes say nothing about the change.
 # Exit codes: 0 go on, 1 take the change back, 10 nobody can tell: stop, and let somebody look. 10 is never a pass.
 set -u
+[ $# -ge 2 ] || { echo "gate: gate.sh BEFORE AFTER [options of seatrial accept]" >&2; exit 4; }
 before=$1 after=$2
 shift 2
 
@@ -18,7 +20,7 @@ passed() { # CODE WHAT: end the script unless it was a pass
   esac
 }
 
-seatrial accept --out "$after" "$@"
+seatrial accept --out "$after" --on "$before" "$@"
 passed $? "accept"
 seatrial compare "$before" "$after"
 passed $? "compare"
