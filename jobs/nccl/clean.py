@@ -107,7 +107,7 @@ def name(raw: Union[bytes, str, None], limit: int = 64) -> Optional[str]:
         return None
     shown = _NAMES.get((raw, limit))
     if shown is None:
-        if len(_NAMES) >= 8_000:
+        if len(_NAMES) >= 2_000:
             _NAMES.clear()
         shown = _NAMES[(raw, limit)] = printable(raw, limit)
     return shown

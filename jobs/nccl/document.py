@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from .endings import judge_ending
 from .jobs import group
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .partial import Partial
     from .state import EdgeKey, Proc
 
+_NONE: FrozenSet[Any] = frozenset()
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
 ADVICE = (
     "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of "
@@ -204,24 +206,25 @@ def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
-        cell = cells.setdefault(ends, {"sides": set(), "channels": {}, "devices": set(), "gdr": set(), "pxn": False})
+        cell = cells.setdefault(ends, {"sides": _NONE, "channels": {}, "devices": _NONE, "gdr": _NONE, "pxn": False})
         both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
-        cell["sides"].update(("send", "receive") if both else ({"s": "send"}.get(direction, "receive"),))
+        sides = ("send", "receive") if both else ({"s": "send"}.get(direction, "receive"),)
+        cell["sides"] = _with(cell["sides"], *sides)
         key = (item.transport, comm, src, dst, conn)
         if item.proc is not proc:
             proc, edges = item.proc, item.proc.edges
         mask = edges[item.key]
         cell["channels"][key] = cell["channels"].get(key, 0) | mask
-        cell["devices"].add(item.device)
+        cell["devices"] = _with(cell["devices"], item.device)
         if item.key[5] == "net" and item.transport not in TCP:
-            cell["gdr"].add(bool(gdr))
+            cell["gdr"] = _with(cell["gdr"], bool(gdr))
         cell["pxn"] = cell["pxn"] or proxy >= 0
     pairs = []
     for (src_node, dst_node), cell in sorted(cells.items()):
         counts: Dict[str, int] = {}
         for key, mask in cell["channels"].items():
             counts[key[0]] = counts.get(key[0], 0) + channels_in(mask)
-        found: Set[bool] = cell["gdr"]
+        found: FrozenSet[bool] = cell["gdr"]
         pairs.append(
             {
                 "src": src_node,
@@ -240,6 +243,12 @@ def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
     return pairs
 
 
+@lru_cache(maxsize=4096)
+def _with(known: FrozenSet[Any], *values: Any) -> FrozenSet[Any]:
+    """Return a set with some more, the one that all have who know the same: a large job has many pairs and ranks."""
+    return known.union(values)
+
+
 def _unseen(rank: int) -> str:
     return "(host of rank %d)" % rank
 
@@ -249,20 +258,21 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
     nodes: Dict[str, List[Proc]] = {}
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
-    used: Dict[str, Dict[str, Set[str]]] = {}
-    gdr: Dict[str, Set[bool]] = {}
+    used: Dict[str, Dict[int, FrozenSet[str]]] = {}
+    gdr: Dict[str, FrozenSet[bool]] = {}
     for item in view.crossings:
         node = job.node_of[item.proc]
         own = item.key[2] if item.key[3] == "r" else item.key[1]
         if item.key[5] == "net" and item.transport not in TCP:
-            used.setdefault(node, {}).setdefault(str(own), set()).add(item.device)
-            gdr.setdefault(node, set()).add(bool(item.key[8]))
+            rails_of = used.setdefault(node, {})
+            rails_of[own] = _with(rails_of.get(own, _NONE), item.device)
+            gdr[node] = _with(gdr.get(node, _NONE), bool(item.key[8]))
     hosts = []
     for node, procs in sorted(nodes.items()):
         ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in job.world})
         versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
         nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
-        states = gdr.get(node, set())
+        states = gdr.get(node, _NONE)
         hosts.append(
             {
                 "name": node or None,
@@ -271,10 +281,7 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
                 "version": versions[0] if len(versions) == 1 else versions or None,
                 "network": nets[0] if len(nets) == 1 else nets or None,
                 "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
-                "rails": {
-                    rank: compact_devices(names)
-                    for rank, names in sorted(used.get(node, {}).items(), key=lambda pair: int(pair[0]))
-                },
+                "rails": {str(rank): compact_devices(names) for rank, names in sorted(used.get(node, {}).items())},
                 "rails_offered": max([len(proc.hcas) for proc in procs] or [0]) or None,
             }
         )

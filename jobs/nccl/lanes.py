@@ -14,7 +14,7 @@ from .transports import Channel, channel_of
 Lanes = Dict[bytes, Channel]
 HEADS: Dict[bytes, Tuple[Lanes, int]] = {}  # head -> lanes that were read behind such a head, and the channel's bit
 _LANES: Dict[bytes, Lanes] = {}  # what a head says besides its channel -> lanes
-_LIMIT = 20_000
+_LIMIT = 8_000
 _LONGEST = 200
 
 

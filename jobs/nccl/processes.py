@@ -119,6 +119,12 @@ class Processes:
         self._trackers.clear()
         self.tokens.clear()
 
+    def close(self) -> None:
+        """Let go of what only reading needs."""
+        self._trackers.clear()
+        self.tokens.clear()
+        self._by_pid.clear()
+
     def pack(self) -> None:
         """Keep what is known of very many processes in less memory."""
         if len(self.partial.procs) > _PACKED or self.partial.crowd.loose():

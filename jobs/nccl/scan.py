@@ -150,6 +150,7 @@ class Reader:
             self.processes.identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
         self.messages.finish()
         self.processes.pack()
+        self.processes.close()
         self.partial.limited = self.partial.limited or self.partial.crowd.full
         self.signals.finish()
         self.tables.finish()

@@ -56,7 +56,7 @@ class Channel:
 
 
 _PARSED: Dict[bytes, Optional[Edge]] = {}
-_LIMIT = 20_000
+_LIMIT = 8_000
 _LONGEST = 200  # bytes of a line that is remembered
 # The pieces of channel lines repeat far more often than the lines do: "00/0", "3[3]", "NET/IB/0/GDRDMA".
 _NUMBERS: Dict[bytes, Tuple[int, int]] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from .sizes import (
     joined_ranks,
@@ -56,9 +56,11 @@ class View:
         self._node_hcas: Dict[str, Dict[int, str]] = {}
         self._all_hcas: Dict[int, str] = {}
         for proc in job.procs:
-            for index, device in proc.hcas.items():
-                self._node_hcas.setdefault(job.node_of[proc], {}).setdefault(index, device)
-                self._all_hcas.setdefault(index, device)
+            if proc.hcas.keys() - self._all_hcas.keys():
+                self._all_hcas = {**proc.hcas, **self._all_hcas}
+            known = self._node_hcas.setdefault(job.node_of[proc], proc.hcas)  # most often the one that all have
+            if proc.hcas.keys() - known.keys():
+                self._node_hcas[job.node_of[proc]] = {**proc.hcas, **known}
         self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
@@ -422,6 +424,6 @@ def _on_slingshot(proc: Proc) -> bool:
 _CRAY_NAME = re.compile(r"nid\d{5,6}$|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}$")
 
 
-def compact_devices(names: Set[str]) -> List[Any]:
+def compact_devices(names: AbstractSet[str]) -> List[Any]:
     """Return device names in a stable order, numbers by value."""
     return sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name))
