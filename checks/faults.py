@@ -34,13 +34,13 @@ MADE_IN = {
     ),
     "layer 9 RDMA: cards, ports and their error counters": (
         "ib-retry", "ib-error", "ib-link-flap", "ib-unreachable", "ib-mixed-fabric", "ib-recovered", "ib-open",
-        "ib-no-device", "ib-filter", "nic-count", "ofi-no-provider", "mr-register", "gin-failed", "tcpx-stall",
+        "ib-no-device", "ib-filter", "nic-count", "ofi-no-provider", "gin-failed",
     ),
     "layer 10 Topology": ("gdr-distance", "topology-virtual", "topology-odd", "ib-protection"),
-    "layer 16 Images: libraries and environment, the profile's pod.env included": (
+    "layer 16 Images: libraries, sidecars and environment, the profile's pod.env included": (
         "version-mismatch", "message-truncated", "plugin-broken", "plugin-too-old", "plugin-missing",
         "plugin-init-failed", "libibverbs-missing", "ofi-provider", "pxn-off", "cuda-arch", "ib-disabled", "net-env",
-        "net-forced", "gdr-env",
+        "net-forced", "gdr-env", "mr-register", "plugin-abort", "tcpx-stall",
     ),
 }
 """NCCL's log shows these, and another layer makes them: where to look first, and the faults (nccl.*) of that."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
 GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
+CHOOSES = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE")
+"""Variables by which NCCL takes another network than it would (NCCL documentation, Environment Variables)."""
 JUDGED = frozenset(
     {*TRANSPORT, *GDR, "nccl.wrong-fabric", "nccl.rail-missing", "nccl.ranks-missing", "nccl.hang", "nccl.crash",
      "nccl.program", "nccl.wrong-results", "nccl.low-bandwidth", "nccl.impossible-bandwidth", "nccl.no-evidence",
@@ -126,6 +128,8 @@ def _unseen(job: dict[str, Any], fault: str) -> str:
     kind = job.get("inter_node_transport")
     if kind == "none":
         return "nothing crossed nodes: the log is of one node"
+    if job.get("crash"):
+        return "NCCL ended before it named its channels (nccl.completed says why)"
     cause = next((str(f["cause"]) for f in job.get("faults") or [] if f.get("fault") == fault and f.get("cause")), "")
     banner = f" (a network was selected: {kind})" if kind not in (None, "unknown") else ""
     said = [f"the log does not show the transport{banner}", cause, str(job.get("advice") or "")]
@@ -137,7 +141,9 @@ def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Ite
     for name, job in seen(jobs).items():
         found = str(job.get("inter_node_transport"))
         ok = found == kind
-        yield Finding(subject=subject_of(name), ok=ok, observed=found, expected=f"{kind} (profile, fabric.kind)",
+        chosen = [f"{key}={value}" for key, value in (job.get("env") or {}).items() if not ok and key in CHOOSES]
+        said = f"; {', '.join(chosen)} is set (profile, pod.env, or the image)" if chosen else ""
+        yield Finding(subject=subject_of(name), ok=ok, observed=found + said, expected=f"{kind} (profile, fabric.kind)",
                       fault="" if ok else "nccl.wrong-fabric")  # fmt: skip
 
 
@@ -219,9 +225,13 @@ def rank_findings(jobs: Mapping[str, dict[str, Any] | None], spec: TrialSpec) ->
 
 def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
     """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
+    told: set[tuple[str, str, str]] = set()  # what every collective meets is told once
     for name, job in seen(jobs).items():
         bad = [f for f in job.get("faults") or [] if f.get("severity") != "info" and f.get("fault") not in JUDGED]
-        yield from _others(trial, bad)
+        for finding in _others(trial, bad):
+            if (finding.fault, finding.subject, finding.observed) not in told:
+                told.add((finding.fault, finding.subject, finding.observed))
+                yield finding
         if not bad:
             yield Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")
 

@@ -422,7 +422,7 @@ add(
     "NCCL has no code for this GPU",
     "NCCL was built without this architecture",
     "nvidia-smi --query-gpu=name,compute_cap --format=csv; cuobjdump --list-elf libnccl.so.2",
-    "a newer NCCL",
+    "use an image whose NCCL is new enough for this GPU (its release notes name the architectures)",
     "enqueue.cc",
 )
 add(

@@ -186,7 +186,8 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
         job.update(inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes)
     found = list(transport.transport_findings(trial, jobs, h100))
     assert {(f.ok, f.fault) for f in found} == {(None, fault)}
-    assert all("NCCL_DEBUG" in f.observed for f in found)
+    said = "NCCL ended before" if changes.get("crash") else "NCCL_DEBUG"  # a crash needs no other log, but its cause
+    assert all(said in f.observed for f in found)
 
 
 def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
@@ -417,3 +418,19 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     assert list(cards.notes(trial, load_profile("p5-efa"))) == []
     trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
     assert list(cards.notes(trial, load_profile("p5-efa"))) == ["gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"]
+
+
+def test_another_fabric_names_what_chose_it(jobs):
+    """Whoever switched the fabric off in the environment need not look for broken cards."""
+    jobs["ring"].update(inter_node_transport="ib", env={"NCCL_MNNVL_ENABLE": "0", "NCCL_DEBUG": "INFO"})
+    found = next(iter(transport.fabric_findings(jobs, "mnnvl")))
+    assert found.observed == "ib; NCCL_MNNVL_ENABLE=0 is set (profile, pod.env, or the image)"
+    jobs["ring"].update(inter_node_transport="mnnvl")
+    assert next(iter(transport.fabric_findings(jobs, "mnnvl"))).observed == "mnnvl"
+
+
+def test_what_every_collective_meets_is_told_once(trial, jobs):
+    """Four collectives with one warning are one finding."""
+    for job in jobs.values():
+        job["faults"] = [{"fault": "nccl.tcpx-stall", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "stalls"}]
+    assert len([f for f in transport.other_findings(trial, jobs) if f.ok is False]) == 1
