@@ -13,6 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
+from jobs.client.kube import Kube
+from tests.jobs.on_sim import Sim
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -101,3 +104,28 @@ def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:
     assert pod["priorityClassName"] == "seatrial"
     arguments = objects["ConfigMap", "default", "seatrial-settings"]["data"]["arguments"]
     assert arguments.splitlines()[-2:] == ["--check=a", "--push=http://b"]
+
+
+@pytest.mark.slow
+def test_helm_installs_it_and_takes_it_away(tmp_path: Path) -> None:
+    """In a namespace of its own, as the docs say; an upgrade changes the settings; nothing of the chart is left."""
+    program = shutil.which("helm")
+    if program is None:
+        pytest.skip("needs helm")
+    cluster = Sim(ROOT, tmp_path, "healthy")
+    try:
+        kube = Kube.connect(kubeconfig=str(cluster.config))
+        release = ["seatrial", "--namespace", "gpu-acceptance", "--kubeconfig", str(cluster.config)]
+
+        def run(verb: str, *more: str) -> None:
+            subprocess.run([program, verb, *release[:1], *more, *release[1:]], check=True, capture_output=True, cwd=tmp_path)
+
+        run("install", str(CHART), "--create-namespace", "--set", "serve=true")
+        run("upgrade", str(CHART), "--set", "every=24")
+        settings = kube.get("/api/v1/namespaces/gpu-acceptance/configmaps/seatrial-settings")
+        assert "--every=24" in settings["data"]["arguments"].splitlines()
+        run("uninstall")
+        for place in ("/apis/batch/v1/namespaces/gpu-acceptance/cronjobs", "/apis/rbac.authorization.k8s.io/v1/clusterroles"):
+            assert not [item for item in kube.list(place)[0] if "seatrial" in item["metadata"]["name"]]
+    finally:
+        cluster.close()

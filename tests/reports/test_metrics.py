@@ -60,6 +60,16 @@ def test_the_number_of_series_is_bounded() -> None:
     assert found["seatrial_series_left_out",] == 4 * MOST_SERIES
 
 
+def test_the_network_is_kept_before_what_is_inside_the_nodes() -> None:
+    """Of a run over thousands of nodes the bound leaves out rows inside nodes, and never those over the network."""
+    job = record()["collectives"]["ring"]
+    inside = {f"n{i}": {**job, "hosts": [{"name": f"n{i}"}]} for i in range(2 * MOST_SERIES)}
+    found = read(exposition(record(inside=inside)))
+    rows = [labels for labels in found if labels[0] == "seatrial_bus_bandwidth_bytes_per_second"]
+    assert len(rows) == MOST_SERIES
+    assert ("seatrial_bus_bandwidth_bytes_per_second", "all_reduce", "node-0 - node-1", "ring", str(8 << 30)) in rows
+
+
 def test_a_run_that_saw_nothing_still_reports_itself() -> None:
     """A record without trial, checks or a start time is rendered, not refused; label values are escaped."""
     text = exposition({"verdict": "inconclusive", "profile": 'a"\n\\'})
