@@ -38,7 +38,7 @@ def fitting(profile: Profile, cluster: Inventory | None, listed: Listed | None =
     found: dict[str, Any] = {"gpus_per_node": min(counts, default=1)}
     if listed is not None and not counts and not profile.pod.claims:
         found |= _claims(nodes, resource, listed)
-    return found | (_modest(profile.pod, nodes) if nodes and not profile.known else {})
+    return found | (modest(profile.pod, nodes) if nodes and not profile.known else {})
 
 
 def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str, dict[str, int]]:
@@ -66,7 +66,7 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> dict[str, A
     return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}
 
 
-def _modest(pod: Pod, nodes: Iterable[Node]) -> dict[str, Any]:
+def modest(pod: Pod, nodes: Iterable[Node]) -> dict[str, Any]:
     """Return CPU (thousandths of a core) and memory (MiB) where the smallest node is too small for what is usual."""
     found: dict[str, Any] = {}
     cpu = min((n.allocatable["cpu"] for n in nodes if n.allocatable.get("cpu")), default=0) // SHARE

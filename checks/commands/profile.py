@@ -123,11 +123,13 @@ def capture(options: argparse.Namespace) -> int:
     record = read_json(options.record)
     if record.get("simulated") and not options.simulated:
         raise NotABaselineError("the run was simulated: its numbers are no cluster's (--simulated takes them)")
-    document = baseline(record, slack=options.slack / 100)
     parent = options.extends or record.get("profile")
-    if not parent:
+    if not parent and record.get("verdict") == "go":
         raise NotABaselineError("the run had no profile: say with --extends which one the floors belong to")
-    load_profile(str(parent))
+    if not options.extends and parent and parent not in profile_names():
+        raise NotABaselineError(f"the run's profile {parent!r} is no shipped one: name its file with --extends")
+    floors = load_profile(str(parent)).floors if parent else ()
+    document = baseline(record, slack=options.slack / 100, floors=floors)
     print(yaml.safe_dump({"extends": str(parent), **document}, sort_keys=False, allow_unicode=True, width=110), end="")
     return 0
 

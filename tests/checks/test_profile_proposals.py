@@ -117,17 +117,20 @@ def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str)
         baseline(record(**changes), slack=0.1)
 
 
-def test_claimed_gpus_are_proposed_as_claims() -> None:
-    """No node counts GPUs and the slices publish them (DRA): the profile of claimed ones, with their number."""
+@pytest.mark.parametrize(("count", "parent"), [(8, "dra-only"), (4, None)])
+def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> None:
+    """No node counts GPUs and the slices publish them (DRA); floors of eight GPUs are not those of four."""
     seen = cluster(node("a", count=0), node("b", count=0))
     spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
     slices = tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
-                             "devices": [{"name": f"gpu-{i}"} for i in range(4)]}} for name in "ab")  # fmt: skip
+                             "devices": [{"name": f"gpu-{i}"} for i in range(count)]}} for name in "ab")  # fmt: skip
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": spec},))
     found = propose(seen, PROFILES, (), {"deviceclasses": classes, "resourceslices": Listing(slices)}.__getitem__)
     assert found is not None
-    assert (found.document["extends"], found.document["gpu"]) == ("dra-only", {"resource": "", "per_node": 4})
-    assert found.document["pod"]["claims"] == [{"name": "gpus", "device_class": "gpu.nvidia.com", "count": 4}]
+    assert found.document.get("extends") == parent
+    assert found.document["gpu"] == {"resource": "", "per_node": count}
+    claim = {"name": "gpus", "device_class": "gpu.nvidia.com", "count": count}
+    assert found.document.get("pod", {}).get("claims") == (None if parent else [claim])
 
 
 def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
@@ -136,3 +139,25 @@ def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
     assert found is not None
     assert found.document["gpu"] == {"resource": "nvidia.com/gpu"}
     assert any("no GPU is offered" in text for text in found.open)
+def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() -> None:
+    """A slack of ten percent must not undo a floor that sees a lost rail, nor drop one that was not measured."""
+    shipped = {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in PROFILES["h100-ib"].floors}
+    rows = baseline(record(), slack=0.1, floors=PROFILES["h100-ib"].floors)["floors"]
+    found = {(f["collective"], f["algorithm"], f["nodes"], f["size"]): f["busbw_gbps"] for f in rows}
+    assert found["all_reduce", "ring", 2, "8G"] == 350  # 333 of what was measured would pass seven rails of eight
+    assert found["all_reduce", "default", 1, "8G"] == shipped["all_reduce", "default", 1, 8 << 30]
+    assert len(found) == len(shipped)
+
+
+def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
+    """The worst node counts; a table that does not name its collective is that of its run."""
+    def job(busbw: float) -> dict[str, Any]:
+        side = {"busbw_gbps": busbw}
+        row = {"size_bytes": 8 << 30, "out_of_place": None, "in_place": side}
+        return {"nodes": 1, "ranks": 8, "tables": [{"collective": None, "rows": [row]}]}
+
+    made = baseline(record(inside={"a": job(480), "b": job(470)}, collectives={"sendrecv": {**job(40), "nodes": 2}}),
+                    slack=0.1)  # fmt: skip
+    assert [(f["collective"], f["nodes"], f["busbw_gbps"]) for f in made["floors"]] == [
+        ("sendrecv", 2, 36.0), ("all_reduce", 1, 423.0)
+    ]  # fmt: skip

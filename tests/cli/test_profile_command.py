@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from checks.__main__ import main
-from checks.profile import load_profile
+from checks.profile import load_profile, profile_names
+from sim.scenario import platform_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +42,32 @@ def test_detect_proposes_a_profile_that_loads(tmp_path: Path, capsys: pytest.Cap
     assert load_profile(str(file)).gpu.per_node == 8
 
 
+@pytest.mark.parametrize("platform", sorted({*platform_names()} & {*profile_names()}))
+def test_each_platform_of_the_lab_is_told_by_what_it_offers(
+    platform: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Claimed GPUs, AMD's, GKE's without feature discovery: the profile of that name is proposed, and it loads."""
+    world = tmp_path / "world.yaml"
+    world.write_text(f"{{name: w, title: t, breaks: nothing, faults: [], outcome: go, world: {{platform: {platform}}}}}")
+    assert main(["profile", "detect", "--cluster", f"sim:{world}"]) == 0
+    file = tmp_path / "mine.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert yaml.safe_load(file.read_text())["extends"] == platform
+    mine, shipped = load_profile(str(file)), load_profile(platform)
+    assert (mine.gpu, mine.pod.resources, mine.pod.claims) == (shipped.gpu, shipped.pod.resources, shipped.pod.claims)
+
+
+def test_detect_fits_the_pod_to_small_nodes_and_takes_no_foreign_floors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nodes of two GPUs are not those of eight, and a pod of eight CPUs has no room on them."""
+    assert main(["profile", "detect", "--cluster", "sim:no-profile-small-nodes"]) == 0
+    document = yaml.safe_load(capsys.readouterr().out)
+    assert "extends" not in document
+    assert document["gpu"] == {"resource": "nvidia.com/gpu", "per_node": 2}
+    assert document["pod"]["cpu"] == "2900m"
+
+
 def test_detect_says_why_it_cannot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Without a GPU node there is nothing to propose; a wrong word is a usage error in one line."""
     assert main(["profile", "detect", "--cluster", "sim:cpu-only"]) == 10
@@ -60,13 +87,15 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 def test_capture_makes_a_profile_of_an_accepted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The baseline extends the run's profile and replaces its floors by what was measured."""
+    """The baseline extends the run's profile; what was measured replaces the floors that ask for less."""
     (tmp_path / "report.json").write_text(json.dumps(record()))
     assert main(["profile", "capture", str(tmp_path), "--slack", "5"]) == 0
     file = tmp_path / "baseline.yaml"
     file.write_text(capsys.readouterr().out)
-    (floor,) = load_profile(str(file)).floors
-    assert floor.busbw_gbps == 361.0
+    mine, shipped = load_profile(str(file)).floors, load_profile("h100-ib").floors
+    found = {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in mine}
+    assert found.pop(("all_reduce", "ring", 2, 8 << 30)) == 361.0
+    assert found == {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in shipped if f.busbw_gbps != 350}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +104,7 @@ def test_capture_makes_a_profile_of_an_accepted_run(tmp_path: Path, capsys: pyte
         (json.dumps(record(simulated=True)), []),
         (json.dumps(record(verdict="no-go")), []),
         (json.dumps(record(profile=None)), []),
+        (json.dumps(record(profile="a file of ours")), []),
         (json.dumps(record()), ["--slack", "100"]),
         (json.dumps(record()), ["--extends", "nobody"]),
         ("[1]", []),
