@@ -13,6 +13,7 @@ from checks.judgement.collectives import expectation
 from checks.judgement.reference import compare
 from checks.profile import ProfileError, load_profile
 from jobs import nccl
+from jobs.cleanup import interruptible
 from jobs.client.errors import ClusterError, ConfigError, NotFound
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
@@ -49,7 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         profile = load_profile(options.profile) if options.profile else None
         expect = _expected(profile)
-        logs = nccl.conclude(nccl.read(trials.others(_sources(options))), expect)
+        with interruptible():  # a timeout's SIGTERM ends a stream that has no end as Ctrl-C does
+            partial = nccl.read(trials.others(_sources(options)))
+        logs = nccl.conclude(partial, expect)
         reported = trials.jobs(expect)
         if any(_of_cluster(name) for name in options.logs):
             logs = telling(logs, or_all=not reported)

@@ -1,8 +1,9 @@
 """Where do log bytes come from? Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
 What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
-line. Inside a directory whatever is no NCCL log is passed over. A stream that never ends (a FIFO, standard input) is
-read until somebody interrupts it, or up to a bound; what was read until then is the log.
+line. Inside a directory whatever is no NCCL log is passed over. A file that grows is read up to where it ended when it
+was opened. A stream that never ends (a FIFO, standard input) is read until somebody interrupts it, or up to a bound;
+what was read until then is the log.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def _stream(
     for name, path in plan:
         if path is None:
             file = _endless(sys.stdin.buffer, "standard input", tell, progress)
-            yield "(standard input)", _chunks(file, "standard input", sized=False)
+            yield "(standard input)", _chunks(file, "standard input", None, tell)
         else:
             yield name, _file(path, name, tell, progress)
 
@@ -196,8 +197,9 @@ def _histogram(sample: bytes) -> List[Tuple[int, int]]:
 def _file(path: str, name: str, tell: Optional[Callable[[str], None]], progress: bool) -> Iterator[bytes]:
     try:
         with _open(path, name, tell) as file:
-            sized = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            for chunk in _chunks(file if sized else _endless(file, name, tell, progress), name, sized=sized):
+            status = os.fstat(file.fileno())
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something
+            for chunk in _chunks(file if size else _endless(file, name, tell, progress), name, size or None, tell):
                 yield chunk
     except OSError as error:
         raise NcclLogError("%s: %s" % (name, _why(error))) from error
@@ -213,11 +215,28 @@ def _open(path: str, name: str, tell: Optional[Callable[[str], None]]) -> Binary
         raise NcclLogError("%s: interrupted; nobody wrote into this pipe" % name) from None
 
 
-def _chunks(file: Any, name: str, sized: bool) -> Iterator[bytes]:
-    """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream."""
+def _up_to(size: int, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """Read no more than a file held when it was opened: its job may write faster than anybody reads."""
+    left = [size]
+
+    def read_some(wanted: int) -> bytes:
+        chunk = read(min(wanted, left[0]))
+        left[0] -= len(chunk)
+        return chunk
+
+    return read_some
+
+
+def _chunks(file: Any, name: str, size: Optional[int], tell: Optional[Callable[[str], None]] = None) -> Iterator[bytes]:
+    """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream.
+
+    ``size`` is that of a file when it was opened, None for a stream without one.
+    """
     read = getattr(file, "read1", file.read)  # what is there now, so that a pipe is seen as it grows
+    if size is not None:
+        read = _up_to(size, read)
     first = read(CHUNK)
-    while first and len(first) < 4 and not sized:
+    while first and len(first) < 4 and size is None:
         more = read(CHUNK)
         if not more:
             break
@@ -225,7 +244,7 @@ def _chunks(file: Any, name: str, sized: bool) -> Iterator[bytes]:
     if first[:2] == b"\x1f\x8b":
         pieces = _inflate(first, read, name)
     else:
-        pieces = _rest(first, read, sized)
+        pieces = _rest(first, read) if size is not None else _bounded(first, read, name, tell)
     taken = 0
     decoder = None
     for chunk in pieces:
@@ -240,16 +259,26 @@ def _chunks(file: Any, name: str, sized: bool) -> Iterator[bytes]:
         raise NcclLogError("%s: the log is empty; was NCCL_DEBUG=INFO set, and did the job write here?" % name)
 
 
-def _rest(first: bytes, read: Callable[[int], bytes], sized: bool) -> Iterator[bytes]:
-    taken = 0
+def _rest(first: bytes, read: Callable[[int], bytes]) -> Iterator[bytes]:
     chunk = first
     while chunk:
         yield chunk
+        chunk = read(CHUNK)
+
+
+def _bounded(
+    first: bytes, read: Callable[[int], bytes], name: str, tell: Optional[Callable[[str], None]]
+) -> Iterator[bytes]:
+    """Yield the chunks of a stream that may have no end, up to a bound."""
+    taken = 0
+    for chunk in _rest(first, read):
+        yield chunk
         taken += len(chunk)
-        if not sized and taken >= MAX_ENDLESS:
+        if taken >= MAX_ENDLESS:
+            if tell is not None:
+                tell("%s: %d MB were read and it goes on; what follows judges these" % (name, taken // 1_000_000))
             yield ENOUGH
             return
-        chunk = read(CHUNK)
 
 
 def _inflate(first: bytes, read: Callable[[int], bytes], name: str) -> Iterator[bytes]:

@@ -118,8 +118,24 @@ def test_an_endless_stream_is_bounded(tmp_path, monkeypatch):
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert conclude(read(open_sources([str(path)])))[0]["verdict"] == "go"
+    said: list[str] = []
+    assert conclude(read(open_sources([str(path)], tell=said.append)))[0]["verdict"] == "go"
+    assert said == [f"{path}: 1 MB were read and it goes on; what follows judges these"]
     writer.join()
+
+
+def test_a_file_that_grows_is_read_up_to_where_it_ended(tmp_path):
+    """A job that writes faster than anybody reads does not keep its reader for ever."""
+    path = tmp_path / "job.log"
+    path.write_bytes(LOG * 100)
+    size = path.stat().st_size
+    ((_, chunks),) = open_sources([str(path)])
+    taken = 0
+    for chunk in chunks:
+        taken += len(chunk)
+        with path.open("ab") as file:
+            file.write(LOG * 100)
+    assert taken == size
 
 
 def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
@@ -144,6 +160,25 @@ def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"[4]\n"), err
     assert b"interrupted after" in err
+
+
+def test_a_timeout_ends_a_stream_that_has_no_end(tmp_path):
+    """SIGTERM is what ``timeout`` sends: what was read is judged, or nobody wrote."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for written, code in ((LOG, 0), (b"", 4)):
+        command = [sys.executable, "-m", "checks", "explain", str(pipe)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            end = os.open(pipe, os.O_RDWR) if written else -1
+            if written:
+                os.write(end, written)
+            time.sleep(3)  # until it waits for more
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=30)
+            if written:
+                os.close(end)
+        assert process.returncode == code, err
+        assert b"interrupted" in err
 
 
 def test_a_stream_that_goes_on_is_told_of_while_it_does(monkeypatch):
