@@ -23,6 +23,9 @@ PLAIN = ("hostname", "subdomain", "hostNetwork", "runtimeClassName")
 TOLD = ("schedulerName", "priorityClassName", "serviceAccountName", "dnsPolicy")
 """Fields that clusters set for good reasons (a gang scheduler, a queue): told, since training gets the same."""
 
+LOG = "NCCL_DEBUG"
+"""How the variables of NCCL's log begin: training may want it quiet; the trial's collectives set them."""
+
 
 def kept_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
     """Compare a pod with what the server made of it in a dry run; one finding for each thing that was taken away."""
@@ -82,6 +85,8 @@ def _of_container(name: str, mine: Object, theirs: Object) -> Iterator[tuple[str
     told = {str(each.get("name")): each for each in theirs.get("env") or []}
     for each in mine.get("env") or []:
         variable, got = str(each.get("name")), told.get(str(each.get("name")), {})
+        if variable.startswith(LOG):
+            continue
         if "value" in each and each["value"] != got.get("value", ""):
             yield f"{name} variable {variable}", each["value"], str(got.get("value", "not set"))
         elif variable not in told:

@@ -211,10 +211,15 @@ def dry_pod(spec: TrialSpec) -> dict[str, Any]:
     """One pod of the trial as a Pod of its own, for a server-side dry run: a Job is accepted where its pods are not."""
     template = pod.template(spec, {"probe.py": "probe.py"})
     meta = template["metadata"] | {"generateName": f"{spec.job_name}-", "namespace": spec.namespace}
-    # The Job controller sets the index that NODE_RANK refers to.
+    # What the Job controller gives a pod: NODE_RANK refers to the index, webhooks select by the labels.
     index = {"batch.kubernetes.io/job-completion-index": "0"}
-    meta = meta | {"annotations": meta.get("annotations", {}) | index}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]}
+    owner = {"batch.kubernetes.io/job-name": spec.job_name, "job-name": spec.job_name} | index
+    meta = meta | {
+        "annotations": meta.get("annotations", {}) | index,
+        "labels": meta.get("labels", {}) | (owner if spec.launcher == "indexed" else {}),
+    }
+    named = {"hostname": f"{spec.job_name}-0"} if spec.launcher == "indexed" else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"] | named}
 
 
 def to_yaml(manifests: Manifests) -> str:

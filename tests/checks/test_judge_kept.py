@@ -60,8 +60,9 @@ def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
         lambda pod, spec, main: main["resources"]["limits"].update(cpu="64"),
         lambda pod, spec, main: main["securityContext"]["capabilities"].update(add=["ALL"]),
         lambda pod, spec, main: main["env"].append({"name": "HTTPS_PROXY", "value": "http://proxy"}),
+        lambda pod, spec, main: main["env"].append({"name": "NCCL_DEBUG", "value": "WARN"}),
     ],
-    ids=["nothing", "annotation", "sidecar", "requests", "limit", "capabilities", "variable"],
+    ids=["nothing", "annotation", "sidecar", "requests", "limit", "capabilities", "variable", "log"],
 )
 def test_what_is_added_is_the_clusters_business(change: Any) -> None:
     """Sidecars, labels, more of a resource: the pod has what it asked for."""

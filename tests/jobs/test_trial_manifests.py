@@ -128,7 +128,7 @@ def test_both_conventions_of_the_environment_are_there():
     assert {name: env[name]["value"] for name in plain} == plain
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     assert env["NODE_RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == index
-    assert env["NCCL_DEBUG"]["value"] == "WARN"  # the user's own setting is kept; that it hides evidence is judged later
+    assert env["NCCL_DEBUG"]["value"] == "WARN"  # the user's own setting is kept; the probe raises it for the collectives
     assert env["NCCL_DEBUG_SUBSYS"]["value"] == "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
     assert set(env) >= RESERVED_ENV - {"JOB_COMPLETION_INDEX"}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jobs import nccl
+from jobs.probes.stages.collective import _spoken
 
 DATA = Path(__file__).parent / "data"
 
@@ -341,3 +342,22 @@ def test_a_torchrun_that_cannot_be_started_is_told(pods) -> None:
     for rank in (0, 1):
         assert found[rank]["collective.ring"]["error"].startswith("cannot start ")
         assert "Exec format error" in found[rank]["collective.ring"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("told", "level", "subsystems"),
+    [
+        ({}, "INFO", {"INIT", "NET", "ENV"}),
+        ({"NCCL_DEBUG": "warn"}, "INFO", {"INIT", "NET"}),
+        ({"NCCL_DEBUG": "VERSION", "NCCL_DEBUG_SUBSYS": "COLL"}, "INFO", {"INIT", "NET", "COLL"}),
+        ({"NCCL_DEBUG": "trace", "NCCL_DEBUG_SUBSYS": "all"}, "TRACE", {"ALL"}),
+        ({"NCCL_DEBUG_SUBSYS": "^NET,COLL"}, "INFO", {"^COLL"}),
+        ({"NCCL_DEBUG_SUBSYS": "^NET"}, "INFO", {"ALL"}),
+        ({"NCCL_DEBUG_SUBSYS": "^ALL"}, "INFO", {"ALL"}),
+    ],
+)
+def test_a_quiet_log_is_raised_for_the_collectives(told: dict, level: str, subsystems: set) -> None:
+    """Whatever profile, image or webhook say, NCCL says what it uses; more than that is kept."""
+    found = _spoken(told)
+    assert found["NCCL_DEBUG"] == level
+    assert subsystems <= set(found["NCCL_DEBUG_SUBSYS"].split(","))

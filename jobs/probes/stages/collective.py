@@ -33,6 +33,8 @@ MAX_FACTS = 65536
 READY_S = 120.0  # ranks end the stage before at different times: analysis, and killing what hangs
 # What torchrun sets for its children, and what an operator of another kind may have set for it.
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
+TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that print INFO's lines (NCCL, debug.cc)
+TOLD = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
 FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 
@@ -149,6 +151,7 @@ class Bench:
         if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
             env["HOME"] = self.place
         env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
+        env.update(_spoken(env))
         env.update(chosen)
         env["NCCL_DEBUG_FILE"] = os.path.join(self._shared_place() if spread else self.place, name + ".%h.%p.log")
         env["SEATRIAL_BENCH_FACTS"] = os.path.join(self.place, name + ".facts.json")
@@ -271,6 +274,22 @@ def _failure(data: Mapping[str, Any]) -> str:
     if data["error"]:
         return str(data["error"])
     return "its command ended with exit code %s" % data["exit"] if data["exit"] else ""
+
+
+def _spoken(env: Mapping[str, str]) -> Dict[str, str]:
+    """Return the log settings with which NCCL says what it uses, whatever pod, image or webhook ask for.
+
+    Training wants a quiet log (WARN); a trial without these lines has seen nothing. More than them is kept.
+    """
+    level = env.get("NCCL_DEBUG", "").upper()
+    subsystems = env.get("NCCL_DEBUG_SUBSYS", "").upper()
+    names = [name for name in subsystems.lstrip("^").split(",") if name]
+    if subsystems.startswith("^"):
+        kept = [name for name in names if name not in TOLD and name != "ALL"]
+        wanted = "^" + ",".join(kept) if kept else "ALL"
+    else:
+        wanted = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(TOLD) + names))
+    return {"NCCL_DEBUG": level if level in TALKATIVE else "INFO", "NCCL_DEBUG_SUBSYS": wanted}
 
 
 def _settings(env: Mapping[str, str]) -> Dict[str, str]:

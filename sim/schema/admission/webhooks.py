@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import jsonpatch
 import jsonpointer
 
-from .. import selectors
+from .. import defaults, selectors
 from ..errors import ApiError
 
 if TYPE_CHECKING:
@@ -41,13 +41,15 @@ def judge(store: Objects, kind: Kind, new: Object, request: Request) -> None:
 
 
 def mutate(store: Objects, kind: Kind, new: Object, request: Request) -> None:
-    """Let every mutating webhook whose rules and selectors match change the object."""
+    """Let every mutating webhook whose rules and selectors match change the object; defaults then fill what is new."""
     for configuration in store.list(MUTATING):
         annotations = configuration["metadata"].get("annotations") or {}
         for hook in configuration.get("webhooks") or []:
             if _meant(store, hook, kind, new):
                 _ask(hook, request, annotations.get(DENIES, ""))
                 _patch(new, json.loads(annotations.get(PATCHES, "[]")))
+                if not kind.custom:
+                    defaults.fill(kind.key, new)
 
 
 def _patch(new: Object, operations: list[Object]) -> None:
