@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from checks.profile import Profile
 
 INCONCLUSIVE = 10
+_FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
 """What jobs.trial.new_run_id makes, and nothing that a user would call a folder."""
 DESCRIPTION = """\
@@ -145,6 +146,7 @@ class Patrol:
         after = patrol.learn(before, record, now=time.time())
         trends = patrol.trend(before, record)
         verdict, final = patrol.conclude(before, after, record)
+        self.said += [f"found: {text}" for text in _accused(record)]
         self.said += [f"slower than usual: {text}" for text in trends]
         self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         kept = self._kept(STATE, {"state.json": patrol.bounded(after)}, version=version, was=stored)
@@ -299,6 +301,13 @@ class Patrol:
     def _say(self, text: str) -> None:
         self.said.append(text)
         print(f"seatrial cron: {text}", flush=True)
+
+
+def _accused(record: Mapping[str, Any]) -> list[str]:
+    """Name what was found wrong, and where, in a few words: an Event says it without the report."""
+    findings = (f for check in record["checks"] for f in check.get("findings") or [] if f.get("ok") is not True)
+    told = {f"{f['fault']} ({f.get('subject')})": None for f in findings if f.get("fault")}
+    return list(told)[:_FEW]
 
 
 @contextlib.contextmanager

@@ -221,6 +221,7 @@ def test_what_fails_once_is_tried_again_before_it_counts(lab: Lab) -> None:
     assert "nccl.low-bandwidth" in found["faults"]
     (event,) = lab.events("two")
     assert (event["type"], event["reason"]) == ("Warning", "TrialNoGo")
+    assert "found: nccl.low-bandwidth (" in event["message"]
 
 
 @pytest.mark.parametrize("lab", [("nccl-hang", "cluster")], indirect=True, ids=["hang"])
