@@ -100,11 +100,11 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
 
 @pytest.fixture(scope="session")
 def networks(kube: Kube, spec: TrialSpec) -> tuple[Definitions, str]:
-    """The NetworkAttachmentDefinitions that the pods name, or why they cannot be seen."""
-    from checks.judgement.rdma_offer import selections  # noqa: PLC0415 -- collection stays light
+    """The definitions of the networks that the pods name, or why they cannot be seen."""
+    from checks.judgement.rdma_offer import named_networks  # noqa: PLC0415 -- collection stays light
     from jobs.facts.networks import definitions  # noqa: PLC0415
 
-    return definitions(kube, {(space, name) for space, name, _ in selections(spec.annotations, spec.namespace)})
+    return definitions(kube, named_networks(spec.annotations, spec.namespace))
 
 
 @pytest.fixture(scope="session")

@@ -49,22 +49,22 @@ def test_every_node_offers_the_rdma_devices(
 @pytest.mark.preflight
 @pytest.mark.check(
     "rdma.networks", "The networks that pods are attached to are defined", requires=["namespace.ready"],
-    faults=["rdma.nad-missing", "rdma.nad-mtu"], needs=["networks"], tenant=True,
+    faults=["rdma.nad-missing", "rdma.nad-mtu"], needs=["networks", "gke-networks"], tenant=True,
 )  # fmt: skip
 def test_the_networks_are_defined(
     networks: tuple[Definitions, str], spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
-    """Every NetworkAttachmentDefinition that the pods' annotation names exists, and does not make packets too small.
+    """Every network that the pods' annotation names is defined, and does not make packets too small.
 
-    Multus refuses a pod whose network it cannot find, and the pod never starts. An MTU in the definition overrides what
-    the virtual function would have.
+    For Multus it is a NetworkAttachmentDefinition, on Google's clusters a Network. A pod whose network is not found
+    never starts. An MTU in the definition overrides what the virtual function would have.
     """
     found, hidden = networks
     if hidden:
         evidence.skip(f"the definitions are not seen: {hidden}")
     if not found:
-        evidence.skip("the pods ask for no network of Multus (pod.annotations)")
-    evidence.expect(f"{space}/{name}" for space, name in found)
+        evidence.skip("the pods ask for no further network (pod.annotations)")
+    evidence.expect(f"{space or 'network'}/{name}" for space, name in found)
     put(evidence, definition_findings(spec, found, profile))
     evidence.verdict()
 

@@ -80,20 +80,36 @@ def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str
 def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, str]:
     """Return which interfaces a pod must find, by its annotations: interface -> network. GKE's words are read too."""
     found = {interface: f"{space}/{name}" for space, name, interface in selections(annotations, namespace)}
+    return found | gke_networks(annotations)
+
+
+def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the networks that a pod's annotation names on Google's clusters, by interface; its own is none of them."""
     try:
         given = json.loads(annotations.get(GKE) or "[]")
     except ValueError:
         given = []
-    for each in given if isinstance(given, list) else []:
-        if isinstance(each, dict) and each.get("interfaceName") and each.get("network") not in (None, "default"):
-            found[str(each["interfaceName"])] = str(each["network"])
-    return found
+    entries = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    return {
+        str(each["interfaceName"]): str(each["network"]) for each in entries
+        if each.get("interfaceName") and each.get("network") not in (None, "default")
+    }  # fmt: skip
+
+
+def named_networks(annotations: Mapping[str, str], namespace: str) -> set[tuple[str, str]]:
+    """Return what must be defined, as (namespace, name); Google's networks have no namespace."""
+    own = {(space, name) for space, name, _ in selections(annotations, namespace)}
+    return own | {("", name) for name in gke_networks(annotations).values()}
 
 
 def definition_findings(
     spec: TrialSpec, definitions: Mapping[tuple[str, str], Mapping[str, Any] | None], profile: Profile
 ) -> Iterator[Finding]:
-    """Judge every NetworkAttachmentDefinition that the pod names: it exists, and the MTU it sets is large enough."""
+    """Judge every network that the pod names: it is defined, and the MTU of its definition is large enough."""
+    for name in sorted(set(gke_networks(spec.annotations).values())):
+        there = definitions.get(("", name)) is not None
+        yield Finding(subject=f"network/{name}", ok=there, observed="there" if there else "there is none of this name",
+                      expected="a Network (networking.gke.io)", fault="" if there else "rdma.nad-missing")  # fmt: skip
     wanted = profile.network.secondary_mtu
     for space, name, _ in dict.fromkeys(selections(spec.annotations, spec.namespace)):
         subject, item = f"{space}/{name}", definitions.get((space, name))

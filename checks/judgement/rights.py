@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
-from .rdma_offer import MULTUS
+from .rdma_offer import GKE, MULTUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -113,6 +113,7 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
     "servicemonitors": (Right("list", "servicemonitors", "monitoring.coreos.com", scope="cluster"),),
     "topologies": (Right("list", "noderesourcetopologies", "topology.node.k8s.io", scope="cluster"),),
     "networks": (Right("get", "network-attachment-definitions", "k8s.cni.cncf.io"),),
+    "gke-networks": (Right("get", "networks", "networking.gke.io", scope="cluster"),),
     "storage": (
         Right("get", "persistentvolumeclaims"), Right("get", "storageclasses", "storage.k8s.io", scope="cluster"),
     ),
@@ -153,6 +154,7 @@ def unused(spec: TrialSpec, profile: Profile) -> set[str]:
     """Which needs this trial does not have: nothing is claimed, or the profile does not ask for it."""
     found = set() if spec.claims else {"deviceclasses", "resourceslices"}
     found |= set() if MULTUS in spec.annotations else {"networks"}
+    found |= set() if GKE in spec.annotations else {"gke-networks"}
     stored = profile.storage.classes or any(item.claim for item in spec.storage)
     found |= set() if stored else {"storage"}
     queue = spec.queue.kind if spec.queue else ""

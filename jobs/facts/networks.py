@@ -1,6 +1,7 @@
 """Which networks are defined that pods can be attached to? The NetworkAttachmentDefinitions that somebody names.
 
-Each is asked for by name: a tenant may read those of its own namespace without seeing anybody else's.
+Each is asked for by name: a tenant may read those of its own namespace without seeing anybody else's. A network without
+a namespace is a Network of Google's clusters.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..client.kube import Kube
 
 GROUP, VERSION, RESOURCE = "k8s.cni.cncf.io", "v1", "network-attachment-definitions"
+GKE_GROUP, GKE_RESOURCE = "networking.gke.io", "networks"
+"""cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods"""
 
 Found = dict[tuple[str, str], dict[str, Any] | None]
 
@@ -25,8 +28,9 @@ def definitions(kube: Kube, wanted: Iterable[tuple[str, str]]) -> tuple[Found, s
     """Return each definition by (namespace, name), None where there is none; and why none can be seen, if so."""
     found: Found = {}
     for namespace, name in sorted(wanted):
+        place = path(RESOURCE, name, namespace=namespace, group=GROUP, version=VERSION)
         try:
-            item = kube.get(path(RESOURCE, name, namespace=namespace, group=GROUP, version=VERSION))
+            item = kube.get(place if namespace else path(GKE_RESOURCE, name, group=GKE_GROUP))
         except NotFound:
             found[namespace, name] = None
         except (Forbidden, Unauthorized) as error:
