@@ -11,7 +11,13 @@ import pytest
 from checks.judgement.network import mtu_findings, port_findings, rate_findings, secondary_findings
 from checks.judgement.rdma import device_findings, firmware_note, lets_through
 from checks.judgement.rdma_counters import error_findings, idle_note
-from checks.judgement.rdma_offer import attached_names, definition_findings, offer_findings, selections
+from checks.judgement.rdma_offer import (
+    attached_names,
+    definition_findings,
+    named_networks,
+    offer_findings,
+    selections,
+)
 from checks.judgement.topology import (
     acs_findings,
     affinity_findings,
@@ -20,7 +26,7 @@ from checks.judgement.topology import (
     read_zones,
     refused,
 )
-from checks.profile import load_profile
+from checks.profile import Profile, load_profile
 from checks.strict import ProfileError
 from jobs.facts.inventory import PodUse
 
@@ -476,3 +482,15 @@ def test_ports_whose_state_nobody_could_read_are_not_active(world, spec, h100):
     odd = [f for f in device_findings(world, spec, h100) if f.ok is not True]
     assert [(f.subject, f.ok, f.fault) for f in odd] == [("gpu-node-1", None, "")]
     assert "the state of 8 ports is not readable" in odd[0].observed
+
+
+def test_networks_of_googles_clusters_must_exist(spec):
+    """They have no namespace, and the pod's own network is none to look for."""
+    told = '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth1","network":"gpu-nic0"}]'
+    asked = replace(spec, annotations={"networking.gke.io/interfaces": told})
+    assert named_networks(asked.annotations, "team") == {("", "gpu-nic0")}
+    (found,) = definition_findings(asked, {("", "gpu-nic0"): {"kind": "Network"}}, Profile())
+    assert (found.ok, found.subject) == (True, "network/gpu-nic0")
+    (found,) = definition_findings(asked, {("", "gpu-nic0"): None}, Profile())
+    assert (found.ok, found.fault) == (False, "rdma.nad-missing")
+    assert named_networks({"networking.gke.io/interfaces": "no JSON"}, "team") == set()
