@@ -146,6 +146,8 @@ class Patrol:
         after = patrol.learn(before, record, now=time.time())
         trends = patrol.trend(before, record)
         verdict, final = patrol.conclude(before, after, record)
+        if verdict == "go" != record["verdict"]:
+            self._say("what failed says only that others use the GPUs: it does not count")
         self.said += [f"found: {text}" for text in _accused(record)]
         self.said += [f"slower than usual: {text}" for text in trends]
         self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]

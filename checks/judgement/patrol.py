@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 STRIKES = 2
 ANY = "any nodes"
 """Stands for the nodes of a trial where they are not seen beforehand."""
+AT_WORK = ("gpu.taken", "gpu.held-by-slurm")
+"""Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
+AWAY = ("nodes.cordoned", "nodes.tainted")
+"""Faults that somebody made on purpose: they keep a trial away, and are no word about the node."""
 MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
 """Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
 
@@ -181,7 +185,8 @@ def learn(state: State, record: Record, *, now: float) -> State:
     if verdict == "go":
         nodes |= {name: Watched(tested=now, passed=now) for name in taken}
     elif verdict == "no-go":
-        blamed = {name: faults for name in {*taken, *nodes} if (faults := _naming(name, found))}
+        own = [(fault, subject) for fault, subject in found if fault not in AWAY]
+        blamed = {name: faults for name in {*taken, *nodes} if (faults := _naming(name, own))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
     kept = sorted(nodes.items(), key=lambda item: -item[1].tested)[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
@@ -215,9 +220,24 @@ def _faults(record: Record) -> list[tuple[str, str]]:
     """Faults that make the verdict, as (fault, subject)."""
     return [
         (str(finding.get("fault")), str(finding.get("subject")))
-        for check in record.get("checks") or [] if check.get("outcome") == "failed"
-        for finding in check.get("findings") or [] if finding.get("ok") is False and finding.get("fault")
-    ]  # fmt: skip
+        for check in _failed(record)
+        for finding in check.get("findings") or []
+        if finding.get("ok") is False and finding.get("fault") and not _at_work(finding)
+    ]
+
+
+def _failed(record: Record) -> list[Mapping[str, Any]]:
+    """The checks that failed for more than that others use the GPUs."""
+    failed = [check for check in record.get("checks") or [] if check.get("outcome") == "failed"]
+    bad = [[f for f in check.get("findings") or [] if f.get("ok") is False] for check in failed]
+    return [check for check, found in zip(failed, bad, strict=True) if not found or not all(map(_at_work, found))]
+
+
+def _at_work(finding: Mapping[str, Any]) -> bool:
+    """Whether a finding says that GPUs are in use; a tenant, who sees no nodes, has the scheduler's word for it."""
+    short = re.findall(r"Insufficient ([\w./-]+\w)", str(finding.get("observed")))
+    waits = finding.get("fault") == "job.unschedulable" and bool(short)
+    return finding.get("fault") in AT_WORK or (waits and all(name.endswith("/gpu") for name in short))
 
 
 def _naming(node: str, found: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -257,12 +277,16 @@ def conclude(before: State, after: State, record: Record) -> tuple[str, int]:
     """Return verdict and exit code of a scheduled run: what failed in a trial for the first time is tried again.
 
     What the API alone shows does not flap and counts at once; so does a node that is now called bad, and a fault of the
-    trial that the run before had, too.
+    trial that the run before had, too. That others use the GPUs does not count.
     """
     verdict = str(record.get("verdict"))
     if verdict != "no-go":
         return verdict, 0 if verdict == "go" else 10
-    static = any(c.get("stage") == "preflight" and c.get("outcome") == "failed" for c in record.get("checks") or [])
+    failed = _failed(record)
+    if not failed:
+        whole = all(c.get("outcome") not in ("error", "blocked") for c in record.get("checks") or [])
+        return ("go", 0) if whole and not record.get("interrupted") else ("inconclusive", 10)
+    static = any(check.get("stage") == "preflight" for check in failed)
     told = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
     last = next(told, None)  # preflight alone, in between, shows nothing of training
     again = last is not None and set(last.faults) & {fault for fault, _ in _faults(record)}

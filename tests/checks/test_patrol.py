@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from checks.judgement.patrol import ANY, MOST_NODES, MOST_RUNS, State, Watched, choose, choose_unseen, learn, trend
+from checks.judgement.patrol import (
+    ANY,
+    MOST_NODES,
+    MOST_RUNS,
+    State,
+    Watched,
+    choose,
+    choose_unseen,
+    conclude,
+    learn,
+    trend,
+)
 
 WEEK = 7 * 86400.0
 NOW = 1_000_000_000.0
@@ -40,6 +51,41 @@ def test_a_node_is_bad_after_two_strikes_and_never_its_peer() -> None:
     assert after(failed, failed).bad == ("a",)
     assert after(failed, record("go"), failed).bad == ()
     assert after(failed, failed).nodes["b"] == Watched(tested=NOW + 3600)
+
+
+def full(fault: str, observed: str = "0 of 8 free", subject: str = "a", **more: str) -> dict[str, Any]:
+    """A run that found no room for a trial."""
+    finding = {"subject": subject, "ok": False, "fault": fault, "observed": observed}
+    check = {"id": "gpu.free", "stage": "preflight", "outcome": "failed", "findings": [finding]} | more
+    return {**record("no-go", ()), "checks": [check]}
+
+
+SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims to deallocate"
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict"),
+    [
+        (full("gpu.taken"), "go"),
+        (full("gpu.held-by-slurm"), "go"),
+        (full("job.unschedulable", SHORT, stage="acceptance"), "go"),
+        (full("job.unschedulable", f"{SHORT}, 2 Insufficient rdma/hca.", stage="acceptance"), "inconclusive"),
+        (full("nodes.cordoned", "cordoned"), "no-go"),
+        (full("gpu.missing", "7"), "no-go"),
+    ],
+)  # fmt: skip
+def test_a_cluster_at_work_has_nothing_wrong_with_it(run: dict[str, Any], verdict: str) -> None:
+    """That others hold every GPU is no failure; what else keeps a trial away is, at once where the API alone shows it."""
+    assert conclude(State(), learn(State(), run, now=NOW), run)[0] == verdict
+
+
+def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
+    """Night after night: it is not called bad for it, and is as good as it was."""
+    for fault in ("gpu.taken", "nodes.cordoned", "nodes.tainted"):
+        state = after(record("go"), full(fault), full(fault), full(fault))
+        assert state.bad == ()
+        assert state.nodes["a"].good
+    assert after(record("go"), full("gpu.missing"), full("gpu.missing")).bad == ("a",)
 
 
 def test_a_failed_pair_blames_nobody_until_one_half_is_known() -> None:

@@ -195,6 +195,23 @@ def test_nodes_are_marked_where_that_is_asked_for(kube: Kube, cluster: str, tmp_
 
 
 @pytest.mark.slow
+def test_a_cluster_that_is_full_is_no_news(root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Other teams hold every GPU, night after night: preflight passes for all else, and no node is blamed."""
+    full = Sim(root, tmp_path, "gpus-taken")
+    try:
+        remember(Kube.connect(kubeconfig=str(full.config)), json.dumps(
+            {"schema": 1, "nodes": {n: REMEMBERED | {"tested": 1.0, "passed": 1.0} for n in ("gpu-node-0", "gpu-node-1")}}))  # fmt: skip
+        for _ in range(2):
+            assert cron(str(full.config), tmp_path / "out") == 0
+            assert "it does not count" in capfd.readouterr().out
+        metrics = (tmp_path / "out" / "metrics.prom").read_text()
+        assert 'seatrial_run_verdict{verdict="go"} 1.0' in metrics
+        assert 'seatrial_node_bad{node="gpu-node-0"} 0.0' in metrics
+    finally:
+        full.close()
+
+
+@pytest.mark.slow
 def test_another_namespaces_trial_goes_first(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
