@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put
-from checks.judgement.rendezvous import MAX_SKEW_S, arrow, dns_findings, largest_skew_s, port_findings
+from checks.judgement.judging import note, put
+from checks.judgement.rendezvous import (
+    MAX_SKEW_S,
+    arrow,
+    convention_notes,
+    dns_findings,
+    largest_skew_s,
+    port_findings,
+)
 
 if TYPE_CHECKING:
     from checks.evidence import Evidence
@@ -47,6 +54,7 @@ def test_every_rank_opens_the_port_of_every_peer(trial: TrialResult, spec: Trial
     ranks = range(spec.nodes)
     evidence.expect(arrow(trial, a, b) for a in ranks for b in ranks if a != b)
     put(evidence, port_findings(trial, spec))
+    note(evidence, convention_notes(trial, spec))
     skew = largest_skew_s(trial, spec)
     if skew > MAX_SKEW_S:
         evidence.note(f"the clocks of two ranks differ by {skew:.1f} s: their logs cannot be read side by side")

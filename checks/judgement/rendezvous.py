@@ -18,6 +18,24 @@ MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
 
 
+CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What launch scripts of both conventions read (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
+
+
+def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Name the variables of a rank by which training scripts find their peers and which something took away.
+
+    An MPIJob's workers share one template: their number is mpirun's to say.
+    """
+    wanted = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
+    for rank in range(spec.nodes):
+        env = (stage(trial, rank, "start") or {}).get("env")
+        gone = [name for name in wanted if isinstance(env, dict) and not env.get(name)]
+        if gone:
+            yield (f"{place(trial, rank)}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} not set in the pod; a "
+                   "launch script that reads them starts alone")  # fmt: skip
+
+
 def arrow(trial: TrialResult, source: int, target: int) -> str:
     """Name a directed pair by its nodes."""
     return f"{place(trial, source)} -> {place(trial, target)}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.evidence import CannotTell
-from checks.judgement import gpu_health
+from checks.judgement import gpu_health, rendezvous
 from checks.judgement.node_runtime import (
     can_lock,
     drift_findings,
@@ -399,3 +399,14 @@ def test_gpus_of_another_kind_are_not_held_against_this_profile(trial, spec, h10
     odd = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
     assert [(f.subject, f.ok, f.fault) for f in odd] == [("gpu-node-1", None, "nodes.other-kind")]
     assert (odd[0].observed, odd[0].expected) == ("the GPUs are NVIDIA H200", "*H100* (profile h100-ib, gpu.product)")
+
+
+def test_a_variable_that_was_taken_away_is_named(trial, spec):
+    """Both conventions are set by the trial itself: what is missing in the pod was removed on the way."""
+    whole = dict.fromkeys(rendezvous.CONVENTIONS, "1")
+    for rank in range(2):
+        trial.evidence[rank].stages["start"]["env"] = dict(whole)
+    assert list(rendezvous.convention_notes(trial, spec)) == []
+    del trial.evidence[1].stages["start"]["env"]["NODE_RANK"]
+    assert list(rendezvous.convention_notes(trial, spec)) == [
+        "gpu-node-1: NODE_RANK is not set in the pod; a launch script that reads them starts alone"]
