@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from .judge import DEADLY, Judgement
+from .quotes import crash_cause, crash_lines
 from .signals import watch_summary
 from .state import channels_in
 from .subjects import subject_of
@@ -52,9 +53,7 @@ def judge_ending(judgement: Judgement) -> None:
             if said is not None:
                 judgement.add(fault, "the job", judgement.line(said))
                 return
-        judgement.add(
-            "nccl.crash", _crash_subject(judgement), _crash_evidence(judgement), cause=_crash_cause(judgement)
-        )
+        judgement.add("nccl.crash", _crash_subject(judgement), _crash_evidence(judgement), cause=crash_cause(judgement))
         return
     _judge_truncation(judgement)
 
@@ -131,59 +130,7 @@ def _hang_cause(watch: Dict[str, List[int]]) -> Optional[str]:
 
 
 def _crash_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
-    lines = []
-    for name in ("warn", "trace"):
-        note, _ = judgement.earliest(name)
-        lines.extend(judgement.line(note))
-    for name in _SAID:
-        lines.extend(judgement.line(judgement.event(name)))
-    return lines
-
-
-def _crash_cause(judgement: Judgement) -> Optional[str]:
-    """Say in the log's own words how it ended, and what that is worth."""
-    warning, _ = judgement.earliest("warn")
-    gone = min((note for note, _ in map(judgement.earliest, _FOLLOWS) if note is not None), key=_place, default=None)
-    said = [note for note in (warning, *map(judgement.event, _SAID)) if note is not None]
-    note = min(said, key=_place, default=None)
-    if warning is None and gone is not None and (note is None or _place(gone) < _place(note)):
-        note = gone
-    note = note or judgement.earliest("trace")[0]
-    if note is None:
-        return None
-    text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))[:160]
-    if note is gone:
-        cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
-    elif note in said:
-        cause = "the first sign of it is: %s" % text
-    else:
-        code = _RESULTS.get(text.partition("-> ")[2][:1], "")
-        cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
-    ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
-    if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
-        cause += "; a later run in the same log came to its end"
-    return cause
-
-
-def _place(note: Note) -> Tuple[int, int]:
-    """Return where a note stands: its stream and line."""
-    return note.source, note.line
-
-
-_FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
-_SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
-# ncclResult_t of nccl.h, as an error trace ends.
-_RESULTS = {
-    "1": "a CUDA call failed",
-    "2": "a system call failed",
-    "3": "an internal error",
-    "4": "an invalid argument",
-    "5": "an invalid usage",
-    "6": "a remote process ended",
-}
-_OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
-# What stands in front of a message: tags, the process, the place in the source.
-_MESSAGE = re.compile(r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\[\S+\]:? ?)+")
+    return [line for note in crash_lines(judgement) for line in judgement.line(note)]
 
 
 def _crash_subject(judgement: Judgement) -> str:

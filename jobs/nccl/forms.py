@@ -28,7 +28,7 @@ class Said(NamedTuple):
     payload: Optional[float]  # bytes; set where the numbers stand in the next lines and not in a table
 
 
-_WORTH = re.compile(rb"(?i)(?:algo?bw|throughput|size|payload).{0,80}busbw|busbw.{0,60}algo?bw")
+_WORTH = re.compile(rb"(?i)(?:algo? ?bw|throughput|size|payload).{0,80}bus ?(?:bw|bandwidth)|busbw.{0,60}algo?bw")
 _OSU_TITLE = re.compile(rb"# OSU (?:MPI|NCCL)\S* (.{3,60}?) Test v\d")
 _OSU_COLUMNS = re.compile(rb"#\s*Size\s+(?:Avg Latency ?\(us\)|Bandwidth ?\(MB/s\)|Latency ?\(us\))")
 _AVERAGE_OF = re.compile(
@@ -39,12 +39,14 @@ _CELL = re.compile(rb"[*`~\s]*([\d.,]+(?:e[+-]?\d+)?)\s?([A-Za-z/]{1,8})?")
 _UNIT_BLANK = re.compile(rb"(?<=\d) (?=(?:[KMGT]i?B|[mun]?s)\b)")
 _GAPS = re.compile(rb"\s{2,}|\t")
 _ROLES = (
-    ("busbw", re.compile(rb"busbw")),
-    ("algbw", re.compile(rb"algo?bw|throughput|bandwidth")),
+    ("busbw", re.compile(rb"bus ?bw|bus bandwidth")),
+    ("algbw", re.compile(rb"algo? ?bw|throughput|bandwidth")),
     ("#wrong", re.compile(rb"wrong")),
     ("size", re.compile(rb"\bsize|payload|\bbytes\b")),
     ("time", re.compile(rb"\btime|latency|duration")),
 )
+_SIDED = ("busbw", "algbw", "time", "#wrong")
+_IN_PLACE = " in place"
 # Of a size, a time and a bandwidth. Benches count sizes in powers of two, whatever they call them.
 _BYTES = {b"b": 1.0, b"k": 1024.0, b"m": 1024.0**2, b"g": 1024.0**3, b"t": 1024.0**4}
 _MICROSECONDS = {b"us": 1.0, b"usec": 1.0, b"ms": 1e3, b"s": 1e6, b"sec": 1e6, b"ns": 1e-3}
@@ -53,6 +55,7 @@ _GIGABYTES = {b"GBps": 1.0, b"GB/s": 1.0, b"GB/sec": 1.0, b"MB/s": 1e-3, b"MBps"
 
 def _scale(role: str, unit: bytes) -> Optional[float]:
     """Return what one of a unit is in the units of a row; None where it is none of the role's."""
+    role = role.partition(" ")[0]
     if role == "size":
         return _BYTES.get(unit[:1].lower())
     return _MICROSECONDS.get(unit.lower()) if role == "time" else _GIGABYTES.get(unit)
@@ -71,8 +74,10 @@ def form_of(raw: bytes) -> Optional[Form]:
     for cell in cells:
         low = cell.lower()
         role = next((name for name, pattern in _ROLES if pattern.search(low)), None)
+        if role in _SIDED and (b"in-place" in low or b"in place" in low):
+            role += _IN_PLACE
         if role is not None and any(role == known for known, _ in columns):
-            if not osu and role in ("busbw", "size"):
+            if not osu and role in ("busbw", "busbw" + _IN_PLACE, "size"):
                 return None
             role = None
         unit = cell[cell.rfind(b"(") + 1 : cell.rfind(b")")].strip() if b"(" in cell else b""
@@ -120,13 +125,7 @@ def _row(values: Dict[str, float]) -> Dict[str, Any]:
     algbw = values.get("algbw")
     if algbw is None and "busbw" not in values and time:
         algbw = round(values["size"] / time / 1e3, 4)  # bytes per microsecond are MB/s
-    wrong = values.get("#wrong")
-    side = {
-        "time_us": time,
-        "algbw_gbps": algbw,
-        "busbw_gbps": values.get("busbw"),
-        "wrong": None if wrong is None else int(wrong),
-    }
+    second = {name: values.get(name + _IN_PLACE) for name in _SIDED}
     size = int(values["size"])
     return {
         "size_bytes": size,
@@ -134,9 +133,18 @@ def _row(values: Dict[str, float]) -> Dict[str, Any]:
         "type": None,
         "redop": None,
         "root": None,
-        "out_of_place": side,
-        "in_place": None,
+        "out_of_place": _side(time, algbw, values.get("busbw"), values.get("#wrong")),
+        "in_place": _side(second["time"], second["algbw"], second["busbw"], second["#wrong"])
+        if any(value is not None for value in second.values())
+        else None,
     }
+
+
+def _side(
+    time: Optional[float], algbw: Optional[float], busbw: Optional[float], wrong: Optional[float]
+) -> Dict[str, Any]:
+    wrong = None if wrong is None else int(wrong)
+    return {"time_us": time, "algbw_gbps": algbw, "busbw_gbps": busbw, "wrong": wrong}
 
 
 def said_of(raw: bytes) -> Optional[Said]:

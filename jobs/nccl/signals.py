@@ -104,6 +104,7 @@ _ORDINARY = (
     b"usbw",
     b"usBw",
     b"usBW",
+    b"us BW",
     b"algbw: ",
     b"average bandwidth of ",
     b"---- Performance of ",
@@ -207,6 +208,11 @@ class SignalReader:
     def _after_last_error(self, raw: bytes, line: int) -> None:
         """PyTorch puts NCCL's last error on the line behind "Last error:" (catalogue 1.10)."""
         self._last_error -= 1
+        found = classify(raw)
+        if found is not None and found.role == CONSEQUENCE:
+            self.source.note("last-error follows", self.index, line, raw)
+        elif found is None and self._last_error == 3 and raw.strip():
+            self.source.note("last-error", self.index, line, raw)
         if self._symptom(raw, line):
             self._last_error = 0
 

@@ -166,6 +166,8 @@ def ranks_by_device(job: Job) -> int:
         return 0
     if any(proc.has("flag", "fabric") for proc in job.procs):  # the other hosts of an NVLink domain may be missing
         return 0
+    if any(max(key[1:3]) >= len(devs) or key[5] not in ("p2p", "shm") for proc in job.procs for key in proc.edges):
+        return 0  # a channel names more ranks, or leaves the host
     return len(devs) if sorted(devs) == list(range(len(devs))) else 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict
 
 from .faults import FAULTS
+from .quotes import warning_said
 from .transports import RDMA, TCP
 
 if TYPE_CHECKING:
@@ -181,7 +182,9 @@ def _silent_sentence(document: Dict[str, Any], judgement: Judgement, size: str) 
             "Only one host shows, and nothing tells how large the job is: this log proves nothing about the network%s."
         )
         seen = [name for name in _SIGNS if any(name in proc.notes for proc in judgement.job.procs)]
-        return said % ("; it does show this: %s" % _lowered(FAULTS[seen[0]]["title"]) if seen else "")
+        return said % (
+            "; it does show this: %s" % _lowered(FAULTS[seen[0]]["title"]) if seen else warning_said(judgement)
+        )
     if document["inter_node_transport"] == "none":
         return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
     if document["avg_busbw"] is not None:
@@ -192,5 +195,7 @@ def _silent_sentence(document: Dict[str, Any], judgement: Judgement, size: str) 
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
         return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
     hint = next((fault for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and fault["why"]), None)
-    said = "" if hint is None else "; it does show this: %s" % _lowered(FAULTS[hint["why"]]["title"])
+    said = (
+        warning_said(judgement) if hint is None else "; it does show this: %s" % _lowered(FAULTS[hint["why"]]["title"])
+    )
     return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)

@@ -106,6 +106,10 @@ CRASHES = {
     "warning": ("a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 3\n", "the first sign of it is: Something odd"),
     "peer": ("\na:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<5>\na:1:2 [0] NCCL INFO misc/socket.cc:749 -> 6\n", "follows from a failure before it, which is not in the log (socketProgress: Connection closed"),
     "flush": ("a:1:2 [0] ib.c:1 NCCL WARN NET/IB : Got completion from peer 10.1.32.3<5> with error 5, opcode 0, len 0, vendor err 249\na:1:2 [0] NCCL INFO net.cc:1 -> 6\n", "follows from a failure before it"),
+    "program": ("(pid=8) RuntimeError: NCCL error in: x.cpp:784, unhandled cuda error, NCCL version 2.7.8\n(pid=9) a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\n(pid=9) a:1:2 [0] NCCL INFO init.cc:9 -> 1\n", "the first sign of it is: Something odd"),
+    "last-follows": ("  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nNET/IB: Got completion from peer 10.0.1.23<34696> with status=5 opcode=0 len=0 vendor err 249 (Recv)\n", "follows from a failure before it, which is not in the log (NET/IB: Got"),
+    "last-unknown": ("  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nSomething odd\n", "the first sign of it is: Something odd"),
+    "long": ("  what():  [PG 1 Rank 4] terminated: NCCL error: " + "unhandled " * 20 + "\n", "unhandled [...]"),
     "trace": ("a:1:2 [0] NCCL INFO bootstrap.cc:312 -> 3\n", "only an error trace that begins at bootstrap.cc:312 -> 3 (an internal error)"),
     "event": ("a: Test NCCL failure common.cu:401 'internal error'\na:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 1\n", "the first sign of it is: Test NCCL failure"),
     "test": ("a: Test NCCL failure common.cu:401 'remote process exited / '\n", "the first sign of it is: Test NCCL failure common.cu:401 'remote process exited'"),
@@ -118,6 +122,13 @@ def test_a_crash_is_told_in_the_logs_own_words(judge, case):
     text, said = CRASHES[case]
     job = judge(text)
     assert (job["crash"], said in job["sentence"]) == (True, True), job["sentence"]
+
+
+@pytest.mark.parametrize("text", ["graph/x.cc:1 NCCL WARN Something odd", "x.h:4 NCCL WARN Net : Connection closed by remote peer b<5>"])
+def test_a_lone_warning_is_quoted(judge, text):
+    """It proves nothing, and it is all that the pasted line says."""
+    job = judge(f"a:1:2 [0] {text}\n")
+    assert (job["verdict"], f"it does warn: {text.partition('WARN ')[2]}" in job["sentence"]) == ("inconclusive", True), job["sentence"]
 
 
 def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):

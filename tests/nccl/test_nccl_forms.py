@@ -36,6 +36,13 @@ def test_a_torch_benchs_markdown_table_is_read(judge):
     assert (job["ranks"], job["nccl_version"], job["verdict"]) == (4, "2.26.2", "inconclusive")
 
 
+def test_a_table_may_name_its_sides_in_its_columns(judge):
+    """A report's table: the bandwidths alone, out of place and in place."""
+    job = judge("| Message Size | Bus BW (out-of-place) | Bus BW (in-place) |\n|---|---|---|\n| 8 MB | 60.1 GB/s | 61 GB/s |\n| 1 GB | 120.1 GB/s | 119 GB/s |\n")
+    rows = [(row["size_bytes"], row["out_of_place"]["busbw_gbps"], row["in_place"]["busbw_gbps"]) for row in job["tables"][0]["rows"]]
+    assert rows == [(8 << 20, 60.1, 61), (GIB, 120.1, 119)]
+
+
 @pytest.mark.parametrize("tag", ["", "[gke-node-a:0]:", "worker-0: "])
 def test_a_result_in_words_is_a_row(judge, tag):
     """Its older form, and Modal's: one payload, two lines."""

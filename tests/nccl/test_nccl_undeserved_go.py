@@ -140,3 +140,10 @@ def test_ranks_that_no_channel_joins_are_not_one_host(judge, head):
     assert (job["ranks"], job["verdict"]) == (4, "inconclusive")
     whole = [*lines, (1, "Channel 00/0 : 1[1] -> 2[0] via P2P/IPC")]
     assert judge("".join(f"{head.format(pid=rank + 10, dev=rank % 2)}{text}\n" for rank, text in whole))["verdict"] == "go"
+
+
+def test_devices_do_not_count_the_ranks_of_a_job_whose_channels_name_more(judge):
+    """Two processes with the first two devices of a host, and one of them sends to a fifth rank."""
+    lines = [(2, 0, "Channel 00 : 2[4b000] -> 3[51000] via P2P/IPC/read"), (3, 1, "Channel 01 : 3[51000] -> 4[cb000] [send] via NET/IB/1/GDRDMA"), (2, 0, "Connected all rings")]
+    job = judge("".join(f"gpu-node:{rank + 70}:1 [{dev}] NCCL INFO {text}\n" for rank, dev, text in lines))
+    assert (job["ranks"], job["verdict"], job["diagnosis"]) == (None, "inconclusive", "shown-in-part")

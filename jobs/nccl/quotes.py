@@ -1,0 +1,94 @@
+"""What does the log itself say first? Its own words, for what no rule knows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    from .judge import Judgement
+    from .state import Note
+
+FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
+SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")
+# ncclResult_t of nccl.h, as an error trace ends.
+_RESULTS = {
+    "1": "a CUDA call failed",
+    "2": "a system call failed",
+    "3": "an internal error",
+    "4": "an invalid argument",
+    "5": "an invalid usage",
+    "6": "a remote process ended",
+}
+_OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, and the second may be empty
+# What stands in front of a message: tags, the process, the place in the source.
+_MESSAGE = re.compile(
+    r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
+    r"|^\s*what\(\):\s+|^Last error:\s*"
+)
+_LONGEST = 160
+
+
+def quoted(note: Note) -> str:
+    """Return a line's message without what stands in front of it, and no word of it cut."""
+    text = _OPEN_END.sub("'", _MESSAGE.sub("", note.text).strip(" ."))
+    if len(text) <= _LONGEST:
+        return text
+    return text[:_LONGEST].rpartition(" ")[0].rstrip(" .,;:") + " [...]"
+
+
+def place(note: Note) -> Tuple[int, int]:
+    """Return where a note stands: its stream and line."""
+    return note.source, note.line
+
+
+def follows(judgement: Judgement) -> Optional[Note]:
+    """Return the first line that only tells of another rank's end."""
+    notes = [note for note, _ in map(judgement.earliest, FOLLOWS) if note is not None]
+    return min(notes, key=place, default=None) or judgement.event("last-error follows")
+
+
+def crash_lines(judgement: Judgement) -> List[Note]:
+    """Return the lines that show how a job without a known cause ended."""
+    notes = [judgement.earliest("warn")[0], judgement.earliest("trace")[0], judgement.event("last-error")]
+    notes.extend(map(judgement.event, SAID))
+    if notes[0] is None:
+        notes.append(follows(judgement))
+    return [note for note in notes if note is not None]
+
+
+def crash_cause(judgement: Judgement) -> Optional[str]:
+    """Say in the log's own words how it ended, and what that is worth."""
+    warning, _ = judgement.earliest("warn")
+    gone = follows(judgement)
+    said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]
+    note = min(said, key=place, default=None)
+    error = judgement.event("nccl-error")
+    if warning is not None and note is error and note is not None and "Xid" not in note.text:
+        note = warning  # what the program says of an error, NCCL said with its cause
+    last = judgement.event("last-error")
+    if warning is None and gone is not None and (note in (None, error) or place(gone) < place(note)):
+        note = gone
+    elif last is not None and note is error:
+        note = last  # the text of NCCL's error stands behind it
+    note = note or judgement.earliest("trace")[0]
+    if note is None:
+        return None
+    text = quoted(note)
+    if note is gone:
+        cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
+    elif note is last or note in said:
+        cause = "the first sign of it is: %s" % text
+    else:
+        code = _RESULTS.get(text.partition("-> ")[2][:1], "")
+        cause = "no warning is shown, only an error trace that begins at %s%s" % (text, code and " (%s)" % code)
+    ends = [table.get("avg_line", 0) for table in judgement.tables if table["complete"]]
+    if len(judgement.job.sources) == 1 and max(ends, default=0) > note.line:
+        cause += "; a later run in the same log came to its end"
+    return cause
+
+
+def warning_said(judgement: Judgement) -> str:
+    """Return the first warning of a log that shows nothing else to judge by."""
+    note = judgement.earliest("warn")[0] or follows(judgement)
+    return "" if note is None else "; it does warn: %s" % quoted(note)
