@@ -47,7 +47,7 @@ def table_nodes(job: Job) -> Optional[int]:
 
 def list_cut(job: Job) -> bool:
     """Say whether the table's header does not list every rank: nothing is known of those that are missing."""
-    return bool(job.rank_lines) and (len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _by_ratio(job))
+    return bool(job.rank_lines) and (len(job.rank_lines) <= max(job.rank_lines) or len(job.rank_lines) < _at_least(job))
 
 
 def _whole_list(job: Job) -> bool:
@@ -55,7 +55,7 @@ def _whole_list(job: Job) -> bool:
         return True
     hosts = {str(line[0]) for line in job.rank_lines.values()}
     devices = max(int(str(line[2])) for line in job.rank_lines.values()) + 1  # of a host, and each has as many
-    return len(hosts) * devices == max(job.rank_lines) + 1 >= _by_ratio(job)
+    return len(hosts) * devices == max(job.rank_lines) + 1 >= _at_least(job)
 
 
 def _by_ratio(job: Job) -> int:
@@ -134,7 +134,7 @@ def ranks_of(job: Job) -> Optional[int]:
     The largest communicator, the table's header, a ring, or what the program itself said.
     """
     listed = max(job.rank_lines) + 1 if job.rank_lines else 0
-    listed = 0 if listed < _by_ratio(job) else listed  # the list was cut at its end
+    listed = 0 if listed and listed < _at_least(job) else listed  # the list was cut at its end
     if job.nranks or listed:
         return max(job.nranks, listed)
     printed = max([int(text) for proc in job.procs for text in proc.facts.get("nranks", ())] or [0])
@@ -155,6 +155,12 @@ def ranks_of(job: Job) -> Optional[int]:
     if len(worlds) == 1:
         return worlds.pop()
     return None
+
+
+def _at_least(job: Job) -> int:
+    """Return how many ranks the channels name, or the numbers need."""
+    named = max([max(key[1:3]) for proc in job.procs for key in proc.edges] or [-1])
+    return max(named + 1, _by_ratio(job))
 
 
 def ranks_by_device(job: Job) -> int:

@@ -147,3 +147,9 @@ def test_devices_do_not_count_the_ranks_of_a_job_whose_channels_name_more(judge)
     lines = [(2, 0, "Channel 00 : 2[4b000] -> 3[51000] via P2P/IPC/read"), (3, 1, "Channel 01 : 3[51000] -> 4[cb000] [send] via NET/IB/1/GDRDMA"), (2, 0, "Connected all rings")]
     job = judge("".join(f"gpu-node:{rank + 70}:1 [{dev}] NCCL INFO {text}\n" for rank, dev, text in lines))
     assert (job["ranks"], job["verdict"], job["diagnosis"]) == (None, "inconclusive", "shown-in-part")
+
+
+def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
+    """One line of four was kept, and a channel to another rank."""
+    job = judge("#   Rank  0 Pid 9 on gpu-node device  0 [0x87] A100-SXM4-40GB\ngpu-node:9:1 [0] NCCL INFO Channel 00 : 0[87000] -> 1[8d000] [send] via NET/IB/0/GDRDMA\n")
+    assert (job["ranks"], job["verdict"], job["diagnosis"]) == (None, "inconclusive", "shown-in-part")
