@@ -118,6 +118,47 @@ def operations(size: int) -> bytes:
     return b"".join(out)
 
 
+def traces(size: int) -> bytes:
+    """NCCL_DEBUG_SUBSYS=ALL beside a service's log: proxies, calls, requests, with pointers and ids of their own."""
+    out, rng = [interleaved(BASE.processes(), 1)], random.Random(4)
+    total, number = len(out[0]), 0
+    while total < size:
+        number += 1
+        rank, pointer = number % 16, rng.getrandbits(44)
+        head = b"%s:%d:%d [%d] NCCL " % (BASE.host(rank).encode(), BASE.pid(rank), BASE.pid(rank), rank % 8)
+        out.append(
+            (
+                head + b"INFO proxyProgressAsync opId=0x%x op.type=%d respSize=%d done" % (pointer, number % 9, rank),
+                head + b"INFO New proxy recv connection %d from local rank %d, transport 2" % (number % 999, rank % 8),
+                head + b"CALL ncclAllReduce(0x%x,0x%x,%d,7,0,0x%x)" % (pointer, pointer + 512, number, pointer // 3),
+                b"07:42:%02d worker DEBUG request %011x took %.2f ms" % (number % 60, pointer, number % 999 / 7),
+            )[number % 4]
+            + b"\n"
+        )
+        total += len(out[-1])
+    return b"".join(out)
+
+
+def tests(size: int) -> bytes:
+    """nccl-tests in a loop: tables whose numbers never come again."""
+    out, total, rng = [interleaved(BASE.processes(), 1)], 0, random.Random(5)
+    lines = [line.encode() for line in table_of(BASE)]
+    while total < size:
+        for line in lines:
+            words = line.split()
+            if words and words[0].isdigit():
+                for _ in range(12):
+                    speed = rng.random() * 100
+                    values = (10 + speed, speed, speed * 1.8, 0, 11 + speed, speed + 1, speed * 1.7, 0)
+                    out.append(b"%12s  %12s     float     sum      -1  " % tuple(words[:2]))
+                    out.append(b"%7.2f  %6.2f  %6.2f  %6d  %7.2f  %6.2f  %6.2f  %6d\n" % values)
+                    total += 115
+            else:
+                out.append(line + b"\n")
+                total += len(line) + 1
+    return b"".join(out)
+
+
 def training(size: int) -> bytes:
     """A training log: one set-up, then the program's own lines."""
     out = [interleaved(BASE.processes(), 1)]
@@ -219,7 +260,7 @@ def main() -> None:
 
 
 TABLE = "".join(line + "\n" for line in table_of(BASE)).encode()
-KINDS = [repeated, tagged, training, timed, job, distinct, operations, ranks]
+KINDS = [repeated, tagged, training, timed, job, distinct, operations, traces, tests, ranks]
 if CORPUS.is_dir():
     KINDS += [real, corpus]
 

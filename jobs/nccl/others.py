@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
+# What matters for tables only, and no more once no more of them are kept.
+_OF_TABLES = re.compile(
+    rb"#|Avg bus|Out of bounds|us(?:bw|Bw|BW)|algbw: |average bandwidth of |---- Performance of |nThread | Pid "
+    rb"|Collective test|_perf"
+)
 _COLUMN = re.compile(rb"\s(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 
 
@@ -63,7 +68,8 @@ class Others:
             if not signals.matters(raw):
                 self.shapes.add(shape)
                 return
-            if b"#" in raw and not signals.matters(raw.replace(b"#", b"")):  # a header's, or a bar's
+            bare = _OF_TABLES.sub(b"\n", raw) if self.tables.full else raw.replace(b"#", b"")
+            if bare != raw and not signals.matters(bare):  # a header's, or a bar's
                 lasting, self.messages.lasting = self.messages.lasting, False
                 self.plain(raw, number)
                 if not self.messages.lasting:
