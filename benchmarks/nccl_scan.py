@@ -6,15 +6,16 @@ Makes logs, judges each in a process of its own, in turns with grep, and prints 
 time, which depends least on the machine. ``grep -cE 'via NET/'`` only counts lines; the verdict reads transports,
 faults and tables. The goal is 4 without a launcher's tags and 6 with them.
 
-What repeats itself, by pieces of some KiB or by lines, costs a look; so does a program's output, whose shapes repeat.
-Where every line says something new, Python's own price per line is the floor: only splitting a block into lines costs
-1.5 times grep where its literal stands in one line of seven, and 8 times where it never stands (``operations``: grep
-then runs at 16 GB/s and needs no lines at all).
+What repeats itself, by pieces of some KiB or by lines, costs a look; so do a program's output, NCCL's traces and what
+stands beyond the kept tables, whose shapes repeat. Where every line says something new, Python's own price per line is
+the floor: only splitting a block into lines costs 1.5 times grep where its literal stands in one line of seven, and 8
+times where it never stands (``operations``, ``traces``: grep then runs at 5 to 16 GB/s and needs no lines at all).
 
-Measured on two shared cores, Python 3.11, times grep, and MB of memory (in brackets what it was before pieces, lanes
-and shapes). 1,000 MB: repeated 1.2 (3.7), tagged 1.4 (3.4), real 2.8 (7.8), corpus 4.7 (not measured), 15 to 26 MB.
-200 MB: training 5.3 (8), timed 8.9 (26), job 50 to 60, operations 84 (82, the old figure is of wall time), distinct 75
-(76), each below 110 MB whatever the length; ranks (50,000 of one job, every line new) 230 to 300 and 112 MB.
+Measured on two shared cores under load, Python 3.11, times grep. 1,000 MB: repeated 1.2 to 1.7, tagged 1.4 to 1.7, real
+2.8 to 3.6, corpus 4.7 to 5.1, 15 to 26 MB of memory. 100 MB (in brackets MB/s, before shapes by hexadecimal digits and
+now): training 7 (250, 350), timed 9 (290, 220 to 290), job 35 to 51 (31, 26 to 35), distinct 47 to 56 (30, 26),
+operations 20 to 38 (130, 170), traces 33 (2, 78), tests 47 (9, 63), each below 55 MB; ranks (50,000 of one job, every
+line new) 180 to 220 (8, 8) and 101 MB.
 """
 
 from __future__ import annotations
