@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobs.quantity import quantity
+from jobs.redact import MASK, secret_name
 from reports.record import Finding
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def _of_container(name: str, mine: Object, theirs: Object) -> Iterator[tuple[str
         if variable.startswith(LOG):
             continue
         if "value" in each and each["value"] != got.get("value", ""):
-            yield f"{name} variable {variable}", each["value"], str(got.get("value", "not set"))
+            hidden = secret_name(variable)
+            asked, there = (MASK, "another value") if hidden else (each["value"], str(got.get("value", "not set")))
+            yield f"{name} variable {variable}", asked, there
         elif variable not in told:
             yield f"{name} variable {variable}", "set", "not set"
 

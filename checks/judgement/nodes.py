@@ -35,6 +35,7 @@ def node_findings(
     nodes = pool.nodes
     chosen = f" (--nodes {selector})" if selector else ""
     expected = f"at least {profile.nodes} GPU nodes"
+    narrowed = None if selector else False  # others may well be there
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
@@ -58,10 +59,10 @@ def node_findings(
         yield Finding(subject="cluster", ok=False, observed="no node", expected=expected, fault="nodes.none")
     elif not nodes:
         observed = f"{len(cluster.nodes)} nodes{chosen}, none with {profile.gpu.resource}"
-        yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.no-gpu")
+        yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.no-gpu")
     elif len(nodes) < profile.nodes:
         observed = f"{len(nodes)} of {len(cluster.nodes)} nodes{chosen} with {profile.gpu.resource}"
-        yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.too-few")
+        yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.too-few")
     for node in nodes:
         yield _readiness(node)
 

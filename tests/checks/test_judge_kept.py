@@ -82,3 +82,14 @@ def test_what_moves_pods_and_breaks_none_is_a_note(change: Any, said: str) -> No
     pod = changed(lambda _, spec, main: change(spec, main))
     assert list(kept_findings(ASKED, pod)) == []
     assert said in " ".join(kept_notes(ASKED, pod))
+
+
+def test_the_value_of_a_secret_is_not_told() -> None:
+    """A variable whose name says that it is secret is named, and neither of its values is."""
+    asked, pod = copy.deepcopy(ASKED), copy.deepcopy(ASKED)
+    asked["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "local-1234567"})
+    pod["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "other-7654321"})
+    (found,) = kept_findings(asked, pod)
+    assert found.subject == "trial variable WANDB_API_KEY"
+    assert "1234567" not in found.expected
+    assert "7654321" not in found.observed

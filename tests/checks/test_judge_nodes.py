@@ -47,6 +47,15 @@ def test_one_gpu_node_is_too_few(inventory, node, h100, bad):
     assert bad(node_findings(cluster, pool_of(cluster, h100), h100)) == [("cluster", "nodes.too-few")]
 
 
+@pytest.mark.parametrize(("nodes", "fault"), [(["a"], "nodes.too-few"), (["cpu"], "nodes.no-gpu")])
+def test_what_a_selector_leaves_out_accuses_no_cluster(inventory, node, h100, nodes, fault):
+    """--nodes chose too few of them: that is the choice, and others may well be there."""
+    cluster = inventory([node("cpu", None, None) if name == "cpu" else node(name) for name in nodes])
+    (found, *_) = node_findings(cluster, pool_of(cluster, h100), h100, selector="rack=r1")
+    assert (found.ok, found.fault) == (None, fault)
+    assert "--nodes rack=r1" in found.observed
+
+
 @pytest.mark.parametrize(
     ("broken", "fault"),
     [({"ready": False}, "nodes.not-ready"), ({"pressures": ("DiskPressure",)}, "nodes.pressure"),
