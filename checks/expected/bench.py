@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..strict import Size, require
+from ..strict import Size, nearest, require
 
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 MI, EIGHT_GI = Size(2**20), Size(2**33)
 
 
@@ -43,6 +44,9 @@ class Floor:
     source: str
 
     def __post_init__(self) -> None:
+        if self.collective not in COLLECTIVES:
+            known = nearest(self.collective, COLLECTIVES)
+            require(ok=False, name="collective", text=f"unknown collective {self.collective!r}{known}")
         require(self.algorithm in ("ring", "default"), "algorithm", f"must be ring or default, not {self.algorithm!r}")
         require(self.busbw_gbps > 0, "busbw_gbps", "must be above 0")
         require(self.nodes >= 1, "nodes", "must be at least 1")

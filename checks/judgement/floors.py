@@ -40,6 +40,7 @@ class Objection:
 def objections(profile: Profile) -> Iterator[Objection]:
     """Yield everything in the profile that contradicts itself, cannot be met, or would notice nothing."""
     yield from _contradictions(profile)
+    yield from _unmeasured(profile)
     for index, floor in enumerate(profile.floors):
         path = f"floors[{index}]"
         if floor.nodes > 1 and floor.collective == "all_reduce" and not _in_sweep(floor.size, profile.bench):
@@ -60,8 +61,27 @@ def _contradictions(profile: Profile) -> Iterator[Objection]:
             yield Objection(path="fabric.node_gbit_s", fatal=True, text=(
                 f"{fabric.node_gbit_s:g} is more than {fabric.rails} rails of {fabric.rail_gbit_s:g} carry")
             )  # fmt: skip
+    env = profile.pod.env
+    off = [f"{name}={env[name]}" for name, value in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "socket"))
+           if env.get(name, "").lower() == value]  # fmt: skip
+    if fabric.verbs and off:
+        yield Objection(path="pod.env", fatal=False, text=(
+            f"says {', '.join(off)}, and fabric.kind {fabric.kind}: no run over it can be accepted"))  # fmt: skip
     if fabric.kind not in (None, "socket") and not profile.floors:
         yield Objection(path="floors", fatal=False, text="are missing: every run is inconclusive on bandwidth")
+
+
+def _unmeasured(profile: Profile) -> Iterator[Objection]:
+    """Yield what makes a floor one that no run is ever held against."""
+    for index, floor in enumerate(profile.floors):
+        if floor.nodes == 1 and floor.algorithm == "ring":
+            yield Objection(path=f"floors[{index}].algorithm", fatal=False, text=(
+                "is never measured: inside a node NCCL chooses by itself; write default"))  # fmt: skip
+    if profile.floors and not profile.floor("all_reduce", "ring", profile.nodes):
+        told = ", ".join(sorted({str(f.nodes) for f in profile.floors if f.nodes > 1})) or "none"
+        yield Objection(path="floors", fatal=False, text=(
+            f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans (there are some for: "
+            f"{told}): every run is inconclusive on bandwidth"))  # fmt: skip
 
 
 def _in_sweep(size: int, bench: Bench) -> bool:
