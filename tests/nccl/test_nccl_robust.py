@@ -8,10 +8,11 @@ import json
 import random
 import re
 import tracemalloc
+from types import FunctionType, ModuleType
 
 import pytest
 
-from jobs.nccl import Partial, conclude, merge, processes, read, repeats, state, table
+from jobs.nccl import Partial, conclude, merge, processes, read, repeats, scan, state, table
 from jobs.nccl.scan import Reader
 from reports import explain
 from tests.nccl.logmaker import Maker, interleaved, table_of
@@ -293,20 +294,23 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
             for at in range(0, lines, 100)
         )
 
-    def peak(lines: int) -> int:
-        gc.collect()
-        gc.freeze()  # what other tests left must not put off the collection of what this one leaves
-        gc.collect()
-        tracemalloc.start()
-        try:
-            assert read([("x", strangers(lines))]).limited
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-            gc.unfreeze()
+    def kept(lines: int) -> int:
+        """Count the objects that a reader holds, after some lines."""
+        partial = Partial()
+        reader = scan.Reader(partial, "x")
+        for chunk in strangers(lines):
+            reader.feed(chunk)
+        seen, found = set(), [reader]
+        while found:
+            each = found.pop()
+            if id(each) not in seen and not isinstance(each, (type, FunctionType, ModuleType)):
+                seen.add(id(each))
+                found += gc.get_referents(each)
+        reader.finish()
+        assert partial.limited
+        return len(seen)
 
-    peak(6000)  # fills the caches, which all logs share
-    assert peak(6000) < peak(2000) + 2_000_000  # 4,000 more that are followed or kept take 5 MB and more
+    assert kept(8000) < 1.1 * kept(4000)
 
 
 def test_the_same_channels_of_another_communicator_are_its_own():
