@@ -136,7 +136,7 @@ def _locate(ref: str, folder: Path) -> Path:
 
 
 def _inherit(path: Path, trail: tuple[Path, ...]) -> dict[str, Any]:
-    """Read a file and put it over the one it extends: mappings are merged, everything else is replaced."""
+    """Read a file and put it over the one it extends: mappings are merged, null takes away, all else is replaced."""
     path = path.resolve()
     if path in trail:
         circle = " -> ".join(p.name for p in (*trail, path))
@@ -161,5 +161,8 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
+        if value is None and key in below:
+            del merged[key]
+            continue
         merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged

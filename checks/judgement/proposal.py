@@ -204,7 +204,8 @@ def _pod(pool: Pool, others: Iterable[Pool], parent: Profile | None, made: Propo
         pod["tolerations"] = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]
     resources = _resources(pool, parent)
     if resources != (dict(parent.pod.resources) if parent else {}):
-        pod["resources"] = resources
+        foreign = set(parent.pod.resources) - resources.keys() if parent and resources else ()
+        pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null takes away what is inherited
     if pool.claim and parent is None:
         pod["claims"] = [{"name": "gpus", "device_class": pool.claim, "count": pool.per_node}]
     small = modest(parent.pod if parent else TrainingPod(), pool.nodes)

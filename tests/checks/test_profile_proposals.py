@@ -161,3 +161,11 @@ def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
     assert [(f["collective"], f["nodes"], f["busbw_gbps"]) for f in made["floors"]] == [
         ("sendrecv", 2, 36.0), ("all_reduce", 1, 423.0)
     ]  # fmt: skip
+
+
+def test_cards_by_another_name_take_the_place_of_the_profiles() -> None:
+    """Mappings are merged: a resource that no node offers must be taken away, or the pod fits nowhere."""
+    found = propose(cluster(*(node(name, offered={"nvidia.com/hostdev": 8}) for name in "ab")), PROFILES)
+    assert found is not None
+    parent = PROFILES[found.document["extends"]].pod.resources
+    assert found.document["pod"]["resources"] == {**dict.fromkeys(parent), "nvidia.com/hostdev": 8}

@@ -242,3 +242,16 @@ def test_the_same_label_twice_is_no_contradiction(write):
     """The pool and the pod's selector may say the same."""
     text = "extends: h100-ib\npool: {pool: a}\npod: {node_selector: {pool: a}}\n"
     assert load_profile(write(text)).pool == {"pool": "a"}
+
+
+def test_null_takes_away_what_is_inherited(tmp_path):
+    """The cards have another name here: the parent's resource must not be asked for as well; nothing else is lost."""
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("extends: h100-ib\npod: {resources: {rdma/hca_shared_devices_a: null, rdma/ib: 1}}\ngpu: {product: null}\n")
+    found, parent = load_profile(str(mine)), load_profile("h100-ib")
+    assert found.pod.resources == {"rdma/ib": 1}
+    assert (found.gpu.product, found.gpu.per_node) == ((), 8)
+    assert found.pod.capabilities == parent.pod.capabilities
+    mine.write_text("pod: {resources: {rdma/ib: null}}\n")
+    with pytest.raises(ProfileError, match="a whole number is expected"):
+        load_profile(str(mine))
