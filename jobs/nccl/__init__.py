@@ -4,18 +4,18 @@
     partial = merge([partial, ...])                # parts of one job, from several pods or files
     for job in conclude(partial): ...              # job documents: transports, faults, tables, verdict
 
-The layers, each a module: sources and unwrap (bytes), prefix (who wrote a line), events, transports, table, signals
-(what it says), state and partial (what was seen), jobs and view (whose it is), reasons and judge (what it means),
-document (the result). The package also runs as plain files inside a pod (``python3 -m nccl FILE...``), on Python 3.8
-and later.
+The layers, each a folder that knows only those before it: lines (bytes become clean lines), state (what was seen),
+tables (what a benchmark measured), events (what a line says), job (whose it is), diagnosis (what it means). scan drives
+the reading, document writes the result. The package also runs as plain files inside a pod, on Python 3.8 and later:
+``python3 -m nccl FILE...``.
 """
 
+from .diagnosis.faults import DIAGNOSES, FAULTS
 from .document import brief, conclude
 from .errors import NcclLogError
-from .faults import DIAGNOSES, FAULTS
-from .partial import POD_BUDGET, Partial, merge
+from .lines.sources import open_sources
 from .scan import read
-from .sources import open_sources
+from .state.partial import POD_BUDGET, Partial, merge
 
 __all__ = [
     "DIAGNOSES",

@@ -6,20 +6,20 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
-from .endings import judge_ending
-from .jobs import group
-from .judge import Judgement
-from .network import judge_network
-from .rails import rails
-from .results import busbw, judge_node, judge_results
-from .state import channels_in
-from .transports import TCP
-from .view import View, compact_devices
-from .words import diagnosis_of, sentence_of
+from .diagnosis.endings import judge_ending
+from .diagnosis.judge import Judgement
+from .diagnosis.network import judge_network
+from .diagnosis.rails import rails
+from .diagnosis.results import busbw, judge_node, judge_results
+from .diagnosis.words import diagnosis_of, sentence_of
+from .events.transports import TCP
+from .job.jobs import group
+from .job.view import View, compact_devices
+from .state.seen import channels_in
 
 if TYPE_CHECKING:
-    from .partial import Partial
-    from .state import EdgeKey, Proc
+    from .state.partial import Partial
+    from .state.seen import EdgeKey, Proc
 
 _NONE: FrozenSet[Any] = frozenset()
 _RULES = (judge_ending, judge_network, judge_node, judge_results)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
-from . import events, signals
-from .clean import ESCAPES, printable
-from .lanes import HEADS
-from .messages import CHANNEL, KINDS, MAX_TEXT, OPERATION, Messages
-from .others import Others
-from .partial import Partial
-from .prefix import Head
-from .processes import Processes
-from .repeats import SIZE, Lines, Pieces
-from .shapes import DIGITS, MARK
-from .state import Source
-from .table import TableReader
+from .events import facts as events
+from .events import signals
+from .events.lanes import HEADS
+from .events.messages import CHANNEL, KINDS, MAX_TEXT, OPERATION, Messages
+from .events.others import Others
+from .events.processes import Processes
+from .events.shapes import DIGITS, MARK
+from .lines.clean import ESCAPES, printable
+from .lines.prefix import Head
+from .lines.repeats import SIZE, Lines, Pieces
+from .state.partial import Partial
+from .state.seen import Source
+from .tables.table import TableReader
 from .unwrap import unwrapper
 
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept

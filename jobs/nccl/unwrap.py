@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any, Callable, Dict, Optional, Tuple
 
-from .pasted import restore
-from .testsjson import JsonReader
+from .lines.pasted import restore
+from .tables.testsjson import JsonReader
 
 _CRI = re.compile(rb"^\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) ?")
 _KEYS = ("log", "message", "msg", "textPayload", "line", "text", "MESSAGE")

@@ -12,8 +12,12 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from jobs.nccl import Partial, conclude, merge, processes, read, repeats, scan, state, table
+from jobs.nccl import Partial, conclude, merge, read, scan
+from jobs.nccl.events import processes
+from jobs.nccl.lines import repeats
 from jobs.nccl.scan import Reader
+from jobs.nccl.state import seen as state
+from jobs.nccl.tables import table
 from reports import explain
 from tests.nccl.logmaker import Maker, interleaved, table_of
 

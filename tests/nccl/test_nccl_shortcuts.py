@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs.nccl import conclude, read, repeats, scan, shapes
+from jobs.nccl import conclude, read, scan
+from jobs.nccl.events import shapes
+from jobs.nccl.lines import repeats
 from tests.nccl.logmaker import Maker, interleaved, table_of
 
 MAKERS = (

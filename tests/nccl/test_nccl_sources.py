@@ -18,7 +18,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.nccl import NcclLogError, conclude, open_sources, read, sources
+from jobs.nccl import NcclLogError, conclude, open_sources, read
+from jobs.nccl.lines import sources
 from tests.nccl.logmaker import Maker, sequential
 
 LOG = sequential(Maker().processes())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
-from .clean import printable
+from ..lines.clean import printable
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64

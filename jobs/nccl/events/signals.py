@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from .clean import printable
-from .prefix import launcher_tag
+from ..lines.clean import printable
+from ..lines.prefix import launcher_tag
 from .symptoms import BENIGN, CONSEQUENCE, classify
 
 if TYPE_CHECKING:
-    from .state import Source
+    from ..state.seen import Source
 
 _WATCHDOG = re.compile(
     rb"\[(?:(PG[^\]]{0,120}) )?Rank (\d{1,7})\]\s+Watchdog caught collective operation timeout: "

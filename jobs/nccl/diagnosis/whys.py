@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 if TYPE_CHECKING:
+    from ..state.seen import Note, Proc
     from .judge import Judgement
-    from .state import Note, Proc
 
 _WHY = (
     "nccl.plugin-broken",

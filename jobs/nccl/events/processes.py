@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
-from . import events
-from .prefix import Head, parse_head
-from .rows import TYPE
-from .state import Crowd, Proc, shared
+from ..lines.prefix import Head, parse_head
+from ..state.seen import Crowd, Proc, shared
+from ..tables.rows import TYPE
+from . import facts as events
 
 if TYPE_CHECKING:
-    from .partial import Partial
+    from ..state.partial import Partial
 
 MAX_ALONE = 2048  # processes of one stream that are told apart
 MAX_HOSTS = 12_288  # hosts whose further processes are kept as one

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
+from ..events.symptoms import SYMPTOMS
+from ..events.transports import TCP
 from .subjects import subject_of
-from .symptoms import SYMPTOMS
-from .transports import TCP
 
 if TYPE_CHECKING:
     from .judge import Judgement

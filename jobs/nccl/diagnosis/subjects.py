@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 if TYPE_CHECKING:
+    from ..state.seen import Proc
     from .judge import Judgement
-    from .state import Proc
 
 
 def process_order(proc: Proc) -> Tuple[str, int]:

@@ -11,8 +11,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from .clean import ANSI_BYTES, name, printable
-from .copies import Copies
+from ..lines.clean import ANSI_BYTES, name, printable
+from ..state.copies import Copies
 from .forms import Form, form_of, row_of, row_said, said_of, value_said
 from .headings import (
     AVERAGE,
@@ -50,7 +50,7 @@ from .rows import (
 )
 
 if TYPE_CHECKING:
-    from .state import Source
+    from ..state.seen import Source
 
 MAX_ROWS = 4096
 MAX_ALL_ROWS = 20_000  # of one stream

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..lines.prefix import parse_head
+from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
-from .prefix import parse_head
-from .rows import TYPE
 from .shapes import DIGITS, LONGEST, Shapes
 
 if TYPE_CHECKING:
+    from ..tables.table import TableReader
     from .messages import Messages
-    from .table import TableReader
 
 _BARE_VERSION = re.compile(rb"(?:^|[\s:>\]m])((?:NCCL|RCCL) version (?:: )?\d+\.\d+[^\s,;)]*)")
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed

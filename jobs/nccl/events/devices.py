@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Dict
 
-from .clean import name
+from ..lines.clean import name
 
 _HCA = re.compile(rb"\[(\d{1,3})\]\s?(?:=?\{)?([A-Za-z0-9_.+-]{1,64}:\d+(?::[\w.]+){0,2}(?:/[A-Za-z]+)?(?:/SHARP)?)")
 _HCA_MERGED = re.compile(rb"\[(\d{1,3})\]=\{([^{}]{1,400})\}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Tuple
 
-from .state import Crowd, channels_in, shared
+from .seen import Crowd, channels_in, shared
 from .wire import decode, encode
 
 if TYPE_CHECKING:
-    from .state import EdgeKey, Proc, Source
+    from .seen import EdgeKey, Proc, Source
 
 POD_BUDGET = 200 * 1024  # bytes of JSON that a pod may send home (the seam of trial evidence)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import AbstractSet, Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
-from .clean import name
+from ..lines.clean import name
+from ..state.seen import Comm, Proc, shared
 from .comms import names_rank, parse_communicator
 from .devices import listed_devices
 from .signals import HEX
-from .state import Comm, Proc, shared
 from .symptoms import BENIGN, SUSPICIOUS, classify, suspicious
 from .transports import TAIL, Channel
 

@@ -16,8 +16,8 @@ import time
 import zlib
 from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Tuple
 
+from ..errors import NcclLogError
 from .clean import printable
-from .errors import NcclLogError
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024

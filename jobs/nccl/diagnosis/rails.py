@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict
 
-from .transports import TCP
-from .view import compact_devices
+from ..events.transports import TCP
+from ..job.view import compact_devices
 
 if TYPE_CHECKING:
     from .judge import Judgement

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
+from ..events.transports import RDMA, TCP
 from .rails import judge_rails
 from .subjects import pairs_text, process_order, subject_of
-from .transports import RDMA, TCP
 from .whys import why_no_gdr, why_sockets
 
 if TYPE_CHECKING:
+    from ..state.seen import Proc
     from .judge import Judgement
-    from .state import Proc
 
 
 def judge_network(judgement: Judgement) -> None:

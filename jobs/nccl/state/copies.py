@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, Optional, Tuple
 
 if TYPE_CHECKING:
-    from .state import Source
+    from .seen import Source
 
 EVENT = "separate-runs"
 _Place = Tuple[int, bytes]

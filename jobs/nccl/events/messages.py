@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Callable, Dict, List
 
+from ..lines.prefix import torn_at
+from ..tables.rows import TYPE
 from .lanes import lane_of
-from .prefix import torn_at
-from .rows import TYPE
 
 if TYPE_CHECKING:
-    from .events import Tracker
+    from ..state.seen import Source
+    from ..tables.table import TableReader
+    from .facts import Tracker
     from .processes import Processes
-    from .state import Source
-    from .table import TableReader
 
 MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 PENDING = 512  # lanes of a process that wait for their communicator

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
-from .clean import ANSI_BYTES, printable
+from ..lines.clean import ANSI_BYTES, printable
 
 TYPE = re.compile(
     rb"[\s,;|](?:float|half|double|bfloat16|u?int(?:8|32|64)?|u?char|float(?:16|32|64|8_e[45]m[23])"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterable, List, Set, Tuple
 
-from .clean import printable
-from .errors import NcclLogError
-from .state import Comm, Note, Proc, Source, shared
+from ..errors import NcclLogError
+from ..lines.clean import printable
+from .seen import Comm, Note, Proc, Source, shared
 
 SCHEMA = 1
 

@@ -11,6 +11,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from ..events.transports import RDMA, TCP, family
+from ..state.seen import channels_in
 from .sizes import (
     joined_ranks,
     known_single,
@@ -23,12 +25,10 @@ from .sizes import (
     table_nodes,
     tasks_without_node,
 )
-from .state import channels_in
-from .transports import RDMA, TCP, family
 
 if TYPE_CHECKING:
+    from ..state.seen import EdgeKey, Proc
     from .jobs import Job
-    from .state import EdgeKey, Proc
 
 
 class Crossing(NamedTuple):

@@ -10,12 +10,12 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from .clean import name, printable
+from ..lines.clean import name, printable
 from .headings import PERF, library_version
 from .table import new_table
 
 if TYPE_CHECKING:
-    from .state import Source
+    from ..state.seen import Source
 
 MAX_DOCUMENT = 16 * 1024 * 1024
 MAX_ROWS = 4096

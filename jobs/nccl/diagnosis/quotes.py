@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
 if TYPE_CHECKING:
+    from ..state.seen import Note
     from .judge import Judgement
-    from .state import Note
 
 FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
 SAID = ("test-failure", "nccl-error", "signal", "test-stack", "terminated")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict
 
+from ..events.transports import RDMA, TCP
 from .faults import FAULTS
 from .quotes import warning_said
-from .transports import RDMA, TCP
 
 if TYPE_CHECKING:
     from .judge import Judgement

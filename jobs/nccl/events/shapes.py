@@ -11,7 +11,8 @@ import re
 from itertools import count
 from typing import Any, Dict, List, Set, Tuple
 
-from . import events, signals
+from . import facts as events
+from . import signals
 
 MARK = b"NCCL INFO "
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))

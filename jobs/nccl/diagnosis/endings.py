@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
+from ..events.signals import watch_summary
+from ..events.symptoms import SYMPTOMS
+from ..state.seen import channels_in
 from .judge import DEADLY, Judgement
 from .quotes import crash_cause, crash_lines
-from .signals import watch_summary
-from .state import channels_in
 from .subjects import subject_of
-from .symptoms import SYMPTOMS
 
 if TYPE_CHECKING:
-    from .state import Note, Proc
+    from ..state.seen import Note, Proc
 
 _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
 

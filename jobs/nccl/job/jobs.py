@@ -12,10 +12,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
-from .state import Comm, Proc, Source
+from ..state.seen import Comm, Proc, Source
 
 if TYPE_CHECKING:
-    from .partial import Partial
+    from ..state.partial import Partial
 
 
 class Job:

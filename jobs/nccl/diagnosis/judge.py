@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
+from ..events.transports import RDMA
+from ..job.sizes import list_cut
 from .faults import FAULTS
-from .sizes import list_cut
-from .transports import RDMA
 
 if TYPE_CHECKING:
-    from .state import Note, Proc
-    from .view import View
+    from ..job.view import View
+    from ..state.seen import Note, Proc
 
 Evidence = List[Dict[str, Any]]
 
