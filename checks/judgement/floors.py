@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..strict import format_size
-from .physics import wire_limit_gbps
+from .physics import inside_limit_gbps, links_gbps, wire_limit_gbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,6 +94,7 @@ def _in_sweep(size: int, bench: Bench) -> bool:
 def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
     if floor.nodes < 2:
+        yield from _of_links(profile, floor, path)
         return
     if gpus is None and floor.algorithm == "ring" and floor.collective == "all_reduce":
         gpus = 1  # on a ring the number of GPUs does not matter
@@ -116,6 +117,22 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
         yield Objection(path=path, fatal=False, text=(
             f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed to "
             "see more than a fallback"))  # fmt: skip
+
+
+def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
+    """Hold a floor inside a node against what its GPUs send to each other."""
+    links, gpus = links_gbps(profile.gpu.product), profile.gpu.per_node
+    if links is None or gpus is None:
+        return
+    limit = inside_limit_gbps(links, gpus=gpus)
+    if floor.busbw_gbps >= limit:
+        yield Objection(path=path, fatal=True, text=(
+            f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node of "
+            f"{gpus} can reach {floor.busbw_gbps:g}"))  # fmt: skip
+    if floor.busbw_gbps < BLIND_SHARE * links and floor.size >= BANDWIDTH_BOUND:
+        yield Objection(path=path, fatal=False, text=(
+            f"is blind: {floor.busbw_gbps:g} GB/s is met with half of a GPU's links lost; at least "
+            f"{BLIND_SHARE * links:g} is needed to see more than a fallback"))  # fmt: skip
 
 
 def _bound(profile: Profile, floor: Floor) -> bool:

@@ -10,6 +10,27 @@ TOLERANCE = 1.02
 """Timers of different ranks and a rail's rounded rate may put an honest number a little above the limit."""
 
 
+LINKS_GBPS = {"A100": 300.0, "H100": 450.0, "H200": 450.0, "B200": 900.0, "B300": 900.0, "MI300X": 448.0}
+"""What one GPU sends to the others of its node at most, in GB/s one way, by a word of its product's name.
+
+NVIDIA's data sheets give both directions together (NVLink 3: 600, 4: 900, 5: 1,800); AMD's of MI300X 7 links of 128.
+"""
+
+
+def links_gbps(products: tuple[str, ...]) -> float | None:
+    """Return the rate of a GPU's links to its neighbours; None where the product is unknown, or several differ."""
+    found = {rate for product in products for name, rate in LINKS_GBPS.items() if name in product.upper()}
+    return found.pop() if len(found) == 1 else None
+
+
+def inside_limit_gbps(links: float, *, gpus: int) -> float:
+    """Return what no collective of one node exceeds: switches that add up (NVLS) halve what a GPU has to send.
+
+    Each GPU then sends its data once, and bus bandwidth counts ``2 * (gpus - 1) / gpus`` of it.
+    """
+    return max(1.0, 2 * (gpus - 1) / gpus) * links
+
+
 def ring_limit_gbps(node_gbps: float) -> float:
     """Return the bus bandwidth a Ring over several nodes cannot exceed: the node's wires carry all of it."""
     return node_gbps

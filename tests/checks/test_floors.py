@@ -60,6 +60,26 @@ def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected:
 
 
 @pytest.mark.parametrize(
+    ("product", "busbw", "objected"),
+    [
+        ("*H100*", 787.0, []),  # NVLink 4: 450 GB/s one way, of which NVLS' bus bandwidth counts 14/8
+        ("*H100*", 788.0, [True]),
+        ("*H100*", 225.0, []),
+        ("*H100*", 224.0, [False]),
+        ("NVIDIA-B200*", 788.0, []),
+        ("*A100*", 530.0, [True]),
+        ("*L40S*", 5000.0, []),  # not known: nothing is said
+        ("*", 5000.0, []),
+    ],
+)
+def test_a_floor_inside_a_node_is_held_against_its_links(product: str, busbw: float, objected: list[bool]) -> None:
+    """What one GPU sends to its neighbours bounds every collective inside a node."""
+    floor = replace(FLOOR, nodes=1, algorithm="default", busbw_gbps=busbw)
+    profile = replace(PROFILE, gpu=Gpu(per_node=8, product=(product,)), floors=(floor,))
+    assert [o.fatal for o in objections(profile) if o.path == "floors[0].busbw_gbps"] == objected
+
+
+@pytest.mark.parametrize(
     ("algorithm", "busbw", "objected"),
     [("ring", 899.0, []), ("ring", 900.0, [True]), ("ring", 449.0, [False]), ("default", 932.0, [])],
 )
