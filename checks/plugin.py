@@ -164,7 +164,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     results = {r.id: r for r in item.config.stash[RUN].results}
     bad = [n for n in found.requires if n not in results or results[n].outcome not in MET]
     bad += [n for n in found.unless_failed if _at_fault(n, results)]
-    bad += [n for n in found.unless_found if n in results and results[n].faults]
+    bad += [n for n in found.unless_found if _at_fault(n, results) or (n in results and results[n].faults)]
     if bad:
         item.stash[BLOCKED] = tuple(bad)
         said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in bad]

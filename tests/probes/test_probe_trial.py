@@ -197,9 +197,9 @@ def test_a_missing_peer_means_no_collective(pods) -> None:
 
 def test_a_late_peer_is_waited_for(pods) -> None:
     """A peer whose container starts later (its image is being pulled) is waited for beyond the port's time-out."""
-    pods.trial.update(port_timeout_s=0.5, collectives=[])
+    pods.trial.update(port_timeout_s=1.5, collectives=[])
     pods.start(0)
-    time.sleep(1.5)
+    time.sleep(2.5)
     pods.start(1)
     for rank in (0, 1):
         (peer,) = pods.stages(rank)["port"]["peers"]
