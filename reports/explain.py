@@ -149,7 +149,9 @@ def _count(number: int | None, word: str) -> str:
 
 
 def _yes(value: object) -> str:
-    return {True: "yes", False: "no", None: "not shown"}.get(value, str(value))  # type: ignore[call-overload, no-any-return]
+    if value is None:
+        return "not shown"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _pair_cells(pair: dict[str, Any]) -> tuple[str, str, str]:

@@ -343,6 +343,6 @@ def chunks(stream: object) -> Iterator[bytes]:
             yield chunk if isinstance(chunk, bytes) else chunk.encode("utf-8", "replace")
             chunk = read_some(1 << 17)
         return
-    for chunk in stream:  # type: ignore[attr-defined]
+    for chunk in stream:  # type: ignore[attr-defined]  # no read(): an iterable
         if chunk:
             yield bytes(chunk) if not isinstance(chunk, str) else chunk.encode("utf-8", "replace")
