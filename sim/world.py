@@ -8,13 +8,14 @@ those that a kubelet with GPU and RDMA device plugins, GPU feature discovery and
 from __future__ import annotations
 
 import hashlib
+import random
 from typing import TYPE_CHECKING, Any
 
 from . import operators
 from .attachments import definitions
 from .format import ScenarioError, merge, node_names, pool_nodes
 from .schema.kinds import Kind
-from .schema.values import rfc3339
+from .schema.values import ALPHABET, rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +73,7 @@ class World:
         container = {"name": "main", "image": "registry.example/team/tool:1.0"}
         places = list(self.nodes) or [""]
         for number in range(pods):
-            name = f"nightly-{number // 3}-{self.identity('crowd', str(number))[:5]}"
+            name = self._free_name("default", f"nightly-{number // 3}-", str(number))
             spec = {"nodeName": places[number % len(places)], "containers": [container], "restartPolicy": "Never"}
             self.store.load("pods", {"metadata": {"name": name}, "spec": spec, "status": ended}, "default")
         for number in range(events):
@@ -85,6 +86,16 @@ class World:
         """Return a UUID that is the same whenever this world is played."""
         digest = hashlib.sha256("/".join(parts).encode()).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"
+
+    def _free_name(self, namespace: str, prefix: str, seed: str) -> str:
+        """Return a pod name as generateName makes one, the same whenever this world is played.
+
+        Like the API server, which tries again when a generated name is taken (KEP-4420), it never takes another's.
+        """
+        letters = random.Random(f"{namespace}/{prefix}/{seed}")  # noqa: S311 - names, not secrets
+        while self.store.get("pods", namespace, name := prefix + "".join(letters.choices(ALPHABET, k=5))):
+            pass
+        return name
 
     def _node(self, name: str, *, gpus: bool) -> None:
         number, now = len(self.nodes), self.store.now()
@@ -215,9 +226,10 @@ class World:
         template = {"metadata": {"labels": labels}, "spec": self._pod_spec(name, workload)}
         owner = self._owner(name, kind, namespace, workload, template, wanted, len(places) - len(bad))
         for number, node in enumerate(places):
-            suffix = str(number) if workload.get("ordinal") else self.identity(name, node, str(number))[:5]
             trouble = broken.get(node, broken.get("*", ""))
-            self._pod(f"{owner['name']}-{suffix}", namespace, node, owner, template, trouble)
+            prefix = f"{owner['name']}-"
+            pod = f"{prefix}{number}" if workload.get("ordinal") else self._free_name(namespace, prefix, node)
+            self._pod(pod, namespace, node, owner, template, trouble)
 
     def _pod_spec(self, name: str, workload: Mapping[str, Any]) -> Object:
         resources: Object = {}

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -140,9 +141,8 @@ class Kubelet:
         """A free address for a pod of the node, from its pod CIDR where it has one of the cluster's."""
         number = next(self._numbers.setdefault(node, itertools.count()))
         cidr = ((self.store.get("nodes", None, node) or {}).get("spec") or {}).get("podCIDR", "")
-        parts = cidr.split(".")
-        if cidr.startswith("10.244.") and cidr.endswith("/24"):
-            return self.network.pod_address(int(parts[2]), number)
+        if own := re.fullmatch(r"10\.(24[4-7])\.(\d+)\.0/24", cidr):
+            return self.network.pod_address((int(own[1]) - 244) * 256 + int(own[2]), number)
         return self.network.pod_address(self._nodes.setdefault(node, 255 - len(self._nodes) % 256), number)
 
     async def host_sandbox(self, node: str, tmpfs: dict[str, int]) -> Sandbox:

@@ -34,7 +34,7 @@ from .syscalls import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GATEWAY, SERVICES, PODS = "169.254.1.1", ("10.96.0.0", 12), ("10.244.0.0", 16)
+GATEWAY, SERVICES, PODS = "169.254.1.1", ("10.96.0.0", 12), ("10.244.0.0", 14)
 FIRST_CABLE = 10
 FIRST_WIRE, MOST_WIRES = 1 << 20, 128
 """Numbers of the further interfaces of pods, far above those of their cables."""

@@ -189,7 +189,8 @@ class ProcessNetwork:
 
     def pod_address(self, node: int, number: int) -> str:
         """The address of a node's n-th pod; plain processes have addresses of the loopback."""
-        first = f"127.{100 + os.getpid() % 150}" if self.mode == "plain" else "10.244"  # clusters side by side differ
+        # Clusters side by side differ in their loopback; inside, 10.244.0.0/14 has room for 1,024 nodes.
+        first = f"127.{100 + os.getpid() % 150}" if self.mode == "plain" else f"10.{244 + node // 256 % 4}"
         return f"{first}.{node % 256}.{2 + number % 253}"
 
     async def socket(self, kind: str = "tcp", bind: tuple[str, int] | None = None) -> socket.socket:

@@ -66,6 +66,23 @@ def test_every_platform_furnishes_a_world(name, tmp_path):
     meet(str(tmp_path / "plain.yaml"), judge)
 
 
+def test_a_world_of_five_hundred_nodes_has_every_pod_and_every_address_once(tmp_path):
+    """Names of pods and addresses of nodes do not collide, however many nodes there are."""
+    (tmp_path / "many.yaml").write_text(GOOD + "world: {nodes: 500, crowd: {pods: 3000}}\n")
+
+    async def judge(cluster, _):
+        pods = cluster.store.list("pods")
+        workloads = cluster.scenario.world["workloads"].values()
+        each = [w.get("replicas", 1) if w.get("kind") == "Deployment" else 500 for w in workloads]
+        assert len(pods) == sum(each) + 3000
+        addresses = [pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP")]
+        assert len(set(addresses)) == len(addresses)
+        fresh = {cluster.kubelet.address(f"gpu-node-{number}") for number in range(500)}
+        assert len(fresh) == 500 or cluster.kubelet.network.mode == "plain"
+
+    meet(str(tmp_path / "many.yaml"), judge)
+
+
 def test_a_platform_is_a_file_that_extends_another(tmp_path):
     """A user's own platform stands beside the scenario, says what differs, and `null` takes away."""
     (tmp_path / "ours.yaml").write_text("name: ours\nextends: h100-ib\ngpu: {count: 4}\nworkloads: {kube-proxy: null}\n")
