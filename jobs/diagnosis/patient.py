@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ _ADMISSION = re.compile(
 _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated", "Shutdown", "Evicted"})
 # The pod's own doing, although the kubelet calls it an eviction (kubernetes pkg/kubelet/eviction/helpers.go).
 _OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
+_KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _PASSING_MOUNT = re.compile(r"failed to sync|not registered|timed out waiting for the condition")
 
@@ -62,7 +64,7 @@ def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
         found = (
             _interrupted(status, around)
             or _rejected(status)
-            or (_ended(spec, status, around) if phase == "Failed" else None)
+            or (_ended(spec, status, around) if phase == "Failed" and not _ended_by_deletion(meta, status) else None)
             or _deleted(meta, around)
             or _node_lost(status, around)
             or (_stuck(spec, status, around) if phase == "Running" else None)
@@ -179,6 +181,27 @@ def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) 
         fault="container.oom",
         rank=KILLED,
         issue=Issue("OOMKilled", f"{symptom.issue.message}; {killing.message}"),
+    )
+
+
+def _ended_by_deletion(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Tell whether nothing in a failed pod failed but what the pod's deletion ended.
+
+    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL; by then the
+    pod is still there, with its deletionTimestamp.
+    """
+    deletion = str(meta.get("deletionTimestamp") or "")
+    if not deletion:
+        return False
+    asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
+    entries = (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses")))
+    states = [as_map(as_map(entry.get("state")).get("terminated")) for entry in entries]
+    failed = [state for state in states if state and state.get("exitCode") != 0]
+    return all(
+        state.get("exitCode") in _KILLED_BY_KUBELET
+        and state.get("reason") != "OOMKilled"
+        and str(state.get("finishedAt") or "9") >= asked
+        for state in failed
     )
 
 

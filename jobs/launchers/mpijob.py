@@ -150,7 +150,7 @@ def _launcher(spec: TrialSpec) -> dict[str, Any]:
     told: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 10,
+        "terminationGracePeriodSeconds": pod.GRACE_S,
         "securityContext": pod.pod_security(spec),
         "containers": [container],
     }

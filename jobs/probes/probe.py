@@ -7,9 +7,11 @@ The work is in `stages/`, which lies beside it in the pod (/seatrial, mounted re
 import importlib
 import json
 import os
+import signal
 import sys
 
 OLDEST = (3, 8)
+TERMINATED = 128 + signal.SIGTERM
 
 
 def refuse() -> int:
@@ -29,7 +31,9 @@ def refuse() -> int:
 
 
 def main() -> int:
-    """Run the trial; the exit code is 0 unless the probe itself is broken."""
+    """Run the trial; the exit code is 0 unless the probe itself is broken, or was told to end before it had."""
+    # A container's first process has no default action for SIGTERM: until the stages begin, it would be ignored.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
     if sys.version_info[:2] < OLDEST:
         return refuse()
     sys.dont_write_bytecode = True

@@ -26,6 +26,8 @@ _NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces", "k8s
 # What every rank logs, so that its transport can be judged (the NCCL user guide's environment variables).
 _NCCL_EVIDENCE = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"}
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+# How long a pod that is deleted, drained or preempted may still speak: more than the probe needs (stages/run.py).
+GRACE_S = 10
 PROBE = ("python3", f"{MOUNT}/probe.py")
 
 
@@ -103,7 +105,7 @@ def template(spec: TrialSpec, keys: Mapping[str, str], shape: Shape | None = Non
     pod |= {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 10,
+        "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": pod_security(spec),
         "containers": [container(spec, shape)],
         "volumes": volumes(spec, keys),

@@ -312,6 +312,36 @@ def test_pressure_on_a_node_explains_a_sigkill():
     assert any("victim process" in item["message"] for item in analysis.job_failure_by_node_event)
 
 
+@pytest.mark.parametrize("code", [143, 137])
+def test_a_deleted_pod_that_failed_by_that_is_an_interruption(code):
+    """The probe ends with 143 when it is asked to, and with 137 when it is not given the time: neither is its failure."""
+    asked, died, failing = "2026-01-01T00:00:30Z", "2026-01-01T00:00:21Z", failed(at="2026-01-01T00:00:22Z")
+    pods = [pod(0, deleted=asked, phase="Failed", main=ended(code, at=died)), pod(1, main=RUNS)]
+    state, _, analysis = diagnose(job(conditions=failing), pods, [])
+    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == ("Error", "job.disrupted", "t-0-abcde", True)
+
+
+def test_a_deleted_pod_that_had_failed_before_keeps_its_failure():
+    """Memory, an error of its own before anybody asked, another container's: the deletion does not hide them."""
+    asked, failing = "2026-01-01T00:00:30Z", failed(at="2026-01-01T00:00:22Z")
+    own = [ended(137, "OOMKilled", at="2026-01-01T00:00:21Z"), ended(1, at="2026-01-01T00:00:21Z"), ended(143, at="2026-01-01T00:00:19Z")]
+    for fault, main in zip(("container.oom", "job.failed", "job.failed"), own, strict=True):
+        _, _, analysis = diagnose(job(1, failing), [pod(0, "Failed", deleted=asked, main=main)], [])
+        assert analysis.fault == fault
+    side = {"name": "fetch"} | ended(3, at="2026-01-01T00:00:21Z")
+    _, _, analysis = diagnose(job(1, failing), [pod(0, "Failed", deleted=asked, init=[side], main=ended(143, at="2026-01-01T00:00:21Z"))], [])
+    assert analysis.fault == "job.failed" and "exit code 3" in analysis.observed
+
+
+def test_peers_that_the_failing_job_ends_are_not_its_cause():
+    """The Job controller deletes what still runs: 143 there follows from the first pod's failure."""
+    failing = failed(at="2026-01-01T00:00:22Z")
+    own = pod(1, "Failed", main=ended(65, at="2026-01-01T00:00:21Z"))
+    peer = pod(0, "Failed", deleted="2026-01-01T00:00:33Z", main=ended(143, at="2026-01-01T00:00:25Z"))
+    _, _, analysis = diagnose(job(conditions=failing), [own, peer], [])
+    assert (analysis.fault, analysis.subject) == ("job.failed", "t-1-abcde") and "exit code 65" in analysis.observed
+
+
 def test_killed_for_memory_is_the_cause_and_a_lost_connection_the_consequence():
     """The peers of a killed rank end first or last with errors of their own."""
     pods = [

@@ -103,7 +103,7 @@ def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None
         time.sleep(0.02)
     assert left(place)
     process.terminate()
-    pods.stages(0)
+    pods.stages(0, code=143)
     assert left(place) == []
 
 

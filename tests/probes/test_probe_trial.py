@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from jobs import nccl
 from jobs.probes.stages.collective import _spoken
+from jobs.trial.pod import GRACE_S
 
 DATA = Path(__file__).parent / "data"
 
@@ -140,7 +143,7 @@ def test_without_torchrun_the_collective_is_skipped_on_all_ranks(pods) -> None:
 
 
 def test_sigterm_prints_what_there_is(pods) -> None:
-    """Told to stop, the probe ends its children, prints the stage it is in and its end, and exits 0."""
+    """Told to stop, the probe ends its children, prints the stage it is in and its end, and fails: 128 + SIGTERM."""
     processes = [pods.start(rank, FAKE_MODE="hang") for rank in (0, 1)]
     lines = []
     for line in processes[0].stdout:
@@ -152,11 +155,55 @@ def test_sigterm_prints_what_there_is(pods) -> None:
         process.send_signal(signal.SIGTERM)
     rest, _ = processes[0].communicate(timeout=15)
     stages = pods.evidence(b"".join(lines) + rest, 0)
-    assert processes[0].returncode == 0
+    assert processes[0].returncode == 143
     assert stages["collective.ring"]["stopped"] == "SIGTERM"
     assert stages["collective.default"]["skipped"] == "stopped: SIGTERM"
     assert stages["end"]["stopped"] == "SIGTERM"
-    assert processes[1].wait(timeout=15) == 0
+    assert processes[1].wait(timeout=15) == 143
+
+
+def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) -> None:
+    """Also when nothing below it obeys: the evidence is out, and the exit code its own, before SIGKILL would come."""
+    pods.trial.update(nodes=1, peers=["127.0.0.1"])
+    pods.tool("nvidia-smi", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
+    process = pods.start(0)
+    assert any(b'"stage":"start"' in line for line in process.stdout)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert time.monotonic() - began < GRACE_S
+    assert b'"stage":"end"' in rest
+    assert json.loads((pods.scratch / "message0").read_text())["lines"]
+
+
+def test_what_was_told_in_full_is_not_undone_by_a_late_signal(pods) -> None:
+    """A pod that is deleted while the probe tidies up has done its work: 0."""
+    pods.trial.update(nodes=1, peers=["127.0.0.1"], collectives=[])
+    run = pods.here / "stages" / "run.py"
+    run.write_text(run.read_text().replace("writer.message()", "writer.message(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)"))
+    process = pods.start(0)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert pods.evidence(out, 0)["end"]["stopped"] is None
+
+
+@pytest.mark.parametrize("first", ["own", "namespace"])
+def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None:
+    """Python needs a moment to read the probe; a container's first process would not notice SIGTERM without a handler."""
+    (pods.here / "stages" / "run.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"] if first == "namespace" else []
+    if alone and subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine gives no process namespaces")
+    pods.seal()
+    command = [*alone, sys.executable, str(pods.here / "probe.py")]
+    pods.processes[0] = process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout.readline() == b"importing\n"
+    target = process.pid
+    if alone:
+        target = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    os.kill(target, signal.SIGTERM)
+    assert process.wait(timeout=10) == 143
 
 
 def test_the_probe_keeps_its_own_deadline(pods) -> None:

@@ -29,9 +29,10 @@ START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.
 STORAGE_S = 240.0
 WAITING_SAY_S = 15.0
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
-STOP_GRACE_S = (
-    8.0  # what a stage may still take after SIGTERM: ending the children and analysing; Kubernetes gives 30 s
-)
+# What a stage may still take after SIGTERM, ending its children and analysing, and then what cleaning up may: together
+# less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
+STOP_GRACE_S = 6.5
+STOP_CLEANING_S = 1.0
 
 
 class Probe:
@@ -49,9 +50,14 @@ class Probe:
         self.places: Set[str] = set()  # further folders to remove at the end
         self.apart = ""  # why there is no collective
 
-    def run(self) -> None:
-        """Run all stages; always ends with the `end` stage and the termination message."""
-        trial, me, writer = self.trial, self.me, self.writer
+    def run(self) -> int:
+        """Run all stages; always ends with the `end` stage and the termination message. Returns the exit code.
+
+        A probe that a signal ended before its time must fail: else its pod has Succeeded, a Job that was drained,
+        evicted or preempted is Complete, and podFailurePolicy never looks at its condition DisruptionTarget (the Job
+        controller asks failed pods only; kubernetes pkg/controller/job, getNewFinishedPods and matchPodFailurePolicy).
+        """
+        trial, me, writer, watch = self.trial, self.me, self.writer, self.watch
         self.stage("start", START_S, host_blank(), self.start)
         self.meeting.open()
         self.stage("runtime", RUNTIME_S, gpus.blank(), self.runtime)
@@ -82,6 +88,7 @@ class Probe:
         seconds = self.watch.elapsed()
         writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
         writer.message()
+        return 128 + getattr(signal, watch.reason) if watch.interrupted() else 0
 
     def stage(
         self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]], *, binds: bool = True
@@ -278,16 +285,18 @@ def workplace() -> str:
     raise spec.SpecError("no folder to write in: neither TMPDIR, /tmp, /dev/shm nor /var/tmp can be written")
 
 
-def remove(places: List[str]) -> None:
+def remove(places: List[str], limit_s: float) -> None:
     """Remove the probe's folders; a file system that does not answer is left to itself after a moment."""
-    for place in places:
-        remover = threading.Thread(target=shutil.rmtree, args=(place, True), daemon=True)
+    removers = [threading.Thread(target=shutil.rmtree, args=(place, True), daemon=True) for place in places]
+    for remover in removers:
         remover.start()
-        remover.join(timeout=3)
+    limit = time.monotonic() + limit_s
+    for remover in removers:
+        remover.join(timeout=max(0.0, limit - time.monotonic()))
 
 
 def main(here: str) -> int:
-    """Run the trial that `trial.json` beside the probe describes."""
+    """Run the trial that `trial.json` beside the probe describes; ends the process with the exit code."""
     try:
         trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(here, "trial.json"))
         probe = Probe(trial, spec.identify(os.environ, trial), here)
@@ -300,9 +309,10 @@ def main(here: str) -> int:
         signal.signal(number, lambda got, _: setattr(probe.watch, "asked", signal.Signals(got).name))
     children.adopt_orphans()
     try:
-        probe.run()
+        code = probe.run()
     finally:
-        children.kill_all(2)
-        remove([probe.place, *probe.places])
+        hurry = probe.watch.interrupted()
+        children.kill_all(STOP_CLEANING_S if hurry else 2.0)
+        remove([probe.place, *probe.places], STOP_CLEANING_S if hurry else 3.0)
     sys.stdout.flush()
-    os._exit(0)  # threads that a hung kernel call holds would keep a normal exit waiting
+    os._exit(code)  # threads that a hung kernel call holds would keep a normal exit waiting

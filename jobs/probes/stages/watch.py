@@ -54,6 +54,10 @@ class Watch:
         """Say whether it was the deadline that stopped the stages, and not a signal."""
         return self._event.is_set() and self.reason == OWN_DEADLINE
 
+    def interrupted(self) -> bool:
+        """Say whether a signal ended the stages before their time."""
+        return self._event.is_set() and self.reason != OWN_DEADLINE
+
     def stopped(self) -> bool:
         """Say whether stages should finish now."""
         if not self._event.is_set():
