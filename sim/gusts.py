@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import hashlib
 import random
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from aiohttp import web
 from .api.answers import dumps, refuse
 from .api.bodies import read
 from .api.paths import route
+from .api.watches import DELIVERY, Delivery
 from .schema.errors import ApiError
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ class Sky:
         self, handler: Handler, request: web.BaseRequest, asked: Route, kind: str, chance: random.Random
     ) -> web.StreamResponse:
         weather = self.weather
-        if self._is(chance, weather.latency, "latency"):
+        if self.disturbs(chance, weather.latency, "latency"):
             await asyncio.sleep(chance.uniform(0.2, 1.0) * weather.latency_s)
         same = await _same(request)
         if self._refused[same] < weather.patience:
@@ -79,19 +81,36 @@ class Sky:
             refusal = self._refusal(kind, chance)
             if refusal is not None:
                 return refusal
-            if self._is(chance, weather.reset, "reset"):
+            if self.disturbs(chance, weather.reset, "reset"):
                 return await self._reset(handler, request, asked, chance)
         del self._refused[same]
-        if asked.verb == "watch" and self._is(chance, weather.watch_gone, "watch_gone"):
+        if asked.verb == "watch" and self.disturbs(chance, weather.watch_gone, "watch_gone"):
             return await self._gone(request)
-        if asked.subresource == "log" and self._is(chance, weather.log_cut, "log_cut"):
+        if asked.subresource == "log" and self.disturbs(chance, weather.log_cut, "log_cut"):
             return await self._torn(handler, request, chance)
-        answer = await handler(self._changed(request, asked, chance))
-        if isinstance(answer, web.Response) and self._is(chance, weather.drip, "drip"):
+        return await self._spoilt(handler, request, asked, chance)
+
+    async def _spoilt(
+        self, handler: Handler, request: web.BaseRequest, asked: Route, chance: random.Random
+    ) -> web.StreamResponse:
+        """An answer that is given, but of an older state, out of order, in drips or in part."""
+        weather = self.weather
+        changed = self._changed(request, asked, chance)
+        if asked.verb == "watch":
+            lag = chance.uniform(0.1, weather.late_s) if self.disturbs(chance, weather.watch_lag, "watch_lag") else 0.0
+            changed[DELIVERY] = functools.partial(_Disorder, sky=self, chance=chance, lag_s=lag)
+        answer = await handler(changed)
+        if not isinstance(answer, web.Response):
+            return answer
+        if self.disturbs(chance, weather.drip, "drip"):
             return await _drip(request, answer)
+        # Who loses the answer of a write meets `reset`.
+        if asked.verb in ("get", "list") and self.disturbs(chance, weather.cut, "cut"):
+            return await _cut(request, answer, chance)
         return answer
 
-    def _is(self, chance: random.Random, probability: float, what: str) -> bool:
+    def disturbs(self, chance: random.Random, probability: float, what: str) -> bool:
+        """Draw whether this trouble comes now, and count it."""
         drawn = chance.random() < probability
         if drawn:
             self.happened[what] += 1
@@ -99,12 +118,12 @@ class Sky:
 
     def _refusal(self, kind: str, chance: random.Random) -> web.StreamResponse | None:
         """429, or an error of a burst that is under way or begins now."""
-        if self._is(chance, self.weather.throttle, "throttle"):
+        if self.disturbs(chance, self.weather.throttle, "throttle"):
             wait = self.weather.retry_after_s
             return refuse(ApiError(429, "TooManyRequests", "the server has received too many requests and has asked us "
                                    "to try again later", {"retryAfterSeconds": wait}))  # fmt: skip
         burst = self._bursts.setdefault(kind, [])
-        if not burst and self._is(chance, self.weather.error, "error"):
+        if not burst and self.disturbs(chance, self.weather.error, "error"):
             burst += [chance.choice(ERRORS)] * chance.randint(1, max(1, self.weather.burst))
         return refuse(ApiError(*burst.pop())) if burst else None
 
@@ -142,10 +161,10 @@ class Sky:
     def _changed(self, request: web.BaseRequest, asked: Route, chance: random.Random) -> web.BaseRequest:
         """The same request for less: a watch of a second or two, a list of an older state."""
         weather, query = self.weather, request.rel_url.query
-        if asked.verb == "watch" and self._is(chance, weather.watch_end, "watch_end"):
+        if asked.verb == "watch" and self.disturbs(chance, weather.watch_end, "watch_end"):
             return _with(request, timeoutSeconds=chance.randint(1, 2))
         plain = asked.verb == "list" and request.method == "GET" and not {"continue", "resourceVersion"} & set(query)
-        if plain and self._is(chance, weather.stale, "stale"):
+        if plain and self.disturbs(chance, weather.stale, "stale"):
             older = max(self.oldest, self.revision() - chance.randint(1, max(1, weather.stale_revisions)))
             return _with(request, resourceVersion=older, resourceVersionMatch="Exact")
         return request
@@ -179,3 +198,50 @@ async def _drip(request: web.BaseRequest, answer: web.Response) -> web.StreamRes
         await asyncio.sleep(_PAUSE_S)
     await slow.write_eof()
     return slow
+
+
+async def _cut(request: web.BaseRequest, answer: web.Response, chance: random.Random) -> web.StreamResponse:
+    """The beginning of the same answer: the connection breaks then, or it ends as if that were all."""
+    body = answer.body if isinstance(answer.body, bytes) else b""
+    half = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+    half.enable_chunked_encoding()
+    await half.prepare(request)
+    await half.write(body[: chance.randrange(1, max(2, len(body)))])
+    if chance.random() < 0.5:
+        return _broken(request)
+    await half.write_eof()
+    return half
+
+
+class _Disorder(Delivery):
+    """Sends events of one watch twice, after later ones, or all of them late."""
+
+    def __init__(self, response: web.StreamResponse, *, sky: Sky, chance: random.Random, lag_s: float) -> None:
+        super().__init__(response)
+        self._sky, self._chance, self._lag_s = sky, chance, lag_s
+        self._held: set[asyncio.Task[None]] = set()
+
+    async def write(self, lines: list[bytes]) -> None:
+        weather = self._sky.weather
+        await asyncio.sleep(self._lag_s)
+        for line in lines:
+            if self._sky.disturbs(self._chance, weather.watch_late, "watch_late"):
+                self._hold(line, self._chance.uniform(0.05, weather.late_s))
+            else:
+                await self.response.write(line)
+            if self._sky.disturbs(self._chance, weather.watch_twice, "watch_twice"):
+                self._hold(line, self._chance.choice((0.0, self._chance.uniform(0.0, weather.late_s))))
+
+    async def finish(self) -> None:
+        """Send what was held back."""
+        await asyncio.gather(*self._held)
+
+    def _hold(self, line: bytes, seconds: float) -> None:
+        async def send() -> None:
+            await asyncio.sleep(seconds)
+            with contextlib.suppress(ConnectionError):  # the client left
+                await self.response.write(line)
+
+        task = asyncio.create_task(send())
+        self._held.add(task)
+        task.add_done_callback(self._held.discard)

@@ -36,9 +36,14 @@ class Weather:
     latency_s: float = 0.3  # at most
     watch_end: float = 0.0  # a watch ends long before its time
     watch_gone: float = 0.0  # a watch is answered with ERROR 410 Expired
+    watch_twice: float = 0.0  # an event of a watch is sent twice
+    watch_late: float = 0.0  # an event of a watch is held back and comes after later ones
+    watch_lag: float = 0.0  # a whole watch lags behind those of other kinds, in its own order
+    late_s: float = 1.0  # by how much an event or a watch is late, at most
     stale: float = 0.0  # a list shows an older state, with that state's resourceVersion
     stale_revisions: int = 8  # how much older
     log_cut: float = 0.0  # a log stream ends in the middle of a line
+    cut: float = 0.0  # a body ends in the middle: the connection breaks, or a proxy passes half of it for the whole
     drip: float = 0.0  # the answer comes in small pieces with pauses between them
     patience: int = 2
 
@@ -76,7 +81,8 @@ class Weather:
 
 
 #: What can happen to one request.
-CHANCES = ("throttle", "error", "reset", "latency", "watch_end", "watch_gone", "stale", "log_cut", "drip")
+CHANCES = ("throttle", "error", "reset", "latency", "watch_end", "watch_gone", "watch_twice", "watch_late", "watch_lag",
+           "stale", "log_cut", "cut", "drip")
 KINDS: Mapping[str, Weather] = {
     weather.name: weather
     for weather in (
@@ -88,7 +94,11 @@ KINDS: Mapping[str, Weather] = {
         Weather("short-watches", watch_end=0.5, watch_gone=0.3),
         Weather("stale", stale=0.4),
         Weather("torn-logs", log_cut=0.5),
+        Weather("cut-bodies", cut=0.15),
+        Weather("repeated-events", watch_twice=0.5),
+        Weather("late-events", watch_late=0.4),
+        Weather("lagging-watches", watch_lag=0.5, late_s=3.0),
         Weather("storm", throttle=0.08, error=0.04, reset=0.04, latency=0.2, watch_end=0.25, watch_gone=0.1,
-                stale=0.1, log_cut=0.25, drip=0.05),
+                watch_twice=0.1, watch_late=0.05, watch_lag=0.2, stale=0.1, log_cut=0.25, cut=0.03, drip=0.05),
     )
 }  # fmt: skip

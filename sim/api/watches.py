@@ -27,6 +27,22 @@ if TYPE_CHECKING:
 MIN_TIMEOUT_S = 1800  # --min-request-timeout of the API server: watches without timeoutSeconds live 30-60 minutes
 BOOKMARK_EVERY_S = 60  # the watch cache's bookmark frequency
 BOOKMARK_BEFORE_END_S = 2  # ... and one two seconds before a watch ends
+DELIVERY = "sim.delivery"
+"""The key under which a request carries how its watch's lines reach the client; without it at once and in order."""
+
+
+class Delivery:
+    """Writes the lines of one watch: as they come, in order."""
+
+    def __init__(self, response: web.StreamResponse) -> None:
+        self.response = response
+
+    async def write(self, lines: list[bytes]) -> None:
+        """Send these lines."""
+        await self.response.write(b"".join(lines))
+
+    async def finish(self) -> None:
+        """Send what was held back."""
 
 
 class Watch:
@@ -88,8 +104,10 @@ class Watch:
         loop = asyncio.get_running_loop()
         end = loop.time() + (seconds or random.uniform(MIN_TIMEOUT_S, 2 * MIN_TIMEOUT_S))  # noqa: S311
         try:
+            delivery: Delivery = request.get(DELIVERY, Delivery)(response)
             at = await self._start(response, revision, initial=initial, send_initial_end=send_initial_end)
-            await self._follow(response, at, end)
+            await self._follow(delivery, at, end)
+            await delivery.finish()
         except ApiError as error:
             await response.write(dumps({"type": "ERROR", "object": error.status()}) + b"\n")
         except ConnectionError:
@@ -110,7 +128,7 @@ class Watch:
             await response.write(self.bookmark(-at))
         return at
 
-    async def _follow(self, response: web.StreamResponse, at: int, end: float) -> None:
+    async def _follow(self, delivery: Delivery, at: int, end: float) -> None:
         loop = asyncio.get_running_loop()
         wake = asyncio.Event()
         self.history.waiters.add(wake)
@@ -122,16 +140,16 @@ class Watch:
                 changes = self.history.since(at)
                 if changes:
                     at = changes[-1].revision
-                    batch = b"".join(self.lines(changes))
+                    batch = list(self.lines(changes))
                     if batch:
-                        await response.write(batch)
+                        await delivery.write(batch)
                         continue
                 try:
                     async with asyncio.timeout_at(min(due, end)):
                         await wake.wait()
                 except TimeoutError:
                     if self.bookmark and loop.time() < end:
-                        await response.write(self.bookmark(max(self.store.revision, at)))
+                        await delivery.write([self.bookmark(max(self.store.revision, at))])
                     due = next(bookmarks, end)
         finally:
             self.history.waiters.discard(wake)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("throttled", "errors", "resets", "slow", "short-watches", "stale", "torn-logs", "storm")
+KINDS = ("throttled", "errors", "resets", "slow", "short-watches", "stale", "torn-logs", "cut-bodies",
+         "repeated-events", "late-events", "lagging-watches", "storm")
 
 
 def accept(scenario, weather, seed, out):

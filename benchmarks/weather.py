@@ -1,0 +1,83 @@
+"""Is a verdict ever wrong because the API server misbehaves? Prints per kind of weather how often it was right.
+
+Each seed rehearses one scenario under that weather: healthy for even seeds, in turn a broken one for odd ones.
+`right`: the stated verdict and exactly the stated faults; `inconclusive`: exit code 10, which is honest; `wrong`:
+anything else. What was not right is printed with the command that repeats it.
+
+Usage: python benchmarks/weather.py [--kinds KIND ...] [--seeds N] [--first SEED] [--jobs N] [--out FILE]
+"""
+
+import argparse
+import collections
+import json
+import shutil
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from checks.commands.rehearse import Rehearsal, parse, rehearse, wanted
+from sim.weather import KINDS
+
+BROKEN = ("socket-fallback", "pod-deleted", "out-of-memory", "webhook-denies", "pod-preempted", "quota-gpu",
+          "image-missing")  # fmt: skip
+"""Faults of NCCL, of pods while they run, and of what refuses them: each is told by other objects of the API."""
+
+
+def scenario_of(seed: int) -> str:
+    """The scenario that this seed rehearses."""
+    return BROKEN[seed // 2 % len(BROKEN)] if seed % 2 else "healthy"
+
+
+def judge(each: Rehearsal) -> str:
+    """right, inconclusive or wrong."""
+    if each.recognised:
+        return "right"
+    return "inconclusive" if each.verdict == "inconclusive" and not each.trouble else "wrong"
+
+
+def main() -> int:
+    """Run all; 1 where a verdict was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=[name for name in KINDS if name != "calm"])
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="one JSON line for each run")
+    options = parser.parse_args()
+    plain = {each.name: each for each in wanted(parse(["healthy", *BROKEN]))}
+    # Seeds outside, kinds inside: whoever ends it early has as many of each kind.
+    asked = [(kind, seed) for seed in range(options.first, options.first + options.seeds) for kind in options.kinds]
+    sums = {kind: collections.Counter() for kind in options.kinds}
+    with tempfile.TemporaryDirectory(prefix="seatrial-weather-") as folder, ThreadPoolExecutor(options.jobs) as pool:
+
+        def run(kind: str, seed: int) -> tuple[str, int, Rehearsal]:
+            base = plain[scenario_of(seed)]
+            each = replace(base, name=f"{base.name}-{kind}-{seed}", where=f"{base.where}?weather={kind}&seed={seed}")
+            rehearse(each, Path(folder) / each.name, Path(folder), [])
+            shutil.rmtree(Path(folder) / each.name, ignore_errors=True)
+            return kind, seed, each
+
+        for done in as_completed([pool.submit(run, kind, seed) for kind, seed in asked]):
+            kind, seed, each = done.result()
+            sums[kind][judge(each)] += 1
+            said = {"kind": kind, "seed": seed, "scenario": scenario_of(seed), "judged": judge(each),
+                    "verdict": each.verdict, "found": each.found, "seconds": round(each.seconds, 1),
+                    "why": each.trouble or each.mistaken}  # fmt: skip
+            if options.out:
+                with options.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(said) + "\n")
+            if judge(each) != "right":
+                print(f"{judge(each)}: {each.verdict} {' '.join(each.found)} {said['why']}  again: seatrial rehearse "
+                      f"{scenario_of(seed)} --weather {kind}:{seed}", flush=True)  # fmt: skip
+    print(f"{'weather':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   seeds {options.first} to "
+          f"{options.first + options.seeds - 1}")  # fmt: skip
+    for kind, counts in sums.items():
+        print(f"{kind:<18}{counts['right']:>7}{counts['inconclusive']:>14}{counts['wrong']:>7}")
+    return int(any(counts["wrong"] for counts in sums.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
