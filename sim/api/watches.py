@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MIN_TIMEOUT_S = 1800  # --min-request-timeout of the API server: watches without timeoutSeconds live 30-60 minutes
 BOOKMARK_EVERY_S = 60  # the watch cache's bookmark frequency
 BOOKMARK_BEFORE_END_S = 2  # ... and one two seconds before a watch ends
-DELIVERY = "sim.delivery"
+DELIVERY: Any = web.RequestKey("sim.delivery", object) if hasattr(web, "RequestKey") else "sim.delivery"
 """The key under which a request carries how its watch's lines reach the client; without it at once and in order."""
 
 
