@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
+from ..raw import as_map
 from ..redact import safe
+from .answers import Pages, same_kind, the_items, the_object, watched
 from .errors import (
     ApiError,
     ClusterError,
@@ -62,6 +64,7 @@ __all__ = [
 Items: TypeAlias = list[Any]
 
 PAGE = 500  # 250-500 is a good balance of round trips and memory at 20 ms distance (measured at 5,000 nodes)
+LIST_S = 60.0  # for all pages: 150,000 pods, the most that Kubernetes is tested with, are 300 of them
 POOL = 64  # connections kept: at least as many as threads that follow logs
 _EXEC_PLUGIN_S = 60.0
 
@@ -109,12 +112,15 @@ class Kube(Exchange):
 
     def get(self, url_path: str, *, deadline_s: float = DEADLINE_S, **params: Any) -> Any:
         """GET one object."""
-        return self.request("GET", url_path, params=params, deadline_s=deadline_s).body
+        answer = self.request("GET", url_path, params=params, deadline_s=deadline_s).body
+        return the_object(answer, url_path, self.where("GET", url_path))
 
     def create(self, url_path: str, body: Any, *, dry_run: bool = False, deadline_s: float = DEADLINE_S) -> Response:
         """POST an object with strict field validation; a dry run is repeatable, a real create is not."""
         params = {"fieldValidation": "Strict", "fieldManager": "seatrial"} | ({"dryRun": "All"} if dry_run else {})
-        return self.request("POST", url_path, params=params, body=body, deadline_s=deadline_s, repeatable=dry_run)
+        answer = self.request("POST", url_path, params=params, body=body, deadline_s=deadline_s, repeatable=dry_run)
+        same_kind(answer.body, body, self.where("POST", url_path))
+        return answer
 
     def patch(
         self, url_path: str, body: Any, *, strategic: bool = False, deadline_s: float = DEADLINE_S, **params: Any
@@ -132,7 +138,7 @@ class Kube(Exchange):
             deadline_s=deadline_s,
             repeatable=True,
         )
-        return answer.body
+        return the_object(answer.body, url_path, self.where("PATCH", url_path))
 
     def delete(
         self,
@@ -151,7 +157,7 @@ class Kube(Exchange):
             options["gracePeriodSeconds"] = grace_s
         return self.request("DELETE", url_path, body=options, deadline_s=deadline_s).body
 
-    def list(self, url_path: str, *, deadline_s: float = 120.0, **params: Any) -> tuple[Items, str]:
+    def list(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> tuple[Items, str]:
         """List all items, page by page, and the resourceVersion to watch from."""
         items: Items = []
         version = ""
@@ -159,28 +165,31 @@ class Kube(Exchange):
             items.extend(page)
         return items, version
 
-    def pages(self, url_path: str, *, deadline_s: float = 120.0, **params: Any) -> Iterator[tuple[Items, str]]:
+    def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[Items, str]]:
         """Yield (items, resourceVersion) page by page; an expired continue token goes on where the server says."""
-        end = time.monotonic() + deadline_s
+        where = self.where("GET", url_path)
+        pages = Pages(where, deadline_s)
         first = {"limit": PAGE} | params
         token = ""
         while True:
             asked = first | ({"continue": token} if token else {})
             try:
-                answer = self.request("GET", url_path, params=asked, deadline_s=max(0.1, end - time.monotonic())).body
+                answer = self.request("GET", url_path, params=asked, deadline_s=max(0.1, pages.left_s)).body
             except Gone as gone:
                 # https://kubernetes.io/docs/reference/using-api/api-concepts/#the-resourceversion-parameter: the error
                 # carries a token that continues with a newer, inconsistent view; complete enough for an inventory.
                 token = str(gone.details.get("continue") or "")
                 if not token:
                     raise
+                pages.turn([], token)
                 continue
-            meta = answer.get("metadata") or {} if isinstance(answer, dict) else {}
-            items = answer.get("items") if isinstance(answer, dict) else None
-            if items is not None and not isinstance(items, list):
-                raise Unreachable(f"{self.where('GET', url_path)}: items is no list")
-            yield items or [], str(meta.get("resourceVersion") or "")
+            except Unreachable as error:
+                raise (pages.overdue() if pages.left_s <= 0 else error) from error
+            items = the_items(answer, url_path, where)
+            meta = as_map(answer.get("metadata"))
             token = str(meta.get("continue") or "")
+            pages.turn(items, token)
+            yield items, str(meta.get("resourceVersion") or "")
             if not token:
                 return
 
@@ -220,8 +229,10 @@ class Kube(Exchange):
                 if not isinstance(item, dict):
                     continue
                 if kind == "ERROR":
-                    raise api_error(label, int(item.get("code") or 500), item)
-                yield str(kind), item
+                    code = item.get("code")
+                    raise api_error(label, code if isinstance(code, int) else 500, item)
+                if kind == "BOOKMARK" or watched(item, url_path, label):
+                    yield str(kind), item
 
     @contextlib.contextmanager
     def log_stream(
@@ -258,7 +269,8 @@ class Kube(Exchange):
             answer = self.request("POST", url_path, body=body, repeatable=True).body
         except NotFound:
             return ""
-        return safe(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "", 200)
+        told = as_map(same_kind(answer, body, self.where("POST", url_path)).get("status"))
+        return safe(as_map(told.get("userInfo")).get("username") or "", 200)
 
     def server_time_skew(self) -> float | None:
         """Estimate server clock minus ours in seconds (resolution 1 s, from the Date header); None if not told.
@@ -304,7 +316,9 @@ class Kube(Exchange):
         }
         url_path = path("selfsubjectaccessreviews", group="authorization.k8s.io")
         answer = self.request("POST", url_path, body=body, repeatable=True).body
-        status = answer.get("status") or {}
+        status = as_map(same_kind(answer, body, self.where("POST", url_path)).get("status"))
+        if not isinstance(status.get("allowed"), bool):
+            raise Unreachable(f"{self.where('POST', url_path)}: the answer does not say whether it is allowed")
         reason = status.get("reason") or status.get("evaluationError") or ""
         return Allowed(status.get("allowed") is True and status.get("denied") is not True, safe(reason, 300))
 

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from jobs.client.answers import resource_of
 from jobs.client.kube import Kube
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class FakeApi:
                 asked = Asked(self.command, self.path, {key.lower(): value for key, value in self.headers.items()}, json.loads(raw) if raw else None)
                 outer.asked.append(asked)
                 status, headers, body = outer.answer(asked)
+                body = with_kind(body, asked) if status < 300 and isinstance(body, dict) else body
                 if body is DROP:
                     self.close_connection = True
                     return
@@ -89,6 +91,21 @@ class FakeApi:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def with_kind(body: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """An answer with the kind that an API server would write: what was sent comes back as such, else by the path."""
+    resource, _ = resource_of(asked.path)
+    if not resource or "kind" in body:
+        return body
+    if asked.verb == "POST" and isinstance(asked.body, dict) and asked.body.get("kind"):
+        return {"kind": asked.body["kind"], **body}
+    singular = resource.removesuffix("es") if resource.endswith("sses") else resource.removesuffix("s").replace("-", "")
+    kind = KINDS.get(resource, singular)
+    return {"kind": f"{kind}List" if "items" in body else kind, **body}
+
+
+KINDS = {"nodes": "Node", "pods": "Pod", "jobs": "Job", "events": "Event", "resourcequotas": "ResourceQuota"}
 
 
 class _Drop:

@@ -28,6 +28,7 @@ class Cluster:
     def add(self, resource, name, *, group="", labels=None, uid="u", finalizers=(), version="v1"):
         url = path(resource, name, namespace="ns", group=group, version=version)
         self.objects[url] = {"metadata": {"name": name, "uid": uid, "labels": labels or {}, "finalizers": list(finalizers)}}
+        self.objects[url] |= {"spec": {"containers": []}} if resource == "pods" else {}
         return url
 
     def answer(self, asked):

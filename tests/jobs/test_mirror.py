@@ -8,7 +8,7 @@ from jobs.client.mirror import Mirror
 
 
 def item(name, version="1"):
-    return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
+    return {"kind": "Pod", "metadata": {"name": name, "uid": name, "resourceVersion": version}, "spec": {"containers": []}}
 
 
 def events(*pairs):

@@ -1,0 +1,164 @@
+"""Is what the server sent with 200 an answer to what was asked? The kind and form of objects and lists.
+
+A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
+no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..redact import safe
+from .errors import Unreachable
+from .shapes import check, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Kubernetes is tested up to 150,000 pods (kubernetes.io/docs/setup/best-practices/cluster-large/).
+MOST_OBJECTS = 300_000
+_EMPTY_PAGES = 3
+
+
+def resource_of(url_path: str) -> tuple[str, bool]:
+    """Return the resource that a path is about and whether it names one object; ("", False) for discovery and others.
+
+    /api/v1/namespaces/ns/pods/p/log is about pods, /api/v1/namespaces/ns about namespaces.
+    """
+    root, *parts = url_path.strip("/").split("/")
+    parts = parts[1:] if root == "api" else parts[2:] if root == "apis" else []
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        parts = parts[2:]
+    return (parts[0], len(parts) > 1) if parts else ("", False)
+
+
+def is_of(kind: object, resource: str) -> bool:
+    """Tell whether objects of this kind are called so in URLs, by the rule of Kubernetes' UnsafeGuessKindToResource."""
+    word = str(kind or "").lower()
+    plural = word + "es" if word.endswith("s") else word[:-1] + "ies" if word.endswith("y") else word + "s"
+    return bool(word) and resource.replace("-", "") in (plural, word)
+
+
+def the_object(answer: Any, url_path: str, where: str) -> Any:
+    """Return the answer if it is an object of the kind that was asked for; what discovery says is not looked at."""
+    resource, _ = resource_of(url_path)
+    if not resource:
+        return answer
+    if not isinstance(answer, dict):
+        raise Unreachable(f"{where}: the answer is no object")
+    if not is_of(answer.get("kind"), resource):
+        raise Unreachable(f"{where}: the answer is {_a(answer)}, which is none of the {resource}")
+    if not named(answer):
+        raise Unreachable(f"{where}: the answer has no name")
+    check(str(answer["kind"]), answer, where)
+    return answer
+
+
+def same_kind(answer: Any, sent: Any, where: str) -> Any:
+    """Return the answer to a create if it is of the kind that was sent."""
+    kind = sent.get("kind") if isinstance(sent, dict) else None
+    if kind and (not isinstance(answer, dict) or answer.get("kind") != kind):
+        raise Unreachable(f"{where}: a {kind} was sent, the answer is {_a(answer)}")
+    if kind:
+        check(str(kind), answer, where)
+    return answer
+
+
+def the_items(answer: Any, url_path: str, where: str) -> list[Any]:
+    """Return the objects of one page of a list, each with a name.
+
+    `items: null` is how Go writes an empty list; no `items` at all, or another kind of list, is none.
+    """
+    if not isinstance(answer, dict):
+        raise Unreachable(f"{where}: the answer is no list")
+    resource, _ = resource_of(url_path)
+    kind = str(answer.get("kind") or "")
+    if resource and not (kind.endswith("List") and is_of(kind.removesuffix("List"), resource)):
+        raise Unreachable(f"{where}: the answer is {_a(answer)}, and no list of {resource}")
+    if "items" not in answer:
+        raise Unreachable(f"{where}: the list has no items, not even none")
+    items = answer["items"] if answer["items"] is not None else []
+    if not isinstance(items, list):
+        raise Unreachable(f"{where}: items is no list")
+    if not resource:
+        return items
+    for number, item in enumerate(items):
+        if not isinstance(item, dict) or not named(item):
+            raise Unreachable(f"{where}: items[{number}] is no object with a name")
+        if kind != "EventList":
+            check(kind.removesuffix("List"), item, where)
+    # An event is a remark beside what is judged: one that cannot be read is as good as one that was dropped.
+    return [item for item in items if not wrong("Event", item)] if kind == "EventList" else items
+
+
+def watched(item: dict[str, Any], url_path: str, where: str) -> bool:
+    """Tell whether the object of a watch event is to be passed on; raises as the_object does."""
+    resource, _ = resource_of(url_path)
+    if not resource:
+        return True
+    if not is_of(item.get("kind"), resource):
+        raise Unreachable(f"{where}: the watch tells of {_a(item)}, which is none of the {resource}")
+    if item["kind"] == "Event":
+        return not wrong("Event", item)
+    check(str(item["kind"]), item, where)
+    return True
+
+
+def named(item: Mapping[str, Any]) -> bool:
+    """Tell whether an object has a name, as everything that is stored does."""
+    meta = item.get("metadata")
+    return isinstance(meta, dict) and isinstance(meta.get("name"), str) and bool(meta["name"])
+
+
+class Pages:
+    """Counts the pages of one list, so that a list that never ends does end."""
+
+    def __init__(self, where: str, deadline_s: float) -> None:
+        self._where = where
+        self._begin = time.monotonic()
+        self._deadline_s = deadline_s
+        self._pages = self._objects = self._empty = 0
+        self._seen: set[str] = set()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return self._begin + self._deadline_s - time.monotonic()
+
+    def turn(self, items: list[Any], token: str) -> None:
+        """Note a page with the token of the next; raises Unreachable where the list goes round or has no end."""
+        self._pages += 1
+        self._objects += len(items)
+        self._empty = 0 if items else self._empty + 1
+        if not token:
+            return
+        # Pages are in the order of keys: no page begins, or is continued, as an earlier one was.
+        marks = {f"continue {token}"} | {f"first {_key(items[0])}" for _ in items[:1] if _key(items[0])}
+        if marks & self._seen:
+            raise Unreachable(f"{self._where}: the list goes round, page {self._pages} was there{self._so_far()}")
+        self._seen |= marks
+        if self._empty >= _EMPTY_PAGES:
+            raise Unreachable(f"{self._where}: the list does not end: {self._empty} empty pages and more to come")
+        if self._objects > MOST_OBJECTS:
+            raise Unreachable(f"{self._where}: the list does not end: more than {MOST_OBJECTS} objects")
+        if self.left_s <= 0:
+            raise self.overdue()
+
+    def overdue(self) -> Unreachable:
+        """Say that the list took too long."""
+        took = time.monotonic() - self._begin
+        return Unreachable(f"{self._where}: the list had not ended after {took:.0f} s{self._so_far()}")
+
+    def _so_far(self) -> str:
+        return f" ({self._objects} objects on {self._pages} pages)" if self._pages else ""
+
+
+def _key(item: Any) -> str:
+    meta = item.get("metadata") if isinstance(item, dict) else None
+    return f"{meta.get('namespace') or ''}/{meta['name']}" if isinstance(meta, dict) and meta.get("name") else ""
+
+
+def _a(answer: Mapping[str, Any] | Any) -> str:
+    kind = answer.get("kind") if isinstance(answer, dict) else None
+    return f"a {safe(kind, 60)}" if isinstance(kind, str) and kind else "an object without a kind"
