@@ -1,0 +1,149 @@
+"""Recordings of what an API server told the watchers of one trial: the file format, its reader and its writer.
+
+`NAME.jsonl.gz` holds JSON lines. The first: `server` (gitVersion), `namespace`, `wall` (the time of day at t = 0, RFC
+3339). Then one line for each watch event in the order of arrival: `t` (seconds), `kind`, `type` (ADDED, MODIFIED,
+DELETED), `object`. Besides, `"type": "WATCH-ENDED"` (the watch of this kind broke, `object` says how; it is made again,
+from the last resourceVersion or with a new list after 410: then known objects are ADDED again) and `"kind": "Mark"`
+(somebody did what `object` says). ConfigMaps have `keys` instead of data; nothing has managedFields.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+SUFFIX = ".jsonl.gz"
+CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+WATCH_ENDED = "WATCH-ENDED"
+MARK = "Mark"
+# What is recorded, and under which URL path component it is listed and watched.
+RESOURCES = {
+    "jobs": "Job",
+    "pods": "Pod",
+    "events": "Event",
+    "services": "Service",
+    "endpointslices": "EndpointSlice",
+    "configmaps": "ConfigMap",
+    "namespaces": "Namespace",
+    "nodes": "Node",
+}
+# A trial of some minutes on a few nodes is a few hundred KiB; more than this is no recording of one trial.
+LARGEST_BYTES = 256 << 20
+# What no reader of a recording needs of a Node, and what would tell a stranger about the cluster.
+_NODE_STATUS = ("conditions", "capacity", "allocatable")
+_NODE_SPEC = ("taints", "unschedulable")
+
+
+class RecordingError(Exception):
+    """A file is no recording; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: a change of an object, the end of a watch, or a mark (then `object` is text)."""
+
+    t: float
+    kind: str
+    type: str
+    object: Any
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is a watch event of one of the recorded kinds."""
+        return self.type in CHANGES and self.kind in RESOURCES.values() and isinstance(self.object, dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recording: the server's version, the trial's namespace, the time of day at t = 0, and all lines."""
+
+    server: str
+    namespace: str
+    wall: str
+    lines: tuple[Line, ...]
+
+
+def read(path: Path) -> Recording:
+    """Read a recording; RecordingError names the line that is none."""
+    try:
+        with gzip.open(path, "rb") as file:
+            data = file.read(LARGEST_BYTES + 1)
+    except (OSError, EOFError) as error:
+        raise RecordingError(f"{path.name} cannot be read: {error}") from error
+    if len(data) > LARGEST_BYTES:
+        raise RecordingError(f"{path.name} is larger than {LARGEST_BYTES >> 20} MiB")
+    head, *rest = data.decode("utf-8", "replace").splitlines() or [""]
+    first = _object(path, 1, head)
+    lines = tuple(_line(path, number, text) for number, text in enumerate(rest, 2) if text.strip())
+    return Recording(
+        server=str(first.get("server") or ""),
+        namespace=str(first.get("namespace") or ""),
+        wall=str(first.get("wall") or ""),
+        lines=lines,
+    )
+
+
+class Writer:
+    """Writes a recording line by line; a context manager. What it is given must be redacted already."""
+
+    def __init__(self, path: Path, *, server: str, namespace: str, wall: str) -> None:
+        self._file = gzip.open(path, "wt", encoding="utf-8")  # noqa: SIM115  (closed by __exit__)
+        self._put({"server": server, "namespace": namespace, "wall": wall})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, line: Line) -> None:
+        """Add one line; objects lose what a recording does not hold (`small`)."""
+        told = small(line.kind, line.object) if isinstance(line.object, dict) else line.object
+        self._put({"t": round(line.t, 4), "kind": line.kind, "type": line.type, "object": told})
+
+    def _put(self, item: dict[str, Any]) -> None:
+        self._file.write(json.dumps(item, separators=(",", ":")) + "\n")
+
+
+def small(kind: str, item: dict[str, Any]) -> dict[str, Any]:
+    """Return the object as a recording holds it: no managedFields, no data of ConfigMaps, of Nodes what decides."""
+    meta = {key: value for key, value in (item.get("metadata") or {}).items() if key != "managedFields"}
+    told = item | {"metadata": meta}
+    if kind == "ConfigMap":
+        keys = sorted((item.get("data") or {}) | (item.get("binaryData") or {}))
+        told = {key: value for key, value in told.items() if key not in {"data", "binaryData"}} | {"keys": keys}
+    if kind == "Node":
+        kept = ("name", "labels", "uid", "resourceVersion")
+        spec, status = item.get("spec") or {}, item.get("status") or {}
+        told = {
+            "metadata": {key: meta[key] for key in kept if key in meta},
+            "spec": {key: spec[key] for key in _NODE_SPEC if key in spec},
+            "status": {key: status[key] for key in _NODE_STATUS if key in status},
+        }
+    return told
+
+
+def _line(path: Path, number: int, text: str) -> Line:
+    item = _object(path, number, text)
+    moment = item.get("t")
+    if isinstance(moment, bool) or not isinstance(moment, int | float):
+        raise RecordingError(f"{path.name}, line {number}: t is no number of seconds")
+    return Line(float(moment), str(item.get("kind") or ""), str(item.get("type") or ""), item.get("object"))
+
+
+def _object(path: Path, number: int, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise RecordingError(f"{path.name}, line {number}: not a JSON object")
+    return found

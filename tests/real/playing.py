@@ -1,0 +1,218 @@
+"""Plays a recording through the launcher, its client, watcher and diagnosis, and compares with what its yaml expects."""
+
+import datetime
+import random
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from jobs import recording as recordings
+from jobs.client.kube import Kube
+from jobs.client.kubeconfig import Source
+from jobs.launcher import Launcher
+from jobs.state import JobState
+from jobs.trial.spec import PREFIX, TrialSpec
+from tests.real.server import Server, play_of
+from tests.real.virtual import World
+
+ENDS = ("completed", "failed", "given-up", "deleted", "interrupted")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a recording's yaml says is right."""
+
+    job: str
+    ends: str
+    cause: str | None
+    subject: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def faults(self):
+        return {self.cause, *self.also}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recording and what is right."""
+
+    name: str
+    recording: recordings.Recording
+    expected: Expected
+    play: object = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the product said: the outcome, and how many Jobs it made for that."""
+
+    ends: str
+    fault: str | None
+    subject: str
+    observed: str
+    attempts: int
+    after_s: float
+
+    def __str__(self):
+        subject = f" {self.subject}" if self.subject else ""
+        again = f" ({self.attempts} attempts)" if self.attempts > 1 else ""
+        return f"{self.ends} {self.fault or '-'}{subject} after {self.after_s:.1f} s{again}"
+
+
+def load(path):
+    """Read NAME.jsonl.gz and NAME.yaml beside it."""
+    path = Path(path)
+    name = path.name.removesuffix(recordings.SUFFIX)
+    said = yaml.safe_load(path.with_name(f"{name}.yaml").read_text(encoding="utf-8"))
+    right = said["expect"]
+    if right["ends"] not in ENDS:
+        raise recordings.RecordingError(f"{name}.yaml: ends {right['ends']!r} is none of {', '.join(ENDS)}")
+    expected = Expected(said["job"], right["ends"], right.get("cause"), str(right.get("subject") or ""), tuple(right.get("also") or ()))
+    recording = recordings.read(path)
+    return Case(name, recording, expected, play_of(recording, expected.job))
+
+
+def play(case, change=None, progress=lambda _: None):
+    """Run the trial against the recording (as `change` has altered it) in virtual time; return what was told."""
+    altered = change(case.play) if change else case.play
+    first = next(c for c in altered.changes if c.kind == "Job" and c.name == case.expected.job)
+    # The world begins where the recording stands, so that its timestamps are those of the world's clock.
+    wall = datetime.datetime.fromisoformat(case.recording.wall).timestamp() + altered.start
+    world = World(wall)
+    server = Server(world, altered, case.recording, case.expected.job)
+    kube = Kube(_Client(server), Source(namespace=case.recording.namespace, server="http://127.0.0.1:1"))
+    random.seed(0)  # the jitter between attempts
+    with world.patch():
+        try:
+            result = Launcher(kube, progress).run(_spec(case, first.object), {"probe.py": ""})
+        finally:
+            world.close()
+    return _told(result, server)
+
+
+class _Client:
+    """What the client's core asks of the official one: a connection pool and credentials."""
+
+    def __init__(self, server):
+        self.rest_client = type("Rest", (), {"pool_manager": server})
+
+    def update_params_for_auth(self, *_):
+        pass
+
+    def close(self):
+        pass
+
+
+def _spec(case, job):
+    """The trial that was recorded, as the product would ask for it."""
+    spec = job["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    limits = (container.get("resources") or {}).get("limits") or {}
+    extended = {name: int(amount) for name, amount in limits.items() if "/" in name}
+    gpus = next((name for name in extended if name.endswith("/gpu")), "nvidia.com/gpu")
+    run = case.expected.job.removeprefix(PREFIX)
+    return TrialSpec(
+        run_id=run if re.fullmatch(r"[a-z0-9]{1,40}", run) else "recorded",
+        namespace=case.recording.namespace,
+        image=container["image"],
+        nodes=spec.get("completions") or spec.get("parallelism") or 1,
+        gpus_per_node=extended.pop(gpus, 0),
+        gpu_resource=gpus,
+        resources=extended,
+    )
+
+
+def _told(result, server):
+    analysis = result.analysis
+    if analysis is not None and analysis.disrupted and result.state is not JobState.CANCELED:
+        ends = "interrupted"
+    elif result.state is JobState.COMPLETE:
+        ends = "completed"
+    elif result.state is JobState.CANCELED:
+        ends = "deleted"
+    elif result.state is JobState.ERROR:
+        ends = "failed"
+    else:
+        ends = "given-up"
+    lingering = "" if analysis or ends != "given-up" else f"job/{result.job}"
+    return Told(
+        ends=ends,
+        fault=analysis.fault if analysis else None,
+        subject=analysis.subject if analysis else lingering,
+        observed=analysis.observed if analysis else "; ".join(result.warnings),
+        attempts=len(server.created),
+        after_s=result.seconds,
+    )
+
+
+def wrong(case, told):
+    """Say what of it is wrong; empty where all is as the recording expects."""
+    right = case.expected
+    if told.fault not in right.faults:
+        return f"fault {told.fault}, expected {' or '.join(str(f) for f in sorted(right.faults, key=str))}: {told.observed}"
+    if told.fault != right.cause:
+        return ""  # as right, whatever becomes of it then
+    if right.ends != told.ends:
+        return f"{told.ends}, expected {right.ends}: {told.observed}"
+    if told.attempts > 1 and right.ends != "interrupted":
+        return f"tried {told.attempts} times, expected once"
+    if right.subject and not _is_about(told, right.subject):
+        return f"subject {told.subject}, expected {right.subject}: {told.observed}"
+    return ""
+
+
+def _is_about(told, subject):
+    """Whether it names the pod, node or Job: as the subject, or where the subject is what refused, as whose trouble it is."""
+    kind, _, name = subject.rpartition("/")
+    own = told.subject in {subject, name} or told.subject.removeprefix("node/") == name
+    return own or bool(re.match(rf"{kind or 'pod'} {re.escape(name)}\b", told.observed))
+
+
+def main(folders):
+    """Play all recordings of the folders; print a line each and a sum; return how many are wrong."""
+    paths = sorted(path for folder in folders for path in _paths(Path(folder)))
+    bad = 0
+    for path in paths:
+        name = path.name.removesuffix(recordings.SUFFIX)
+        try:
+            case = load(path)
+            problems = _problems(case)
+        except (OSError, KeyError, StopIteration, TypeError, ValueError, yaml.YAMLError, recordings.RecordingError) as error:
+            problems, case = [f"cannot be played: {type(error).__name__}: {error}"], None
+        bad += bool(problems)
+        print(f"{'WRONG' if problems else 'ok   '} {name}" + "".join(f"\n      {p}" for p in problems), flush=True)
+    print(f"{len(paths) - bad} of {len(paths)} right, {bad} wrong" if paths else "no recording found")
+    return bad if paths else 1
+
+
+def _paths(place):
+    if place.is_file():
+        return [place] if place.name.endswith(recordings.SUFFIX) else []
+    return sorted(place.rglob(f"*{recordings.SUFFIX}"))
+
+
+def _problems(case):
+    from tests.real.variants import VARIANTS
+
+    found = {}
+    for name, change in VARIANTS.items():
+        told = play(case, change)
+        if problem := wrong(case, told):
+            found.setdefault(problem.split(":")[0], []).append((name, f"{told}; {problem}"))
+    return [f"{', '.join(name for name, _ in same[:6])}{f' and {len(same) - 6} more' if len(same) > 6 else ''}: {same[0][1]}"
+            for same in found.values()]
+
+
+def brief(argv=None):
+    """`python -m tests.real DIR...`: exit code 1 where any recording is told wrong."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0].startswith("-"):
+        print("usage: python -m tests.real FOLDER_OR_RECORDING...")
+        return 2
+    return 1 if main(argv) else 0
+
+

@@ -1,0 +1,340 @@
+"""An API server that plays a recording, reached without a network: it stands where urllib3's connection pool stands.
+
+List and get: the state of that moment; watch: what follows that resourceVersion, at its time. The recording stands just
+before its Job until a client creates a Job, then it runs; a further Job plays it again. The client's names replace the
+recorded ones, timestamps move with the clock. Writes change nothing; a DELETE of the Job hides all until the next one.
+"""
+
+import bisect
+import datetime
+import json
+import math
+import re
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, urlsplit
+
+import urllib3
+
+from jobs.recording import MARK, RESOURCES, WATCH_ENDED
+
+VERSIONS = {"Job": "batch/v1", "EndpointSlice": "discovery.k8s.io/v1"}
+RUN_LABEL = "app.kubernetes.io/instance"
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)((?:\.\d+)?Z)")
+_TOO_OLD = re.compile(r"(?i)too old|410|gone|expired")
+_BROKEN = re.compile(r"(?i)connection|protocol|reset|refused|remote|incomplete|timed? ?out")
+_LISTED_S = 2.0  # a new list comes as one burst
+
+
+@dataclass(frozen=True)
+class Change:
+    """One watch event and when it is heard, in seconds of the recording."""
+
+    at: float
+    kind: str
+    type: str
+    object: dict
+
+    @property
+    def name(self):
+        return str(self.object["metadata"].get("name"))
+
+    @property
+    def version(self):
+        return int(self.object["metadata"].get("resourceVersion") or 0)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Watches break at a moment (of one kind or all); for `away_s` nobody answers; then old versions are refused or not."""
+
+    at: float
+    away_s: float = 0.0
+    kind: str = ""
+    too_old: bool = False
+
+
+@dataclass(frozen=True)
+class Play:
+    """What is played: the changes in the order in which they are heard, the cuts, and from where."""
+
+    start: float
+    changes: tuple
+    cuts: tuple = ()
+
+
+def play_of(recording, job):
+    """Make a play of a recording: lists after a broken watch become what they mean for a list, gaps become cuts."""
+    changes = [Change(line.t, line.kind, line.type, line.object) for line in recording.lines if line.is_change]
+    first = next(c for c in changes if c.kind == "Job" and c.name == job)
+    broken = [line for line in recording.lines if line.type == WATCH_ENDED]
+    heard = [line.t for line in recording.lines if line.type != WATCH_ENDED and line.kind != MARK]
+    cuts = []
+    for line in broken:
+        said = json.dumps(line.object)
+        if _TOO_OLD.search(said):
+            cuts.append(Cut(line.t, 0.0, line.kind, too_old=True))
+            changes += _forgotten(changes, line)
+        elif _BROKEN.search(said):
+            answers = [b.t for b in broken if b.t > line.t and _TOO_OLD.search(json.dumps(b.object))]
+            back = min([*answers, *(t for t in heard if t > line.t)], default=line.t)
+            cuts.append(Cut(line.t, back - line.t, line.kind))
+        else:
+            cuts.append(Cut(line.t, 0.0, line.kind))
+    return Play(first.at, tuple(sorted(changes, key=lambda c: c.at)), tuple(cuts))
+
+
+def _forgotten(changes, line):
+    """Objects that a new list does not have any more: they were deleted while nobody watched."""
+    after = [c for c in changes if c.kind == line.kind and c.at >= line.t]
+    if not after:
+        return []
+    listed = {c.name for c in after if c.at <= after[0].at + _LISTED_S}
+    known = {}
+    for c in changes:
+        if c.kind == line.kind and c.at < line.t:
+            known.pop(c.name, None)
+            if c.type != "DELETED":
+                known[c.name] = c
+    # Events that nothing keeps alive are still there: a watch of them is not made again by a list of 410 alone.
+    return [Change(after[0].at, c.kind, "DELETED", c.object) for name, c in known.items() if name not in listed]
+
+
+class Server:
+    """The API server of one play, as a connection pool."""
+
+    def __init__(self, world, play, recording, job):
+        self._world, self._play, self._recording, self._job = world, play, recording, job
+        self._by_kind = {k: [c for c in play.changes if c.kind == k] for k in RESOURCES.values()}
+        self._times = {k: [c.at for c in cs] for k, cs in self._by_kind.items()}
+        self._texts = {}
+        self._old = {}
+        self._began, self._names, self._gone = None, [], False
+        self.created = []  # names of the Jobs that were really created
+        self.deleted = 0
+        self._streams = []
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def now(self):
+        """Seconds of the recording."""
+        return self._play.start - 1e-6 if self._began is None else self._play.start + self._world.now - self._began
+
+    def _when(self, at):
+        """The moment of the world at which the recording is at `at`."""
+        return self._world.now + (at - self.now())
+
+    def _away_until(self, kind=""):
+        return max((c.at + c.away_s for c in self._play.cuts if c.at <= self.now() < c.at + c.away_s), default=None)
+
+    # -- objects --------------------------------------------------------------------------------------------------
+
+    def _told(self, change):
+        key = id(change), len(self.created)
+        if key not in self._texts:
+            text = json.dumps({"apiVersion": VERSIONS.get(change.kind, "v1"), "kind": change.kind} | change.object)
+            for old, new in self._names:
+                text = text.replace(old, new)
+            delta = datetime.timedelta(seconds=round((self._began or 0) - self._first)) if self.created else datetime.timedelta()
+            if delta:
+                text = _STAMP.sub(lambda m: (datetime.datetime.fromisoformat(m[1]) + delta).isoformat() + m[2], text)
+            self._texts[key] = json.loads(text)
+        return self._texts[key]
+
+    def _state(self, kind):
+        here = {}
+        if self._gone and kind not in ("Node", "Namespace"):
+            return []
+        for change in self._by_kind[kind][: bisect.bisect_right(self._times[kind], self.now())]:
+            here.pop(change.name, None)
+            if change.type != "DELETED":
+                here[change.name] = change
+        return [self._told(change) for change in here.values()]
+
+    def _version(self, kind):
+        heard = self._by_kind[kind][: bisect.bisect_right(self._times[kind], self.now())]
+        return max((c.version for c in heard), default=1)
+
+    # -- HTTP -----------------------------------------------------------------------------------------------------
+
+    def request(self, verb, url, body=None, **_):
+        """Answer as urllib3's PoolManager does."""
+        self._world.sleep(0.001)  # nothing is answered in no time
+        if self._away_until() is not None:
+            raise urllib3.exceptions.ProtocolError("Connection refused")
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query))
+        sent = json.loads(body) if body else {}
+        if parts.path == "/version":
+            major, minor = re.match(r"v?(\d+)\.(\d+)", self._recording.server).groups()
+            return _answer(200, {"gitVersion": self._recording.server, "major": major, "minor": minor})
+        place = re.fullmatch(
+            r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/([^/]+))?(?:/([^/]+))?(?:/([^/]+))?(?:/([^/]+))?", parts.path
+        )
+        space, resource, name, sub = place.groups() if place else ("", "", "", "")
+        kind = RESOURCES.get(resource or "", "")
+        if verb == "POST":
+            return self._post(kind, space, sent, dry="dryRun" in query)
+        if verb == "DELETE":
+            self._delete(kind)
+            return _status(200, "", "")
+        if not kind:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        return self._log(name, query) if sub == "log" else self._get(kind, name, query, sent)
+
+    def _get(self, kind, name, query, sent):
+        """Answer with one object (what was sent as a patch, where the recording does not have it), a list or a watch."""
+        if name:
+            there = next((o for o in self._state(kind) if o["metadata"]["name"] == name), sent or None)
+            return _answer(200, there) if there is not None else _status(404, "NotFound", f'"{name}" not found')
+        if query.get("watch") == "true":
+            return self._watch(kind, query)
+        items = [o for o in self._state(kind) if _wanted(o, query)]
+        return _answer(200, {"kind": f"{kind}List", "metadata": {"resourceVersion": str(self._version(kind))}, "items": items})
+
+    def _delete(self, kind):
+        if kind == "Job":
+            self._gone, self.deleted = True, self.deleted + 1
+            self._end_streams()
+
+    def _post(self, kind, space, sent, *, dry):
+        meta = sent.setdefault("metadata", {})
+        if kind != "Job" or dry:
+            meta.setdefault("uid", "00000000-0000-4000-8000-000000000000")
+            return _answer(201, sent)
+        self._end_streams()
+        self._began, self._gone = self._world.now, False
+        if not self.created:
+            self._first = self._began
+        self.created.append(meta["name"])
+        self._names = [(self._job, meta["name"]), (self._recording.namespace, space)]
+        made = next(c for c in self._by_kind["Job"] if c.name == self._job)
+        return _answer(201, self._told(made))
+
+    def _watch(self, kind, query):
+        since = int(query.get("resourceVersion") or 0)
+        for cut in self._play.cuts:
+            if cut.too_old and cut.kind in ("", kind) and cut.at <= self.now() and self._old.get((kind, cut.at), 0) == 0:
+                self._old[kind, cut.at] = 1
+                if since < self._version(kind) or cut.kind:
+                    return _status(410, "Expired", f"too old resource version: {since} ({self._version(kind)})")
+        end = self._world.now + float(query.get("timeoutSeconds") or 3600)
+        self._streams.append(Stream(self._world, self._events(kind, since, query), end))
+        return self._streams[-1]
+
+    def _end_streams(self):
+        """Let every watch see that another Job is played, or none."""
+        for stream in self._streams:
+            self._world.wake(stream)
+        self._streams.clear()
+
+    def _events(self, kind, since, query):
+        """Yield (moment, bytes) of what is heard; a cut raises, another Job or its deletion ends the watch."""
+        run, opened = len(self.created), self.now()
+        cut = min((c.at for c in self._play.cuts if c.kind in ("", kind) and c.at > opened), default=math.inf)
+        for change in [*(c for c in self._by_kind[kind] if c.version > since), None]:
+            due = min(cut, math.inf if change is None else change.at)
+            while self.now() < due - 1e-6:
+                yield (None if due == math.inf else self._when(due)), b""
+                if len(self.created) != run or self._gone:
+                    return
+            if due == cut:
+                raise urllib3.exceptions.ProtocolError("Connection broken: IncompleteRead")
+            if _wanted(self._told(change), query):
+                line = json.dumps({"type": change.type, "object": self._told(change)})
+                yield self._world.now, line.encode() + b"\n"
+
+    def _log(self, name, query):
+        """No pod says anything; its log ends when its container has."""
+        pod = next((o for o in self._state("Pod") if o["metadata"]["name"] == name), None)
+        if pod is None:
+            return _status(404, "NotFound", f'pods "{name}" not found')
+        states = [s for s in pod["status"].get("containerStatuses") or [] if s["name"] == query.get("container")]
+        if not any("running" in s["state"] or "terminated" in s["state"] or s.get("lastState") for s in states):
+            return _status(400, "BadRequest", f'container in pod "{name}" is waiting to start')
+        return Stream(self._world, self._silence(name, query), self._world.now + 3600)
+
+    def _silence(self, name, query):
+        while query.get("follow") == "true":
+            pod = next((o for o in self._state("Pod") if o["metadata"]["name"] == name), None)
+            states = (pod or {}).get("status", {}).get("containerStatuses") or []
+            if not any(s["name"] == query.get("container") and "running" in s["state"] for s in states):
+                return
+            yield self._world.now + 0.25, b""
+
+
+class Stream:
+    """An answer that comes bit by bit, as much of urllib3's HTTPResponse as the client reads."""
+
+    status = 200
+
+    def __init__(self, world, parts, end):
+        self._world, self._parts, self._end, self._over = world, parts, end, False
+        self.headers = urllib3.HTTPHeaderDict({"Content-Type": "application/json"})
+
+    def read1(self, _=0):
+        while not self._over:
+            try:
+                moment, data = next(self._parts)
+            except StopIteration:
+                return b""
+            if data:
+                return data
+            if self._world.now >= self._end:
+                return b""
+            self._world.block(self._end if moment is None else min(moment, self._end), self)
+        raise urllib3.exceptions.ProtocolError("cut")
+
+    def shutdown(self):
+        self._over = True
+        self._world.wake(self)
+
+    def close(self):
+        pass
+
+
+class Answer:
+    """A whole answer."""
+
+    def __init__(self, status, data):
+        self.status, self._data = status, data
+        self.headers = urllib3.HTTPHeaderDict({"Content-Type": "application/json"})
+
+    def read1(self, _=0):
+        data, self._data = self._data, b""
+        return data
+
+    def shutdown(self):
+        pass
+
+    close = shutdown
+
+
+def _answer(status, body):
+    return Answer(status, json.dumps(body).encode())
+
+
+def _status(code, reason, message):
+    told = {"kind": "Status", "apiVersion": "v1", "status": "Success" if code < 300 else "Failure", "code": code,
+            "reason": reason, "message": message}  # fmt: skip
+    return _answer(code, told)
+
+
+def _wanted(thing, query):
+    labels = thing["metadata"].get("labels") or {}
+    for pair in filter(None, query.get("labelSelector", "").split(",")):
+        key, _, value = pair.replace("==", "=").partition("=")
+        if labels.get(key) != value:
+            return False
+    for pair in filter(None, query.get("fieldSelector", "").split(",")):
+        key, _, value = pair.replace("==", "=").partition("=")
+        found = thing
+        for part in key.split("."):
+            found = (found or {}).get(part)
+        if found != value:
+            return False
+    return True
+
+
+def at(change, moment):
+    """The same change, heard at another moment."""
+    return replace(change, at=moment)
