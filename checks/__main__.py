@@ -160,8 +160,10 @@ def accept(arguments: Sequence[str]) -> int:
     """Run the whole catalogue; with --partner in two runs."""
     if any(word == "--partner" or word.startswith("--partner=") for word in arguments):
         from checks.commands.canary import main  # noqa: PLC0415
+        from checks.signals import interruptible  # noqa: PLC0415
 
-        return main(arguments)
+        with interruptible():
+            return main(arguments)
     return run_checks(arguments)
 
 
@@ -299,13 +301,20 @@ def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> i
     root = str(suite())
     if root not in sys.path:
         sys.path.insert(0, root)
+    from checks import signals  # noqa: PLC0415 -- found only now
+
     try:
-        return command(arguments)
+        if command in (accept, preflight):
+            signals.install()  # a run says itself where it may be interrupted
+            return command(arguments)
+        with signals.interruptible():
+            return command(arguments)
     except BrokenPipeError:  # `seatrial checks | head`: end as programs do that are told so by SIGPIPE, never as a go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
-        return 2
+    except KeyboardInterrupt as interrupt:
+        print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
+        return signals.INTERRUPTED
     except Exception:  # noqa: BLE001 -- Python's own exit code for it is 1, which says that the cluster is at fault
         traceback.print_exc()
         return INTERNAL

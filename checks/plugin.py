@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks import options, outfolder, selection
+from checks import options, outfolder, selection, signals
 from checks.evidence import CannotTell, Evidence
 from checks.judgement.rights import NEEDS, beyond_namespace
-from checks.session import SESSION, Session, install_handlers
+from checks.session import SESSION, Session
 from jobs.client.errors import ClusterError
 from jobs.redact import redact
 from reports.record import RUN, CheckResult, Outcome, Run, Verdict
@@ -48,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers; take the reports of an earlier run away, so that none is taken for this one's."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
+    config.pluginmanager.register(_Interruption(), "seatrial-interruption")
     out = options.read_options(config).out
     if out is not None and not config.getoption("collectonly") and not config.getoption("--print-manifests"):
         outfolder.clear(out)
@@ -92,6 +94,30 @@ def _selection(config: pytest.Config) -> str:
 # --------------------------------------------------------------------------------------------------- the run
 
 
+class _Interruption:
+    """What a signal does to a run of checks: the loop ends, the clean-up does not, and the record says so."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Let signals interrupt the checks, and nothing else of the run."""
+        if session.config.getoption("collectonly") or not any(map(selection.declaration, session.items)):
+            return (yield)
+        ending = session.config.stash[ENDING] = signals.install()
+        try:
+            with ending.interruptible():
+                return (yield)
+        except KeyboardInterrupt:  # pytest would print where the program was: not what an operator wants to know
+            if not ending.received:
+                raise
+            return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Begin no check after a signal, also where a library swallowed the exception."""
+        if (ending := item.config.stash.get(ENDING, None)) is not None:
+            ending.check()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> object:
     """Open the session before the first check: what the user got wrong is said before anything is touched."""
@@ -102,12 +128,12 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         if session.items and selection.asks_for_trial(config):
             raise pytest.UsageError(f"no check is among the {len(session.items)} tests that were collected")
         return None
+    config.stash[ENDING].check()
     if session.testsfailed and not config.option.continue_on_collection_errors:
         return None  # pytest refuses to go on after an error of collection: nothing is started for it
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
     opened = Session(options.read_options(config), _progress(config))
-    install_handlers(opened.run)
     config.stash[SESSION] = opened
     config.stash[RUN] = opened.run
     try:
@@ -187,6 +213,7 @@ def _at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
     return result.outcome is Outcome.FAILED or any(_at_fault(n, results) for n in result.blocked_by)
 
 
+ENDING = pytest.StashKey[signals.Ending]()
 EVIDENCE = pytest.StashKey[Evidence]()
 BLOCKED = pytest.StashKey[tuple[str, ...]]()
 HIDDEN = pytest.StashKey[tuple[str, ...]]()  # a check that a tenant cannot see: what shows the same instead
@@ -273,13 +300,22 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
     opened = session.config.stash.get(SESSION, None)
     if opened is not None:
         opened.close()
+    ending = session.config.stash.get(ENDING, None)
+    if ending is not None:
+        ending.over()  # what comes now comes too late: record, exit code and terminal say the same
     run = session.config.stash.get(RUN, None)
+    interrupted = ending is not None and ending.received
+    if run is None and interrupted:
+        print(f"seatrial: received {interrupted} before the first check: nothing was judged", file=sys.stderr)
+        session.exitstatus = signals.INTERRUPTED
     if run is not None:
+        if interrupted:
+            run.interrupted, run.pytest_exit = run.interrupted or f"received {interrupted}", signals.INTERRUPTED
         if exitstatus in ENDED_EARLY and not run.interrupted:
             run.interrupted = ENDED_EARLY[exitstatus]
         if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
             run.interrupted = "a test that is no check failed"
-        if exitstatus not in (*OK, run.exit_code):
+        if not interrupted and exitstatus not in (*OK, run.exit_code):
             run.pytest_exit = int(exitstatus)
         session.exitstatus = run.exit_code
     return (yield)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import os
-import signal
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,8 +19,7 @@ from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable
 
     from checks.fitting import Listed
     from checks.options import Options
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from jobs.facts.inventory import Inventory
     from jobs.trial.spec import TrialSpec
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RUN_ID = "SEATRIAL_RUN_ID"
 """A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
 SIMULATED_SERVER = "seatrial-sim"
@@ -137,37 +133,14 @@ class Session:
         return self._kube
 
     def close(self) -> None:
-        """Delete what was created, name what could not be deleted, end the simulated cluster."""
-        with deaf():
-            self.run.leftovers += self.ledger.unwind()
-            if self._kube is not None and self._kube.software == SIMULATED_SERVER:
-                self.run.simulated = True  # a served lab, met through its kubeconfig
-            if self.simulation is not None:
-                self.simulation.close()
-            self.run.seconds = time.monotonic() - self._began
+        """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""
+        self.run.leftovers += self.ledger.unwind()
+        if self._kube is not None and self._kube.software == SIMULATED_SERVER:
+            self.run.simulated = True  # a served lab, met through its kubeconfig
+        if self.simulation is not None:
+            self.simulation.close()
+        self.run.seconds = time.monotonic() - self._began
 
 
 SESSION = pytest.StashKey[Session]()
 """Where pytest keeps the session of a run, from just before the first check."""
-
-
-def install_handlers(run: Run) -> None:
-    """Turn every signal to end into the KeyboardInterrupt that pytest unwinds on, so that clean-up runs."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        run.interrupted = f"received {signal.Signals(number).name}"
-        raise KeyboardInterrupt(run.interrupted)
-
-    for number in ENDING:
-        signal.signal(number, stop)
-
-
-@contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """Ignore further signals to end: clean-up is bounded by its own deadlines and must not be cut short."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

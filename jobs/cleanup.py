@@ -7,8 +7,6 @@ be deleted is named with the reason. A sweep finds what crashed runs left, by la
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import threading
 import time
 from dataclasses import dataclass, field
@@ -24,8 +22,7 @@ from .trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .trial.spec import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from types import FrameType
+    from collections.abc import Callable, Mapping
 
     from .client.kube import Kube
 
@@ -229,42 +226,3 @@ def _runs(resource: str, item: Mapping[str, Any]) -> bool:
     conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
     ends = {"Complete", "Failed"}
     return not any(each.get("type") in ends and each.get("status") == "True" for each in conditions)
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that clean-up runs; only in the main thread.
-
-    For programs that use the launcher without pytest (the plugin has its own handlers). SIGINT does so already.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: FrameType | None) -> None:
-        raise KeyboardInterrupt(f"received {signal.Signals(number).name}")
-
-    before = {ending: signal.signal(ending, stop) for ending in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for ending, handler in before.items():
-            signal.signal(ending, handler)
-
-
-@contextlib.contextmanager
-def shielded() -> Iterator[None]:
-    """Let clean-up finish: signals that arrive meanwhile are delivered afterwards; only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pending: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda got, _: pending.append(got)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if pending:
-            signal.raise_signal(pending[0])

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checks import signals
 from checks.command_line import USAGE, Parser, own_program
 from checks.judgement.capacity import rooms
 from checks.profile import Profile, ProfileError, load_profile, profile_names
@@ -158,4 +158,5 @@ def _run(
         given["--out"] = options.out / folder
     program, environment = own_program()
     words = [word for key, value in given.items() if value for word in (key, str(value))]
-    return subprocess.run([*program, "accept", *words, *further], env=environment, check=False).returncode
+    with signals.child([*program, "accept", *words, *further], environment) as run:
+        return run.wait()

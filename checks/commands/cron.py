@@ -12,7 +12,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from checks import signals
 from checks.command_line import USAGE, Parser, own_program
 from checks.judgement import patrol
 from checks.judgement.capacity import rooms
@@ -39,7 +39,7 @@ from reports.record import RecordError, read_json, write_atomically
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from checks.profile import Profile
 
@@ -207,7 +207,7 @@ class Patrol:
         words = [word for key, value in given.items() if value for word in (key, str(value))]
         command = [*program, "accept" if choice.nodes else "preflight", *words, "--out", str(self._folder)]
         command += self.further
-        with _passed_on(subprocess.Popen(command, env=environment | {"SEATRIAL_RUN_ID": self.run_id})) as child:
+        with signals.child(command, environment | {"SEATRIAL_RUN_ID": self.run_id}) as child:
             while child.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(timeout=1)
@@ -310,18 +310,3 @@ def _accused(record: Mapping[str, Any]) -> list[str]:
     findings = (f for check in record["checks"] for f in check.get("findings") or [] if f.get("ok") is not True)
     told = {f"{f['fault']} ({f.get('subject')})": None for f in findings if f.get("fault")}
     return list(told)[:_FEW]
-
-
-@contextlib.contextmanager
-def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """Pass signals to end on to the child, which cleans up; nothing of it outlives the block."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda n, _: child.send_signal(n)) for number in numbers}
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            child.terminate()
-            child.wait()
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -12,8 +12,8 @@ from checks.commands.trial_logs import TrialLogs
 from checks.judgement.collectives import expectation
 from checks.judgement.reference import compare
 from checks.profile import ProfileError, load_profile
+from checks.signals import interruptible
 from jobs import nccl
-from jobs.cleanup import interruptible
 from jobs.client.errors import ClusterError, ConfigError, NotFound
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict

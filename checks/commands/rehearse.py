@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from checks import signals
 from checks.command_line import USAGE, Parser, own_program
 
 if TYPE_CHECKING:
@@ -185,8 +186,6 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -
     widths = (max([len(each.name) for each in asked] + [8]), faults, faults, len("inconclusive"), 7, 10)
     print(_row(columns, widths), flush=True)
     trials: list[subprocess.Popen[str]] = []
-    for ending in (signal.SIGTERM, signal.SIGHUP):  # nobody else would tell the trials
-        signal.signal(ending, signal.default_int_handler)
     with ThreadPoolExecutor(jobs) as pool:
         runs = [pool.submit(rehearse, each, out / each.name, scratch, trials) for each in asked]
         try:
@@ -199,7 +198,7 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -
         except BaseException:  # Ctrl-C: trials clean up after themselves, then end
             for run in runs:
                 run.cancel()
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signals.install().over()
             for trial in trials:
                 trial.send_signal(signal.SIGINT)
             raise

@@ -6,12 +6,11 @@ when it fails again. Those are served as they are; of other runs the newest reco
 
 from __future__ import annotations
 
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from checks.command_line import USAGE, Parser
 from reports.record import LARGEST, RecordError, ended, read_json, succeeded
@@ -128,11 +127,6 @@ class Known:
         return cls(place, stamp, ended(record), succeeded(record))
 
 
-def _stop(*_: object) -> NoReturn:
-    """End on SIGTERM: the first process of a container has no default for it, and would be killed after its grace."""
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str]) -> int:
     """Serve until interrupted."""
     options = parser().parse_args(list(arguments))
@@ -148,7 +142,6 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, OverflowError) as error:
         print(f"seatrial serve: cannot listen on {options.listen}:{options.port}: {error}", file=sys.stderr)
         return USAGE
-    signal.signal(signal.SIGTERM, _stop)
     try:
         print(f"http://{options.listen}:{server.server_port}/metrics", flush=True)
         thread.join()

@@ -1,14 +1,12 @@
 """What was created is deleted or named; nothing foreign is ever touched."""
 
-import os
 import signal
-import threading
 import time
 
 import pytest
 
 from jobs import cleanup
-from jobs.cleanup import Ledger, interruptible, remove, shielded, sweep
+from jobs.cleanup import Ledger, remove, sweep
 from jobs.client.errors import Forbidden, Unreachable
 from jobs.client.kube import path
 
@@ -154,36 +152,6 @@ def test_a_namespace_that_cannot_be_listed_is_not_called_clean(kube, api):
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "no"})
     with pytest.raises(Forbidden):
         sweep(kube, "ns")
-
-
-def test_signals_become_interrupts_and_clean_up_is_shielded():
-    """SIGTERM unwinds like Ctrl-C; a second signal during clean-up waits for its end."""
-    steps = []
-    with pytest.raises(KeyboardInterrupt, match=r"SIGHUP"), interruptible():
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(1)
-        finally:
-            with shielded():
-                os.kill(os.getpid(), signal.SIGHUP)
-                time.sleep(0.01)
-                steps.append("cleaned")
-    assert steps == ["cleaned"]
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
-def test_outside_the_main_thread_signals_are_left_alone():
-    """Python cannot install handlers there."""
-    done = []
-
-    def body():
-        with interruptible(), shielded():
-            done.append(1)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    assert done == [1]
 
 
 def test_importing_installs_no_handler():

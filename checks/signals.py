@@ -1,0 +1,110 @@
+"""The signals that end a run: noted at any moment, raised as KeyboardInterrupt where that unwinds safely.
+
+Start-up, clean-up and the writing of reports are short and bounded: there a signal is noted and acted on afterwards. A
+run takes its first signal for its end, however many follow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+INTERRUPTED = 2
+"""pytest's exit code for a run that a signal ended, used by every command."""
+
+
+class Ending:
+    """The handler of all signals to end; ``received`` names the first that came, '' before."""
+
+    def __init__(self) -> None:
+        self.received = ""
+        self._raises = False
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        """Note the signal; raise KeyboardInterrupt while a block of `interruptible` lasts."""
+        name = signal.Signals(number).name
+        self.received = self.received or name
+        if self._raises:
+            raise KeyboardInterrupt(f"received {name}")
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Let signals raise KeyboardInterrupt in this block; `check` tells of one that came before it."""
+        try:
+            self._raises = True
+            yield
+        finally:
+            self._raises = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal came: whatever swallowed it, the run does not go on."""
+        if self.received:
+            raise KeyboardInterrupt(f"received {self.received}")
+
+    def over(self) -> None:
+        """Ignore signals from now on: what the run says is decided, and the process ends in a moment."""
+        for number in NUMBERS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def install() -> Ending:
+    """Take over the signals to end, once in a process; what ``nohup`` made it ignore stays ignored."""
+    found = signal.getsignal(signal.SIGTERM)
+    if isinstance(found, Ending):
+        return found
+    ending = Ending()
+    for number in NUMBERS:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, ending)
+    return ending
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn the signals to end into KeyboardInterrupt in this block, for commands that have nothing to clean up."""
+    if threading.current_thread() is not threading.main_thread():  # Python cannot install handlers there
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    try:
+        ending = install()
+        with ending.interruptible():
+            ending.check()
+            yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def child(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process that cleans up after itself, and pass signals to end on to it; it never outlives the block."""
+    early: list[int] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def tell(number: int, _: FrameType | None) -> None:
+        for each in started:
+            each.send_signal(number)
+        early.append(number)
+
+    before = {number: signal.signal(number, tell) for number in NUMBERS}
+    process = subprocess.Popen(command, env=environment)
+    try:
+        started.append(process)
+        if early:
+            process.send_signal(early[0])
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)

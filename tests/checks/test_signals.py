@@ -1,0 +1,166 @@
+"""A signal to end, at any moment of a run: record, exit code and terminal agree, and it is never go."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from checks import signals
+
+pytest_plugins = ["pytester"]
+NUMBERS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+CONFTEST = """
+import os, signal
+import checks.session
+def send(name, times=1):
+    for _ in range(times):
+        os.kill(os.getpid(), getattr(signal, name))
+def opened(self, cwd):
+    def undo():
+        send({undo!r}, {times}) if {undo!r} else None
+        self.progress("")
+        with open("undone", "a") as file:
+            file.write("undone ")
+    self.ledger.enter("first", undo)
+    self.ledger.enter("second", undo)
+checks.session.Session.open = opened
+pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]
+def pytest_terminal_summary():
+    send({late!r}) if {late!r} else None
+"""
+SOURCE = """
+import os, signal, pytest
+def send(name):
+    os.kill(os.getpid(), getattr(signal, name))
+@pytest.mark.check("a.first", "First")
+def test_first(evidence):
+    evidence.compare("node-a", observed=8, expected=8, fault="gpu.missing")
+    {body}
+    evidence.verdict()
+@pytest.mark.check("a.second", "Second")
+def test_second(evidence):
+    evidence.compare("node-a", observed=8, expected=8, fault="gpu.missing")
+    evidence.verdict()
+"""
+
+
+@pytest.fixture
+def ended(pytester, monkeypatch, root):
+    """Run two good checks with a signal somewhere; returns (record, exit code, what was printed)."""
+    monkeypatch.setenv("PYTHONPATH", str(root))
+
+    def run(*, body="pass", undo="", late="", times=1):
+        pytester.makeconftest(CONFTEST.format(undo=undo, late=late, times=times))
+        pytester.makepyfile(test_sample=SOURCE.format(body=body))
+        result = pytester.runpytest_subprocess("--out", "out", "-p", "no:cacheprovider")
+        assert (pytester.path / "undone").read_text() == "undone undone ", "the clean-up is never cut short"
+        record = json.loads((pytester.path / "out" / "report.json").read_text())
+        said = result.stdout.str()
+        assert record["exit_code"] == result.ret, said
+        assert f"VERDICT: {record['verdict']}" in said
+        assert f"exit code {result.ret}" in said
+        assert "!!!" not in said
+        return record, result.ret, said
+
+    return run
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_signal_during_a_check_ends_the_run(ended, name):
+    """Inconclusive, exit code 2, a plain sentence; the next check does not begin."""
+    record, code, said = ended(body=f"send({name!r})")
+    assert (record["verdict"], code, record["interrupted"]) == ("inconclusive", 2, f"received {name}")
+    assert record["checks"] == []
+    assert f"Ended early: received {name}" in said
+
+
+def test_a_signal_whose_exception_somebody_swallowed_ends_the_run_before_the_next_check(ended):
+    """`except BaseException` in a library must not turn an interrupted run into a go."""
+    body = "\n    try:\n        send('SIGINT')\n    except BaseException:\n        pass"
+    record, code, _ = ended(body=body)
+    assert (record["verdict"], code) == ("inconclusive", 2)
+    assert [c["id"] for c in record["checks"]] == ["a.first"]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_signal_during_the_clean_up_is_not_swallowed(ended, name, times):
+    """All checks passed, and yet: who interrupts before the clean-up ended gets no go. Three are as one."""
+    record, code, _ = ended(undo=name, times=times)
+    assert (record["verdict"], code, record["interrupted"]) == ("inconclusive", 2, f"received {name}")
+
+
+def test_three_signals_are_as_one(ended):
+    """The first ends the checks, the second comes during the clean-up, the third while the report is written."""
+    record, code, _ = ended(body="send('SIGINT')", undo="SIGINT", late="SIGTERM")
+    assert (record["verdict"], code, record["interrupted"]) == ("inconclusive", 2, "received SIGINT")
+
+
+def test_a_signal_after_the_clean_up_comes_too_late(ended):
+    """The verdict stands when the report is written: it is not torn into two."""
+    record, code, _ = ended(late="SIGINT")
+    assert (record["verdict"], code, record["interrupted"]) == ("go", 0, "")
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monkeypatch, root, name):
+    """Nothing was judged: exit code 2, one line, no report."""
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    pytester.makepyfile(test_sample=f"import os, signal\nos.kill(os.getpid(), signal.{name})\n" + SOURCE.format(body="pass"))
+    command = [sys.executable, "-m", "checks", "accept", "--cluster", "sim", "--out", "out", "test_sample.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=pytester.path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr == f"seatrial: received {name} before the first check: nothing was judged\n"
+    assert "!!!" not in done.stdout
+    assert not (pytester.path / "out").exists()
+
+
+def test_what_nohup_ignores_stays_ignored(root):
+    """SIGHUP of a closed terminal does not end what was started by nohup."""
+    source = "import signal; from checks import signals; signals.install(); print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    done = subprocess.run(["nohup", sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=root)
+    assert done.stdout == "True\n"
+
+
+def test_a_command_without_clean_up_ends_with_an_exception_and_gives_the_handlers_back():
+    """SIGTERM unwinds like Ctrl-C."""
+    before = signal.getsignal(signal.SIGQUIT)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), signals.interruptible():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGQUIT) == before
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    """Python cannot install handlers there."""
+    done = []
+
+    def body():
+        with signals.interruptible():
+            done.append(1)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert done == [1]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_child_is_told_and_never_outlives_its_block(name, root):
+    """Cron and --partner run accept in a process of its own, which cleans up: every signal reaches it."""
+    source = f"""
+import os, signal, subprocess, sys, threading
+from checks import signals
+code = "import signal, sys, time; signal.signal(signal.{name}, lambda *_: sys.exit(7)); print('x', flush=True); time.sleep(60)"
+with signals.child([sys.executable, "-c", code], os.environ) as child:
+    threading.Timer(1, os.kill, (os.getpid(), signal.{name})).start()
+    sys.exit(child.wait())
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=root, timeout=60)
+    assert done.returncode == 7, done.stderr
