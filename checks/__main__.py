@@ -269,16 +269,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 }
 
 
-def version() -> str:
-    """Return the installed version, or say that this is a clone."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
-
-    try:
-        return f"seatrial {version('seatrial')}"
-    except PackageNotFoundError:
-        return "seatrial (a clone, not installed)"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
@@ -287,7 +277,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(HELP, end="")
         return 0
     if command in ("-V", "--version"):
-        print(version())
+        from checks.command_line import version  # noqa: PLC0415
+
+        print(f"seatrial {version()}")
         return 0
     if command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, n=1)

@@ -6,7 +6,9 @@ and the nearest right word. A threshold that was silently ignored would be a che
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +90,39 @@ class Profile:
         """Whether a profile was given."""
         return self.name is not None
 
+    @property
+    def digest(self) -> str:
+        """A fingerprint of all that is asked, whatever it is called and wherever it is written; '' without a profile.
+
+        What is left at its default does not count: a key that a later version brings changes no digest.
+        """
+        if not self.known:
+            return ""
+        asked = {key: value for key, value in _changed(self).items() if key not in ("name", "title")}
+        text = json.dumps(asked, sort_keys=True, default=str)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
     def floor(self, collective: str, algorithm: str, nodes: int) -> tuple[Floor, ...]:
         """Return the floors of this collective, algorithm and number of nodes, smallest row first."""
         key = (collective, algorithm, nodes)
         found = (f for f in self.floors if (f.collective, f.algorithm, f.nodes) == key)
         return tuple(sorted(found, key=lambda f: f.size))
+
+
+def _changed(value: Any) -> Any:
+    """Return what in a record differs from its defaults, as plain types; whose number it is changes no demand."""
+    if is_dataclass(value):
+        return {f.name: _changed(own) for f in fields(value)
+                if (own := getattr(value, f.name)) != _default(f) and f.name != "source"}  # fmt: skip
+    if isinstance(value, tuple | list):
+        return [_changed(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return {str(key): _changed(own) for key, own in value.items()} if isinstance(value, dict) else value
+
+
+def _default(of: Field[Any]) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
 
 
 def profile_names() -> tuple[str, ...]:

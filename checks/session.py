@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checks import selection
+from checks.command_line import version
 from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import build_spec
 from jobs.cleanup import Ledger
@@ -86,9 +87,10 @@ class Session:
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
         self.run.tenant = self.tenant
-        self.run.profile = self.profile.name
+        self.run.seatrial = version()
+        self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
         self.run.required = tuple(self.profile.required)
-        self.run.cluster = {"server": self.kube.server, "namespace": self.kube.namespace}
+        self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
         if self.simulation:
             facts = self.simulation.facts
             told = ("scenario", "platform", "network", "lost", "weather")

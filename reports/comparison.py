@@ -23,13 +23,17 @@ HEADLINE = {
 ORDER = ("worse", "unclear", "better", "appeared", "vanished")
 SHOWN = 60
 """Rows of one table; JSON has all of them."""
+RUNS_SHOWN = 3
+"""Runs of one side that are named, each in a line."""
 
 
 def render(told: Told, style: str) -> str:
     """Render what ``Comparison.to_dict`` gives; ``style`` is text, markdown or json."""
     if style == "json":
         return _printable(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-    parts = [_head(told, style), *_changes(told, style), *_versions(told, style), *_bandwidth(told, style)]
+    parts = [_head(told, style)]
+    for part in (_sides, _no_longer_proven, _changes, _versions, _bandwidth):
+        parts += part(told, style)
     if told["unclear"]:
         parts.append(_title("Not compared", style) + "\n" + "\n".join(f"- {_clean(t, style)}" for t in told["unclear"]))
     if told["notes"]:
@@ -45,6 +49,32 @@ def _printable(text: str) -> str:
 def _head(told: Told, style: str) -> str:
     text = f"{HEADLINE[told['verdict']]} (before: {told['before']}, after: {told['after']})"
     return f"## seatrial compare: {text}" if style == "markdown" else text
+
+
+def _sides(told: Told, style: str) -> list[str]:
+    """Which cluster, server and time each side is of; of many runs the first ones."""
+    mark = "- " if style == "markdown" else "  "
+    lines = []
+    for name, runs in told["sides"].items():
+        named = [_run(run) for run in runs[:RUNS_SHOWN]]
+        more = [f"and {len(runs) - RUNS_SHOWN} more runs"] if len(runs) > RUNS_SHOWN else []
+        lines += [f"{mark}{name + ':':<7} {_clean(text, style)}" for text in (*named, *more)]
+    return ["\n".join(lines)] if lines else []
+
+
+def _run(run: Mapping[str, str]) -> str:
+    what = f"SIMULATED ({run['simulated']}) " if run["simulated"] else ""
+    return (f"{what}{run['server']}, namespace {run['namespace']} · {run['started']} · profile {run['profile']} · "
+            f"run {run['run_id']}: {run['verdict']}")  # fmt: skip
+
+
+def _no_longer_proven(told: Told, style: str) -> list[str]:
+    names = told["no_longer_proven"]
+    if not names:
+        return []
+    count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
+    text = _clean(f"{count} not looked at after, so fewer things are proven: {', '.join(names)}", style)
+    return [text if style == "markdown" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))]
 
 
 def _changes(told: Told, style: str) -> list[str]:

@@ -101,7 +101,9 @@ class Run:
     simulated: bool = False
     scope: str = "full"  # 'partial' when checks were deselected: a gate refuses that
     selection: str = ""
+    seatrial: str = ""  # the version that judged
     profile: str | None = None
+    profile_digest: str = ""  # of all that the profile asks: its name may stand for something else tomorrow
     cluster: dict[str, Any] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     results: list[CheckResult] = field(default_factory=list)
@@ -161,7 +163,9 @@ class Run:
             "selection": self.selection,
             "verdict": str(self.verdict),
             "exit_code": self.exit_code,
+            "seatrial": self.seatrial,
             "profile": self.profile,
+            "profile_digest": self.profile_digest,
             "cluster": self.cluster,
             "required": list(self.required),
             "interrupted": self.interrupted,
@@ -275,6 +279,8 @@ SHAPE: dict[str, Any] = {
     "seconds": _NUMBER,
     "verdict": frozenset(str(verdict) for verdict in Verdict),
     "scope": frozenset({"full", "partial"}),
+    "seatrial": str,
+    "profile_digest": str,
     "checks": [_CHECK],
     "collectives": {"*": _JOB},
     "inside": {"*": _JOB},
@@ -319,6 +325,20 @@ _LARGEST_NUMBER = 10**18
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
+
+
+def verdict_of(record: Mapping[str, Any]) -> Verdict:
+    """Return the verdict that a record's own checks give; another one than it says was not written by a run."""
+    results = [
+        CheckResult(id=str(check.get("id")), title="", outcome=Outcome(check["outcome"]),
+                    waived=check.get("waived") is True, proven_by=tuple(map(str, check.get("proven_by") or ())))
+        for check in record.get("checks") or []
+    ]  # fmt: skip
+    code = record.get("exit_code")
+    return Run(
+        scope=str(record.get("scope")), required=tuple(map(str, record.get("required") or ())), results=results,
+        interrupted=str(record.get("interrupted") or ""), pytest_exit=code if code in (2, 3, 4, 5) else 0,
+    ).verdict  # fmt: skip
 
 
 ALONE = "node"

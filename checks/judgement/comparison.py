@@ -6,23 +6,23 @@ the bill of materials stands beside what changed in behaviour, so that the likel
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .drift import LEAST_SIZE_MEDIUM, Row, bandwidth_rows, judge
-from .fabric_use import Use, fabric_use, nodes_of
+from .fabric_use import Use, fabric_use
 from .installed import installed
+from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_ranks, lost_subjects
+from .sides import about, distinct, listed, notes, short, unfit, verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     Record = Mapping[str, Any]
 
 WORSE, BETTER, APPEARED, VANISHED, UNCLEAR = "worse", "better", "appeared", "vanished", "unclear"
 RANK = {"passed": 0, "skipped": 1, "blocked": 2, "error": 3, "failed": 4}
 """How bad an outcome is; of several runs of a side the worst one counts."""
-_LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,8 @@ class Comparison:
     unclear: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
+    sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
+    no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before, and were not looked at again
 
     @property
     def verdict(self) -> str:
@@ -65,6 +67,8 @@ class Comparison:
             "exit_code": self.exit_code,
             "before": self.verdicts[0],
             "after": self.verdicts[1],
+            "sides": {"before": self.sides[0], "after": self.sides[1]},
+            "no_longer_proven": list(self.no_longer_proven),
             "changes": [asdict(change) for change in self.changes],
             "versions": [asdict(change) for change in self.versions],
             "bandwidth": [row.to_dict() for row in self.rows],
@@ -80,10 +84,13 @@ class Comparison:
 
 def compare(before: Sequence[Record], after: Sequence[Record]) -> Comparison:
     """Compare two sides of at least one record each."""
-    found = Comparison(verdicts=(_verdicts(before), _verdicts(after)), notes=list(_notes(before, after)))
-    before, after = _distinct(before), _distinct(after)
-    found.unclear += _unfit(before, after)
+    found = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
+    before, after = distinct(before), distinct(after)
+    found.sides = about(before), about(after)
+    found.unclear += unfit(before, after)
+    found.no_longer_proven = lost_checks(before, after)
     found.changes += _outcomes(before, after)
+    found.changes += _lost(before, after)
     found.changes += _faults(before, after)
     found.changes += _uses(before, after)
     found.rows = list(judge(*(bandwidth_rows(side, least=LEAST_SIZE_MEDIUM) for side in (before, after))))
@@ -96,51 +103,6 @@ def compare(before: Sequence[Record], after: Sequence[Record]) -> Comparison:
                                         after=row.told_after, note=row.note))  # fmt: skip
     found.versions = list(_versions(before, after))
     return found
-
-
-def _distinct(side: Sequence[Record]) -> list[Record]:
-    """Each run once: a copy is no repeat, and makes no number surer."""
-    kept: list[Record] = []
-    for record in side:
-        if record not in kept:
-            kept.append(record)
-    return kept
-
-
-def _notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Yield what hints at a mistake of whoever chose the records."""
-    for name, side in (("before", before), ("after", after)):
-        if copies := len(side) - len(_distinct(side)):
-            yield f"{name}: {copies} of {len(side)} records are copies of another one and do not count"
-    for record in _distinct(before):
-        if record in after:
-            yield f"run {_short(record.get('run_id'))} is on both sides: a run is never worse than itself"
-    times = [[str(record.get("started") or "") for record in side] for side in (before, after)]
-    if all(times[0]) and all(times[1]) and min(times[0]) > max(times[1]):
-        yield "what is called after began before the other side did: are they swapped?"
-
-
-def _verdicts(side: Sequence[Record]) -> str:
-    return _listed({str(record.get("verdict")) for record in side})
-
-
-def _unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Yield why a comparison of these records says less than it seems to."""
-    for name, side in (("before", before), ("after", after)):
-        for record in side:
-            run = f"{name}: run {record.get('run_id')}"
-            if record.get("scope") != "full":
-                part = _short(record.get("selection") or "partial")
-                yield f"{run} judged a part only ({part}): a gate wants all of it"
-            if record.get("verdict") == "inconclusive":
-                yield f"{run} is inconclusive itself: what it could not tell cannot be compared"
-            if record.get("interrupted"):
-                yield f"{run} did not get to its end: {_short(record['interrupted'])}"
-    same = (("profile", "profile"), ("simulated", "kind of cluster (simulated)"), ("tenant", "view (of a tenant)"))
-    for key, what in same:
-        values = [{str(r.get(key) or False) for r in side} for side in (before, after)]
-        if values[0] != values[1]:
-            yield f"the {what} is not the same: {_listed(values[0])} before, {_listed(values[1])} after"
 
 
 def _worst(side: Sequence[Record]) -> dict[str, Mapping[str, Any]]:
@@ -160,18 +122,20 @@ def _rank(check: Mapping[str, Any]) -> int:
 
 def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
     old, new = _worst(before), _worst(after)
+    lost = set(lost_checks(before, after))
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
-        if was is None or now is None:
+        if name in lost:
+            reason = short(now.get("reason") or "") if now else ""
+            yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not looked at again")
+        elif was is None or now is None:
             present = was or now or {}
-            bad = _rank(present) > RANK["skipped"]
-            kind = VANISHED if now is None else UNCLEAR if bad else APPEARED
-            note = "its outcome before is not known" if kind == UNCLEAR else ""
-            if kind == VANISHED and _rank(present) == RANK["passed"]:
-                kind, note = UNCLEAR, "it passed before and was not looked at again"
-            yield _check(kind, name, was, now, note)
+            known = present.get("outcome") in ("passed", "skipped")
+            kind = UNCLEAR if not known else VANISHED if now is None else APPEARED
+            unknown = f"its outcome {'after' if now is None else 'before'} is not known"
+            yield _check(kind, name, was, now, "" if known else unknown)
         elif was.get("outcome") != now.get("outcome"):
-            yield _check(_turned(was, now), name, was, now, _short(now.get("reason") or ""))
+            yield _check(_turned(was, now), name, was, now, short(now.get("reason") or ""))
 
 
 def _turned(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -180,9 +144,22 @@ def _turned(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         return WORSE if was.get("outcome") in ("passed", "skipped") else UNCLEAR
     if was.get("outcome") == "failed":
         return BETTER if now.get("outcome") == "passed" else UNCLEAR
-    if now.get("outcome") in ("error", "blocked"):
-        return UNCLEAR
+    if now.get("outcome") in ("error", "blocked") or was.get("outcome") == "passed":
+        return UNCLEAR  # also where one of several runs skipped what it proves in the others
     return APPEARED if now.get("outcome") == "passed" else VANISHED
+
+
+def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """Fewer proofs within checks that passed on both sides: nodes, GPUs, subjects."""
+    if gone := lost_nodes(before, after):
+        yield Change(kind=UNCLEAR, area="nodes", subject=listed(gone), before="tried", after="not tried",
+                     note="accept --on BEFORE keeps to the same nodes")  # fmt: skip
+    for what, was, now in lost_ranks(before, after):
+        yield Change(kind=UNCLEAR, area="ranks", subject=what, before=f"{was} ranks", after=f"{now} ranks",
+                     note="fewer GPUs took part")  # fmt: skip
+    for name, was, now, subjects in lost_subjects(before, after):
+        yield Change(kind=UNCLEAR, area="check", subject=name, before=f"{was} subjects", after=f"{now} subjects",
+                     note=f"passed, and not shown again: {listed(subjects)}")  # fmt: skip
 
 
 def _check(kind: str, name: str, was: Mapping[str, Any] | None, now: Mapping[str, Any] | None, note: str) -> Change:
@@ -200,9 +177,10 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         fault, subject = key
         check, seen = old.get(key) or new[key]
         kind = BETTER if key in old else WORSE if seen.get("ok") is False else UNCLEAR
-        if str((others[key in old].get(check) or {}).get("outcome")) not in ("passed", "skipped", "failed"):
+        looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
+        if str((others[key in old].get(check) or {}).get("outcome")) not in looked:
             kind = UNCLEAR  # the other side did not look
-        told = f"{_short(seen.get('observed'))} {seen.get('unit') or ''}".strip()
+        told = f"{short(seen.get('observed'))} {seen.get('unit') or ''}".strip()
         sides = (told, "not found") if key in old else ("not found", told)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
 
@@ -211,7 +189,7 @@ def _found(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Mapping[s
     """By fault and subject: the check that told it, and the finding."""
     found: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
     for record in side:
-        names = {**nodes_of(record), str(record.get("run_id") or ""): "RUN"}
+        names = lasting_names(record)
         for check in record.get("checks") or []:
             if check.get("outcome") not in ("failed", "error"):
                 continue
@@ -221,15 +199,9 @@ def _found(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Mapping[s
                 about = {"subject": check.get("id"), "observed": check.get("reason")}
                 told.append({"fault": check["fault"], "ok": ok, **about})
             for finding in told:
-                subject = _short(_lasting(str(finding.get("subject") or ""), names))
+                subject = short(lasting(str(finding.get("subject") or ""), names))
                 found[(str(finding["fault"]), subject)] = (str(check.get("id")), finding)
     return found
-
-
-def _lasting(subject: str, names: Mapping[str, str]) -> str:
-    """Replace what has another name in every run (its pods, its id), so that one fault in two runs is the same."""
-    known = "|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True))
-    return re.sub(rf"(?<![\w.])({known})(?![\w.])", lambda hit: names[hit[1]], subject) if known else subject
 
 
 def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
@@ -238,9 +210,6 @@ def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
     for node in sorted(old.keys() & new.keys()):
         yield from _rails(node, old[node], new[node])
         yield from _use(node, old[node], new[node])
-    if old and new and not old.keys() & new.keys():
-        yield Change(kind=UNCLEAR, area="rails", subject="nodes", before=_listed(old), after=_listed(new),
-                     note="the trials ran on different nodes: accept --on BEFORE keeps to the same")  # fmt: skip
 
 
 def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
@@ -270,8 +239,8 @@ def _use(node: str, was: Use, now: Use) -> Iterator[Change]:
     if was.transports and was.transports != now.transports:
         kind = WORSE if "socket" in now.transports - was.transports else UNCLEAR
         kind = BETTER if now.transports and "socket" in was.transports - now.transports else kind
-        yield Change(kind=kind, area="transport", subject=node, before=_listed(was.transports),
-                     after=_listed(now.transports) if now.transports else "not shown")  # fmt: skip
+        yield Change(kind=kind, area="transport", subject=node, before=listed(was.transports),
+                     after=listed(now.transports) if now.transports else "not shown")  # fmt: skip
 
 
 def _direct(use: Use) -> str:
@@ -285,13 +254,4 @@ def _versions(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
         was, now = old.get(key, set()), new.get(key, set())
         if was != now:
             kind = APPEARED if not was else VANISHED if not now else "changed"
-            yield Change(kind=kind, area="version", subject=key, before=_listed(was), after=_listed(now))
-
-
-def _listed(values: Iterable[object]) -> str:
-    return _short(", ".join(sorted(map(str, values)))) or "none"
-
-
-def _short(value: object) -> str:
-    text = " ".join(str(value if value is not None else "").split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+            yield Change(kind=kind, area="version", subject=key, before=listed(was), after=listed(now))

@@ -146,6 +146,10 @@ def judge(before: Samples, after: Samples) -> Iterator[Row]:
         yield _large(group, old[0], new[0], usual)
         if found := _medium(group, old[1], new[1], usual):
             yield found
+        elif any(new) and (missing := sorted(old[1].keys() - {*new[0], *new[1]})):
+            told = f"not measured after: {', '.join(map(format_size, missing))}"
+            yield Row(group=group, kind="unclear", change=0.0, error=0.0, told_before=_told(old[1]),
+                      told_after=_told(new[1]), note=told, sizes=_span(missing))  # fmt: skip
 
 
 def _split(rows: Rows) -> tuple[Rows, Rows]:
@@ -173,7 +177,11 @@ def _medium(group: Group, old: Rows, new: Rows, usual: float) -> Row | None:
     found = _part(group, old, new, usual, LEAST_CHANGE_MEDIUM) if both else None
     if found is None or found.kind == "same":
         return None
-    return replace(found, sizes=f"{format_size(both[0])} to {format_size(both[-1])}")
+    return replace(found, sizes=_span(both))
+
+
+def _span(sizes: Sequence[int]) -> str:
+    return f"{format_size(sizes[0])} to {format_size(sizes[-1])}" if len(sizes) > 1 else format_size(sizes[0])
 
 
 def _part(group: Group, old: Rows, new: Rows, usual: float, least: float) -> Row:

@@ -100,6 +100,7 @@ class Kube(Exchange):
         super().__init__(client, source.server, _origin(source), loopback=is_loopback(source.server))
         self.namespace = source.namespace
         self.context = source.context
+        self.authority = source.ca
         self._greeting: tuple[Response, float] | None = None
 
     @classmethod

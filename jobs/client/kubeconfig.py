@@ -7,8 +7,13 @@ a pod the service account (https://kubernetes.io/docs/concepts/configuration/org
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
+import hashlib
 import os
+import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ class Source:
     server: str = ""
     own_proxy: bool = False
     exec_plugin: str = ""
+    ca: str = ""  # fingerprint of the authority that vouches for the server; '' where none is named or it is not asked
 
 
 def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> Source:
@@ -72,7 +78,8 @@ def _service_account(context: str | None, namespace: str | None) -> Source:
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
-    return Source(namespace=namespace or found or "default", server=f"https://{host}:{port}")
+    return Source(namespace=namespace or found or "default", server=f"https://{host}:{port}",
+                  ca=_fingerprint(SERVICE_ACCOUNT, {"certificate-authority": "ca.crt"}))  # fmt: skip
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -156,8 +163,30 @@ def _select(paths: list[Path], merged: dict[str, Any], context: str | None, name
         namespace=namespace or str(body.get("namespace") or "") or "default",
         server=server.rstrip("/"),
         own_proxy=bool(cluster.get("proxy-url")),
+        ca=_fingerprint(merged["clusters"][cluster_name][0], cluster),
         exec_plugin=plugin,
     )
+
+
+def _fingerprint(folder: Path, cluster: dict[str, Any]) -> str:
+    """Return the SHA-256 of the certificates that the server must be vouched for by, in any order; '' where none are.
+
+    A cluster has an authority of its own, whatever the address it is reached by.
+    """
+    if cluster.get("insecure-skip-tls-verify"):
+        return ""
+    try:
+        if data := cluster.get("certificate-authority-data"):
+            pem = base64.b64decode(str(data)).decode()
+        elif name := cluster.get("certificate-authority"):
+            pem = (folder / Path(str(name)).expanduser()).read_text(encoding="utf-8")
+        else:
+            return ""
+        found = re.findall(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", pem, re.DOTALL)
+        known = sorted({ssl.PEM_cert_to_DER_cert(certificate) for certificate in found})
+    except (OSError, ValueError, binascii.Error):  # the client says what is wrong with it when it connects
+        return ""
+    return "sha256:" + hashlib.sha256(b"".join(known)).hexdigest() if known else ""
 
 
 def _files_exist(files: str, owner: str, folder: Path, body: dict[str, Any], keys: tuple[str, ...]) -> None:

@@ -363,6 +363,7 @@ def outcome(name: str, to: str, **finding: Any) -> dict[str, Any]:
     check = next(c for c in made["checks"] if c["id"] == name)
     check["outcome"] = to
     check["findings"] = [finding] if finding else []
+    made["verdict"] = {"failed": "no-go", "error": "inconclusive", "blocked": "inconclusive"}.get(to, "go")
     return made
 
 
@@ -417,3 +418,146 @@ def test_a_transport_that_became_sockets_is_worse() -> None:
     for job in after["collectives"].values():
         job["pairs"][0]["transports"] = {"socket": 16}
     assert changes(compare([record(noise=0.0)], [after])) == {("transport", node) for node in NODES}
+
+
+PROVEN = [*HEALTHY, "runtime.gpus", "nodes.gpu"]
+
+
+def proofs(ends: dict[str, str] | None = None, subjects: int = 2, **changes: Any) -> dict[str, Any]:
+    """A record with findings in each check; ``ends``: how some of them ended, '' for not at all."""
+    ends = ends or {}
+    made = record(noise=0.0, **changes)
+    made["checks"] = [
+        {"id": name, "outcome": ends.get(name, "passed"), "reason": "", "findings": [
+            {"subject": f"gpu-node-{n}", "ok": True, "observed": "8"} for n in range(subjects)]}
+        for name in PROVEN if ends.get(name) != ""
+    ]  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("ends", [{"runtime.gpus": "skipped"}, {"runtime.gpus": ""}, dict.fromkeys(PROVEN, "skipped"),
+                                  {"runtime.gpus": "skipped", "nodes.gpu": ""}])  # fmt: skip
+def test_what_is_proven_no_longer_is_never_the_same(ends: dict[str, str]) -> None:
+    """Checks that passed and are skipped or gone are named, and nobody can tell; the other way round is fine."""
+    before = proofs()
+    found = compare([before], [proofs(ends)])
+    assert found.exit_code == 10
+    assert set(found.no_longer_proven) == set(ends)
+    assert {c.subject for c in found.changes if c.kind == "unclear"} == set(ends)
+    passed = any(end == "passed" for end in {**dict.fromkeys(PROVEN, "passed"), **ends}.values())
+    assert compare([proofs(ends)], [before]).exit_code == (0 if passed else 10)
+
+
+@pytest.mark.parametrize("before", [["passed", "skipped"], ["passed", "failed"], ["passed", ""]])
+def test_a_run_that_skipped_before_hides_no_lost_proof(before: list[str]) -> None:
+    """One of several runs before proved it and none after does."""
+    side = [proofs({"runtime.gpus": end}, run_id=f"b{n}") for n, end in enumerate(before)]
+    assert "runtime.gpus" in compare(side, [proofs({"runtime.gpus": "skipped"})]).no_longer_proven
+
+
+def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
+    """Neither the check nor its fault: nobody looked."""
+    before = outcome("nccl.rails", "failed", **LOST)
+    skipped = outcome("nccl.rails", "skipped")
+    gone = record(noise=0.0, checks=[c for c in record()["checks"] if c["id"] != "nccl.rails"])
+    for after in (skipped, gone):
+        found = compare([before], [after])
+        assert found.exit_code == 10
+        assert {c.kind for c in found.changes if c.area in ("fault", "check")} == {"unclear"}
+
+
+def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
+    """A version that calls it otherwise is told as that: one appeared, one is gone."""
+    after = proofs(seatrial="0.2.0")
+    after["checks"][-1]["id"] = "nodes.gpus"
+    found = compare([proofs(seatrial="0.1.0")], [after])
+    assert (found.exit_code, found.no_longer_proven) == (10, ["nodes.gpu"])
+    assert any("different versions of seatrial: 0.1.0 before, 0.2.0 after" in note for note in found.notes)
+
+
+def test_fewer_subjects_of_a_check_are_unclear() -> None:
+    """It passed on 16 nodes and then on 15; names that change in every run (pods) are no loss."""
+    found = compare([proofs(subjects=16)], [proofs(subjects=15)])
+    assert found.exit_code == 10
+    assert {(c.subject, c.before, c.after) for c in found.changes} == {(n, "16 subjects", "15 subjects") for n in PROVEN}
+    assert "gpu-node-15" in found.changes[0].note
+    before, after = proofs(), proofs()
+    for side, name in ((before, "plugin-x7f2k"), (after, "plugin-9qzzt")):
+        side["checks"][-1]["findings"].append({"subject": name, "ok": True, "observed": "ready"})
+    assert compare([before], [after]).verdict == "same"
+
+
+def test_fewer_nodes_and_fewer_gpus_are_unclear() -> None:
+    """One of two nodes was not tried again; half of the ranks took part."""
+    after = record(noise=0.0)
+    after["trial"]["hosts"] = {"run0-0": "gpu-node-0", "run0-1": "gpu-node-0"}
+    found = compare([record(noise=0.0)], [after])
+    assert ("nodes", "gpu-node-1") in changes(found, "unclear")
+    after = record(noise=0.0)
+    for job in after["collectives"].values():
+        job["ranks"] = 8
+    assert {area for area, _ in changes(compare([record(noise=0.0)], [after]), "unclear")} == {"ranks"}
+    assert compare([after], [record(noise=0.0)]).verdict == "same"
+
+
+def test_medium_sizes_that_are_measured_no_longer_are_unclear() -> None:
+    """A sweep that was shortened from below compares less."""
+    def sweep(*sizes: int) -> dict[str, Any]:
+        made = record(noise=0.0)
+        for job in made["collectives"].values():
+            job["tables"][0]["rows"] = [{"size_bytes": mib << 20, "in_place": {"busbw_gbps": 300.0}} for mib in sizes] * 3
+        return made
+
+    whole = (64, 128, 256, 512, 1024, 2048, 4096)
+    found = compare([sweep(*whole)], [sweep(*whole[2:])])
+    assert found.exit_code == 10
+    assert changes(found, "unclear") == {("bandwidth", f"{PAIR}: all_reduce {run}, 64M to 128M") for run in RATES}
+    assert compare([sweep(*whole[2:])], [sweep(*whole)]).verdict == "same"
+
+
+def at(server: str, ca: str = "", **more: Any) -> dict[str, Any]:
+    """Where a record is of."""
+    return {"cluster": {"server": server, "ca": ca, "namespace": "default", **more}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        (at("https://10.0.0.1:6443", "sha256:a"), at("https://10.0.0.1:6443", "sha256:a"), 0),
+        (at("https://10.0.0.1:6443", "sha256:a"), at("https://k8s.example:6443", "sha256:a"), 0),
+        (at("https://10.96.0.1:443", "sha256:a"), at("https://10.96.0.1:443", "sha256:b"), 10),
+        (at("https://10.0.0.1:6443"), at("https://10.0.0.2:6443"), 10),
+        (at("https://10.0.0.1:6443"), at("https://10.0.0.1:6443", "sha256:a"), 0),
+        (at("https://r.example/k8s/clusters/c-1", "sha256:a"), at("https://r.example/k8s/clusters/c-2", "sha256:a"), 10),
+        ({}, at("https://10.0.0.1:6443", "sha256:a"), 0),
+        (at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
+         at("https://127.0.0.1:2", "sha256:b", platform="h100-ib") | {"simulated": True}, 0),
+        (at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
+         at("https://127.0.0.1:2", "sha256:b", platform="h200-ib") | {"simulated": True}, 10),
+        ({"profile_digest": "sha256:a"}, {"profile_digest": "sha256:b"}, 10),
+        ({}, {"profile_digest": "sha256:b"}, 0),
+    ],
+)  # fmt: skip
+def test_another_cluster_or_another_profile_of_that_name_cannot_be_compared(
+    before: dict[str, Any], after: dict[str, Any], code: int
+) -> None:
+    """The authority behind a server tells clusters apart; the digest tells profiles apart. Old records say neither."""
+    found = compare([record(noise=0.0, **before)], [record(noise=0.0, **after)])
+    assert found.exit_code == code
+    assert bool(found.unclear) == bool(code)
+
+
+def test_several_clusters_on_one_side_are_told() -> None:
+    """A folder that holds runs of two clusters is no side."""
+    runs = [record(noise=0.0, run_id=n, **at("https://10.0.0.1", f"sha256:{n}")) for n in "ab"]
+    assert "more than one cluster" in compare(runs, runs[:1]).unclear[0]
+
+
+@pytest.mark.parametrize(
+    "edit", [{"verdict": "go"}, {"verdict": "inconclusive"}, {"verdict": "go", "checks": [], "collectives": {}}]
+)
+def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) -> None:
+    """A verdict that was edited, or checks that were taken away."""
+    found = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
+    assert any("it was edited or damaged" in text for text in found.unclear)
+    assert found.exit_code in (1, 10)

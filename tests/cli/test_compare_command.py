@@ -58,6 +58,23 @@ def test_the_same_is_said_to_be_the_same(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out.startswith("SAME: nothing is worse (before: go, after: go)\n")
 
 
+@pytest.mark.parametrize("style", ["text", "markdown", "json"])
+def test_clusters_times_and_lost_checks_are_named(
+    style: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which cluster each side is of, when it ran, and what is proven no longer."""
+    about = {"cluster": {"server": "https://10.0.0.1:6443", "namespace": "team-a"}, "profile": "h100-ib"}
+    before = record(started="2026-11-01T08:00:00+00:00", **about)
+    after = record(started="2026-11-02T08:00:00+00:00", run_id="b", **about)
+    before["checks"] = [*before["checks"], {"id": "runtime.gpus", "outcome": "passed", "findings": []}]
+    sides = [write(tmp_path / "a.json", before), write(tmp_path / "b.json", after)]
+    assert main(["compare", *sides, "--format", style]) == 10
+    said = capsys.readouterr().out.replace("\\", "")
+    assert said.count("https://10.0.0.1:6443") == 2
+    assert all(word in said for word in ("2026-11-01T08:00", "2026-11-02T08:00", "team-a", "h100-ib", "runtime.gpus"))
+    assert style == "json" or "1 check that passed before was not looked at after" in said.replace("\n", " ")
+
+
 def test_a_run_compared_with_itself_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is the same, of course; whoever typed one path twice is told."""
     path = write(tmp_path / "a.json", record())

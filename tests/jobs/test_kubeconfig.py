@@ -229,3 +229,31 @@ def test_a_ca_without_a_key_identifier_is_accepted_as_kubectl_accepts_it(tmp_pat
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
     assert context.verify_mode == (ssl.CERT_REQUIRED if verified else ssl.CERT_NONE)
     assert context.check_hostname == verified
+
+
+def authority(number):
+    """A certificate, as far as a fingerprint goes: nothing here connects."""
+    return ssl.DER_cert_to_PEM_cert(f"certificate {number}".encode())
+
+
+def test_the_authority_behind_a_server_has_a_fingerprint(config, monkeypatch, tmp_path):
+    """The same from data and from a file, in any order, in a pod too; none where none is named or asked."""
+    monkeypatch.setattr(module, "SERVICE_ACCOUNT", tmp_path)
+    bundle, turned = authority(1) + authority(2), "# ours\n" + authority(2) + authority(1)
+    (tmp_path / "ca.crt").write_text(turned)
+    (tmp_path / "token").write_text("t")
+
+    def found(more):
+        config.write_text(PLAIN.replace('"https://10.0.0.1:6443"', f'"https://10.0.0.1:6443", {more}'))
+        return module.locate(str(config), None, None).ca
+
+    data = base64.b64encode(bundle.encode()).decode()
+    known = found(f"certificate-authority-data: {data}")
+    assert known.startswith("sha256:")
+    assert found("certificate-authority: ca.crt") == known
+    assert found(f"certificate-authority-data: {base64.b64encode(authority(1).encode()).decode()}") not in ("", known)
+    assert found(f"certificate-authority-data: {data}, insecure-skip-tls-verify: true") == ""
+    assert found("certificate-authority-data: '?'") == found("tls-server-name: a") == ""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert module.locate(None, None, None).ca == known

@@ -1,0 +1,154 @@
+"""The two sides of a comparison: which clusters, servers and times they are of, and whether they may be compared.
+
+A record says which authority vouches for its API server: a cluster has one of its own, whatever its address.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from reports.record import verdict_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    Record = Mapping[str, Any]
+
+_LONGEST = 300
+
+
+def about(side: Sequence[Record]) -> list[dict[str, str]]:
+    """Say of each run of a side what it judged, where and when, in words."""
+    return [
+        {
+            "run_id": short(record.get("run_id")),
+            "server": short(_cluster(record).get("server") or "unknown"),
+            "ca": short(_cluster(record).get("ca")),
+            "namespace": short(_cluster(record).get("namespace") or "unknown"),
+            "simulated": short(_cluster(record).get("scenario") or "yes") if record.get("simulated") else "",
+            "started": short(record.get("started") or "unknown"),
+            "profile": short(record.get("profile") or "none"),
+            "seatrial": short(record.get("seatrial")),
+            "verdict": short(record.get("verdict")),
+        }
+        for record in side
+    ]
+
+
+def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """Yield why a comparison of these records says less than it seems to."""
+    for name, side in (("before", before), ("after", after)):
+        for record in side:
+            run = f"{name}: run {short(record.get('run_id'))}"
+            if record.get("scope") != "full":
+                part = short(record.get("selection") or "partial")
+                yield f"{run} judged a part only ({part}): a gate wants all of it"
+            if record.get("verdict") == "inconclusive":
+                yield f"{run} is inconclusive itself: what it could not tell cannot be compared"
+            if record.get("interrupted"):
+                yield f"{run} did not get to its end: {short(record['interrupted'])}"
+            if (found := verdict_of(record)) != record.get("verdict"):
+                yield f"{run} says {short(record.get('verdict'))}, and its checks say {found}: it was edited or damaged"
+    same = (("profile", "profile"), ("simulated", "kind of cluster (simulated)"), ("tenant", "view (of a tenant)"))
+    for key, what in same:
+        values = [{str(r.get(key) or False) for r in side} for side in (before, after)]
+        if values[0] != values[1]:
+            yield f"the {what} is not the same: {listed(values[0])} before, {listed(values[1])} after"
+    yield from _edited(before, after)
+    yield from _elsewhere(before, after)
+
+
+def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """Profiles that have one name and do not ask the same. Records of earlier versions do not say."""
+    asked: dict[str, list[set[str]]] = {}
+    for number, side in enumerate((before, after)):
+        for record in side:
+            if record.get("profile") and record.get("profile_digest"):
+                asked.setdefault(str(record["profile"]), [set(), set()])[number].add(str(record["profile_digest"]))
+    for name, (old, new) in asked.items():
+        if old and new and len(old | new) > 1:
+            was, now = (listed(_brief(digest) for digest in digests) for digests in (old, new))
+            yield f"the profile {short(name)} does not ask the same: it was edited ({was} before, {now} after)"
+
+
+def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """Say where the records are of more than one cluster."""
+    known = [record for record in (*before, *after) if _cluster(record).get("server")]
+    first = known[0] if known else {}
+    others = [record for record in known if not _same_cluster(first, record)]
+    if others:
+        servers = [f"{_cluster(r).get('server')}{_vouched(r)}" for r in (first, others[0])]
+        yield f"the records are of more than one cluster: {short(servers[0])} and {short(servers[1])}"
+
+
+def _same_cluster(one: Record, other: Record) -> bool:
+    """Say whether two records can be of one cluster."""
+    a, b = _cluster(one), _cluster(other)
+    if one.get("simulated") and other.get("simulated") and a.get("platform") and b.get("platform"):
+        return bool(a["platform"] == b["platform"])  # made anew for each run, on another port, with another authority
+    if a.get("ca") and b.get("ca"):  # a gateway may serve many clusters with one certificate, each below a path
+        return bool(a["ca"] == b["ca"]) and _path(a) == _path(b)
+    return bool(a.get("server") == b.get("server"))
+
+
+def _path(cluster: Mapping[str, Any]) -> str:
+    try:
+        return urlsplit(str(cluster.get("server"))).path.rstrip("/")
+    except ValueError:
+        return str(cluster.get("server"))
+
+
+def _vouched(record: Record) -> str:
+    ca = _cluster(record).get("ca")
+    return f" (CA {_brief(ca)})" if ca else ""
+
+
+def _cluster(record: Record) -> Mapping[str, Any]:
+    found = record.get("cluster")
+    return found if isinstance(found, dict) else {}
+
+
+def _brief(digest: object) -> str:
+    return str(digest).removeprefix("sha256:")[:12]
+
+
+def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """Yield what hints at a mistake of whoever chose the records."""
+    for name, side in (("before", before), ("after", after)):
+        if copies := len(side) - len(distinct(side)):
+            yield f"{name}: {copies} of {len(side)} records are copies of another one and do not count"
+    for record in distinct(before):
+        if record in after:
+            yield f"run {short(record.get('run_id'))} is on both sides: a run is never worse than itself"
+    times = [[str(record.get("started") or "") for record in side] for side in (before, after)]
+    if all(times[0]) and all(times[1]) and min(times[0]) > max(times[1]):
+        yield "what is called after began before the other side did: are they swapped?"
+    old, new = ({str(r["seatrial"]) for r in side if r.get("seatrial")} for side in (before, after))
+    if old and new and old != new:
+        yield f"judged by different versions of seatrial: {listed(old)} before, {listed(new)} after"
+
+
+def distinct(side: Sequence[Record]) -> list[Record]:
+    """Each run once: a copy is no repeat, and makes no number surer."""
+    kept: list[Record] = []
+    for record in side:
+        if record not in kept:
+            kept.append(record)
+    return kept
+
+
+def verdicts(side: Sequence[Record]) -> str:
+    """The verdicts of a side's runs."""
+    return listed({str(record.get("verdict")) for record in side})
+
+
+def listed(values: Iterable[object]) -> str:
+    """Join sorted words to one line of bounded length; 'none' for nothing."""
+    return short(", ".join(sorted(map(str, values)))) or "none"
+
+
+def short(value: object) -> str:
+    """One line of bounded length; what comes from a record may be anything."""
+    text = " ".join(str(value if value is not None else "").split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
