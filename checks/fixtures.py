@@ -146,11 +146,12 @@ def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
     """The trial job, run on first use: its state, its pods, their evidence."""
     from checks.judgement.pool import avoided, confinement  # noqa: PLC0415 -- collection stays light
     from checks.judgement.ranks import dns_seconds, hosts  # noqa: PLC0415
+    from checks.outfolder import LOGS  # noqa: PLC0415
     from jobs.launcher import Launcher  # noqa: PLC0415
 
     out = seatrial.options.out
     launcher = Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
-                        logs=out / "logs" if out else None)
+                        logs=out / LOGS if out else None)
     confined = {**confinement(pool), **spec.node_selector}
     found = launcher.run(replace(spec, node_selector=confined, avoided=avoided(pool)))
     where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}

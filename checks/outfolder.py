@@ -5,6 +5,7 @@ Rule: a run that ends before it can report leaves no report of an earlier one be
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +14,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REPORTS = ("report.json", "report.html", "junit.xml", "metrics.prom")
+LOGS = "logs"
+_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
+_LOG = re.compile(
+    rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log"
+)
+"""A log of a trial's pod, which its controller named: Indexed Job, TrainJob; MPIJob; PyTorchJob."""
 
 
 def clear(folder: Path) -> None:
-    """Remove the reports of an earlier run; raises pytest.UsageError where the folder cannot be one for reports."""
+    """Remove the reports of an earlier run and the logs of its pods, and nothing else.
+
+    Raises pytest.UsageError where the folder cannot be one for reports.
+    """
+    name = ""
     try:
         for name in REPORTS:
             (folder / name).unlink(missing_ok=True)
+        # A link may lead to anybody's files: what lies behind one is not ours to remove.
+        logs = folder / LOGS
+        for old in sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else ():
+            if _LOG.fullmatch(name := old.name) and old.is_file() and not old.is_symlink():
+                old.unlink(missing_ok=True)
     except NotADirectoryError:
         raise pytest.UsageError(f"--out {folder}: this is a file, or lies below one; a folder is needed") from None
     except OSError as error:

@@ -19,12 +19,12 @@ NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 QUEUE = "kueue.x-k8s.io/queue-name"
 API = "admissionregistration.k8s.io/v1"
 JOBS = (
-    ("batch", "v1", "jobs", "object.spec.template.spec.containers"),
+    ("batch", "v1", "jobs", "object.spec.template.spec"),
     ("kubeflow.org", "v2beta1", "mpijobs", ""),
     ("kubeflow.org", "v1", "pytorchjobs", ""),
     ("trainer.kubeflow.org", "v1alpha1", "trainjobs", ""),
 )
-"""What a queue admits whole: group, version, resource, and where its containers stand if its type is known to CEL."""
+"""What a queue admits whole: group, version, resource, and where its pods' spec stands if its type is known to CEL."""
 
 
 def policies(spec: TrialSpec, *, enforce: bool = True) -> list[dict[str, Any]]:
@@ -34,44 +34,59 @@ def policies(spec: TrialSpec, *, enforce: bool = True) -> list[dict[str, Any]]:
     """
     if not spec.gpu_resource:
         return []
-    made = _policy(f"seatrial-pods-{spec.namespace}", ("", "v1", "pods"), _whole_node("object.spec.containers", spec),
+    made = _policy(f"seatrial-pods-{spec.namespace}", ("", "v1", "pods"), _whole_node("object.spec", spec),
                    list(_of_pod(spec)), spec, enforce)  # fmt: skip
     if spec.queue is not None and spec.queue.kind == "kueue":
-        for group, version, resource, containers in JOBS:
+        for group, version, resource, pod in JOBS:
             rule = {"expression": f"has(object.metadata.labels) && {_text(QUEUE)} in object.metadata.labels",
                     "message": f"a training job names its queue (label {QUEUE}): else it takes GPUs past the quota, or "
                                "waits for pods that never start together"}  # fmt: skip
-            condition = _whole_node(containers, spec) if containers else "true"
+            condition = _whole_node(pod, spec) if pod else "true"
             name = f"seatrial-{resource}-{spec.namespace}"
             made += _policy(name, (group, version, resource), condition, [rule], spec, enforce)
     return made
 
 
-def _whole_node(containers: str, spec: TrialSpec) -> str:
-    """CEL: a container asks for as many GPUs as the trial's pods did, which are all of a node."""
-    return f"{containers}.exists(c, {_takes_all(spec)})"
+# A sidecar runs beside the containers; another init container is over when they start, and trains nothing.
+_SIDECAR = "has(c.restartPolicy) && c.restartPolicy == 'Always'"
 
 
-def _takes_all(spec: TrialSpec) -> str:
-    return f"{_asks(spec.gpu_resource)} && string(c.resources.limits[{_text(spec.gpu_resource)}]) == " + _text(
-        str(spec.gpus_per_node)
-    )
+def _whole_node(pod: str, spec: TrialSpec) -> str:
+    """CEL: containers and sidecars ask for as many GPUs together as the trial's pods did, which are all of a node."""
+    gpus = _amount(spec.gpu_resource)
+    sidecars = f"{pod}.initContainers.map(c, {_SIDECAR} ? ({gpus}) : 0).sum()"
+    return (f"{pod}.containers.map(c, {gpus}).sum() + (has({pod}.initContainers) ? {sidecars} : 0) "
+            f">= {spec.gpus_per_node}")  # fmt: skip
 
 
-def _asks(resource: str) -> str:
-    return f"has(c.resources) && has(c.resources.limits) && {_text(resource)} in c.resources.limits"
+def _amount(resource: str) -> str:
+    """CEL: how many of a resource container c asks for.
+
+    The type checker leaves out fields whose values are quantities (their OpenAPI type is a oneOf): "undefined field
+    'limits'". dyn() takes them as they are at run time. Of 1000 the API server makes 1k, which quantity() reads.
+    """
+    limits = "dyn(c.resources).limits"
+    return (f"has(c.resources) && has({limits}) && {_text(resource)} in {limits} ? "
+            f"quantity({limits}[{_text(resource)}]).asInteger() : 0")  # fmt: skip
+
+
+def _each(condition: str) -> str:
+    """CEL: a condition holds for every container, and every sidecar, c of the pod."""
+    return (f"object.spec.containers.all(c, {condition}) && (!has(object.spec.initContainers) || "
+            f"object.spec.initContainers.all(c, !({_SIDECAR}) || ({condition})))")  # fmt: skip
 
 
 def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
-    whole = f"a container with all {spec.gpus_per_node} {spec.gpu_resource} of a node"
+    whole = f"a pod with all {spec.gpus_per_node} {spec.gpu_resource} of a node"
+    gpus = f"({_amount(spec.gpu_resource)})"
     for resource, amount in sorted(spec.resources.items()):
-        given = f"string(c.resources.limits[{_text(resource)}])"
-        # Of 1000 the API server makes 1k: what has a suffix is more than any node's cards.
-        enough = f"{_asks(resource)} && (!{given}.matches('^[0-9]+$') || int({given}) >= {amount})"
+        given = f"({_amount(resource)})"
+        # Containers that share the GPUs share the cards alike; more than the trial had is never asked for.
+        enough = f"{gpus} == 0 || {given} >= {amount} || {given} * {spec.gpus_per_node} >= {gpus} * {amount}"
         yield {
-            "expression": f"object.spec.containers.all(c, !({_takes_all(spec)}) || ({enough}))",
-            "message": (f"{whole} asks for {amount} {resource}, too, as the accepted trial did: without it NCCL lacks "
-                        "network cards, and falls back to sockets or to fewer rails"),
+            "expression": _each(enough),
+            "message": (f"{whole} asks for {amount} {resource} in the containers that have the GPUs, as the accepted "
+                        "trial did: without it NCCL lacks network cards, and falls back to sockets or to fewer rails"),
         }  # fmt: skip
     for key in NETWORKS:
         if key in spec.annotations:
@@ -85,7 +100,7 @@ def _of_pod(spec: TrialSpec) -> Iterator[dict[str, str]]:
                  "c.securityContext.capabilities.add.exists(n, n in ['IPC_LOCK', 'CAP_IPC_LOCK', 'ALL'])")  # fmt: skip
         free = "has(c.securityContext) && has(c.securityContext.privileged) && c.securityContext.privileged"
         yield {
-            "expression": f"object.spec.containers.all(c, !({_takes_all(spec)}) || ({added}) || ({free}))",
+            "expression": _each(f"{gpus} == 0 || ({added}) || ({free})"),
             "message": f"{whole} has the capability IPC_LOCK: RDMA locks the memory that it registers",
         }
 

@@ -34,6 +34,12 @@ _SETTING = re.compile(
     r"(\\\"|\"|'|)(?:(?<=\\\")(?:[^\"\\])*|(?<=\")(?:[^\"\\]|\\.)*|(?<=')[^']*|(?<![\"'])[^\s,;&\"'\\}\]]+)",
     re.IGNORECASE,
 )
+# Objects are named as kubectl does; what follows the colon is said of them.
+_OF_A_KIND = re.compile(
+    r"(?<![\w./-])(?:secret|configmap|pod|job|service|serviceaccount|node|namespace|resourcequota|persistentvolumeclaim"
+    r"|webhook|policy|localqueue|clusterqueue|podgroup|lease)s?(?:\.[a-z.]{1,30})?/$"
+)
+_GOES_ON = re.compile(r" +[a-z(]")
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL),
@@ -90,10 +96,18 @@ def redact(text: str) -> str:
 
 
 def _masked(found: re.Match[str]) -> str:
-    """Mask a value, but for counts: max_tokens=512 is a setting, PASSWORD=512 is not."""
+    """Mask a value, but for what is no value of that name.
+
+    max_tokens=512 is a setting, PASSWORD=512 is not; "the registry wants credentials: create a ..." and
+    "secret/ngc-token: does not exist" are sentences.
+    """
     name, quote = found[1].rstrip("=: \t\"'\\"), found[2]
     value = found[0][len(found[1]) + len(quote) :]
     if value.isdigit() and len(value) < 7 and _COUNTED.search(name):
+        return found[0]
+    before, after = found.string[max(0, found.start() - 40) : found.start()], found.string[found.end() :][:20]
+    prose = found[1].endswith(": ") and not quote and value.isalpha() and value.islower() and _GOES_ON.match(after)
+    if prose and (name == "credentials" or _OF_A_KIND.search(before)):
         return found[0]
     return f"{found[1]}{quote}{MASK}"
 

@@ -9,11 +9,13 @@ import celpy
 import pytest
 import yaml
 from celpy.adapter import json_to_cel
+from celpy.celtypes import IntType, StringType
 
 from checks.__main__ import main
 from checks.profile import load_profile, profile_names
 from checks.trial_spec import spec_of
 from jobs.guardrail import policies
+from jobs.quantity import whole
 from jobs.trial.manifests import dry_pod
 
 if TYPE_CHECKING:
@@ -24,10 +26,19 @@ if TYPE_CHECKING:
 
 
 
+# Functions that Kubernetes adds to CEL and that are used here
+# (kubernetes.io/docs/reference/using-api/cel/, quantity library and list library).
+KUBERNETES: Any = {
+    "quantity": StringType,
+    "asInteger": lambda text: IntType(whole(text)),
+    "sum": lambda amounts: IntType(sum(amounts)),
+}
+
+
 def evaluate(expression: str, thing: dict[str, Any]) -> bool:
     """Evaluate one CEL expression as the API server would, with ``object`` set."""
     environment = celpy.Environment()
-    program = environment.program(environment.compile(expression))
+    program = environment.program(environment.compile(expression), functions=KUBERNETES)
     return bool(program.evaluate({"object": json_to_cel(thing)}))
 
 
@@ -89,6 +100,62 @@ def test_a_pod_without_its_network_cards_is_refused(broken: Callable[[dict[str, 
     broken(pod)
     (message,) = refused(pod_policy(spec), pod)
     assert "32 vpc.amazonaws.com/efa" in message
+
+
+def gpus_of_two_nodes(pod: dict[str, Any]) -> None:
+    """A node with 16 GPUs; more than the trial's node had."""
+    no_cards(pod)
+    container(pod)["resources"]["limits"]["nvidia.com/gpu"] = "16"
+
+
+def gpus_in_a_sidecar(pod: dict[str, Any]) -> None:
+    """The whole node is a native sidecar's; the container does something else."""
+    no_cards(pod)
+    pod["spec"]["initContainers"] = [{**container(pod), "name": "side", "restartPolicy": "Always"}]
+    pod["spec"]["containers"] = [{"name": "main"}]
+
+
+def gpus_in_two_containers(pod: dict[str, Any]) -> None:
+    """Four and four, and only one has cards."""
+    half, other = copy.deepcopy(container(pod)), copy.deepcopy(container(pod))
+    half["resources"]["limits"] |= {"nvidia.com/gpu": "4", "vpc.amazonaws.com/efa": "16"}
+    other["resources"]["limits"] = {"nvidia.com/gpu": 4}
+    pod["spec"]["containers"] = [half, other]
+
+
+@pytest.mark.parametrize("broken", [gpus_of_two_nodes, gpus_in_a_sidecar, gpus_in_two_containers])
+def test_all_gpus_of_a_node_count_however_they_are_asked_for(broken: Callable[[dict[str, Any]], None]) -> None:
+    """More GPUs than the trial had, GPUs of a sidecar, GPUs of several containers: refused without cards."""
+    spec = trial("p5-efa")
+    pod = dry_pod(spec)
+    broken(pod)
+    assert [m for m in refused(pod_policy(spec), pod) if "32 vpc.amazonaws.com/efa" in m]
+
+
+def test_gpus_shared_by_containers_share_the_cards() -> None:
+    """Half of each in two containers is enough; an init container that ends before them is none of the training."""
+    spec = trial("p5-efa")
+    pod = dry_pod(spec)
+    container(pod)["resources"]["limits"] |= {"nvidia.com/gpu": "4", "vpc.amazonaws.com/efa": "16"}
+    pod["spec"]["containers"].append(copy.deepcopy(container(pod)))
+    pod["spec"]["initContainers"] = [{"name": "burn-in", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+    assert refused(pod_policy(spec), pod) == []
+    container(pod)["resources"]["limits"]["vpc.amazonaws.com/efa"] = "15"
+    assert refused(pod_policy(spec), pod) != []
+
+
+def test_no_expression_draws_a_warning_of_the_type_checker() -> None:
+    """Its schema of a container has no limits (their values are quantities): they are reached through dyn() only."""
+    from dataclasses import replace
+
+    from jobs.trial.spec import Queue
+
+    for profile in ("p5-efa", "h200-roce"):
+        for policy in policies(replace(trial(profile), queue=Queue(kind="kueue", name="team-a"))):
+            spec = policy["spec"]
+            for rule in [*spec.get("matchConditions", ()), *spec.get("validations", ())]:
+                assert rule["expression"].count(".limits") == rule["expression"].count("dyn(c.resources).limits")
+                assert not any(field in rule["expression"] for field in (".requests", ".capacity", ".sizeLimit"))
 
 
 def test_an_amount_that_the_api_server_has_shortened_is_enough() -> None:

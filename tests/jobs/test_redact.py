@@ -1,11 +1,15 @@
 """No credential reaches a file, a terminal or a report; the names of settings stay readable."""
 
+import ast
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
-from jobs.redact import LineRedactor, clean, redact, redact_value, safe, secret_name
+from jobs.redact import MASK, LineRedactor, clean, redact, redact_value, safe, secret_name
 
+ROOT = Path(__file__).resolve().parents[2]
 SECRET = "Zx81q" * 8
 
 
@@ -49,6 +53,56 @@ def test_well_known_keys_are_masked_wherever_they_stand(text):
 def test_what_is_no_credential_stays(text):
     """A report without its settings would be useless."""
     assert redact(text) == text
+
+
+def own_sentences():
+    """Every text that we write ourselves: the catalogue of faults, titles of checks, and all strings of the code."""
+    for file in sorted((ROOT / "checks" / "catalogue").glob("*.yaml")):
+        todo = [yaml.safe_load(file.read_text())]
+        while todo:
+            item = todo.pop()
+            todo += list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
+            if isinstance(item, str):
+                yield item
+    for folder in ("checks", "jobs", "reports"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            if "redact" in file.name:
+                continue
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(str(part.value) if isinstance(part, ast.Constant) else "name" for part in node.values)
+
+
+def test_our_own_sentences_stay_whole():
+    """Advice that says credentials, secret or token is no credential, whatever name stands in it."""
+    found = [text for text in own_sentences() if MASK not in text and MASK in redact(text)]
+    assert found == []
+    assert sum(1 for _ in own_sentences()) > 5000
+
+
+@pytest.mark.parametrize("value", ["{}", "Abcdefgh", "hunter2", "swordfish", "a-b-c", "secret", "'create' a", '"create" a', "create"])
+@pytest.mark.parametrize("name", ["credentials", "CREDENTIALS", "registry_credentials", "secret", "password", "pod/x password", "token"])
+def test_a_sentence_must_look_like_one(name, value):
+    """What is no lower-case word in a sentence is a value; after a password everything is."""
+    assert MASK in redact(f"{name}: {value.format(SECRET)}")
+
+
+@pytest.mark.parametrize("text", ["pod/x with password: swordfish is", "path/to/token: swordfish is", "password: correct horse battery",
+                                  "DB_CREDENTIALS: correct horse"])  # fmt: skip
+def test_a_passphrase_is_no_sentence(text):
+    """Words after a name that is not the plain word credentials or an object's."""
+    assert "horse" not in redact(text).split(":")[1][:12] and "swordfish" not in redact(text)
+
+
+@pytest.mark.parametrize("kind", ["secret", "pod", "job", "serviceaccount", "clusterqueue"])
+@pytest.mark.parametrize("name", ["ngc-secret", "registry-credentials", "my-token", "api-key"])
+def test_an_object_may_be_called_as_a_secret_is(kind, name):
+    """What is said of it is read; a value in its place is not."""
+    for said in ("does not exist", "of another type", "is forbidden"):
+        assert redact(f"{kind}/{name}: {said}") == f"{kind}/{name}: {said}"
+    assert SECRET not in redact(f"{kind}/{name}: {SECRET} x")
 
 
 def test_json_stays_json():
