@@ -6,11 +6,11 @@ path that is smaller than its interfaces and says so (ICMP) is only smaller.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
 
+from .alike import unlike
 from .ranks import missing_stage, place, stage
 from .rendezvous import arrow
 
@@ -87,16 +87,9 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
 
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Name the nodes whose pods have another MTU than most; of two that differ, the smaller."""
-    own = {rank: mtu for rank in range(spec.nodes) if (mtu := _own_mtu(trial, rank))}
-    counts = Counter(own.values())
-    if len(counts) < 2:
-        return
-    usual = max(counts, key=lambda mtu: (counts[mtu], mtu))
-    for rank, mtu in own.items():
-        if mtu != usual:
-            yield Finding(subject=place(trial, rank), ok=False, observed=f"the pods' interface has an MTU of {mtu}",
-                          expected=f"{usual}, as on the other nodes", fault="network.mtu-mismatch")  # fmt: skip
+    """Name the nodes whose pods have another MTU than most, or that they differ."""
+    own = {place(trial, rank): {"MTU": str(mtu)} for rank in range(spec.nodes) if (mtu := _own_mtu(trial, rank))}
+    return (finding for finding in unlike(own, "network.mtu-mismatch") if not finding.ok)
 
 
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:

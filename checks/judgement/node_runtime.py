@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reports.record import Finding
 
 from ..strict import format_size
+from .alike import unlike
 from .ranks import missing_stage, place, stage
 
 if TYPE_CHECKING:
@@ -141,20 +142,9 @@ def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
 
 
 def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Compare driver, CUDA and the GPUs' model, memory and VBIOS over all nodes with the majority.
-
-    Without one, as with two nodes, with the first by name.
-    """
+    """Compare driver, CUDA and the GPUs' model, memory and VBIOS over all nodes."""
     ranks = sorted(range(spec.nodes), key=lambda rank: place(trial, rank))
-    facts = {rank: _facts(stage(trial, rank, "runtime")) for rank in ranks}
-    names = [name for name in ("driver", "CUDA", "model", "memory", "VBIOS") if any(name in f for f in facts.values())]
-    common = {name: Counter(f[name] for f in facts.values() if name in f).most_common(1)[0][0] for name in names}
-    for rank, found in facts.items():
-        other = [name for name in names if found.get(name) not in (None, common[name])]
-        told = ", ".join(f"{name} {found[name]}" for name in other or names if name in found)
-        expected = ", ".join(f"{name} {common[name]}" for name in other) or "as on the other nodes"
-        yield Finding(subject=place(trial, rank), ok=not other if found else None, observed=told or "nothing is told",
-                      expected=expected, fault="runtime.drift" if other else "")  # fmt: skip
+    return unlike({place(trial, rank): _facts(stage(trial, rank, "runtime")) for rank in ranks}, "runtime.drift")
 
 
 def _facts(data: Mapping[str, Any] | None) -> dict[str, str]:

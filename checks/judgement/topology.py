@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from jobs.quantity import whole
@@ -18,6 +18,7 @@ from reports.record import Finding
 
 from ..expected.fabric import VERBS
 from ..expected.topology import LEVELS
+from .alike import difference, majority
 from .ranks import missing_stage, place, stage
 
 if TYPE_CHECKING:
@@ -166,9 +167,10 @@ def _nearest(
 def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and card."""
     rows = {rank: _rows(trial, rank) for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
-    shapes = Counter(tuple(each) for each in rows.values() if each)
-    # Without a majority, as with two nodes: who shows the most GPUs, for one may be lost; else the first by name.
-    usual = list(max(shapes.items(), key=lambda item: (item[1], len(item[0])))[0]) if shapes else []
+    most = majority(tuple(each) for each in rows.values() if each)
+    usual = list(most[0]) if most else []
+    if shown := {place(trial, rank): each for rank, each in rows.items() if each and not most}:
+        yield difference("GPU topology", _apart(shown), "topology.differs")
     for rank, own in rows.items():
         node = place(trial, rank)
         if not own:
@@ -176,14 +178,20 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
                           if stage(trial, rank, STAGE) is None else "its topology was not read")  # fmt: skip
             continue
         unlike = [(mine, theirs) for mine, theirs in zip(own, usual, strict=False) if mine != theirs]
-        ok = own == usual
+        ok = own == usual or not most
         other = next((place(trial, r) for r, each in rows.items() if each == usual), "")
-        observed = f"{len(own)} GPUs like the other nodes'"
+        observed = f"{len(own)} GPUs like the other nodes'" if most else f"{len(own)} GPUs"
         if not ok:
             first = f", first {unlike[0][0]}" if unlike else ""
             observed = f"{len(unlike) or len(own)} of {len(own)} GPUs hang elsewhere{first}"
         yield Finding(subject=node, ok=ok, observed=observed, fault="" if ok else "topology.differs",
                       expected=f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes")  # fmt: skip
+
+
+def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return of each node the first row that is not the same on all; what one node shows and another does not, too."""
+    place_of = next((n for n, each in enumerate(zip_longest(*rows.values())) if len(set(each)) > 1), 0)
+    return {node: each[place_of] if place_of < len(each) else f"only {len(each)} GPUs" for node, each in rows.items()}
 
 
 def _rows(trial: TrialResult, rank: int) -> list[str]:

@@ -6,11 +6,11 @@ Machines of another kind (ARM beside x86, another GPU, where no profile names th
 from __future__ import annotations
 
 import re
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
+from .alike import majority, unlike
 from .api import major_minor
 from .pool import product
 
@@ -44,25 +44,13 @@ FACTS: dict[str, Callable[[Node], str]] = {
 
 
 def drift(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Iterator[Finding]:
-    """Name each node that differs from most of its kind of machine, and in what; without a majority, from the first."""
+    """Compare each node with its kind of machine: who differs from most is named, of a tie the difference."""
     nodes, allowed = list(nodes), set(may_differ)
     kinds = machines(nodes)
-    usual: dict[Machine, dict[str, tuple[str, int, int]]] = {}
     for kind in dict.fromkeys(kinds.values()):
         alike = [node for node in nodes if kinds[node.name] == kind]
-        usual[kind] = {fact: most for fact in FACTS if fact not in allowed and (most := _most(fact, alike))}
-    for node in nodes:
-        mine = usual[kinds[node.name]]
-        told = {fact: FACTS[fact](node) for fact in mine}
-        wrong = [(fact, value, *mine[fact]) for fact, value in told.items()
-                 if value and _line(fact, value) != _line(fact, mine[fact][0])]  # fmt: skip
-        observed = ", ".join(f"{fact} {value}" for fact, value, *_ in wrong)
-        expected = ", ".join(f"{fact} {most} as on {count} of {total} nodes" for fact, _, most, count, total in wrong)
-        same = ", ".join(f"{fact} {value}" for fact, value in told.items() if value)
-        yield Finding(
-            subject=node.name, ok=not wrong, observed=observed or same or "nothing is told",
-            expected=expected or "the same on all nodes of the pool", fault="nodes.drift" if wrong else "",
-        )  # fmt: skip
+        yield from unlike({node.name: {fact: read(node) for fact, read in FACTS.items() if fact not in allowed}
+                           for node in alike}, "nodes.drift", _line)  # fmt: skip
 
 
 def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
@@ -73,18 +61,9 @@ def machines(nodes: Iterable[Node]) -> dict[str, Machine]:
     found = {node.name: (node.labels.get(ARCH, ""), node.labels.get(TYPE, ""), product(node)) for node in nodes}
     for name, (arch, kind, gpu) in found.items():
         if not gpu:
-            others = Counter(each[2] for each in found.values() if each[:2] == (arch, kind) and each[2])
-            found[name] = (arch, kind, others.most_common(1)[0][0] if others else "")
+            others = majority(each[2] for each in found.values() if each[:2] == (arch, kind) and each[2])
+            found[name] = (arch, kind, others[0] if others else "")
     return found
-
-
-def _most(fact: str, nodes: Iterable[Node]) -> tuple[str, int, int] | None:
-    """Return what most of the nodes have, how many, and of how many."""
-    values = [value for node in nodes if (value := FACTS[fact](node))]
-    if not values:
-        return None
-    line, count = Counter(_line(fact, value) for value in values).most_common(1)[0]
-    return next(value for value in values if _line(fact, value) == line), count, len(values)
 
 
 def _line(fact: str, value: str) -> str:

@@ -124,9 +124,11 @@ def test_packets_smaller_than_the_profile_wants_are_a_fault(world, spec, h100):
 
 
 def test_nodes_whose_pods_have_unlike_mtus_are_named(world, spec, h100):
-    """Of two that differ the smaller is named."""
+    """Of two that differ it cannot be told whose MTU is wrong: both are shown."""
     stage(world, 1, "network")["interfaces"][0]["mtu"] = 1450
-    assert faults(mtu_findings(world, spec, h100)) == [("gpu-node-1", "network.mtu-mismatch")]
+    assert faults(mtu_findings(world, spec, h100)) == [("MTU", "network.mtu-mismatch")]
+    (told,) = [f for f in mtu_findings(world, spec, h100) if not f.ok]
+    assert told.observed == "MTU differs: 1500 on gpu-node-0; 1450 on gpu-node-1"
 
 
 def test_filtered_udp_is_no_fault_where_tcp_carries(world, spec, h100):
@@ -441,11 +443,12 @@ def test_fewer_cards_than_gpus_cannot_all_be_near(world, spec, h100):
 
 
 def test_nodes_that_are_built_otherwise_are_named(world, spec):
-    """GPU by GPU; of three nodes the one that differs."""
+    """GPU by GPU; of two nodes neither is accused, and both ways are shown."""
     stage(world, 1, "topology")["rows"][2] = "GPU2 NUMA 1 | | SYS"
     (found,) = [f for f in likeness_findings(world, spec) if f.ok is False]
-    assert (found.subject, found.fault) == ("gpu-node-1", "topology.differs")
-    assert "GPU2 NUMA 1" in found.observed
+    assert (found.subject, found.fault) == ("GPU topology", "topology.differs")
+    assert "GPU2 NUMA 1 | | SYS on gpu-node-1" in found.observed
+    assert "on gpu-node-0" in found.observed
 
 
 def test_acs_is_judged_where_it_can_be_read(world, spec):

@@ -140,6 +140,20 @@ def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, dri
     assert found == ([("c", "nodes.drift")] if drifts else [])
 
 
+def test_a_tie_accuses_nobody(node, bad):
+    """Two against two, or one against one: the difference is the finding, with every value; a third node decides."""
+    old = replace(node("b"), kernel="6.8.0-52", os="Ubuntu 22.04")
+    for nodes in ([node("a"), old], [old, node("a")], [node("a"), old, replace(old, name="c"), node("d")]):
+        assert bad(uniform.drift(nodes)) == [("kernel", "nodes.drift")]
+        told = next(f for f in uniform.drift(nodes) if f.subject == "kernel")
+        assert "6.8 on a" in told.observed
+        assert "6.8.0-52 on b" in told.observed
+    assert bad(uniform.drift([node("a"), old, replace(old, name="c")])) == [("a", "nodes.drift")]
+    thirds = [replace(node(name), kernel=name) for name in "abc"]
+    assert bad(uniform.drift(thirds)) == [("kernel", "nodes.drift")]
+    assert bad(uniform.drift(thirds, ["kernel"])) == []
+
+
 def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
     """GB200 beside H100, or two instance types, where no profile names one pool; an unlabelled node is no kind of its own."""
     x86 = {"kubernetes.io/arch": "amd64", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}

@@ -235,12 +235,16 @@ def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, in
 
 
 @pytest.mark.parametrize("changes", [{"driver": "580.65.06"}, {"cuda": "12.9"}])
-def test_nodes_that_differ_are_named(trial, spec, bad, changes):
-    """The other driver or CUDA is on the node that is named, with what the other one has."""
+def test_two_nodes_that_differ_are_both_named_and_none_accused(trial, spec, bad, changes):
+    """Of two nodes neither is accused: what differs is named, with both values and where they are."""
     runtime(trial, **changes)
     trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
     found = list(drift_findings(trial, spec))
-    assert bad(found) == [("gpu-node-1", "runtime.drift")]
+    (name,) = changes
+    (told,) = [f for f in found if f.ok is False]
+    assert (told.subject.lower(), told.fault) == (name, "runtime.drift")
+    assert f"{changes[name]} on gpu-node-1" in told.observed
+    assert "on gpu-node-0" in told.observed
 
 
 def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec, bad):
@@ -250,8 +254,8 @@ def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec
         for gpu in trial.evidence[rank].stages["runtime"]["gpus"]:
             gpu["vbios"] = version
     found = list(drift_findings(trial, spec))
-    assert bad(found) == [("gpu-node-1", "runtime.drift")]
-    assert "VBIOS 96.00.89" in found[1].observed
+    assert bad(found) == [("VBIOS", "runtime.drift")]
+    assert "VBIOS differs: 96.00.99 on gpu-node-0; 96.00.89 on gpu-node-1" in found[0].observed
 
 
 def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad):
