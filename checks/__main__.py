@@ -50,7 +50,7 @@ preflight and accept take:
   --kubeconfig FILE   --context NAME   --namespace NAME
   --profile NAME|FILE what this cluster must offer
   --nodes SELECTOR    label selector of the nodes under test
-  --on NODE,NODE|DIR  only these nodes, or those of the run in DIR
+  --on NODE,NODE|DIR  only these nodes; DIR: trial on those of its run
   --partner SELECTOR  known-good nodes to try those of --nodes with (accept)
   --image REF         --registry PREFIX
   --launcher KIND     indexed, mpijob, pytorchjob, trainjob

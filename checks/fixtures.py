@@ -57,11 +57,11 @@ def cluster(seatrial: Session) -> Inventory:
 
 
 @pytest.fixture(scope="session")
-def pool(cluster: Inventory, profile: Profile) -> Pool:
+def pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
     """The GPU nodes that the profile is about, and why the others are not."""
     from checks.judgement.pool import pool_of  # noqa: PLC0415 -- collection stays light
 
-    return pool_of(cluster, profile)
+    return pool_of(cluster, profile, seatrial.options.on)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ class Options:
     profile: str | None = None
     nodes: str = ""
     on: tuple[str, ...] = ()
+    trial_on: tuple[str, ...] = ()
     registry: str = ""
     image: str = ""
     launcher: str = ""
@@ -60,7 +62,8 @@ def add_options(parser: pytest.Parser) -> None:
     option("--profile", metavar="NAME|FILE", help="what this cluster must offer: a shipped profile or a YAML file")
     option("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
     option("--on", metavar="NODE,NODE|DIR", default="",
-           help="the only nodes that the trial may use: by name, or those of the run that DIR holds")
+           help="judge and try these nodes only; DIR: judge all, and try those that the run in DIR tried")
+    option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # of `cron`: preflight judges all
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
     option("--image", metavar="REF", default="", help="image of the trial's pods (a tag or a digest)")
     option("--launcher", metavar="KIND", default="",
@@ -88,6 +91,7 @@ def read_options(config: pytest.Config) -> Options:
     if get("--out") == "":  # --out "$DIR" with DIR unset: a gate would wait for a report in vain
         raise pytest.UsageError("--out needs the name of a folder")
     out = (config.invocation_params.dir / get("--out")).absolute() if get("--out") else None
+    tried = _tried(get("--on"), config.invocation_params.dir)
     found = Options(
         cluster=get("--cluster"),
         kubeconfig=get("--kubeconfig"),
@@ -95,7 +99,8 @@ def read_options(config: pytest.Config) -> Options:
         namespace=get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
         profile=get("--profile"),
         nodes=get("--nodes"),
-        on=_named(get("--on"), config.invocation_params.dir),
+        on=() if tried else _names(get("--on")),
+        trial_on=tried or _names(get("--trial-on")),
         registry=get("--registry"),
         image=get("--image"),
         launcher=get("--launcher"),
@@ -112,13 +117,17 @@ def read_options(config: pytest.Config) -> Options:
     return found
 
 
-def _named(text: str, cwd: Path) -> tuple[str, ...]:
-    """Return the nodes that --on names, itself or by the run whose nodes they were. Raises pytest.UsageError."""
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in text.split(","))))
+
+
+def _tried(text: str, cwd: Path) -> tuple[str, ...]:
+    """Return the nodes of the run whose folder --on names; () where it names nodes. Raises pytest.UsageError."""
     folder = cwd / text
     places = [] if not text or "," in text else [folder / "report.json", *sorted(folder.glob("*/report.json"))]
     place = next((place for place in places if place.exists()), None)
     if place is None:
-        return tuple(filter(None, (name.strip() for name in text.split(","))))
+        return ()
     try:
         hosts = (read_json(place).get("trial") or {}).get("hosts") or {}
     except RecordError as error:

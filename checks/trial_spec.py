@@ -39,16 +39,16 @@ def build_spec(
     What no profile says of its pod is what ``cluster`` and ``listed`` (lists DeviceClasses, ...) show; see fitting.
     Raises SpecError (a ValueError, one line) for what the user typed wrong.
     """
-    told = fitting(profile, cluster, listed)
+    told, named = fitting(profile, cluster, listed), options.on or options.trial_on
     made = spec_of(
         profile,
         run_id=run_id,
         namespace=namespace,
         gpus_per_node=told.pop("gpus_per_node"),
-        node_names=options.on,
+        node_names=named,
         image=mirrored(options.image or profile.pod.image, options.registry),
         # Nodes that are named need no selector besides: --nodes says whom to judge, in any form that the API takes.
-        node_selector={**profile.pool, **profile.pod.node_selector, **equalities("" if options.on else options.nodes)},
+        node_selector={**profile.pool, **profile.pod.node_selector, **equalities("" if named else options.nodes)},
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else queue_of_profile(profile),
     )

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from checks.profile import Profile
 
 INCONCLUSIVE = 10
+NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
 """What jobs.trial.new_run_id makes, and nothing that a user would call a folder."""
@@ -104,7 +105,7 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
         raise ValueError(f"--every {options.every}: hours, from 0")
     if options.keep < 1:
         raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
-    if wrong := [word for word in further if word.partition("=")[0] in ("--cluster", "--on", "--partner")]:
+    if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
         raise ValueError(f"{wrong[0]} is not for scheduled runs: they choose idle nodes of the cluster they run in")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -202,7 +203,7 @@ class Patrol:
         names = ("profile", "nodes", "kubeconfig", "context", "namespace")
         given = {f"--{name}": getattr(self.options, name) for name in names}
         if choice.nodes and choice.nodes != (patrol.ANY,):
-            given["--on"] = ",".join(choice.nodes)
+            given["--trial-on"] = ",".join(choice.nodes)
         program, environment = own_program()
         words = [word for key, value in given.items() if value for word in (key, str(value))]
         command = [*program, "accept" if choice.nodes else "preflight", *words, "--out", str(self._folder)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
-from .pool import sharing_fault
+from .pool import LEFT_OUT, sharing_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,8 @@ def node_findings(
     nodes = pool.nodes
     chosen = f" (--nodes {selector})" if selector else ""
     expected = f"at least {profile.nodes} GPU nodes"
-    narrowed = None if selector else False  # others may well be there
+    others = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
+    narrowed = None if selector or len(others) < len(pool.outside) else False  # others may well be there
     known = {node.name for node in cluster.nodes}
     for name in [name for name in dict.fromkeys(named) if name not in known]:
         among = f" among those that --nodes {selector} chooses" if selector else ""
@@ -45,13 +46,13 @@ def node_findings(
         yield Finding(subject="cluster", ok=None, observed=f"no node matches --nodes {selector}",
                       expected=expected, fault="nodes.other-kind")  # fmt: skip
         return
-    if pool.outside and not nodes:
-        others = "; ".join(f"{name} is {why}" for name, why in list(pool.outside.items())[:3])
-        yield Finding(subject="cluster", ok=None, observed=f"no GPU node is of this profile's kind: {others}",
+    if others and not nodes:
+        told = "; ".join(f"{name} is {why}" for name, why in list(others.items())[:3])
+        yield Finding(subject="cluster", ok=None, observed=f"no GPU node is of this profile's kind: {told}",
                       expected=f"{expected} as {profile.name} describes them", fault="nodes.other-kind")  # fmt: skip
         return
-    if not nodes and (others := _of_another_vendor(cluster, profile.gpu.resource)):
-        observed = f"no {profile.gpu.resource}, but {others}"
+    if not nodes and (offered := _of_another_vendor(cluster, profile.gpu.resource)):
+        observed = f"no {profile.gpu.resource}, but {offered}"
         yield Finding(subject="cluster", ok=None, observed=observed, fault="nodes.other-kind",
                       expected=f"{expected}; for other accelerators, the profile that names them")  # fmt: skip
         return

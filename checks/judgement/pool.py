@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from jobs.facts.inventory import Inventory, Node
 
     from ..profile import Profile
@@ -22,6 +24,7 @@ PARTS = re.compile(r"nvidia\.com/mig-\S+|amd\.com/(?:cpx|qpx|tpx|dpx)(?:_nps\d)?
 (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html and the documentation of
 ROCm/k8s-device-plugin)."""
 OTHER = "of another product"
+LEFT_OUT = "not named by --on"
 SHOWN = 8
 MOST_AVOIDED = 200
 """Names in one pod's affinity; each is a field of its own."""
@@ -46,8 +49,11 @@ class Pool:
         return (*texts[:SHOWN], f"not judged: {len(texts) - SHOWN} more nodes") if len(texts) > SHOWN else tuple(texts)
 
 
-def pool_of(cluster: Inventory, profile: Profile) -> Pool:
-    """Sort the GPU nodes of the cluster: this profile's, those among them that offer parts, and other pools'."""
+def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -> Pool:
+    """Sort the GPU nodes of the cluster: this profile's, those among them that offer parts, and those not judged.
+
+    ``named``: the only nodes that the user wants judged; none: all.
+    """
     wanted = {**profile.pool, **profile.pod.node_selector}
     inside: list[Node] = []
     outside: dict[str, str] = {}
@@ -55,7 +61,9 @@ def pool_of(cluster: Inventory, profile: Profile) -> Pool:
     for node in cluster.gpu_nodes(resource):
         wrong = [f"{key} is {node.labels.get(key) or 'not set'}, not {value}"
                  for key, value in wanted.items() if node.labels.get(key) != value]  # fmt: skip
-        if wrong:
+        if named and node.name not in named:
+            outside[node.name] = LEFT_OUT
+        elif wrong:
             outside[node.name] = f"outside of the profile's pool ({', '.join(wrong)})"
         elif why := _not_for_pods(node, resource):
             outside[node.name] = why

@@ -1,5 +1,6 @@
 """Which nodes the trial must stay off: those whose GPUs are parts, and those of another product."""
 
+from checks.judgement.nodes import node_findings
 from checks.judgement.pool import MOST_AVOIDED, Pool, avoided, pool_of
 
 
@@ -22,3 +23,18 @@ def test_of_very_many_none_is_named(node):
     many = {f"n{i}": "its GPUs are shared" for i in range(MOST_AVOIDED + 1)}
     assert avoided(Pool((node("a"),), many)) == ()
     assert avoided(Pool((node("a"),), {"a": "its GPUs are shared"})) == ()
+
+
+def test_nodes_that_on_leaves_out_are_not_judged(inventory, node, h100, bad):
+    """--on a,b: what is wrong elsewhere is named as not judged; too few named nodes accuse no cluster."""
+    sick = [node("c", allocatable=7), node("d", ready=False)]
+    cluster = inventory([node("a"), node("b"), *sick])
+    found = pool_of(cluster, h100, ("a", "b"))
+    assert [each.name for each in found.nodes] == ["a", "b"]
+    assert found.notes() == ("not judged: c, not named by --on", "not judged: d, not named by --on")
+    assert bad(node_findings(cluster, found, h100, "", ("a", "b"))) == []
+    assert bad(node_findings(cluster, pool_of(cluster, h100, ("a", "d")), h100, "", ("a", "d"))) == [("d", "nodes.not-ready")]
+    (few, _) = node_findings(cluster, pool_of(cluster, h100, ("a",)), h100, "", ("a",))
+    assert (few.subject, few.ok, few.fault) == ("cluster", None, "nodes.too-few")
+    (alone, _) = node_findings(inventory([node("a")]), pool_of(inventory([node("a")]), h100, ("a",)), h100, "", ("a",))
+    assert alone.ok is False

@@ -238,18 +238,18 @@ def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
 
 def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
     """The second trial of a gate keeps to the nodes of the first; a run that tried none is a usage error."""
-    from checks.options import _named
+    from checks.options import _names, _tried
 
     record = {"schema": 1, "run_id": "a", "verdict": "go", "scope": "full", "checks": [], "collectives": {}}
     for name, hosts in (("before", {"p-1": "node-b", "p-0": "node-a"}), ("preflight", {}), ("repeats/one", {"p": "node-c"})):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "report.json").write_text(json.dumps({**record, "trial": {"hosts": hosts}}))
-    assert _named("before", tmp_path) == ("node-a", "node-b")
-    assert _named("repeats", tmp_path) == ("node-c",)
-    assert _named("node-x, node-y", tmp_path) == ("node-x", "node-y")
-    assert _named("", tmp_path) == ()
+    assert _tried("before", tmp_path) == ("node-a", "node-b")
+    assert _tried("repeats", tmp_path) == ("node-c",)
+    assert _tried("node-x, node-y", tmp_path) == _tried("", tmp_path) == _names("") == ()
+    assert _names("node-x, node-y,") == ("node-x", "node-y")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "report.json").write_text("{")
     for name, said_of in (("preflight", "tried no nodes"), ("broken", "damaged")):
         with pytest.raises(pytest.UsageError, match=said_of):
-            _named(name, tmp_path)
+            _tried(name, tmp_path)
