@@ -138,7 +138,8 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
     """Runs a further job, for the few checks whose question the trial cannot answer."""
     from jobs.launcher import Launcher  # noqa: PLC0415 -- collection stays light
 
-    return Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger).run
+    return Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
+                    sees_nodes=not seatrial.tenant).run  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -151,7 +152,7 @@ def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
 
     out = seatrial.options.out
     launcher = Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
-                        logs=out / LOGS if out else None)
+                        logs=out / LOGS if out else None, sees_nodes=not seatrial.tenant)
     confined = {**confinement(pool), **spec.node_selector}
     found = launcher.run(replace(spec, node_selector=confined, avoided=avoided(pool)))
     where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}

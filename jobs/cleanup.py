@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
+STILL_GONE_S = 2.0  # what was waited for in vain is only asked about again
 UNWIND_S = 120.0
 # What a run may have left, launched objects first: they take the rest with them.
 KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))

@@ -114,7 +114,11 @@ class Launcher:
         progress: Callable[[str], None] = lambda _: None,
         ledger: Ledger | None = None,
         logs: Path | None = None,
+        *,
+        sees_nodes: bool = True,
     ) -> None:
+        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
+        self._sees_nodes = sees_nodes
         self._kube = kube
         self._progress = progress
         self._ledger = ledger if ledger is not None else Ledger()
@@ -269,6 +273,7 @@ class Launcher:
             kind=kind,
             queueing=queueing,
             ranks=ranks,
+            sees_nodes=self._sees_nodes,
         )
 
     def _find(self, name: str, namespace: str) -> tuple[Kind, dict[str, Any] | None]:
@@ -316,7 +321,7 @@ class Launcher:
         kind, job = self._find(name, namespace)
         pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=kind.selector(name))
         events = self._optional(path("events", namespace=namespace))
-        nodes = self._optional(path("nodes")) if job is not None else []
+        nodes = self._optional(path("nodes")) if job is not None and self._sees_nodes else []
         return diagnose(job, pods, events, nodes, name=name, kind=kind)
 
     def _optional(self, url_path: str) -> list[Any]:

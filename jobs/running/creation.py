@@ -12,7 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..cleanup import remove
+from ..cleanup import GONE_S, STILL_GONE_S, remove
 from ..client.errors import ApiError, ClusterError, Conflict, Invalid, NotFound
 from ..client.exchange import Response
 from ..client.kube import path
@@ -108,8 +108,12 @@ class Creation:
 
         def undo() -> None:
             uid = known.get("uid") or _uid(self._own(item))
+            # A lost node keeps its pods, and they the Job: that is waited for once.
+            wait_s = STILL_GONE_S if "waited" in known else GONE_S
+            known["waited"] = uid
             if uid:
-                remove(self._kube, item.resource, item.group, namespace, name, uid=uid, version=item.version)
+                remove(self._kube, item.resource, item.group, namespace, name,
+                       uid=uid, version=item.version, wait_s=wait_s)  # fmt: skip
 
         # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
         entry = self._ledger.enter(f"{item.resource.removesuffix('s')}/{name} in {namespace}", undo)

@@ -11,6 +11,7 @@ import datetime
 import functools
 import re
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,10 @@ _RECONNECT_S = 600.0
 # A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
 # believed when this many readings in a row bring nothing new.
 _CONFIRMED = 3
+# A restarted API server answers 403, 401 or 404 until it has read its roles and objects again: about a second, more
+# where they are many. Asked again at growing distances for as long as the container runs, and this long afterwards.
+_REFUSED_S = 15.0
+_LONGEST_PAUSE_S = 5.0
 _LAST = 40
 _SHOWN = 500
 
@@ -74,14 +79,19 @@ class Follower:
         self._moved = False
         self._stop = threading.Event()
         self._cutoff = Cutoff()
-        self._thread = threading.Thread(target=self._run, name=f"log {pod}", daemon=True)
+        self._unwritable = False
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
+        """Begin to follow, or go on where it was ended too early: by a list, say, on which the pod was missing."""
+        if self._thread is None or not (self._thread.is_alive() or self.reader.ended or self._unwritable):
+            self._thread = threading.Thread(target=self._run, name=f"log {self.pod}", daemon=True)
+            self._thread.start()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of the log; False if it has not come."""
+        if self._thread is None:
+            return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -89,41 +99,43 @@ class Follower:
         """End now, whatever may still come."""
         self._stop.set()
         self._cutoff.cut()
-        self._thread.join(2.0)
+        self.join(2.0)
 
     def _run(self) -> None:
         try:
             if self.file is not None:
                 self.file.parent.mkdir(parents=True, exist_ok=True)
-                with self.file.open("w", encoding="utf-8", errors="replace") as self._out:
+                with self.file.open("a" if self._written else "w", encoding="utf-8", errors="replace") as self._out:
                     self._follow()
             else:
                 self._follow()
         except OSError as error:  # the disk is full, or the folder is not writable
+            self._unwritable = True
             self.problem = f"log of {self.pod} cannot be written: {error.strerror or error}"
 
     def _follow(self) -> None:
         pause, silent = 0.2, 0
+        refused: float | None = None  # since when every answer was a refusal
         while not self._stop.is_set():
             # Asked before reading: what a finished container wrote is all there when the reading begins.
             over = self._finished()
             try:
                 self._read(follow=not over)
-            except (NotFound, Forbidden) as error:
-                self.problem = str(error)
-                if isinstance(error, Forbidden) or over:
+            except ApiError as error:
+                now = time.monotonic()
+                refused = now if refused is None or self._moved else refused
+                self.problem = _refusal(error, now - refused)
+                # A container without a log, or without its pod, is heard of at once, and twice more to be sure.
+                silent = silent + 1 if over and isinstance(error, NotFound | Invalid) else 0
+                if over and (silent >= _CONFIRMED or now - refused >= _REFUSED_S):
                     return
-            except Invalid as error:
-                # "container is waiting to start": it will, or its pod ends without it.
-                self.problem = str(error)
-                if over:
-                    return
-                pause = 0.2
+                waits = isinstance(error, Invalid) or over  # "container is waiting to start": it will
+                pause = 0.2 if waits or self._moved else min(pause * 2, _LONGEST_PAUSE_S)
             except ClusterError as error:
-                self.problem = str(error)
-                pause = 0.2 if self._moved else min(pause * 2, 5.0)
+                self.problem, refused = str(error), None
+                pause = 0.2 if self._moved else min(pause * 2, _LONGEST_PAUSE_S)
             else:
-                self.problem = ""
+                self.problem, refused = "", None
                 silent = silent + 1 if over and not self._moved else 0
                 whole = self.reader.ended and not self._rest
                 if (over and (whole or silent >= _CONFIRMED)) or (whole and self._finished()):
@@ -179,6 +191,15 @@ class Follower:
         self._out.write(text + "\n")
         if self._written > LARGEST_FILE:
             self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+
+
+def _refusal(error: ApiError, lasted_s: float) -> str:
+    """Tell a refusal; one that lasts says what is missing."""
+    if lasted_s < _REFUSED_S:
+        return str(error)
+    if isinstance(error, Forbidden):
+        return f"{error}; so for {lasted_s:.0f} s: the right to get pods/log is missing (seatrial rbac shows the Role)"
+    return f"{error}; so for {lasted_s:.0f} s"
 
 
 @functools.lru_cache(maxsize=16)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..client.errors import ApiError, ClusterError, Unauthorized
+from ..client.errors import ApiError, ClusterError, Forbidden, Unauthorized
 from ..client.kube import path
 from ..client.mirror import Mirror
 from ..diagnosis.verdict import diagnose
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _TICK_S = 0.5
 _EVENTS_EVERY_S = 2.0
 _NODES_EVERY_S = 20.0
+_NODES_READ_S = 60.0
+_REFUSALS = 3
 # A control plane that is being upgraded is back within two minutes; longer, and nobody can tell what happened.
 OUTAGE_S = 120.0
 # A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
@@ -45,11 +47,10 @@ _LINGER_S = 30.0
 # How long a log may lag behind its finished container before it is given up.
 _BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
-# One refused request may be a proxy's mistake; a token that has run out is refused for good.
+# One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
 _EXPIRED_S = 10.0
 # More pods than this, and one list of all events is cheaper than asking for each.
 _FEW = 8
-_MOST_NODES = 500
 
 
 class Vigil:
@@ -69,7 +70,9 @@ class Vigil:
         kind: Kind = KINDS["indexed"],
         queueing: Queueing | None = None,
         ranks: int = 1,
+        sees_nodes: bool = True,
     ) -> None:
+        self._sees_nodes, self._nodes_refused = sees_nodes, 0
         self._kind, self.queueing, self._ranks = kind, queueing, ranks
         self._kube, self._job, self._namespace, self._run = kube, job, namespace, run
         self._limits, self._selector, self._logs, self._progress = limits, selector, logs, progress
@@ -201,7 +204,11 @@ class Vigil:
     def _follow(self, pods: list[dict[str, Any]]) -> None:
         for pod in pods:
             name = str(pod["metadata"]["name"])
-            if name in self.followers or not self._kind.tells(pod) or not self._has_started(pod):
+            if not self._kind.tells(pod) or not self._has_started(pod):
+                continue
+            if name in self.followers:
+                if not self._has_ended(pod):
+                    self.followers[name].start()
                 continue
             together = self._kind.multiplexed
             follower = Follower(
@@ -249,18 +256,19 @@ class Vigil:
     def _read_nodes(self, *, now: bool) -> bool:
         if not now and time.monotonic() - self._asked_nodes < _NODES_EVERY_S:
             return False
-        if self._asked_nodes == float("inf"):
+        if not self._sees_nodes or self._nodes_refused >= _REFUSALS:
             return False
         self._asked_nodes = time.monotonic()
         try:
-            for page, _ in self._kube.pages(path("nodes"), labelSelector=self._selector, deadline_s=20.0):
-                self._nodes = [_small(node) for node in page if isinstance(node, dict)][:_MOST_NODES]
-                break
-        except ApiError:
-            self._asked_nodes = float("inf")  # a tenant does not see nodes; that does not change meanwhile
+            pages = self._kube.pages(path("nodes"), labelSelector=self._selector, deadline_s=_NODES_READ_S)
+            # All of them or none: what no node of a first page offers, one of the next may.
+            self._nodes = [_small(node) for page, _ in pages for node in page if isinstance(node, dict)]
+        except Forbidden:
+            self._nodes_refused += 1  # by a restarted API server for a moment, else for good
             return False
         except ClusterError:
             return False
+        self._nodes_refused = 0
         return True
 
     # -- deciding ----------------------------------------------------------------------------------------------------
@@ -331,7 +339,8 @@ class Vigil:
             error, silent = mirror.error, mirror.silent_s()
             if error is None:
                 continue
-            if not mirror.synced and (isinstance(error, ApiError) or silent > OUTAGE_S):
+            # A restarted API server refuses everything for about a second, until it has read its roles again.
+            if not mirror.synced and silent > (_EXPIRED_S if isinstance(error, ApiError) else OUTAGE_S):
                 raise error
             if isinstance(error, Unauthorized) and silent > _EXPIRED_S:
                 outcome.state = JobState.UNKNOWN

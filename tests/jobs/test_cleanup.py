@@ -6,9 +6,12 @@ import time
 import pytest
 
 from jobs import cleanup
-from jobs.cleanup import Ledger, remove, sweep
+from jobs.cleanup import GONE_S, STILL_GONE_S, Ledger, remove, sweep
 from jobs.client.errors import Forbidden, Unreachable
 from jobs.client.kube import path
+from jobs.launchers import KINDS
+from jobs.running.creation import Creation
+from jobs.trial.manifests import Manifests
 
 OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
 
@@ -91,6 +94,25 @@ def test_a_job_is_deleted_in_the_foreground_and_awaited(kube, api):
     url = cluster.add("jobs", "seatrial-x", group="batch")
     remove(kube, "jobs", "batch", "ns", "seatrial-x", uid="u")
     assert cluster.deleted == [(url, "Foreground")] and url not in cluster.objects
+
+
+def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
+    """Its pods cannot end, so that the Job stays: given up at the end of the trial, asked about again at the end of the run."""
+    waits = []
+
+    def never(*_, wait_s, **__):
+        waits.append(wait_s)
+        raise Unreachable("job/seatrial-x: not gone")
+
+    monkeypatch.setattr("jobs.running.creation.remove", never)
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "seatrial-x", "namespace": "ns", "labels": {}}, "spec": {}}
+    api.answer = lambda asked: (201 if asked.verb == "POST" else 200, {}, job | {"metadata": job["metadata"] | {"uid": "u"}})
+    ledger = Ledger()
+    creation = Creation(kube, ledger, "r1", lambda _: None)
+    creation.create(Manifests(kind=KINDS["indexed"], job=job, configmap={"metadata": job["metadata"]}))
+    creation.give_up()
+    assert ledger.unwind() == ["configmap/seatrial-x in ns: job/seatrial-x: not gone", "job/seatrial-x in ns: job/seatrial-x: not gone"]
+    assert sorted(waits) == [STILL_GONE_S, STILL_GONE_S, GONE_S, GONE_S]
 
 
 def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):

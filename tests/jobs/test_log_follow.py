@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 import time
 
 import pytest
@@ -109,11 +110,50 @@ def test_a_pod_that_ended_without_a_log_ends_the_waiting(kube, api, tmp_path):
         assert follower.join(5) and "no log" in follower.problem
 
 
-def test_without_the_right_to_read_logs_the_follower_says_so(kube, api, tmp_path):
-    """403 does not change by asking again."""
+@pytest.mark.parametrize("code", [401, 403, 404, 500, 503])
+def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api, tmp_path, code):
+    """In the middle of a stream: 403 (its roles are not read yet), 401, 404, 5xx; then all goes on where it was."""
+    log = Log([(1.0, b"before"), (2.0, evidence(1, "start")), (3.0, evidence(2, "end"))])
+    done = threading.Event()
+
+    def answer(asked):
+        number = len(api.asked)
+        if number == 1:
+            return 200, {}, iter(log.serve("")[:2])
+        if number < 6:
+            return code, {}, {"reason": "x", "message": "not now"}
+        done.set()
+        return 200, {}, iter(log.serve(asked.query.get("sinceTime")))
+
+    api.answer = answer
+    follower = follow(kube, tmp_path, finished=done.is_set)
+    assert follower.join(20) and follower.reader.result().complete and not follower.problem
+    assert follower.file.read_text().count("before") == 1
+
+
+def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_path, monkeypatch):
+    """While the container runs it is asked again; once it has ended, no longer than a restarted server needs."""
+    monkeypatch.setattr("jobs.running.logs._REFUSED_S", 0.3)
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "pods/log is forbidden"})
-    follower = follow(kube, tmp_path, finished=lambda: False)
-    assert follower.join(5) and "pods/log is forbidden" in follower.problem and len(api.asked) == 1
+    follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
+    assert follower.join(5)
+    assert "pods/log is forbidden" in follower.problem and "the right to get pods/log is missing" in follower.problem
+    assert 3 <= len(api.asked) < 10
+
+
+def test_a_follower_that_was_ended_too_early_goes_on(kube, api, tmp_path):
+    """A list without the pod said that it was over: what it writes afterwards is read, nothing twice."""
+    log = Log([(1.0, b"one")])
+    api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
+    follower = follow(kube, tmp_path)
+    assert follower.join(5) and not follower.reader.ended
+    log.lines += [(1.5, b"two"), (2.0, evidence(1, "end"))]
+    follower.start()
+    assert follower.join(5) and follower.reader.ended
+    assert follower.file.read_text().splitlines()[:2] == ["one", "two"]
+    asked = len(api.asked)
+    follower.start()  # it has read all
+    assert follower.join(5) and len(api.asked) == asked
 
 
 def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):

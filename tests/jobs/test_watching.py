@@ -1,0 +1,115 @@
+"""The watcher against a scripted API server: what it asks for, and what it concludes from answers that come in parts."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from jobs.running.vigil import Vigil
+from jobs.running.waiting import Limits
+
+JOB = {
+    "kind": "Job", "metadata": {"name": "t", "namespace": "default", "uid": "u"},
+    "spec": {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "backoffLimit": 0},
+    "status": {"conditions": [], "startTime": "2026-01-01T00:00:00Z"},
+}  # fmt: skip
+DONE = JOB | {"status": {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}}
+NO_ROOM = "0/{} nodes are available: {} Insufficient nvidia.com/gpu."
+
+
+def pod(phase="Pending", **status):
+    labels = {"batch.kubernetes.io/job-name": "t", "batch.kubernetes.io/job-completion-index": "0"}
+    gpus = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    return {
+        "metadata": {"name": "t-0-x", "uid": "p", "labels": labels, "ownerReferences": [{"kind": "Job", "name": "t", "uid": "u"}]},
+        "spec": {"containers": [{"name": "trial", "image": "i:1", **gpus}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+def node(number, gpus):
+    offered = {"nvidia.com/gpu": str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
+    return {
+        "metadata": {"name": f"n{number}"}, "spec": {},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "capacity": offered, "allocatable": offered},
+    }  # fmt: skip
+
+
+class World:
+    """Lists and watches of one Job and its pod; nodes in pages, as they are asked for."""
+
+    def __init__(self, job, pods, nodes=(), log=b""):
+        self.job, self.pods, self.nodes, self.log = job, pods, list(nodes), log
+        self.refusals = []
+
+    def answer(self, asked):
+        if self.refusals:
+            return self.refusals.pop(), {}, {"kind": "Status", "reason": "Forbidden", "message": "not now"}
+        if asked.query.get("watch"):
+            return 200, {}, self._silence()
+        if asked.path.endswith("/log"):
+            return 200, {}, iter([self.log])
+        resource = asked.path.rpartition("/")[2]
+        items = {"jobs": [self.job], "pods": self.pods, "nodes": self.nodes, "events": []}[resource]
+        begin, size = int(asked.query.get("continue") or 0), int(asked.query.get("limit") or 500)
+        more = {"continue": str(begin + size)} if begin + size < len(items) else {}
+        return 200, {}, {"metadata": {"resourceVersion": "1", **more}, "items": items[begin : begin + size]}
+
+    @staticmethod
+    def _silence():
+        for _ in range(200):
+            time.sleep(0.05)
+            yield b"\n"
+
+
+def watched(kube, api, world, **more):
+    api.answer = world.answer
+    limits = Limits(start_s=more.pop("start_s", 20.0), job_s=20.0)
+    return Vigil(kube, job="t", namespace="default", run="r1", limits=limits, **more).keep()
+
+
+@pytest.fixture
+def waiting(monkeypatch):
+    """A pod that no node takes, and a watcher that gives up at once what is hopeless."""
+    monkeypatch.setattr("jobs.diagnosis.patient.JOINING_S", 0.2)
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM.format(600, 600)}
+    return pod(conditions=[unschedulable])
+
+
+def test_a_start_is_hopeless_only_when_no_node_of_any_page_could_take_the_pod(kube, api, waiting):
+    """The first 500 nodes have no GPUs, the next have 8 that others hold: waiting helps."""
+    many = [node(number, 0) for number in range(550)]
+    found = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 8) for n in range(50))]), start_s=3.0)
+    assert "given up" not in found.analysis.observed
+    assert "1 of 1 pods have not started after" in found.analysis.observed
+    found = watched(kube, api, World(JOB, [waiting], [*many, *(node(600 + n, 4) for n in range(50))]), start_s=20.0)
+    assert "given up" in found.analysis.observed
+
+
+def test_who_does_not_see_nodes_does_not_ask_for_them(kube, api, waiting):
+    """A tenant's Role says nothing of nodes."""
+    found = watched(kube, api, World(JOB, [waiting], [node(0, 8)]), start_s=2.0, sees_nodes=False)
+    assert found.analysis.fault == "job.unschedulable"
+    assert not [asked for asked in api.asked if "/nodes" in asked.path]
+
+
+@pytest.mark.parametrize("code", [401, 403, 404, 503])
+def test_a_server_that_refuses_for_a_moment_is_waited_for(kube, api, code):
+    """Restarted just before the first list, it has not read its roles yet: no error, and no end of the trial."""
+    ended = {"name": "trial", "state": {"terminated": {"exitCode": 0}}, "containerID": "containerd://1"}
+    end = json.dumps({"seatrial": 1, "run": "r1", "rank": 0, "n": 1, "stage": "end", "seconds": 0, "data": {}})
+    world = World(DONE, [pod("Succeeded", containerStatuses=[ended])], log=b"2026-01-01T00:00:00Z %s\n" % end.encode())
+    world.refusals = [code] * 6
+    found = watched(kube, api, world)
+    assert (str(found.state), found.analysis) == ("Complete", None)
+
+
+def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
+    """A missing right does not come by waiting: the API server's own words."""
+    monkeypatch.setattr("jobs.running.vigil._EXPIRED_S", 0.5)
+    world = World(DONE, [])
+    world.refusals = [403] * 1000
+    with pytest.raises(Exception, match="403 Forbidden"):
+        watched(kube, api, world)
