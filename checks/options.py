@@ -36,6 +36,7 @@ class Options:
     out: Path | None = None
     tenant: bool = False
     check_secrets: bool = False
+    record: bool = False
 
     @property
     def scenario(self) -> str | None:
@@ -79,6 +80,8 @@ def add_options(parser: pytest.Parser) -> None:
            help="get the pull secrets that the profile names, to see that they exist (their content is not looked at)")
     option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
     option("--out", metavar="DIR", help="write report.json, report.html, junit.xml and logs/ there")
+    option("--record", action="store_true",
+           help="leave in --out what the API server told of the trial's objects, to be sent to us (docs/recordings.md)")
     option("--push", metavar="URL", help="push the metrics of the run to this Pushgateway")
 
 
@@ -110,7 +113,10 @@ def read_options(config: pytest.Config) -> Options:
         out=out,
         tenant=get("--tenant"),
         check_secrets=get("--check-secrets"),
+        record=get("--record"),
     )
+    if found.record and out is None:
+        raise pytest.UsageError("--record leaves its recording in --out DIR: name one")
     for option in ("--kubeconfig", "--context"):
         if found.simulated and get(option):
             raise pytest.UsageError(f"{option} contradicts --cluster {found.cluster}: leave one of them out")

@@ -318,4 +318,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         if not interrupted and exitstatus not in (*OK, run.exit_code):
             run.pytest_exit = int(exitstatus)
         session.exitstatus = run.exit_code
-    return (yield)
+    result = yield
+    for problem in opened.write_recordings() if opened is not None else ():
+        print(problem, file=sys.stderr)
+    return result

@@ -6,6 +6,7 @@ import datetime
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import build_spec
 from jobs.cleanup import Ledger
 from jobs.client.kube import ConfigError, Kube
+from jobs.redact import redact
 from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
 from reports.record import Run
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from checks.options import Options
     from checks.simulation import Simulation
     from jobs.facts.inventory import Inventory
+    from jobs.running.recorder import Recorder
     from jobs.trial.spec import TrialSpec
 
 RUN_ID = "SEATRIAL_RUN_ID"
@@ -55,6 +58,7 @@ class Session:
         self.profile = Profile()
         self.simulation: Simulation | None = None
         self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
+        self.recorders: list[Recorder] = []
         self._kube: Kube | None = None
         self._began = time.monotonic()
 
@@ -133,6 +137,19 @@ class Session:
         if self._kube is None:
             raise RuntimeError("the session was not opened")
         return self._kube
+
+    def write_recordings(self) -> list[str]:
+        """Write what --record kept, after all reports; return what was in the way, which changes nothing of the run."""
+        problems: list[str] = []
+        folder = (self.options.out or Path()) / "recordings"  # --record asks for --out
+        for recorder in self.recorders:
+            try:
+                recorder.write(folder, server=str(self.kube.version().get("gitVersion") or ""))
+                if recorder.problem:
+                    problems.append(f"The recording of {recorder.job} is not complete: {recorder.problem}")
+            except Exception as error:  # noqa: BLE001  (a full disk, an odd object: the verdict stands)
+                problems.append(f"The recording of {recorder.job} could not be written: {redact(str(error))}")
+        return problems
 
     def close(self) -> None:
         """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""

@@ -30,6 +30,7 @@ from .running.evidence import Choir, RankEvidence, Reader
 from .running.logs import tail
 from .running.mpirun import explained
 from .running.queueing import QueueFacts, Queueing
+from .running.recorder import RecordedKube, Recorder
 from .running.vigil import Vigil
 from .running.waiting import Limits, Outcome
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, PodFacts, Replica
@@ -116,9 +117,13 @@ class Launcher:
         logs: Path | None = None,
         *,
         sees_nodes: bool = True,
+        recorders: list[Recorder] | None = None,
     ) -> None:
-        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
-        self._sees_nodes = sees_nodes
+        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow.
+
+        `recorders`: where to put a recording of each attempt; None records nothing.
+        """
+        self._sees_nodes, self._recorders = sees_nodes, recorders
         self._kube = kube
         self._progress = progress
         self._ledger = ledger if ledger is not None else Ledger()
@@ -136,7 +141,7 @@ class Launcher:
             files = shipped()
         began = time.monotonic()
         start_s = spec.deadlines.start_s
-        result = self._once(spec, manifests.build(spec, files), start_s)
+        result = self._recorded(spec, manifests.build(spec, files), start_s)
         for attempt in range(2, _ATTEMPTS + 1):
             cause = result.analysis
             left = start_s - (time.monotonic() - began) + (result.queue.admitted_s or 0 if result.queue else 0)
@@ -146,8 +151,20 @@ class Launcher:
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
             following = replace(spec, attempt=attempt)
-            result = _after(cause, self._once(following, manifests.build(following, files), left), attempt)
+            result = _after(cause, self._recorded(following, manifests.build(following, files), left), attempt)
         return replace(result, seconds=time.monotonic() - began)
+
+    def _recorded(self, spec: TrialSpec, objects: manifests.Manifests, start_s: float) -> TrialResult:
+        """One attempt, recorded where that is asked for."""
+        if self._recorders is None:
+            return self._once(spec, objects, start_s)
+        recorder = Recorder(spec.job_name, spec.namespace)
+        self._recorders.append(recorder)
+        kube = RecordedKube(self._kube, recorder)
+        launcher = Launcher(kube, self._progress, self._ledger, self._logs, sees_nodes=self._sees_nodes)
+        result = launcher._once(spec, objects, start_s)
+        recorder.conclude(result)
+        return result
 
     def _once(self, spec: TrialSpec, objects: manifests.Manifests, start_s: float) -> TrialResult:
         """Create, wait and read, one time; what was given up or interrupted is deleted before this returns."""

@@ -37,6 +37,11 @@ class Cutoff:
         self._raw: Any = None
         self._over = False
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was ended by ourselves."""
+        return self._over
+
     def attach(self, raw: Any) -> None:
         """Take the answer that is being read; refuses once cut."""
         with self._lock:

@@ -1,0 +1,156 @@
+"""What `--record` keeps of a trial: all that its watcher was told, nothing secret, and never at the trial's expense."""
+
+import errno
+import json
+import threading
+
+import pytest
+import yaml
+
+from jobs import recording
+from jobs.client.kube import Kube
+from jobs.client.mirror import Mirror
+from jobs.launcher import Launcher
+from jobs.running import recorder as module
+from jobs.running.recorder import RecordedKube, Recorder
+from tests.jobs.on_sim import PROBE, Sim, spec
+from tests.real import playing
+
+PODS = "/api/v1/namespaces/team-a/pods"
+
+
+def pod(name, version, **more):
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": version}, **more}
+
+
+def events(*pairs):
+    return iter([json.dumps({"type": kind, "object": item}).encode() + b"\n" for kind, item in pairs])
+
+
+def written(recorder, folder):
+    return recording.read(recorder.write(folder, server="v1.36.2")).lines
+
+
+def told(recorder, folder):
+    return [(line.kind, line.type, line.object["metadata"]["name"] if line.is_change else line.object) for line in written(recorder, folder)]
+
+
+@pytest.mark.slow
+def test_a_recording_of_a_trial_can_be_played(root, tmp_path):
+    """The Job from its creation, its pods, their events; what the run concluded beside it; and the player says the same."""
+    sim = Sim(root, tmp_path, "healthy")
+    try:
+        kube, recorders = Kube.connect(str(sim.config)), []
+        result = Launcher(kube, recorders=recorders).run(spec(kube, env={"NAP": "1"}), {"probe.py": PROBE})
+    finally:
+        sim.close()
+    assert (result.state, len(recorders)) == ("Complete", 1)
+    path = recorders[0].write(tmp_path / "recordings", server="v1.36.2")
+    lines = recording.read(path).lines
+    assert (lines[0].kind, lines[0].type, lines[0].object["spec"]["suspend"]) == ("Job", "ADDED", True)
+    assert {line.kind for line in lines} >= {"Job", "Pod", "Event", "ConfigMap", "Service", "Mark"}
+    assert not [line for line in lines if line.type == recording.WATCH_ENDED], "our own end is no broken watch"
+    assert next(line.object["keys"] for line in lines if line.kind == "ConfigMap")
+    said = yaml.safe_load(path.with_name(f"{result.job}.yaml").read_text())
+    assert (said["job"], said["expect"]["ends"], said["expect"]["cause"]) == (result.job, "completed", None)
+    case = playing.load(path)
+    assert playing.wrong(case, playing.play(case)) == ""
+
+
+def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
+    """A version that was told is not told again; after a broken watch the next list tells all again, as a watcher hears it."""
+
+    def answer(asked):
+        number = len(api.asked)
+        if "watch" in asked.query:
+            gone = ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+            more = [("MODIFIED", pod("a", "6")), ("DELETED", pod("b", "7")), gone] if number == 2 else [("MODIFIED", pod("a", "9"))]
+            return 200, {}, events(*more)
+        return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": [pod("a", "1" if number == 1 else "8"), pod("b", "2")][: 2 if number == 1 else 1]}
+
+    api.answer = answer
+    recorder = Recorder("seatrial-x", "team-a")
+    changed = threading.Condition()
+    with Mirror(RecordedKube(kube, recorder), PODS, changed) as mirror, changed:
+        assert changed.wait_for(lambda: [p["metadata"]["resourceVersion"] for p in mirror._objects.values()] == ["9"], 10)
+    assert told(recorder, tmp_path)[:7] == [
+        ("Pod", "ADDED", "a"), ("Pod", "ADDED", "b"), ("Pod", "MODIFIED", "a"), ("Pod", "DELETED", "b"),
+        ("Pod", "WATCH-ENDED", "Gone: 410 Expired: too old"), ("Pod", "ADDED", "a"), ("Pod", "MODIFIED", "a"),
+    ]  # fmt: skip
+
+
+def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
+    api.answer = lambda asked: (200, {}, {"metadata": {"name": "x", "uid": "x", "resourceVersion": "1"}, "items": []})
+    recorder = Recorder("seatrial-x", "team-a")
+    recorded = RecordedKube(kube, recorder)
+    recorded.create("/apis/batch/v1/namespaces/team-a/jobs", {}, dry_run=True)
+    recorded.create("/apis/batch/v1/namespaces/team-a/jobs", {})
+    recorded.create("/api/v1/namespaces/team-a/secrets", {})
+    recorded.get("/api/v1/namespaces/team-a/secrets/x")
+    recorded.list("/api/v1/namespaces/team-a/resourcequotas")
+    assert len(api.asked) == 5
+    assert ("Job", "ADDED", "x") in told(recorder, tmp_path)
+    assert {line.kind for line in written(recorder, tmp_path)} == {"Job", "Mark"}
+
+
+def test_credentials_are_masked(tmp_path):
+    """By the name of a variable, by their shape anywhere, in copies that others left; the object itself stays as it is."""
+    container = {"name": "c", "env": [{"name": "NGC_API_KEY", "value": "plain-words"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}
+    item = pod("a", "1", spec={"containers": [container], "initContainers": [dict(container)]})
+    item["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "plain-words"}
+    item["status"] = {"message": "pull https://me:plain-words@registry.example failed, token hf_abcdefghijklmnopqrstuvwxyz"}
+    recorder = Recorder("seatrial-x", "team-a")
+    recorder.change(PODS, "ADDED", item)
+    job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    recorder.change("/apis/batch/v1/namespaces/team-a/jobs", "ADDED", job)
+    text = json.dumps([line.object for line in written(recorder, tmp_path)])
+    assert "plain-words" not in text and "hf_abc" not in text
+    assert text.count("[REDACTED]") >= 5 and text.count('"INFO"') == 3
+    assert container["env"][0]["value"] == "plain-words"
+
+
+def test_it_ends_at_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 2000)
+    recorder = Recorder("seatrial-x", "team-a")
+    for number in range(100):
+        recorder.change(PODS, "MODIFIED", pod("a", str(number), x="y" * 100))
+    lines = written(recorder, tmp_path)
+    assert len(lines) < 20 and lines[-1].object.startswith("the recording ends here")
+
+
+class Odd(dict):
+    """What only breaks when it is looked at."""
+
+    def items(self):
+        raise RuntimeError("odd")
+
+
+def test_a_recorder_that_fails_leaves_the_trial_alone(kube, api):
+    """The watcher hears everything; that the recording is not whole is said."""
+    recorder = Recorder("seatrial-x", "team-a")
+    recorder._add = lambda *_: Odd().items()
+    api.answer = lambda _: (200, {}, {"metadata": {"resourceVersion": "5"}, "items": [pod("a", "1")]})
+    assert RecordedKube(kube, recorder).list(PODS)[0] == [pod("a", "1")]
+    assert recorder.problem == "RuntimeError: odd"
+
+
+def test_a_full_disk_leaves_no_half_a_recording(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    recorder = Recorder("seatrial-x", "team-a")
+    recorder.change(PODS, "ADDED", pod("a", "1"))
+    monkeypatch.setattr(module.Writer, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        recorder.write(tmp_path, server="v1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_run_says_that_it_does_not_know(tmp_path):
+    """Its yaml claims no end; the player asks for one instead of believing an empty word."""
+    recorder = Recorder("seatrial-x", "team-a")
+    recorder.change("/apis/batch/v1/namespaces/team-a/jobs", "ADDED", pod("seatrial-x", "1"))
+    path = recorder.write(tmp_path, server="v1")
+    assert yaml.safe_load((tmp_path / "seatrial-x.yaml").read_text())["expect"]["ends"] == ""
+    with pytest.raises(recording.RecordingError, match="ends '' is none of"):
+        playing.load(path)
