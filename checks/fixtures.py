@@ -152,12 +152,8 @@ def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
 
     out = seatrial.options.out
     launcher = Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
-<<<<<<< HEAD
-                        logs=out / LOGS if out else None, sees_nodes=not seatrial.tenant)
-=======
-                        logs=out / LOGS if out else None,
+                        logs=out / LOGS if out else None, sees_nodes=not seatrial.tenant,
                         recorders=seatrial.recorders if seatrial.options.record else None)
->>>>>>> da1ba63 (accept --record leaves what the API server told of the trial, to be sent and played as a test)
     confined = {**confinement(pool), **spec.node_selector}
     found = launcher.run(replace(spec, node_selector=confined, avoided=avoided(pool)))
     where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}

@@ -117,7 +117,7 @@ def small(kind: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return the object as a recording holds it: no managedFields, no data of ConfigMaps, of Nodes what decides."""
     meta = {key: value for key, value in (item.get("metadata") or {}).items() if key != "managedFields"}
     told = item | {"metadata": meta}
-    if kind == "ConfigMap":
+    if kind == "ConfigMap" and "keys" not in item:
         keys = sorted((item.get("data") or {}) | (item.get("binaryData") or {}))
         told = {key: value for key, value in told.items() if key not in {"data", "binaryData"}} | {"keys": keys}
     if kind == "Node":

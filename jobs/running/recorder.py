@@ -16,7 +16,7 @@ import yaml
 
 from ..client.errors import ApiError, ClusterError
 from ..client.exchange import DEADLINE_S
-from ..client.kube import Kube
+from ..client.kube import LIST_S, Kube
 from ..launchers import KINDS
 from ..raw import as_list, as_map
 from ..recording import MARK, RESOURCES, SUFFIX, WATCH_ENDED, Line, Writer, small
@@ -181,7 +181,7 @@ class RecordedKube(Kube):
         self._tell(Recorder.mark, f"{_kind(url_path)} patched: {safe(json.dumps(body), 200)}")
         return answer
 
-    def pages(self, url_path: str, *, deadline_s: float = 120.0, **params: Any) -> Iterator[tuple[list[Any], str]]:
+    def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[list[Any], str]]:
         """Yield the pages of a list; see Kube.pages."""
         for page, version in super().pages(url_path, deadline_s=deadline_s, **params):
             self._tell(Recorder.listed, url_path, page)
