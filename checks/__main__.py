@@ -61,6 +61,7 @@ preflight and accept take:
   --check-secrets     see that the pull secrets exist (never their content)
   --print-manifests   show what would be created, create nothing
   --out DIR           write report.json, report.html, junit.xml, logs/
+  --record            and in recordings/ what the API server told of the trial
 and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
 
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
