@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import difflib
 import io
-import os
 import re
 import sys
 import traceback
@@ -78,7 +77,8 @@ def suite() -> Path:
         return here
     spec = find_spec("checks")  # a clone, or an editable install of one
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("seatrial: its checks/ directory is missing; reinstall it")
+        print("seatrial: its checks/ directory is missing; reinstall it", file=sys.stderr)
+        raise SystemExit(INTERNAL)
     return Path(spec.submodule_search_locations[0]).parent
 
 
@@ -272,7 +272,20 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    root = str(suite())
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    from checks import streams  # noqa: PLC0415 -- found only now
+
     command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    with streams.tolerant() as output:
+        code = _dispatch(command, arguments)
+        kept = command in ("preflight", "accept", "cron") and any(word.startswith("--out") for word in arguments)
+        return output.code(code, reported=kept)
+
+
+def _dispatch(command: str, arguments: Sequence[str]) -> int:
+    """Run a command, or say what there is."""
     asks_help = command in ("-h", "--help", "help")
     if asks_help or (command in ("preflight", "accept") and {"-h", "--help"} & set(arguments)):
         print(HELP, end="")
@@ -291,9 +304,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
-    root = str(suite())
-    if root not in sys.path:
-        sys.path.insert(0, root)
     from checks import signals  # noqa: PLC0415 -- found only now
 
     try:
@@ -302,12 +312,14 @@ def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> i
             return command(arguments)
         with signals.interruptible():
             return command(arguments)
-    except BrokenPipeError:  # `seatrial checks | head`: end as programs do that are told so by SIGPIPE, never as a go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except KeyboardInterrupt as interrupt:
         print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
         return signals.INTERRUPTED
+    except SystemExit as end:  # argparse's; the words of any other are no verdict
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return INTERNAL
     except Exception:  # noqa: BLE001 -- Python's own exit code for it is 1, which says that the cluster is at fault
         traceback.print_exc()
         return INTERNAL
