@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from checks.blocking import named
+from checks.blocking import told as withheld_in_words
 from jobs.redact import redact
 from reports.record import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 MAX_TEXT = 2000
 """Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
@@ -28,6 +30,10 @@ class CannotTell(Exception):  # noqa: N818 -- it is an outcome, not an error of 
         self.fault = fault
 
 
+class Blocked(pytest.skip.Exception):  # type: ignore[name-defined, misc]  # mypy does not see it
+    """A prerequisite did not pass: nothing was judged, or not all of it."""
+
+
 class Evidence:
     """The findings of one check.
 
@@ -41,16 +47,29 @@ class Evidence:
         self.fault = ""
         self.waived = False
         self.judged = False
+        self.withheld: Mapping[str, tuple[str, ...]] = {}
         self._expected: dict[str, None] = {}
+        self._open: list[str] = []
+
+    def withhold(self, nodes: Mapping[str, tuple[str, ...]]) -> None:
+        """Judge none of these nodes (node -> the prerequisites that did not hold there): they are listed as that."""
+        self.withheld = nodes
+
+    def leave_open(self, subject: str, observed: str) -> None:
+        """Add what cannot be judged because of the nodes that are withheld."""
+        self._open.append(observed)
+        self.findings.append(Finding(subject=subject, ok=None, observed=observed))
 
     def expect(self, subjects: Iterable[str]) -> None:
         """Name the subjects that must each get a finding before ``verdict``."""
-        self._expected.update(dict.fromkeys(subjects))
+        self._expected.update(dict.fromkeys(s for s in subjects if not named(s, self.withheld)))
 
     def add(
         self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
     ) -> None:
         """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
+        if named(_text(subject), self.withheld):
+            return
         self.findings.append(
             Finding(
                 subject=_text(subject),
@@ -94,18 +113,24 @@ class Evidence:
         """End the check: failed on any bad finding, error if anything expected was not seen, else passed."""
         __tracebackhide__ = True
         self.judged = True
-        bad = [f for f in self.findings if f.ok is False]
-        if bad:
-            raise CheckFailed(_sentence(bad, len(self.findings)))
-        if not self.findings:
+        judged = list(self.findings)
+        seen = {f.subject for f in judged}
+        missing = [s for s in self._expected if _text(s) not in seen]
+        for node, names in self.withheld.items():
+            self.findings.append(Finding(subject=node, ok=None, observed=f"not judged: blocked by {', '.join(names)}"))
+        if bad := [f for f in judged if f.ok is False]:
+            self.findings += [Finding(subject=_text(s), ok=None, observed="nothing was observed") for s in missing]
+            raise CheckFailed(_sentence(bad, len(judged)))
+        if not judged and not self.withheld:
             raise CannotTell("nothing was observed, so there is nothing to judge")
-        seen = {f.subject for f in self.findings}
-        if missing := [s for s in self._expected if _text(s) not in seen]:
-            named = ", ".join(missing[:5])
-            raise CannotTell(f"no finding for {named} ({len(missing)} of {len(self._expected)} subjects)")
-        if unclear := [f for f in self.findings if f.ok is None]:
+        if missing:
+            told = ", ".join(missing[:5])
+            raise CannotTell(f"no finding for {told} ({len(missing)} of {len(self._expected)} subjects)")
+        if unclear := [f for f in judged if f.ok is None and f.observed not in self._open]:
             self.fault = next((f.fault for f in unclear if f.fault), "")
-            raise CannotTell(_sentence(unclear, len(self.findings)), self.fault)
+            raise CannotTell(_sentence(unclear, len(judged)), self.fault)
+        if self.withheld:
+            raise Blocked(f"not judged: {'; '.join([*self._open, *withheld_in_words(self.withheld)])}")
 
 
 def _sentence(findings: list[Finding], total: int) -> str:

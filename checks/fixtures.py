@@ -12,6 +12,7 @@ from checks.session import SESSION, Session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from checks.evidence import Evidence
     from checks.judgement.admission import Admission
     from checks.judgement.pool import Pool
     from checks.judgement.rights import Answers
@@ -53,15 +54,22 @@ def cluster(seatrial: Session) -> Inventory:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
     found = Inventory.read(seatrial.kube, selector=seatrial.options.nodes)
     seatrial.run.not_seen += found.not_seen.values()
+    seatrial.nodes |= {node.name for node in found.nodes}
     return found
 
 
 @pytest.fixture(scope="session")
-def pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
+def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
     """The GPU nodes that the profile is about, and why the others are not."""
     from checks.judgement.pool import pool_of  # noqa: PLC0415 -- collection stays light
 
     return pool_of(cluster, profile, seatrial.options.on)
+
+
+@pytest.fixture
+def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
+    """The nodes of the pool on which the prerequisites of this check hold."""
+    return gpu_pool.without(evidence.withheld)
 
 
 @pytest.fixture(scope="session")
@@ -143,10 +151,10 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
 
 
 @pytest.fixture(scope="session")
-def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
-    """The trial job, run on first use: its state, its pods, their evidence."""
-    from checks.judgement.pool import avoided, confinement  # noqa: PLC0415 -- collection stays light
-    from checks.judgement.ranks import dns_seconds, hosts  # noqa: PLC0415
+def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
+    """The trial job, run on first use, on nodes that no check has found unfit."""
+    from checks.judgement.capacity import placed  # noqa: PLC0415 -- collection stays light
+    from checks.judgement.ranks import dns_seconds, hosts, place  # noqa: PLC0415
     from checks.outfolder import LOGS  # noqa: PLC0415
     from jobs.launcher import Launcher  # noqa: PLC0415
 
@@ -154,31 +162,43 @@ def trial(seatrial: Session, spec: TrialSpec, pool: Pool) -> TrialResult:
     launcher = Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
                         logs=out / LOGS if out else None, sees_nodes=not seatrial.tenant,
                         recorders=seatrial.recorders if seatrial.options.record else None)
-    confined = {**confinement(pool), **spec.node_selector}
-    found = launcher.run(replace(spec, node_selector=confined, avoided=avoided(pool)))
+    found = launcher.run(placed(cluster, gpu_pool, spec, seatrial.unfit))
+    seatrial.trial_nodes |= {place(found, rank) for rank in range(spec.nodes)}
+    seatrial.nodes |= seatrial.trial_nodes
     where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}
     seatrial.run.trial = {"job": found.job, "image": spec.image, **where}
     return found
 
 
+@pytest.fixture
+def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
+    """The trial: its state, its pods, and the evidence of the ranks on nodes where this check's prerequisites hold."""
+    from checks.judgement.ranks import place  # noqa: PLC0415 -- collection stays light
+
+    if not evidence.withheld:
+        return trial_run
+    told = {rank: e for rank, e in trial_run.evidence.items() if place(trial_run, rank) not in evidence.withheld}
+    return replace(trial_run, evidence=told)
+
+
 @pytest.fixture(scope="session")
-def node_jobs(seatrial: Session, trial: TrialResult, profile: Profile) -> dict[int, Any]:
+def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> dict[int, Any]:
     """The analyzer's job document of what each node ran on its own, by rank."""
     from checks.judgement.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
     from checks.judgement.ranks import place  # noqa: PLC0415
 
-    found = conclude_nodes(trial, profile)
-    seatrial.run.inside = {place(trial, rank): job for rank, job in found.items()}
+    found = conclude_nodes(trial_run, profile)
+    seatrial.run.inside = {place(trial_run, rank): job for rank, job in found.items()}
     return found
 
 
 @pytest.fixture(scope="session")
-def nccl_jobs(seatrial: Session, trial: TrialResult, spec: TrialSpec, profile: Profile) -> dict[str, Any]:
+def nccl_jobs(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> dict[str, Any]:
     """The analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
     from checks.judgement.bandwidth import floors_of  # noqa: PLC0415 -- collection stays light
     from checks.judgement.collectives import conclude_collectives  # noqa: PLC0415
 
-    found = conclude_collectives(trial, profile)
+    found = conclude_collectives(trial_run, profile)
     seatrial.run.collectives = found
     seatrial.run.floors = {
         name: [{"size_bytes": f.size, "busbw_gbps": f.busbw_gbps, "source": f.source} for f in floors]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checks import options, outfolder, selection, signals
-from checks.evidence import CannotTell, Evidence
+from checks.blocking import blocks, told
+from checks.evidence import Blocked, CannotTell, Evidence
 from checks.judgement.rights import NEEDS, beyond_namespace
 from checks.session import SESSION, Session
 from jobs.client.errors import ClusterError
@@ -22,14 +23,15 @@ from jobs.redact import redact
 from reports.record import RUN, CheckResult, Outcome, Run, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator
 
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
+BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
 DROPPED = pytest.StashKey[int]()  # how many of them do not run
 MARKERS = (
     "check(id, title, requires=(), unless_failed=(), unless_found=(), faults=(), needs=(), tenant=False, "
-    "proven_by=()): declare a cluster check",
+    "by_node=False, proven_by=()): declare a cluster check",
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
 )
@@ -65,7 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in collected:
         if found := selection.declaration(item):
             item.extra_keyword_matches.add(found.id)
-    config.stash[KNOWN] = frozenset(d.id for i in collected if (d := selection.declaration(i)))
+    declared = [d for i in collected if (d := selection.declaration(i))]
+    config.stash[KNOWN] = frozenset(d.id for d in declared)
+    config.stash[BY_NODE] = frozenset(d.id for d in declared if d.by_node)
     if not config.stash[KNOWN]:
         return (yield)
     if ids := config.getoption("--check"):
@@ -188,29 +192,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         return
     item.stash[EVIDENCE] = Evidence()
     results = {r.id: r for r in item.config.stash[RUN].results}
-    bad = [n for n in found.requires if n not in results or results[n].outcome not in MET]
-    bad += [n for n in found.unless_failed if _at_fault(n, results)]
-    bad += [n for n in found.unless_found if _at_fault(n, results) or (n in results and results[n].faults)]
-    if bad:
-        item.stash[BLOCKED] = tuple(bad)
-        said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in bad]
-        pytest.skip("blocked by " + ", ".join(said))
+    opened = item.config.stash[SESSION]
+    among = (opened.trial_nodes or None) if found.stage == "acceptance" else None
+    by_node = item.config.stash[BY_NODE]
+    met = blocks(found, results, by_node, opened.nodes, among)
+    item.stash[BLOCKED] = met.checks
+    if met.whole:
+        said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in met.whole]
+        raise Blocked("blocked by " + ", ".join(said))
+    if met.nodes and found.stage == "acceptance" and among is None:
+        opened.unfit = met.nodes  # the trial, which this check starts, keeps off them
+        item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(told(met.nodes))}")
+    elif met.nodes:
+        item.stash[EVIDENCE].withhold(met.nodes)
     if item.config.stash[RUN].tenant and not found.tenant and (hidden := beyond_namespace(found.needs)):
         shown = f"; shown instead by {', '.join(found.proven_by)}" if found.proven_by else ""
         item.config.stash[RUN].not_seen.append(f"{found.id} takes {hidden}{shown}")
         item.stash[HIDDEN] = found.proven_by
         pytest.skip(f"tenant: it takes {hidden}, which is not a tenant's to ask{shown}")
-
-
-MET = (Outcome.PASSED, Outcome.SKIPPED)
-
-
-def _at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
-    """Whether the check failed, or was blocked by one that did."""
-    result = results.get(check_id)
-    if result is None:
-        return False
-    return result.outcome is Outcome.FAILED or any(_at_fault(n, results) for n in result.blocked_by)
 
 
 ENDING = pytest.StashKey[signals.Ending]()
@@ -242,14 +241,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.passed and not seen.judged:
         error = CannotTell("the check ended without a verdict")
         report.outcome, report.longrepr = "failed", str(error)
-    outcome = _outcome(item, report, error)
+    outcome = _outcome(report, error)
     if outcome is Outcome.ERROR:
         report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
     reason = report.longrepr[2] if report.skipped else _reason(error)
     result = CheckResult(
         id=found.id, title=found.title, stage=found.stage, doc=found.doc, requires=found.requires,
         outcome=outcome, reason=redact(reason.removeprefix("Skipped: ")), seconds=item.stash[SECONDS],
-        blocked_by=item.stash.get(BLOCKED, ()), fault=seen.fault, waived=seen.waived,
+        blocked_by=item.stash.get(BLOCKED, ()) if outcome is Outcome.BLOCKED else (),
+        fault=seen.fault, waived=seen.waived,
         findings=tuple(seen.findings), notes=tuple(seen.notes), proven_by=item.stash.get(HIDDEN, ()),
     )
     run = item.config.stash[RUN]
@@ -281,11 +281,11 @@ def _explain(run: Run, result: CheckResult) -> None:
         run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", "")))
 
 
-def _outcome(item: pytest.Item, report: pytest.TestReport, error: BaseException | None) -> Outcome:
+def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
     if report.passed:
         return Outcome.PASSED
     if report.skipped:
-        return Outcome.BLOCKED if BLOCKED in item.stash else Outcome.SKIPPED
+        return Outcome.BLOCKED if isinstance(error, Blocked) else Outcome.SKIPPED
     if isinstance(error, AssertionError) and report.when == "call":
         return Outcome.FAILED
     return Outcome.ERROR

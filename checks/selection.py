@@ -28,6 +28,7 @@ class Declaration:
     unless_found: tuple[str, ...] = ()  # must not have found a fault, not even one that leaves the verdict open
     needs: tuple[str, ...] = ()  # of judgement.rights.NEEDS: what it asks the API for
     tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
+    by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
 
 
@@ -50,6 +51,7 @@ def declaration(item: pytest.Item) -> Declaration | None:
         unless_found=tuple(marker.kwargs.get("unless_found", ())),
         needs=tuple(marker.kwargs.get("needs", ())),
         tenant=bool(marker.kwargs.get("tenant")),
+        by_node=bool(marker.kwargs.get("by_node")),
         proven_by=tuple(marker.kwargs.get("proven_by", ())),
     )
 

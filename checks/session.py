@@ -22,7 +22,7 @@ from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from checks.fitting import Listed
     from checks.options import Options
@@ -59,6 +59,9 @@ class Session:
         self.simulation: Simulation | None = None
         self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
         self.recorders: list[Recorder] = []
+        self.nodes: set[str] = set()  # all that a finding may name
+        self.trial_nodes: set[str] = set()  # those that the trial ran on, once it did
+        self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
         self._kube: Kube | None = None
         self._began = time.monotonic()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.preflight
-@pytest.mark.check("bom.platform", "What the platform is made of is on record", requires=["api.version"],
+@pytest.mark.check("bom.platform", "What the platform is made of is on record", by_node=True, requires=["api.version"],
                    unless_failed=["nodes.gpu"], needs=["nodes", "pods", "clusterpolicies"], tenant=True)  # fmt: skip
 def test_platform_is_on_record(
     seatrial: Session, cluster: Inventory, pool: Pool, listed: Callable[[str], Listing], evidence: Evidence

@@ -65,7 +65,7 @@ def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evid
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "images.pulled", "The images reached every node, from where they may come", requires=["job.started"],
+    "images.pulled", "The images reached every node, from where they may come", by_node=True, requires=["job.started"],
     unless_failed=["images.named"], faults=["images.slow-pull", "images.registry", "images.not-by-digest"],
 )  # fmt: skip
 def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidence: Evidence) -> None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.completed-node", "Every node's GPUs come to an end among themselves", requires=["rendezvous.port"],
+    "nccl.completed-node", "Every node's GPUs come to an end among themselves", by_node=True,
+    requires=["rendezvous.port"],
     unless_failed=["runtime.gpus"], faults=["nccl.hang", "nccl.crash", "nccl.program"],
 )  # fmt: skip
 def test_every_node_ends_alone(trial: TrialResult, spec: TrialSpec, node_jobs: Jobs, evidence: Evidence) -> None:
@@ -43,7 +44,7 @@ def test_every_node_ends_alone(trial: TrialResult, spec: TrialSpec, node_jobs: J
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.intra-node", "The GPUs of a node reach each other as this kind of node does",
+    "nccl.intra-node", "The GPUs of a node reach each other as this kind of node does", by_node=True,
     requires=["nccl.completed-node"], unless_failed=["runtime.fabric", "runtime.nvlinks"],
     faults=["nccl.intra-node-path", "nccl.no-evidence", "nccl.log-truncated"],
 )  # fmt: skip
@@ -65,7 +66,7 @@ def test_gpus_of_a_node_reach_each_other(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.correctness-node", "The sums are right inside every node", requires=["nccl.completed-node"],
+    "nccl.correctness-node", "The sums are right inside every node", by_node=True, requires=["nccl.completed-node"],
     faults=["nccl.wrong-results"],
 )  # fmt: skip
 def test_the_sums_are_right_inside_every_node(
@@ -82,7 +83,8 @@ def test_the_sums_are_right_inside_every_node(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.bandwidth-node", "Every node reaches its floor among its own GPUs", requires=["nccl.completed-node"],
+    "nccl.bandwidth-node", "Every node reaches its floor among its own GPUs", by_node=True,
+    requires=["nccl.completed-node"],
     unless_failed=["nccl.intra-node", "runtime.clocks", "runtime.nvlinks", "runtime.fabric"],
     faults=["nccl.low-bandwidth-node"],
 )  # fmt: skip

@@ -55,7 +55,8 @@ def test_whole_packets_get_through(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "network.secondary", "Interfaces that were attached to the pods carry jumbo frames", requires=["job.started"],
+    "network.secondary", "Interfaces that were attached to the pods carry jumbo frames", by_node=True,
+    requires=["job.started"],
     unless_failed=["rdma.networks", "rdma.devices"], faults=["network.secondary-mtu"],
 )  # fmt: skip
 def test_attached_interfaces_carry_jumbo_frames(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "observability.exporter", "GPU metrics are exported on every GPU node", requires=["nodes.gpu"],
+    "observability.exporter", "GPU metrics are exported on every GPU node", by_node=True, requires=["nodes.gpu"],
     unless_failed=["stack.pods"], faults=["observability.dcgm-missing"], needs=["nodes", "pods"],
 )  # fmt: skip
 def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rdma.allocatable", "Every GPU node offers the RDMA devices that pods ask for", requires=["nodes.gpu"],
+    "rdma.allocatable", "Every GPU node offers the RDMA devices that pods ask for", by_node=True,
+    requires=["nodes.gpu"],
     faults=["rdma.resource-missing", "rdma.resource-short", "rdma.plugin-down"], needs=["nodes", "pods"],
     proven_by=["rdma.devices"],
 )  # fmt: skip
@@ -71,7 +72,7 @@ def test_the_networks_are_defined(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "rdma.devices", "Every pod has its RDMA devices, and their ports work", requires=["job.started"],
+    "rdma.devices", "Every pod has its RDMA devices, and their ports work", by_node=True, requires=["job.started"],
     unless_failed=["rdma.allocatable", "rdma.networks"],
     faults=["rdma.not-attached", "rdma.no-device", "rdma.not-mounted", "rdma.wrong-link-layer",
             "rdma.no-subnet-manager", "rdma.port-down", "rdma.rate-low", "rdma.gid-missing", "rdma.pkey-empty",
@@ -99,7 +100,8 @@ def test_every_pod_has_its_rdma_devices(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "rdma.counters", "No link counts errors while data flows", requires=["rdma.devices"], faults=["rdma.errors"],
+    "rdma.counters", "No link counts errors while data flows", by_node=True,
+    requires=["rdma.devices"], faults=["rdma.errors"],
 )  # fmt: skip
 def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """During the collectives no port's error counters grew by more than a healthy link's may.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.gpus", "A pod sees its GPUs, no others, with a new enough driver", requires=["job.started"],
+    "runtime.gpus", "A pod sees its GPUs, no others, with a new enough driver", by_node=True, requires=["job.started"],
     faults=[
         "runtime.nvidia-smi", "gpu.off-bus", "runtime.gpu-count", "runtime.extra-gpus", "gpu.mig-enabled",
         "runtime.driver-old", "nodes.other-kind",
@@ -48,7 +48,8 @@ def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profi
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.toolkit", "The container toolkit is new enough", requires=["runtime.gpus"], faults=["runtime.toolkit-old"],
+    "runtime.toolkit", "The container toolkit is new enough", by_node=True,
+    requires=["runtime.gpus"], faults=["runtime.toolkit-old"],
     needs=["pods", "clusterpolicies"], tenant=True,
 )  # fmt: skip
 def test_the_container_toolkit_is_new_enough(
@@ -77,7 +78,7 @@ def test_the_container_toolkit_is_new_enough(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.uniform", "All nodes' GPUs and drivers are the same", requires=["runtime.gpus"],
+    "runtime.uniform", "All nodes' GPUs and drivers are the same", by_node=True, requires=["runtime.gpus"],
     unless_failed=["nodes.uniform"], faults=["runtime.drift"],
 )  # fmt: skip
 def test_all_nodes_gpus_are_the_same(
@@ -95,7 +96,7 @@ def test_all_nodes_gpus_are_the_same(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.health", "No GPU reports a memory fault", requires=["runtime.gpus"],
+    "runtime.health", "No GPU reports a memory fault", by_node=True, requires=["runtime.gpus"],
     faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid"],
 )  # fmt: skip
 def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
@@ -113,7 +114,8 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Pr
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.fabric", "Every GPU is in its NVLink fabric", requires=["runtime.gpus"], faults=["gpu.fabric"],
+    "runtime.fabric", "Every GPU is in its NVLink fabric", by_node=True,
+    requires=["runtime.gpus"], faults=["gpu.fabric"],
 )  # fmt: skip
 def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """On machines with NVSwitch every GPU's fabric state is Completed, its status Success, its health good.
@@ -129,7 +131,8 @@ def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.nvlinks", "Every NVLink of every GPU is up", requires=["runtime.gpus"], unless_failed=["runtime.fabric"],
+    "runtime.nvlinks", "Every NVLink of every GPU is up", by_node=True,
+    requires=["runtime.gpus"], unless_failed=["runtime.fabric"],
     faults=["gpu.nvlink-down"],
 )  # fmt: skip
 def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
@@ -147,7 +150,8 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.clocks", "The hardware slows no GPU down", requires=["runtime.gpus"], faults=["gpu.throttled"],
+    "runtime.clocks", "The hardware slows no GPU down", by_node=True,
+    requires=["runtime.gpus"], faults=["gpu.throttled"],
 )  # fmt: skip
 def test_the_hardware_slows_no_gpu_down(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
@@ -165,7 +169,7 @@ def test_the_hardware_slows_no_gpu_down(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.persistence", "The driver stays loaded between jobs", requires=["runtime.gpus"],
+    "runtime.persistence", "The driver stays loaded between jobs", by_node=True, requires=["runtime.gpus"],
     faults=["runtime.persistence-off"],
 )  # fmt: skip
 def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
@@ -183,7 +187,8 @@ def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: P
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.limits", "A pod has the shared and lockable memory that NCCL needs", requires=["job.started"],
+    "runtime.limits", "A pod has the shared and lockable memory that NCCL needs", by_node=True,
+    requires=["job.started"],
     faults=["runtime.shm-small", "runtime.memlock"],
 )  # fmt: skip
 def test_a_pod_has_the_memory_nccl_needs(

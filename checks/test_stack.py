@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.pods", "The GPU stack's pods are ready on every GPU node", requires=["nodes.gpu"],
+    "stack.pods", "The GPU stack's pods are ready on every GPU node", by_node=True, requires=["nodes.gpu"],
     faults=["stack.device-plugin-down", "stack.operand-down"], needs=["nodes", "pods"],
 )  # fmt: skip
 def test_stack_is_ready_on_every_gpu_node(
@@ -50,7 +50,8 @@ def test_stack_is_ready_on_every_gpu_node(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.upgrade", "No driver upgrade is under way", requires=["nodes.gpu"], faults=["stack.driver-upgrade"],
+    "stack.upgrade", "No driver upgrade is under way", by_node=True,
+    requires=["nodes.gpu"], faults=["stack.driver-upgrade"],
     needs=["nodes"],
 )  # fmt: skip
 def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
@@ -91,7 +92,7 @@ def test_cluster_policy_is_ready(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.dra", "Dynamic resource allocation knows the GPUs of every node", requires=["nodes.gpu"],
+    "stack.dra", "Dynamic resource allocation knows the GPUs of every node", by_node=True, requires=["nodes.gpu"],
     unless_failed=["stack.pods"], faults=["dra.class-missing", "dra.slices-missing"],
     needs=["nodes", "deviceclasses", "resourceslices"],
 )  # fmt: skip

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "topology.policy", "No kubelet's topology policy refuses the trial's pods", requires=["nodes.gpu"],
+    "topology.policy", "No kubelet's topology policy refuses the trial's pods", by_node=True, requires=["nodes.gpu"],
     faults=["topology.inadmissible"], needs=["nodes", "topologies"],
 )  # fmt: skip
 def test_no_topology_policy_refuses_the_pods(
@@ -55,7 +55,7 @@ def test_no_topology_policy_refuses_the_pods(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "topology.affinity", "Every GPU has a network card beside it", requires=["runtime.gpus"],
+    "topology.affinity", "Every GPU has a network card beside it", by_node=True, requires=["runtime.gpus"],
     unless_failed=["rdma.devices"], faults=["topology.gpu-nic-far"],
 )  # fmt: skip
 def test_every_gpu_has_a_card_beside_it(
@@ -75,7 +75,7 @@ def test_every_gpu_has_a_card_beside_it(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "topology.same", "All nodes are built alike", requires=["runtime.gpus"],
+    "topology.same", "All nodes are built alike", by_node=True, requires=["runtime.gpus"],
     unless_failed=["topology.affinity", "rdma.devices"], faults=["topology.differs"],
 )  # fmt: skip
 def test_all_nodes_are_built_alike(
@@ -98,7 +98,7 @@ def test_all_nodes_are_built_alike(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "topology.acs", "PCIe bridges let GPUs and network cards talk directly", requires=["runtime.gpus"],
+    "topology.acs", "PCIe bridges let GPUs and network cards talk directly", by_node=True, requires=["runtime.gpus"],
     faults=["topology.acs"],
 )  # fmt: skip
 def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:

@@ -128,8 +128,16 @@ def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]
         found = [root for name in result.blocked_by for root in roots.get(name, (name,))]
         judged = [name for name in found if name in by_id]
         roots[result.id] = tuple(dict.fromkeys(judged or found))
-        grouped.setdefault(roots[result.id], []).append(result.id)
+        grouped.setdefault(roots[result.id], []).append(result.id + _where(result))
     return grouped
+
+
+def _where(result: CheckResult) -> str:
+    """Name the subjects that a blocked check did not judge, where it judged others; '' where it judged nothing."""
+    left = [f.subject for f in result.findings if f.ok is None]
+    if not any(f.ok for f in result.findings):
+        return ""
+    return f" ({left[0] if len(left) == 1 else f'{len(left)} subjects'})"
 
 
 def _found(terminal: Any, run: Run, result: CheckResult, width: int) -> None:

@@ -6,16 +6,19 @@ Rule: a node is judged by the first thing that keeps the pod away, so that one c
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .pool import sharing_fault
+from ..evidence import Blocked
+from .pool import MOST_AVOIDED, avoided, confinement, sharing_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from jobs.facts.inventory import Inventory, Node, PodUse, Taint
     from jobs.trial.spec import TrialSpec
+
+    from .pool import Pool
 
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
@@ -63,6 +66,30 @@ def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
         fault = "gpu.held-by-slurm" if slurm else "gpu.taken"
         return Room(node=node.name, free=free, observed=f"{observed}; {holders(holding, resource)}", fault=fault)
     return Room(node=node.name, free=free, observed=observed)
+
+
+def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[str]) -> TrialSpec:
+    """Return the trial, kept to the pool and off the nodes that checks have found unfit for it.
+
+    Raises Blocked where the others are too few, or too many nodes would have to be named.
+    """
+    spec = replace(spec, node_selector={**confinement(pool.without(unfit)), **spec.node_selector})
+    if not unfit:
+        return replace(spec, avoided=avoided(pool))
+    left = pool.without(unfit)
+    if spec.gpu_resource:
+        fit = [room.node for room in rooms(cluster, left.nodes, spec, left.parts) if not room.fault]
+    else:  # claimed GPUs: what is free only the scheduler knows
+        fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
+    without = ", ".join(list(unfit)[:SHOWN]) + (f" and {len(unfit) - SHOWN} more" if len(unfit) > SHOWN else "")
+    if len(fit) < spec.nodes:
+        raise Blocked(f"the trial takes {spec.nodes} nodes, and {len(fit)} could take a pod without {without}")
+    if spec.node_names:
+        return replace(spec, node_names=tuple(fit))
+    off = (*avoided(left), *unfit)
+    if len(off) > MOST_AVOIDED:
+        raise Blocked(f"{len(off)} nodes are not fit for the trial: too many to keep off by name")
+    return replace(spec, avoided=off)
 
 
 def room_for(spec: TrialSpec, room: Room, enough: bool) -> str:

@@ -7,7 +7,7 @@ A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,11 @@ class Pool:
     def whole(self) -> tuple[Node, ...]:
         """The nodes that offer whole GPUs."""
         return tuple(node for node in self.nodes if node.name not in self.parts)
+
+    def without(self, names: Collection[str]) -> Pool:
+        """The pool without these nodes."""
+        parts = {name: why for name, why in self.parts.items() if name not in names}
+        return replace(self, nodes=tuple(n for n in self.nodes if n.name not in names), parts=parts)
 
     def notes(self) -> tuple[str, ...]:
         """Say which nodes are not judged, and why."""

@@ -1,0 +1,110 @@
+"""A finding about one node blocks that node; the others are judged. What is withheld never passes."""
+
+import pytest
+
+from checks.blocking import blocks, named, told
+from checks.evidence import Blocked, CannotTell, CheckFailed, Evidence
+from checks.selection import Declaration
+from reports.record import CheckResult, Finding, Outcome
+
+NODES = {"n-0", "n-1", "n-2", "n-10"}
+BY_NODE = {"nodes.gpu", "gpu.allocatable"}
+
+
+def declared(*, requires=("nodes.gpu",), by_node=True, stage="preflight", **more):
+    given = {"unless_failed": (), "unless_found": (), "faults": (), "doc": "", **more}
+    return Declaration(id="a", title="A", stage=stage, requires=requires, by_node=by_node, **given)
+
+
+def result(check_id="nodes.gpu", outcome=Outcome.FAILED, *, bad=("n-1",), good=("n-0", "n-2"), blocked_by=()):
+    findings = [Finding(subject=s, ok=False, observed="x", fault="nodes.not-ready") for s in bad]
+    findings += [Finding(subject=s, ok=True, observed="fine") for s in good]
+    return {check_id: CheckResult(id=check_id, title="", outcome=outcome, findings=tuple(findings), blocked_by=blocked_by)}
+
+
+@pytest.mark.parametrize(("subject", "nodes"), [
+    ("n-1", {"n-1"}), ("n-1 GPU 3", {"n-1"}), ("n-1 - n-0", {"n-0", "n-1"}), ("n-1 -> n-10", {"n-1", "n-10"}),
+    ("n-1/mlx5_0", {"n-1"}), ("cluster", set()), ("n-100", set()), ("device plugin", set()), ("n-1.example", set()),
+])  # fmt: skip
+def test_a_subject_names_whole_nodes_only(subject, nodes):
+    """n-1 is not n-10, and what is no node names none."""
+    assert named(subject, NODES) == nodes
+
+
+def test_a_bad_node_is_withheld_and_the_others_are_judged():
+    """The prerequisite that failed there is named."""
+    found = blocks(declared(), result(), BY_NODE, NODES)
+    assert (found.whole, found.nodes) == ((), {"n-1": ("nodes.gpu",)})
+    assert list(told(found.nodes)) == ["n-1 (nodes.gpu)"]
+
+
+@pytest.mark.parametrize(("check", "results", "by_node"), [
+    (declared(by_node=False), result(), BY_NODE),
+    (declared(), result(), set()),
+    (declared(), result(bad=("n-1", "cluster")), BY_NODE),
+    (declared(), result(bad=(), outcome=Outcome.ERROR), BY_NODE),
+    (declared(), result(bad=(), good=(), outcome=Outcome.BLOCKED), BY_NODE),
+    (declared(), result(bad=("n-0", "n-1", "n-2"), good=()), BY_NODE),
+    (declared(), {}, BY_NODE),
+], ids=["judges the whole", "whole before it", "cluster", "did not look", "did not run", "no node left", "was not run"])  # fmt: skip
+def test_what_is_not_about_single_nodes_blocks_the_check(check, results, by_node):
+    """A near miss of each: then nothing can be judged."""
+    found = blocks(check, results, by_node, NODES)
+    assert (found.whole, found.nodes) == (("nodes.gpu",), {})
+
+
+def test_a_check_of_the_trial_is_not_blocked_by_nodes_outside_of_it():
+    """Every node of the trial is sound: what is wrong on another was told."""
+    whole = declared(by_node=False, stage="acceptance", requires=(), unless_found=("nodes.gpu",))
+    assert blocks(whole, result(), BY_NODE, NODES, {"n-0", "n-2"}).checks == ()
+    assert blocks(whole, result(), BY_NODE, NODES, {"n-0", "n-1"}).whole == ("nodes.gpu",)
+    assert blocks(whole, result(), BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}  # it starts the trial, without it
+
+
+def test_what_was_withheld_is_withheld_downstream():
+    """A check that was blocked on a node blocks that node again, by whatever failed first."""
+    first = result() | result("gpu.allocatable", Outcome.BLOCKED, blocked_by=("nodes.gpu",))
+    check = declared(requires=(), unless_found=("gpu.allocatable",))
+    assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("gpu.allocatable",)}
+    check = declared(requires=("nodes.gpu",), unless_found=("gpu.allocatable",))
+    assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}
+
+
+def evidence(*nodes):
+    made = Evidence()
+    made.expect(nodes)
+    made.withhold({"n-1": ("nodes.gpu",)})
+    made.expect(nodes)
+    return made
+
+
+def test_a_check_with_a_node_withheld_is_blocked_and_never_passed():
+    """What held on the others is on record, and the withheld node is listed."""
+    made = evidence("n-0")
+    made.add("n-0", ok=True, observed="8")
+    made.add("n-1 GPU 0", ok=False, observed="7", fault="gpu.missing")  # a consequence, and not told
+    with pytest.raises(Blocked, match=r"n-1 \(nodes.gpu\)"):
+        made.verdict()
+    assert [(f.subject, f.ok, f.fault) for f in made.findings] == [("n-0", True, ""), ("n-1", None, "")]
+
+
+def test_a_fault_on_another_node_is_told_beside_the_withheld_one():
+    """Independent faults are all told in one run."""
+    made = evidence("n-0")
+    made.add("n-0", ok=False, observed="7", fault="gpu.missing")
+    with pytest.raises(CheckFailed, match="n-0: 7"):
+        made.verdict()
+    assert [(f.subject, f.ok) for f in made.findings] == [("n-0", False), ("n-1", None)]
+
+
+def test_a_subject_that_nobody_looked_at_blocks_what_comes_after_it():
+    """Beside a bad node another one may not have been looked at: it did not pass either."""
+    made = Evidence()
+    made.expect(["n-0", "n-1"])
+    made.add("n-0", ok=False, observed="7", fault="gpu.missing")
+    with pytest.raises(CheckFailed):
+        made.verdict()
+    assert [(f.subject, f.ok) for f in made.findings] == [("n-0", False), ("n-1", None)]
+    blind = evidence("n-0")
+    with pytest.raises(CannotTell, match="no finding for n-0"):
+        blind.verdict()

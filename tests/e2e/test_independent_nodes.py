@@ -1,0 +1,60 @@
+"""Faults of different nodes of one fleet are all told in one run, and none of them leads to go."""
+
+import json
+
+import pytest
+
+from checks.__main__ import main
+
+NOT_READY = "{status: {conditions: [{type: Ready, status: 'False', reason: KubeletNotReady, message: x}]}}"
+BROKEN = (
+    ("nodes.not-ready", NOT_READY),
+    ("gpu.missing", "{status: {allocatable: {nvidia.com/gpu: '7'}}}"),
+    ("rdma.resource-missing", "{status: {capacity: {rdma/hca_shared_devices_a: null}, allocatable: {rdma/hca_shared_devices_a: null}}}"),
+    ("nodes.drift", "{status: {nodeInfo: {kernelVersion: 6.8.0-52-generic}}}"),
+    ("gpu.labels-disagree", "{metadata: {labels: {nvidia.com/gpu.count: '4'}}}"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def fleet(tmp_path, capsys):
+    """Run the trial on a fleet whose first nodes have these faults; returns the record, and its faults by node."""
+
+    def run(command, nodes, faults):
+        changes = "".join(f"    gpu-node-{number}: {change}\n" for number, (_, change) in enumerate(faults))
+        text = f"name: fleet\ntitle: Fleet\nbreaks: nodes\nfaults: []\noutcome: no-go\nworld:\n  nodes: {nodes}\n  node:\n{changes}"
+        (tmp_path / "fleet.yaml").write_text(text)
+        code = main([command, "--cluster", f"sim:{tmp_path}/fleet.yaml", "--out", str(tmp_path / "out")])
+        capsys.readouterr()
+        record = json.loads((tmp_path / "out" / "report.json").read_text())
+        found = {(f["subject"], f["fault"]) for c in record["checks"] for f in c["findings"] if f["fault"]}
+        return code, record, found
+
+    return run
+
+
+def test_every_broken_node_is_told_in_one_run(fleet):
+    """Five nodes of eight, each with another fault; before, the first of them hid the rest."""
+    code, record, found = fleet("preflight", 8, BROKEN)
+    assert found == {(f"gpu-node-{number}", fault) for number, (fault, _) in enumerate(BROKEN)}
+    assert (code, record["verdict"]) == (1, "no-go")
+    passed = [f for c in record["checks"] if c["id"] == "gpu.allocatable" for f in c["findings"] if f["subject"] == "gpu-node-0"]
+    assert [f["ok"] for f in passed] == [None]
+
+
+def test_the_trial_runs_on_the_nodes_that_are_fit(fleet):
+    """Three of five are: it keeps off the others, says so, and the verdict stays no-go."""
+    code, record, _ = fleet("accept", 5, BROKEN[:2])
+    outcomes = {c["id"]: c for c in record["checks"]}
+    assert (code, record["verdict"]) == (1, "no-go")
+    assert outcomes["nccl.transport"]["outcome"] == "passed"
+    assert not {"gpu-node-0", "gpu-node-1"} & set(record["trial"]["hosts"].values())
+    assert "the trial keeps off gpu-node-0 (nodes.gpu); gpu-node-1 (gpu.allocatable)" in " ".join(outcomes["job.started"]["notes"])
+
+
+def test_too_few_fit_nodes_start_no_trial(fleet):
+    """One of two is left: nothing is created, and nobody is accused of the job that could not start."""
+    code, record, found = fleet("accept", 2, BROKEN[1:2])
+    outcomes = {c["id"]: c["outcome"] for c in record["checks"]}
+    assert (code, record["verdict"], found) == (1, "no-go", {("gpu-node-0", "gpu.missing")})
+    assert (outcomes["job.started"], outcomes["gpu.free"], record["trial"]) == ("blocked", "blocked", {})
