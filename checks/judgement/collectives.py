@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
+from jobs.probes.stages.capture import causes
 from reports.record import Finding
 
 from ..trial_spec import DEFAULT, NODE, OPERATIONS, RING
@@ -167,7 +168,10 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
     """Say which rank's program ended badly; a rank that was stopped because of another one is not it."""
     for rank, d in ran.items():
         if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):
-            last = next((line for line in reversed(str(d.get("output_tail") or "").splitlines()) if line.strip()), "")
+            tail = str(d.get("output_tail") or "")
+            if said := causes(tail):
+                return f"{place(trial, rank)}: {why}; it said: {said[0][:LONGEST]}"
+            last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
             return f"{place(trial, rank)}: {why}" + (f"; last line: {last.strip()[:200]}" if last else "")
     stopped = [rank for rank, d in ran.items() if d.get("stopped")]
     return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})" if stopped else ""

@@ -36,6 +36,9 @@ if mode == "orphans":
     with open(os.environ["FAKE_PIDS"], "a") as stream:
         stream.write("%d\n" % worker.pid)
     os._exit(0)
+if mode == "recorded":  # what a real torchrun said of a program that failed before it reached NCCL
+    print(open(os.environ["FAKE_SAYS"]).read())
+    sys.exit(1)
 if mode == "spam":
     block = b"x" * 65535 + b"\n"
     for _ in range(64):
@@ -66,6 +69,8 @@ for index in range(local):
 if os.environ.get("FAKE_LOGS"):
     with open("%s/nccl-2.28.9-node%d.log" % (os.environ["FAKE_LOGS"], rank)) as recorded, open(name, "w") as stream:
         stream.write(recorded.read())
+if mode == "late":
+    sys.exit("RuntimeError: CUDA error: an illegal memory access was encountered at 0x%x" % os.getpid())
 if mode == "hang":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("asked to end"))
 if mode in ("hang", "crash"):

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from jobs import nccl
+from jobs.probes.stages.capture import causes
 from jobs.probes.stages.collective import _spoken
 from jobs.trial.pod import GRACE_S
 
 DATA = Path(__file__).parent / "data"
+RECORDED = Path(__file__).parents[1] / "nccl" / "data" / "torchrun"
 
 
 def test_a_healthy_trial_tells_every_stage(pods) -> None:
@@ -100,6 +102,35 @@ def test_a_failed_rank_ends_the_collective_of_all(pods) -> None:
     assert "abcdef123456" not in found[1]["collective.ring"]["output_tail"]
     assert found[0]["collective.ring"]["stopped"] == "rank 1: its command ended with exit code 1"
     assert found[0]["collective.ring"]["timed_out"] is False
+
+
+def test_the_cause_is_kept_where_torchruns_own_words_fill_the_end(pods) -> None:
+    """Its table of exit codes is longer than what is kept of the end; what follows must fail alike and is not run."""
+    found = pods.run(FAKE_MODE="recorded", FAKE_SAYS=str(RECORDED / "no-gpu.log"))
+    for rank in (0, 1):
+        ring, default = found[rank]["collective.ring"], found[rank]["collective.default"]
+        assert ring["exit"] == 1 or ring["stopped"]
+        assert "rank 1 failed: RuntimeError: torch 2.13.0+cpu finds no usable GPU" in ring["output_tail"]
+        assert "Root Cause (first observed failure)" in ring["output_tail"]
+        assert len(ring["output_tail"]) <= 2300
+        assert "blocked by collective.ring, which failed before NCCL began: RuntimeError: torch" in default["skipped"]
+
+
+def test_two_collectives_that_fail_alike_are_enough(pods) -> None:
+    """Within NCCL the first failure may be the algorithm's; two of them with the same words are not."""
+    pods.trial["collectives"] = [dict(pods.trial["collectives"][0], name=name) for name in ("ring", "default", "third")]
+    found = pods.run(FAKE_MODE="late")
+    assert found[0]["collective.default"]["exit"] == 1
+    assert "blocked by collective.ring and collective.default, which failed alike: RuntimeError: CUDA error" in found[0]["collective.third"]["skipped"]
+
+
+@pytest.mark.parametrize(("name", "first"), [("no-gpu", "# seatrial bench: rank 1 failed: "), ("exception", "[rank2]: ValueError: "), ("signal", "")])
+def test_the_lines_that_say_why_are_found(name: str, first: str) -> None:
+    """In what a real torchrun printed: the program's words, each kind once, and not what torchrun makes of them."""
+    said = causes((RECORDED / f"{name}.log").read_text())
+    assert len(said) == {"no-gpu": 1, "exception": 2, "signal": 0}[name]
+    assert not said or said[0].startswith(first)
+    assert not any("ChildFailedError" in line for line in said)
 
 
 def test_workers_in_sessions_of_their_own_do_not_survive(pods) -> None:

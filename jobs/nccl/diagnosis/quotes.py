@@ -24,7 +24,7 @@ _OPEN_END = re.compile(r" ?/ ?'$")  # nccl-tests shows two texts of an error, an
 # What stands in front of a message: tags, the process, the place in the source.
 _MESSAGE = re.compile(
     r"^.*?(?=Test (?:NCCL|CUDA) failure)|^.*?NCCL (?:WARN|INFO) |^(?:\(\w+[^)]{0,40}\) ?|\[\S+\]:? ?)+"
-    r"|^\s*what\(\):\s+|^Last error:\s*"
+    r"|^\s*what\(\):\s+|^Last error:\s*|^# seatrial bench: "
 )
 _LONGEST = 160
 
@@ -48,12 +48,18 @@ def follows(judgement: Judgement) -> Optional[Note]:
     return min(notes, key=place, default=None) or judgement.event("last-error follows")
 
 
+def _exception(judgement: Judgement) -> Optional[Note]:
+    """Return what a rank's program ended with; one that may have been caught only where nothing else is said."""
+    return judgement.event("uncaught") or (None if follows(judgement) else judgement.event("exception"))
+
+
 def crash_lines(judgement: Judgement) -> List[Note]:
     """Return the lines that show how a job without a known cause ended."""
     notes = [judgement.earliest("warn")[0], judgement.earliest("trace")[0], judgement.event("last-error")]
-    notes.extend(map(judgement.event, SAID))
+    notes.extend(map(judgement.event, SAID[:-1]))
     if notes[0] is None:
-        notes.append(follows(judgement))
+        notes += [follows(judgement), _exception(judgement)]
+    notes.append(judgement.event(SAID[-1]))
     return [note for note in notes if note is not None]
 
 
@@ -63,6 +69,8 @@ def crash_cause(judgement: Judgement) -> Optional[str]:
     gone = follows(judgement)
     said = [note for note in (warning, *map(judgement.event, SAID)) if note is not None]
     note = min(said, key=place, default=None)
+    if note is not None and note is judgement.event(SAID[-1]):
+        note = _exception(judgement) or judgement.event("signal") or note  # launchers tell who ended, not why
     error = judgement.event("nccl-error")
     if warning is not None and note is error and note is not None and "Xid" not in note.text:
         note = warning  # what the program says of an error, NCCL said with its cause
@@ -77,7 +85,7 @@ def crash_cause(judgement: Judgement) -> Optional[str]:
     text = quoted(note)
     if note is gone:
         cause = "what the log shows follows from a failure before it, which is not in the log (%s)" % text
-    elif note is last or note in said:
+    elif note is last or note in said or note is _exception(judgement):
         cause = "the first sign of it is: %s" % text
     else:
         code = _RESULTS.get(text.partition("-> ")[2][:1], "")

@@ -76,6 +76,20 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
         ),
     ),
+    # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
+    # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
+    # what nobody caught (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
+    (
+        "uncaught",
+        re.compile(
+            rb"# seatrial bench: rank \S+ failed: "
+            rb"|\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
+        ),
+    ),
+    (
+        "exception",
+        re.compile(rb"(?:^|\]:? ?|>: ?)(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "),
+    ),
 )
 # Which lines are looked at more closely. These words begin with a byte that is rare in ordinary program output: what an
 # alternation costs is its first bytes (platform.md, 4). No digit is in them, nor in the words below: lines that differ
@@ -99,6 +113,8 @@ _ORDINARY = (
     b"executable",
     b"exceeded time",
     b"exitcode",
+    b"Error: ",
+    b"Exception: ",
     b"invalid sizes",
     b" pid ",
     b"usbw",

@@ -6,17 +6,27 @@ The command is never stopped by a full pipe, and a program that prints without e
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import deque
-from typing import IO, TYPE_CHECKING, Deque
+from typing import IO, TYPE_CHECKING, Deque, List
 
 if TYPE_CHECKING:
     from io import RawIOBase
 
-__all__ = ["Capture"]
+__all__ = ["Capture", "causes"]
 
 HEAD_BYTES = 32 << 20
 TAIL_BYTES = 4 << 20
+# Where a program says why it ends: our bench, Python (torch puts the rank before it), nccl-tests, the loader. What
+# torchrun itself adds, ChildFailedError and a table of exit codes, follows from it.
+_CAUSE = re.compile(
+    r"# seatrial bench: rank \S+ failed: .*"
+    r"|^(?:\[rank\d+\]: )?(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*"
+    r"|Test (?:NCCL|CUDA) failure .*|\bNCCL WARN .*|^Fatal Python error.*|.*error while loading shared libraries.*",
+    re.MULTILINE,
+)
+_FEW, _SHOWN = 8, 300
 
 
 class Capture:
@@ -37,6 +47,17 @@ class Capture:
         """Return the end of the output."""
         with self._lock:
             return self._end(size).decode("utf-8", "replace")
+
+    def told(self, size: int) -> str:
+        """Return the end of the output; what it says of a cause is kept where a launcher's own words follow it."""
+        end = self.last(size)
+        try:
+            with open(self.path, "rb") as file:
+                said = causes(file.read(TAIL_BYTES).decode("utf-8", "replace"))
+        except OSError:
+            said = []
+        kept = "\n".join(line for line in said if line not in end)
+        return "%s\n[...]\n%s" % (kept, end[-max(0, size - len(kept)) :]) if kept else end
 
     def last_line(self) -> str:
         """Return the last line with something on it."""
@@ -85,6 +106,17 @@ class Capture:
             blocks.append(block)
             found += len(block)
         return b"".join(reversed(blocks))[-size:]
+
+
+def causes(text: str) -> List[str]:
+    """Return the lines that say why a program ended, the first of each kind: ranks differ in numbers only."""
+    found = {}
+    for match in _CAUSE.finditer(text):
+        line = match.group().strip()[:_SHOWN]
+        found.setdefault(re.sub(r"\d+", "0", line), line)
+        if len(found) == _FEW:
+            break
+    return list(found.values())
 
 
 def _write(file: RawIOBase, block: bytes) -> int:

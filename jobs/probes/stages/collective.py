@@ -7,14 +7,16 @@ is every node's own: nobody waits for anybody.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from . import children, programs, rdma, redact
-from .capture import Capture
+from .capture import Capture, causes
 
 if TYPE_CHECKING:
     from .council import Council
@@ -35,6 +37,7 @@ READY_S = 120.0  # ranks end the stage before at different times: analysis, and 
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that print INFO's lines (NCCL, debug.cc)
 TOLD = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
+_RANK = re.compile(r"^(?:# seatrial bench: rank \S+ failed: |\[rank\d+\]: )")
 FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
 
 
@@ -76,6 +79,7 @@ class Bench:
         self.analyze: Optional[Analyze] = None
         self.places: Set[str] = set()  # folders that were made besides `place`
         self._ahead = ""  # why further collectives are of no use
+        self._failed: Dict[str, str] = {}  # the collective that failed last, and why
 
     def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
         """Run one collective and fill its data; returns why it was skipped, or nothing."""
@@ -98,12 +102,33 @@ class Bench:
         data["rdma_counters"] = rdma.difference(before, rdma.counters())
         if not alone:
             self.council.announce_end("collective." + name, _failure(data))
+        self._ahead = self._ahead or self._repeats(data, name)
         if data["timed_out"]:
             self._ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
         started = data["output_bytes"] or os.path.exists(os.path.join(self.place, name + ".output"))
         if started or plan.argv is None:  # else it could not even be started: there is nothing to analyse
             data["facts"] = _facts(env["SEATRIAL_BENCH_FACTS"])
             self._analyze(data, name, env["NCCL_DEBUG_FILE"])
+        return ""
+
+    def _repeats(self, data: Mapping[str, Any], name: str) -> str:
+        """Say why further collectives would only fail like this one, or nothing.
+
+        What ends before NCCL has written a line (no usable GPU, a module that is missing) depends on nothing in which
+        they differ; within NCCL, what two of them in a row say alike does not either.
+        """
+        if not data["exit"]:
+            return ""
+        said = causes(data["output_tail"])
+        cause = _RANK.sub("", said[0]) if said else "exit code %d" % data["exit"]
+        if not any(os.path.getsize(path) for path in glob.glob(os.path.join(self.place, name + ".*.log"))):
+            return "blocked by collective.%s, which failed before NCCL began: %s" % (name, cause)
+        alike = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
+        if said and alike == self._failed.get("cause"):
+            return "blocked by collective.%s and collective.%s, which failed alike: %s" % (
+                self._failed["name"], name, cause,
+            )  # fmt: skip
+        self._failed = {"name": name, "cause": alike}
         return ""
 
     def _agree(self, name: str, objection: str, *, alone: bool) -> Tuple[bool, str]:
@@ -201,7 +226,10 @@ class Bench:
                 _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
             data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
             data["seconds"] = round(time.monotonic() - began, 3)
-            data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
+            if data["exit"] == 0:
+                data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
+            else:
+                data["output_tail"] = redact.text(capture.told(TAIL_CHARS))
             data["output_bytes"] = capture.bytes
 
     def _attend(
