@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..redact import safe
-from .errors import ConfigError, Unreachable, api_error
+from .errors import ApiError, ConfigError, Unreachable, api_error
 from .wire import Cutoff, pause, query, read_all, transport, warning
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Exchange:
         self.server = server
         self.origin = origin
         self.loopback = loopback
+        # As client-go does (tools/clientcmd, ClientConfig: "only try to read the auth information if we are secure").
+        self.sends_credentials = not server.lower().startswith("http://")
         self.seconds: deque[float] = deque(maxlen=_REMEMBERED)  # how long the last answers took
         self.software = ""  # the Server header of the last answer; Kubernetes itself sends none
 
@@ -102,7 +104,7 @@ class Exchange:
                 repeat = answer.status == 429 or (may_repeat and answer.status in _TEMPORARY)
                 wait = pause(attempt, answer.headers.get("retry-after", ""))
                 if last or not repeat or time.monotonic() + wait >= end:
-                    raise api_error(self.where(verb, url_path), answer.status, answer.body)
+                    raise self.refusal(verb, url_path, answer.status, answer.body)
             time.sleep(wait)
         raise Unreachable(f"{self.where(verb, url_path)}: no attempt was made")  # pragma: no cover
 
@@ -194,8 +196,18 @@ class Exchange:
                 self._client.update_params_for_auth(headers, [], ["BearerToken"], url_path, verb, None)
             except Exception as error:  # the refresh hook runs foreign plugins that raise anything
                 raise ConfigError(f"cannot renew the credentials of {self.origin}: {safe(error, 300)}") from error
+        for key in [key for key in headers if key.lower() == "authorization"]:
+            value = headers.pop(key)
+            if self.sends_credentials:
+                headers[key] = value.strip()  # a token file ends in a newline (client-go trims it, too)
         return headers
 
     def where(self, verb: str, url_path: str) -> str:
         """Name server, verb and path, for messages."""
         return f"{safe(self.server, 200)}: {verb} {safe(url_path, 300)}"
+
+    def refusal(self, verb: str, url_path: str, status: int, body: Any) -> ApiError:
+        """Make the error for an answer that is none."""
+        anonymous = status in {401, 403} and not self.sends_credentials
+        where = self.where(verb, url_path) + (" (plain http: no credentials are sent)" if anonymous else "")
+        return api_error(where, status, body)

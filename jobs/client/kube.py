@@ -252,7 +252,8 @@ class Kube(Exchange):
         end = time.monotonic() + deadline_s
         with self.open("GET", url_path, params, end=end, silence_s=silence_s, accept="*/*", cutoff=cutoff) as raw:
             if raw.status >= 300:
-                raise api_error(label, raw.status, self.decode("GET", url_path, raw.status, read_all(raw, end, label)))
+                body = self.decode("GET", url_path, raw.status, read_all(raw, end, label))
+                raise self.refusal("GET", url_path, raw.status, body)
             yield chunks(raw, end, label)
 
     # -- questions -----------------------------------------------------------------------------------------------

@@ -42,11 +42,22 @@ def test_an_error_names_server_verb_path_and_reason(kube, api, code, kind):
 
 def test_the_token_is_sent_and_never_shown(kube, api):
     """Authentication is the official client's; messages do not repeat credentials that a server echoes."""
+    kube.sends_credentials = True  # as over https
     api.answer = lambda asked: status(401, "Unauthorized", f"bad {asked.headers['authorization']}")
     with pytest.raises(Unauthorized) as caught:
         kube.get("/x")
     assert api.asked[0].headers["authorization"] == "Bearer secret-token"
     assert "secret-token" not in str(caught.value)
+
+
+def test_no_credentials_go_over_plain_http(kube, api):
+    """As kubectl does: they are left out, and a refusal says so."""
+    api.answer = lambda asked: status(401, "Unauthorized", "who are you?")
+    with pytest.raises(Unauthorized, match="plain http: no credentials are sent"):
+        kube.get("/x")
+    with pytest.raises(Unauthorized), kube.log_stream("ns", "p", deadline_s=5):
+        pass
+    assert api.asked and not any("authorization" in asked.headers for asked in api.asked)
 
 
 def test_nothing_listening_is_one_clear_line(tmp_path, kubeconfig):

@@ -146,8 +146,20 @@ def test_an_exec_plugin_gives_the_token(api, tmp_path, kubeconfig):
         '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-plugin"}}'
     )
     user = plugin(tmp_path, f"print('''{credential}''')")
-    Kube.connect(str(kubeconfig(tmp_path / "k", api.url, **user))).version()
+    kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url, **user)))
+    kube.sends_credentials = True  # as over https
+    kube.version()
     assert api.asked[0].headers["authorization"] == "Bearer from-plugin"
+
+
+@pytest.mark.parametrize("text", ["from-file\n", "  from-file \r\n"])
+def test_a_token_file_may_end_in_a_newline(api, tmp_path, kubeconfig, text):
+    """Every editor writes one; kubectl trims it."""
+    (tmp_path / "token").write_text(text, newline="")
+    kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url, tokenFile=str(tmp_path / "token"))))
+    kube.sends_credentials = True  # as over https
+    kube.version()
+    assert api.asked[0].headers["authorization"].split() == ["Bearer", "from-file"]
 
 
 def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):

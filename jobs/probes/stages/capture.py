@@ -9,7 +9,7 @@ import os
 import re
 import threading
 from collections import deque
-from typing import IO, TYPE_CHECKING, Deque, List
+from typing import IO, TYPE_CHECKING, Deque, Dict, List
 
 if TYPE_CHECKING:
     from io import RawIOBase
@@ -110,7 +110,7 @@ class Capture:
 
 def causes(text: str) -> List[str]:
     """Return the lines that say why a program ended, the first of each kind: ranks differ in numbers only."""
-    found = {}
+    found: Dict[str, str] = {}
     for match in _CAUSE.finditer(text):
         line = match.group().strip()[:_SHOWN]
         found.setdefault(re.sub(r"\d+", "0", line), line)
