@@ -71,7 +71,7 @@ class FailureAnalysis:
     """What is wrong with a job: one cause, never its consequences.
 
     `hopeless` tells that waiting cannot help, once it has lasted `grace_s`; `disrupted` that others interrupted the
-    job, which says nothing about the cluster.
+    job, which says nothing about the cluster; `inferred` that no pod has said it itself (yet).
     """
 
     fault: str
@@ -84,6 +84,7 @@ class FailureAnalysis:
     job_failure_by_node_event: tuple[Mapping[str, str], ...] = ()
     disrupted: bool = False
     hopeless: bool = True
+    inferred: bool = False
     grace_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:

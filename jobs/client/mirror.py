@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _WATCH_S = 120.0
 _POLL_S = 1.0
+_MOST_DEPARTED = 1000
 
 
 class Mirror:
@@ -31,6 +32,7 @@ class Mirror:
         self._selectors = selectors
         self._changed = changed
         self._objects: dict[str, dict[str, Any]] = {}
+        self._departed: dict[str, dict[str, Any]] = {}
         self._stop = threading.Event()
         self._cutoff = Cutoff()
         self._thread = threading.Thread(target=self._run, name=f"mirror {url_path}", daemon=True)
@@ -52,6 +54,11 @@ class Mirror:
         """The objects as last seen; not to be changed."""
         with self._changed:
             return list(self._objects.values())
+
+    def departed(self) -> list[dict[str, Any]]:
+        """The last states of objects that are gone; not to be changed."""
+        with self._changed:
+            return list(self._departed.values())
 
     def silent_s(self) -> float:
         """For how long every attempt has failed."""
@@ -84,6 +91,8 @@ class Mirror:
         items, version = self._kube.list(self._path, deadline_s=30.0, **self._selectors)
         found = {_key(item): item for item in items if isinstance(item, dict)}
         with self._changed:
+            for key in self._objects.keys() - found.keys():
+                self._depart(key, self._objects[key])
             self._objects = found
             self._seen()
         return version
@@ -97,6 +106,7 @@ class Mirror:
             with self._changed:
                 if kind == "DELETED":
                     self._objects.pop(_key(item), None)
+                    self._depart(_key(item), item)
                 elif kind in {"ADDED", "MODIFIED"}:
                     self._objects[_key(item)] = item
                 self._seen()
@@ -107,6 +117,12 @@ class Mirror:
         if time.monotonic() - began < 1.0:  # a server that ends watches at once must not be hammered
             self._stop.wait(_POLL_S)
         return version
+
+    def _depart(self, key: str, item: dict[str, Any]) -> None:
+        """Keep what it was; a namespace whose pods come and go by the thousand must not fill our memory."""
+        self._departed[key] = item
+        while len(self._departed) > _MOST_DEPARTED:
+            del self._departed[next(iter(self._departed))]
 
     def _seen(self) -> None:
         self.synced = True

@@ -14,6 +14,8 @@ from ..launchers import KINDS
 from ..launchers.kind import MOST_REPLICAS
 from ..raw import as_list, as_map, by_type
 from ..state import JobState
+from .history import History
+from .patient import last_end, later, was_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +26,11 @@ if TYPE_CHECKING:
 FAILED = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded")
 # Of the Job controller, and of the Training Operator (pkg/controller.v1/control/pod_control.go).
 CREATED, REMOVED = ("SuccessfulCreate", "SuccessfulCreatePod"), ("SuccessfulDelete", "SuccessfulDeletePod")
+
+
+# The deletionTimestamp that a job gets which was there and is not any more.
+GONE = "gone"
+_CANCELLED = "Cancelling deletion of Pod"
 
 
 class Case:
@@ -37,13 +44,17 @@ class Case:
         nodes: Iterable[Any],
         name: str,
         kind: Kind = KINDS["indexed"],
+        history: History | None = None,
     ) -> None:
         self.kind = kind
+        self.history = history or History()
         self.given_up: frozenset[str] = frozenset()
         self.raw = as_map(job)
         self.job = kind.as_job(self.raw) if self.raw else {}
         self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
-        self.all_events = read_events(events)
+        # The truth: the condition Suspended is written after the pods have been made, or taken away (job controller).
+        self.suspended = self.spec.get("suspend") is True
+        self.all_events = _standing(read_events(events))
         self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events, kind.kind)
         self.uid = str(self.meta.get("uid") or "")
         children = kind.children(self.name)
@@ -63,9 +74,41 @@ class Case:
             for pod in self.pods
             if as_map(pod.get("status")).get("phase") not in ("Succeeded", "Failed")
         )
+        self.ending_since = self._ending_since()
+
+    def _ending_since(self) -> str:
+        """From when on the controller may delete pods because the Job fails; empty where it does not.
+
+        It deletes the others as soon as it sees what fails the Job and writes FailureTarget afterwards; both may fall
+        into one second (recordings).
+        """
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
-        told = latest(self.events, *FAILED)
-        self.failing_since = str(failing.get("lastTransitionTime") or (told.when if told and not self.job else ""))
+        told = latest(self.events, *FAILED) if not self.job else None
+        since = str(failing.get("lastTransitionTime") or (told.when if told else ""))
+        reason = failing.get("reason") or (told.reason if told else "")
+        if reason == "DeadlineExceeded":
+            limit = self.spec.get("activeDeadlineSeconds")
+            due = later(str(self.status.get("startTime") or ""), limit) if isinstance(limit, int) else ""
+            return later(min(filter(None, (due, since)), default=""), -1)
+        if self.kind.operator:
+            return since
+        ends = sorted(filter(None, (self._own_end(pod) for pod in [*self.pods, *self.history.departed.values()])))
+        limit = self.spec.get("backoffLimit")
+        if since or len(ends) > (limit if isinstance(limit, int) else 6):
+            return min(filter(None, (*ends[:1], since)), default="")
+        return ""
+
+    def _own_end(self, pod: Mapping[str, Any]) -> str:
+        """When a pod failed by itself; empty where it did not, or others had asked it to go before."""
+        meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
+        if status.get("phase") != "Failed" or was_taken(pod, self.taken(pod)):
+            return ""
+        return last_end(status) or str(status.get("startTime") or meta.get("creationTimestamp") or "")
+
+    def taken(self, pod: Mapping[str, Any]) -> bool | None:
+        """Whether earlier looks saw the pod on its way out before it ended; None where they do not tell."""
+        uid = str(as_map(pod.get("metadata")).get("uid") or "")
+        return True if uid in self.history.deleted_first else False if uid in self.history.ended_first else None
 
     def mine(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a pod is this job's."""
@@ -99,10 +142,12 @@ class Case:
         if "Failed" in self.conditions:
             return JobState.ERROR
         if self.meta.get("deletionTimestamp"):
-            return JobState.CANCELED
+            # Gone between two looks: what it came to before that is told by its events alone.
+            gone = self._state_of_gone() if self.meta["deletionTimestamp"] == GONE else JobState.CANCELED
+            return gone if gone.final else JobState.CANCELED
         if "FailureTarget" in self.conditions:
             return JobState.ERROR
-        if "Suspended" in self.conditions:
+        if self.suspended:
             return JobState.PENDING
         phases = [as_map(pod.get("status")).get("phase") for pod in self.pods]
         limit = self.spec.get("backoffLimit")
@@ -152,6 +197,12 @@ def _only_job(events: Sequence[Event], kind: str) -> str:
     """The name of the Job when only its events are left and they are about one."""
     names = {event.name for event in events if event.kind == kind}
     return names.pop() if len(names) == 1 else ""
+
+
+def _standing(events: list[Event]) -> list[Event]:
+    """Leave out what was taken back: the taint manager says both under one reason (pkg/controller/tainteviction)."""
+    back = {(e.name, e.uid) for e in events if e.reason == "TaintManagerEviction" and e.message.startswith(_CANCELLED)}
+    return [e for e in events if e.reason != "TaintManagerEviction" or (e.name, e.uid) not in back]
 
 
 def _pod_names(event: Event) -> list[str]:

@@ -17,6 +17,7 @@ from ..facts.scheduling import SCALING, read_unschedulable
 from ..raw import as_list, as_map, by_type
 from ..redact import safe
 from ..state import ERR_INFRA, ERR_PROGRAM, Issue
+from .patience import DELETED_S, JOINING_S, MOUNT_S, NODE_LOST_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .symptoms import KILLED, LOST, NOT_STARTED, Symptom, disruption, overdue, pull, start_error, terminated, waiting
 
 if TYPE_CHECKING:
@@ -31,27 +32,27 @@ _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated",
 _OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
 _KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
-_PASSING_MOUNT = re.compile(r"failed to sync|not registered|timed out waiting for the condition")
-
 
 _SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")
-# Labels and device plugins of a node that is just joining appear within seconds; an autoscaler says within 60 s that a
-# node is coming (10 s between scans; kubernetes/autoscaler, FAQ, service level objectives).
-JOINING_S = 60.0
-_YOUNG_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What must be known besides the pod to judge it."""
+    """What must be known besides the pod to judge it.
+
+    `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
+    it was on its way out before it ended, None where no look tells. `told_all`: it had done its work before that.
+    """
 
     events: Sequence[Event] = ()
     node: Mapping[str, Any] | None = None
     nodes: Sequence[Mapping[str, Any]] = ()
     own_nodes: frozenset[str] = frozenset()
     job_ending: bool = False
-    failing_since: str = ""
+    ending_since: str = ""
     deleted_by_controller: bool = False
+    taken: bool | None = None
+    told_all: bool = False
     queued: bool = False  # a queue's scheduler is silent about a gang that waits
 
 
@@ -59,18 +60,71 @@ def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
     """Find the pod's symptom; None where nothing is wrong or it only follows its Job's end."""
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     phase = status.get("phase")
-    found: Symptom | None = None
-    if phase != "Succeeded":
+    found = _interrupted(status, around) or _rejected(status)
+    if found is not None and phase == "Failed":
+        found = replace(found, grace_s=DELETED_S)  # its Job says so in a moment
+    if phase == "Succeeded":
+        # A program that ends well when it is asked to makes its interrupted pod a success: podFailurePolicy is silent.
+        found = None if around.told_all else found or _evicted(around.events) or _cut_short(pod, around)
+    elif found is None and was_taken(pod, around.taken):
+        found = (_node_lost(status, around) if phase == "Running" else None) or _deleted(meta, around)
+    elif found is None:
         found = (
-            _interrupted(status, around)
-            or _rejected(status)
-            or (_ended(spec, status, around) if phase == "Failed" and not _ended_by_deletion(meta, status) else None)
-            or _deleted(meta, around)
+            (_ended(spec, status, around) if phase == "Failed" else None)
+            or _ending(spec, status, around)
             or _node_lost(status, around)
             or (_stuck(spec, status, around) if phase == "Running" else None)
             or (_pending(pod, spec, status, around) if phase in ("Pending", None) else None)
         )
     return found.at(pod=str(meta.get("name") or ""), node=str(spec.get("nodeName") or "")) if found else None
+
+
+def was_taken(pod: Mapping[str, Any], seen: bool | None) -> bool:
+    """Tell whether the pod was asked to go before it had ended, and nothing in it failed but by that.
+
+    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `seen` is
+    what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
+    """
+    meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
+    deletion = str(meta.get("deletionTimestamp") or "")
+    if not deletion:
+        return False
+    sidecars = _sidecars(spec)
+    entries = (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses")))
+    ends = [as_map(as_map(entry.get("state")).get("terminated")) for entry in entries
+            if entry.get("name") not in sidecars]  # fmt: skip
+    failed = [end for end in ends if end and end.get("exitCode") != 0]
+    if any(end.get("exitCode") not in _KILLED_BY_KUBELET or end.get("reason") == "OOMKilled" for end in failed):
+        return False
+    if seen is not None:
+        return seen
+    asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
+    if failed:
+        return all(str(end.get("finishedAt") or "9") >= asked for end in failed)
+    return (last_end(status) or "9") >= asked
+
+
+def last_end(status: Mapping[str, Any]) -> str:
+    """When the last of the pod's containers ended; empty while one runs or where none ever did."""
+    states = [as_map(entry.get("state")) for entry in as_list(status.get("containerStatuses"))]
+    if any("terminated" not in state for state in states):
+        return ""
+    return max((str(as_map(state.get("terminated")).get("finishedAt") or "") for state in states), default="")
+
+
+def _evicted(events: Sequence[Event]) -> Symptom | None:
+    """Judge a pod that ended well when its kubelet evicted it: only its events tell."""
+    event = latest(events, "Evicted", "Preempted", "Preempting")
+    if event is None:
+        return None
+    if event.reason == "Evicted" and _OWN_LIMIT.search(event.message):
+        return _own_limit({"message": event.message})
+    return disruption(Issue(event.reason, event.message), event.when)
+
+
+def _cut_short(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    """Judge a pod that succeeded after it was asked to go."""
+    return _deleted(as_map(pod.get("metadata")), around) if was_taken(pod, around.taken) else None
 
 
 def unready(pod: Mapping[str, Any], events: Sequence[Event]) -> Issue | None:
@@ -88,13 +142,16 @@ def unready(pod: Mapping[str, Any], events: Sequence[Event]) -> Issue | None:
     return Issue(safe(ready.get("reason") or "NotReady", 100), "; ".join(word for word in words if word))
 
 
-def lost(node: Mapping[str, Any] | None, events: Sequence[Event]) -> bool:
-    """Tell whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events."""
+def lost(node: Mapping[str, Any] | None, status: Mapping[str, Any], events: Sequence[Event]) -> bool:
+    """Tell whether the pod's node stopped reporting: by the node itself where it is seen, else by the pod's events.
+
+    Neither a node's taints nor events tell it: both outlive the trouble (the taints by seconds, the events by an hour).
+    """
     if node:
-        taints = as_list(as_map(node.get("spec")).get("taints"))
         ready = by_type(as_map(node.get("status"))).get("Ready") or {}
-        gone = {"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"}
-        return ready.get("status") in ("False", "Unknown") or any(str(taint.get("key")) in gone for taint in taints)
+        return ready.get("status") in ("False", "Unknown")
+    if (by_type(status).get("Ready") or {}).get("status") == "True":
+        return False
     return latest(events, "NodeNotReady") is not None
 
 
@@ -107,8 +164,7 @@ def _interrupted(status: Mapping[str, Any], around: Surroundings) -> Symptom | N
         status.get("message") if reason == "TerminationByKubelet" and status.get("message") else target.get("message")
     )
     issue, when = Issue(reason, safe(words or "")), str(target.get("lastTransitionTime") or "")
-    dead = latest(around.events, "NodeNotReady") is not None or lost(around.node, around.events)
-    if reason == "DeletionByTaintManager" and dead:
+    if reason == "DeletionByTaintManager" and lost(around.node, status, around.events):
         return _node(issue, when)
     if status.get("reason") == "Evicted" and _OWN_LIMIT.search(str(status.get("message") or "")):
         return _own_limit(status)
@@ -155,9 +211,27 @@ def _own_limit(status: Mapping[str, Any]) -> Symptom:
     )
 
 
+def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+    """Judge a pod one of whose containers has failed for good; the pod itself says so a second later."""
+    if spec.get("restartPolicy") != "Never" or status.get("phase") not in ("Pending", "Running"):
+        return None
+    sidecars = _sidecars(spec)
+    entries = {key: [entry for entry in as_list(status.get(key)) if entry.get("name") not in sidecars]
+               for key in ("initContainerStatuses", "containerStatuses")}  # fmt: skip
+    if not any(terminated(entry) for each in entries.values() for entry in each):
+        return None
+    symptom = _ended(spec, {**status, **entries}, around)
+    return replace(symptom, hopeless=False) if symptom else None
+
+
+def _sidecars(spec: Mapping[str, Any]) -> set[object]:
+    """The names of native sidecars: they are restarted, and killed when the trial has ended."""
+    return {c.get("name") for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
+
+
 def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
-    sidecars = {c.get("name") for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
+    sidecars = _sidecars(spec)
     found = []
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
         symptom = terminated(entry)
@@ -165,9 +239,11 @@ def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundi
             symptom = _node_oom(symptom, entry, around)
             found.append((symptom.rank, entry.get("name") in sidecars, symptom.when, symptom))
     if found:
-        return min(found, key=lambda item: item[:3])[3]
+        return replace(min(found, key=lambda item: item[:3])[3], grace_s=DELETED_S)
     issue = Issue(safe(status.get("reason") or "PodFailed", 100), safe(status.get("message") or ""))
-    return None if around.deleted_by_controller else replace(start_error(issue), fault="job.failed", err_class=None)
+    if around.deleted_by_controller:
+        return None
+    return replace(start_error(issue), fault="job.failed", err_class=None, grace_s=DELETED_S)
 
 
 def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) -> Symptom:
@@ -184,52 +260,27 @@ def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) 
     )
 
 
-def _ended_by_deletion(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Tell whether nothing in a failed pod failed but what the pod's deletion ended.
-
-    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL; by then the
-    pod is still there, with its deletionTimestamp.
-    """
-    deletion = str(meta.get("deletionTimestamp") or "")
-    if not deletion:
-        return False
-    asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
-    entries = (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses")))
-    states = [as_map(as_map(entry.get("state")).get("terminated")) for entry in entries]
-    failed = [state for state in states if state and state.get("exitCode") != 0]
-    return all(
-        state.get("exitCode") in _KILLED_BY_KUBELET
-        and state.get("reason") != "OOMKilled"
-        and str(state.get("finishedAt") or "9") >= asked
-        for state in failed
-    )
-
-
 def _deleted(meta: Mapping[str, Any], around: Surroundings) -> Symptom | None:
-    """A pod on its way out that neither its Job nor its node's death explains was deleted by somebody."""
+    """Judge a pod on its way out: unless its Job's end explains it, somebody deleted it."""
     deletion = str(meta.get("deletionTimestamp") or "")
-    if not deletion or around.job_ending or around.deleted_by_controller or lost(around.node, around.events):
+    if not deletion or around.job_ending or around.deleted_by_controller:
         return None
     asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
-    if around.failing_since and asked > around.failing_since:
+    if around.ending_since and asked > around.ending_since:
         return None
     words = latest(around.events, "Killing", "Preempted", "Evicted", "TaintManagerEviction")
     told = Issue("Deleted", f"the pod was deleted by others ({words.message if words else deletion})")
-    # Job and pods are watched separately: that the job itself was deleted may be heard a moment later.
-    return replace(disruption(told, asked), grace_s=2.0)
+    return replace(disruption(told, asked), grace_s=DELETED_S)
 
 
 def _node_lost(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
-    if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, around.events):
-        return None
-    if (by_type(status).get("Ready") or {}).get("status") == "True" and not around.node:
+    if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, status, around.events):
         return None
     ready = by_type(as_map(around.node.get("status"))).get("Ready") or {} if around.node else {}
     words = f"node is not ready: {safe(ready.get('reason') or '', 100)} {safe(ready.get('message') or '', 300)}".strip(
         ": "
     )
-    # A kubelet that was restarted is back within seconds; the controllers had waited 40 s before they said NotReady.
-    return replace(_node(Issue("NodeNotReady", words), str(ready.get("lastTransitionTime") or "")), grace_s=20.0)
+    return replace(_node(Issue("NodeNotReady", words), str(ready.get("lastTransitionTime") or "")), grace_s=NODE_LOST_S)
 
 
 def _node(issue: Issue, when: str) -> Symptom:
@@ -280,7 +331,7 @@ def _young(meta: Mapping[str, Any]) -> bool:
         made = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
     except ValueError:
         return True
-    return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < _YOUNG_S
+    return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < YOUNG_S
 
 
 def _unattended(spec: Mapping[str, Any]) -> Symptom:
@@ -293,7 +344,7 @@ def _unattended(spec: Mapping[str, Any]) -> Symptom:
         suggestion="Is a scheduler of this name running, and does it lead (kubectl -n kube-system get leases)?",
         expected="a scheduler binds the pod, or says why not",
         rank=NOT_STARTED,
-        grace_s=JOINING_S,  # one that lost its lease is replaced within 15 s (client-go's default)
+        grace_s=SCHEDULER_S,
     )
 
 
@@ -334,10 +385,10 @@ def preparing(events: Sequence[Event]) -> Symptom | None:
             suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
             expected="the pod's volumes are mounted",
             when=last.when,
-            grace_s=60.0 if _PASSING_MOUNT.search(last.message) else 20.0,
+            grace_s=MOUNT_S,
         )
     advice = "The node's network plugin or container runtime cannot set up the pod: look at the CNI pods on that node."
-    return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=45.0)
+    return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=SANDBOX_S)
 
 
 def from_events(events: Sequence[Event]) -> Symptom | None:
@@ -378,9 +429,13 @@ def _quoted(message: str) -> str:
 
 def _earlier(when: str, seconds: object) -> str:
     """When the deletion was asked for: deletionTimestamp lies the grace period later."""
+    return later(when, -seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
+
+
+def later(when: str, seconds: int) -> str:
+    """That many seconds later, as Kubernetes writes it; what is no time is returned as it is."""
     try:
         moment = datetime.datetime.fromisoformat(when)
     except ValueError:
         return when
-    asked = moment - datetime.timedelta(seconds=seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
-    return asked.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (moment + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -118,6 +118,8 @@ _TEXTS: tuple[tuple[str, str, str, str], ...] = (
         "Ask for this right in the namespace (kubectl auth can-i).",
     ),
 )
+# The API server itself could not be reached: Go's net and net/http, as a controller's client words it.
+_UNREACHED = re.compile(r"dial tcp|connect: connection refused|connection reset by peer|i/o timeout|\bEOF\b")
 _COMPILED = tuple((re.compile(text), fault, subject, advice) for text, fault, subject, advice in _TEXTS)
 
 
@@ -144,7 +146,7 @@ def read_refusal(message: str) -> Refusal:
             "what": (names.get("what") or "") + (f".{group}" if group else ""),
         }
         return Refusal(fault, safe(subject.format(**told), 200), advice)
-    if re.search(r"(?i)forbidden|denied|invalid|not allowed|refused", message):
+    if not _UNREACHED.search(message) and re.search(r"(?i)forbidden|denied|invalid|not allowed|refused", message):
         return Refusal("admission.denied", "pod", "The API server's message says what it objects to.")
     # "Internal error occurred", "etcdserver: request timed out", ...: no refusal, it is tried again.
     return Refusal("job.start-timeout", "pod", "The API server could not create the pod yet; see its message.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..raw import as_map
 from ..redact import safe
 from ..state import ERR_INFRA, ERR_PROGRAM, Issue
+from .patience import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,7 @@ class Symptom:
     hopeless: bool = True
     grace_s: float = 0.0
     disrupted: bool = False
+    inferred: bool = False  # concluded from what is missing: what comes a moment later may say it itself
     pod: str = ""
     node: str = ""
 
@@ -45,13 +47,10 @@ class Symptom:
         return replace(self, pod=pod, node=node, subject=self.subject or pod)
 
 
-# The kubelet tries again after 10, 20, 40 s: a hiccup of the registry is over by then.
-FINAL_PULL_S = 5.0
-OTHER_PULL_S = 30.0
 # Registry answers that another attempt will not change.
 _FINAL_PULL = re.compile(
     r"(?i)not found|manifest unknown|name unknown|pull access denied|unauthorized|authentication required|forbidden"
-    r"|denied|no such host|invalid reference|couldn't parse image|no match for platform|does not exist|not valid"
+    r"|denied|invalid reference|couldn't parse image|no match for platform|does not exist|not valid"
 )
 _PULL_ADVICE = (
     (r"(?i)unauthorized|authentication required|access denied|denied|forbidden|\b40[13]\b",
@@ -121,16 +120,16 @@ def waiting(status: Mapping[str, Any], image: str) -> Symptom | None:
             fault="container.config",
             issue=issue,
             subject="",
-            grace_s=10.0,
+            grace_s=CONTAINER_S,
             expected="everything the container refers to exists",
             suggestion="Create the ConfigMap, Secret or key that the message names, or take it out of the pod.",
         )
     if reason in {"CreateContainerError", "RunContainerError", "CreatePodSandboxError", "PostStartHookError"}:
-        return replace(start_error(issue), grace_s=20.0)
+        return replace(start_error(issue), grace_s=CONTAINER_S)
     if reason == "CrashLoopBackOff":
         before = terminated({"state": status.get("lastState") or {}, "name": status.get("name")})
         if before is None:
-            return Symptom(fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=60.0)
+            return Symptom(fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=CRASH_LOOP_S)
         words = f"{message}; it ended with {before.issue}" if message else str(before.issue)
         return replace(before, issue=Issue(reason, safe(words)), hopeless=False)
     return None

@@ -19,7 +19,9 @@ from ..raw import as_list, as_map
 from ..redact import safe
 from ..state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .case import CREATED, FAILED, Case
-from .patient import JOINING_S, Surroundings, examine, from_events, unready
+from .history import History, ended
+from .patience import CONTROLLER_S, JOINING_S, REFUSED_S, RIGHTS_S
+from .patient import Surroundings, examine, from_events, later, unready
 from .refusals import read_refusal
 from .symptoms import EXITED, NOT_STARTED, REFUSED, Symptom, disruption, overdue
 
@@ -48,17 +50,17 @@ def diagnose(
     kind: Kind = KINDS["indexed"],
     queue: Symptom | None = None,
     gang: bool = False,
-    ran: bool = False,
+    history: History | None = None,
     given_up: frozenset[str] = frozenset(),
 ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
     """Conclude from a job (None: it is gone), all pods and events of its namespace, and what nodes are visible.
 
     `queue` is what its queue says (jobs/running/queueing.py), `gang` that its pods were to start together or not at
-    all, `ran` that pods of it were seen before, `given_up` which pods' own words say that another attempt would end
-    the same.
+    all, `history` what earlier looks have seen, `given_up` which pods' own words say that another attempt would end the
+    same.
     """
-    case = _Judgement(job, pods, events, nodes, name, kind)
-    case.queue, case.gang, case.ran, case.given_up = queue, gang, ran, given_up
+    case = _Judgement(job, pods, events, nodes, name, kind, history)
+    case.queue, case.gang, case.given_up = queue, gang, given_up
     found = case.symptoms()
     state = case.state()
     return state, case.replicas(found), case.analysis(state, found)
@@ -69,7 +71,6 @@ class _Judgement(Case):
 
     queue: Symptom | None = None
     gang = False
-    ran = False
 
     # -- symptoms --------------------------------------------------------------------------------------------------
 
@@ -83,7 +84,13 @@ class _Judgement(Case):
                 continue
             if symptom is not None:
                 found[str(meta.get("name"))] = self._placed(symptom)
-        here = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods}
+        for pod in self.history.departed.values():
+            name = str(as_map(pod.get("metadata")).get("name"))
+            if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR}:
+                symptom = examine(pod, self._around(pod))
+                if symptom is not None:
+                    found[name] = self._placed(symptom)
+        here = {str(as_map(pod.get("metadata")).get("name")) for pod in [*self.pods, *self.history.departed.values()]}
         if self.state() is JobState.ERROR:
             for name in self.created:
                 if name in here or name in found:
@@ -108,10 +115,12 @@ class _Judgement(Case):
             own_nodes=self.own_nodes,
             job_ending=bool(self.meta.get("deletionTimestamp"))
             or not self.job
-            or "Suspended" in self.conditions
+            or self.suspended
             or bool(self.kind.operator and self.finished()),  # an operator then takes away what still runs
-            failing_since=self.failing_since,
+            ending_since=self.ending_since,
             deleted_by_controller=name in self.removed,
+            taken=self.taken(pod),
+            told_all=name in self.history.finished,
             queued=self.gang,
         )
 
@@ -123,22 +132,22 @@ class _Judgement(Case):
         symptom = from_events(events)
         if symptom is None and name not in self.removed:
             killed = latest(events, "Killing")
-            early = killed is not None and not (self.failing_since and killed.when >= self.failing_since)
+            early = killed is not None and not (self.ending_since and killed.when >= self.ending_since)
             if killed is not None and early and killed.message.startswith("Stopping container"):
                 symptom = disruption(Issue("Deleted", "the pod was deleted by others"), killed.when)
-        return symptom.at(pod=name, node=node) if symptom else None
+        return replace(symptom, inferred=True).at(pod=name, node=node) if symptom else None
 
     def _placed(self, symptom: Symptom) -> Symptom:
         if symptom.fault != "node.lost":
             return symptom
-        return Symptom(**{f: getattr(symptom, f) for f in symptom.__slots__} | {"subject": symptom.node or symptom.pod})
+        return replace(symptom, subject=symptom.node or symptom.pod)
 
     def refusal(self) -> tuple[Symptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
         said = [(event, words) for event in self.events if (words := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.wanted() and not self.finished()):
             return None
-        refused, message = said[-1]
+        refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])
         made = latest(self.events, *CREATED)
         if self.finished() and made is not None and len(self.created) >= self.wanted():
             return None
@@ -147,17 +156,25 @@ class _Judgement(Case):
             return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
         symptom = Symptom(
             fault=read.fault,
-            hopeless=read.fault != "job.start-timeout",
+            hopeless=read.fault != "job.start-timeout" and self._stands(refused, message, said),
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
             expected=f"{self.wanted()} pods are created",
             rank=REFUSED,
             when=refused.when,
-            # The controller tries again after 1, 2, 4 s ...: something that is just being set up gets that chance.
-            grace_s=5.0,
+            grace_s=REFUSED_S,
         )
         return symptom, refused
+
+    @staticmethod
+    def _stands(event: Event, message: str, said: Sequence[tuple[Event, str]]) -> bool:
+        """Tell whether a refusal is one: what a server says that is just starting, or not there, is none."""
+        fault = read_refusal(message).fault
+        if fault != "rights.missing":
+            return fault != "job.start-timeout"
+        same = [other for other, words in said if read_refusal(words).fault == fault]
+        return later(min(other.since for other in same), int(RIGHTS_S)) <= later(event.when, 0)
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
@@ -186,14 +203,14 @@ class _Judgement(Case):
             node=str(spec.get("nodeName") or ""),
             phase="Terminating" if meta.get("deletionTimestamp") else str(status.get("phase") or "Pending"),
             readiness_issue=symptom.issue if symptom else unready(pod, events),
-            exit_code=_exit_code(status),
+            exit_code=_exit_code(status, self.kind.container),
             fault=symptom.fault if symptom else None,
         )
 
     def _missing(self, index: int) -> Replica:
-        suspended = self.conditions.get("Suspended")
-        if suspended:
-            return Replica(index=index, readiness_issue=Issue("Suspended", safe(suspended.get("message") or "")))
+        if self.suspended:
+            words = as_map(self.conditions.get("Suspended")).get("message")
+            return Replica(index=index, readiness_issue=Issue("Suspended", safe(words or "")))
         refused = self.refusal()
         if refused is None:
             return Replica(index=index)
@@ -203,8 +220,11 @@ class _Judgement(Case):
 
     def analysis(self, state: JobState, found: Mapping[str, Symptom]) -> FailureAnalysis | None:
         """Choose the cause and put it into words; None where nothing is wrong."""
-        if state is JobState.COMPLETE or state is JobState.UNKNOWN:
+        if state is JobState.UNKNOWN:
             return None
+        if state is JobState.COMPLETE:  # only an interruption still matters: the Job counts those pods as successes
+            taken = [s for s in found.values() if s.disrupted or s.issue.reason == "Evicted"]
+            return self._told(min(taken, key=self._precedence), taken) if taken else None
         if state is JobState.CANCELED:
             when = str(self.meta.get("deletionTimestamp") or "")
             gone = disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
@@ -218,8 +238,24 @@ class _Judgement(Case):
             candidates.append(self._as_a_whole(self.queue))
         if not candidates:
             return None
-        cause = min(candidates, key=lambda s: (s.rank, s.when or "9", s.pod))
+        cause = min(self._causes(candidates), key=self._precedence)
         return self._told(self._torn(cause), candidates)
+
+    def _precedence(self, symptom: Symptom) -> tuple[object, ...]:
+        """Order causes before consequences; what is of one second by the events, then as it was seen."""
+        instants = [e.instant for e in about(self.all_events, "Pod", symptom.pod) if e.warning and e.instant]
+        seen = self.history.order(symptom.pod, symptom.fault)
+        return symptom.rank, symptom.when or "9", min(instants, default=1 << 64), seen, symptom.pod
+
+    def _causes(self, candidates: Sequence[Symptom]) -> Sequence[Symptom]:
+        """Of a failing Job: what has ended, not what still waited then."""
+        failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
+        if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
+            return candidates
+        everybody = [*self.pods, *self.history.departed.values()]
+        over = {str(as_map(pod.get("metadata")).get("name")) for pod in everybody if ended(pod)}
+        causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
+        return causes or [replace(s, inferred=True) for s in candidates]
 
     def _as_a_whole(self, symptom: Symptom) -> Symptom:
         """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?"""
@@ -244,8 +280,8 @@ class _Judgement(Case):
 
     def _job_wide(self, candidates: Sequence[Symptom]) -> Symptom | None:
         """What only the Job itself says."""
-        if "Suspended" in self.conditions and (self.created or self.removed or self.ran):
-            words = safe(self.conditions["Suspended"].get("message") or "")
+        if self.suspended and (self.removed or (self.history.resumed and (self.created or self.history.ran))):
+            words = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
             return self._whole(disruption(Issue("Suspended", f"the job was suspended while it ran: {words}")))
         failed = self.conditions.get("Failed") or self.conditions.get("FailureTarget")
         gone = latest(self.events, *FAILED) if not self.job else None
@@ -258,7 +294,7 @@ class _Judgement(Case):
         if issue.reason == "DeadlineExceeded":
             return self._whole(overdue(issue))
         if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
-            return self._whole(disruption(issue))
+            return self._whole(replace(disruption(issue), inferred=True))
         return None if candidates else self._unexplained(issue)
 
     def _unattended(self) -> Symptom | None:
@@ -272,8 +308,7 @@ class _Judgement(Case):
             suggestion=f"Look at the pods of {self.kind.operator} and their log.",
             expected=f"{self.kind.operator} starts the pods",
             rank=NOT_STARTED,
-            # A controller that lost its leader is back when the lease has run out (client-go's default: 15 s).
-            grace_s=30.0,
+            grace_s=CONTROLLER_S,
         )
 
     def _unexplained(self, issue: Issue) -> Symptom:
@@ -281,7 +316,7 @@ class _Judgement(Case):
         if vanished and issue.reason == "BackoffLimitExceeded":
             # A failed pod stays until its Job is deleted; what failed this Job was taken away by somebody.
             gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted by others")
-            return disruption(gone).at(pod=vanished[0], node="")
+            return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
         return Symptom(
             fault="job.failed",
             issue=issue,
@@ -290,6 +325,7 @@ class _Judgement(Case):
             err_class=ERR_PROGRAM,
             expected="the job completes",
             rank=EXITED,
+            inferred=True,
         )
 
     def _whole(self, symptom: Symptom) -> Symptom:
@@ -313,6 +349,7 @@ class _Judgement(Case):
             job_failure_by_node_event=self._node_events(cause, candidates),
             disrupted=cause.disrupted,
             hopeless=cause.hopeless,
+            inferred=cause.inferred,
             grace_s=cause.grace_s,
         )
 
@@ -332,14 +369,16 @@ class _Judgement(Case):
         return tuple(told[:50])
 
 
-def _exit_code(status: Mapping[str, Any]) -> int | None:
-    """The exit status of the main container, or of the init container that failed."""
-    codes = []
-    for key in ("containerStatuses", "initContainerStatuses"):
-        for entry in as_list(status.get(key)):
-            code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
-            if code is None:
-                code = as_map(as_map(entry.get("lastState")).get("terminated")).get("exitCode")
-            if isinstance(code, int) and (key == "containerStatuses" or code):
-                codes.append(code)
-    return next((code for code in codes if code), codes[0] if codes else None)
+def _exit_code(status: Mapping[str, Any], container: str) -> int | None:
+    """The exit status of the trial's own container, or where that never ran of the first other one that failed.
+
+    A sidecar's is its own affair: a native one is killed (137) when the trial has ended.
+    """
+    others: list[int] = []
+    for entry in (*as_list(status.get("containerStatuses")), *as_list(status.get("initContainerStatuses"))):
+        states = [as_map(as_map(entry.get(key)).get("terminated")) for key in ("state", "lastState")]
+        codes: list[int] = [state["exitCode"] for state in states if isinstance(state.get("exitCode"), int)]
+        if codes and entry.get("name") == container:
+            return codes[0]
+        others += [code for code in codes[:1] if code]
+    return others[0] if others and status.get("phase") == "Failed" else None

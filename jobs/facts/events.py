@@ -6,6 +6,7 @@ objects of the same name, and not at all (they expire after an hour, and are dro
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,10 @@ _MESSAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown."""
+    """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown.
+
+    `since` is its first occurrence. `instant` orders events of one second: nanoseconds, 0 where the name tells none.
+    """
 
     kind: str
     name: str
@@ -32,6 +36,8 @@ class Event:
     when: str
     field_path: str
     host: str
+    since: str = ""
+    instant: int = 0
 
     def __str__(self) -> str:
         times = f" (x{self.count})" if self.count > 1 else ""
@@ -41,7 +47,7 @@ class Event:
 def read_events(items: Iterable[Any]) -> list[Event]:
     """Project raw events of either API to records, oldest first; what is no event is passed over."""
     found = [_read(item) for item in items if isinstance(item, dict)]
-    return sorted((event for event in found if event is not None), key=lambda event: event.when)
+    return sorted((event for event in found if event is not None), key=lambda event: (event.when, event.instant))
 
 
 def about(events: Iterable[Event], kind: str, name: str, uid: str = "") -> list[Event]:
@@ -92,4 +98,12 @@ def _read(item: Mapping[str, Any]) -> Event | None:
         when=str(when)[:40],
         field_path=str(target.get("fieldPath") or ""),
         host=str(source.get("host") or item.get("reportingInstance") or ""),
+        since=str(item.get("firstTimestamp") or item.get("eventTime") or meta.get("creationTimestamp") or when)[:40],
+        instant=_instant(str(meta.get("name") or "")),
     )
+
+
+def _instant(name: str) -> int:
+    """When the event was made, as client-go writes it into its name (tools/record/event.go: "%v.%x", UnixNano)."""
+    suffix = name.rpartition(".")[2]
+    return int(suffix, 16) if re.fullmatch(r"[0-9a-f]{16}", suffix) else 0

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ..client.errors import ApiError, ClusterError, Forbidden, Unauthorized
 from ..client.kube import path
 from ..client.mirror import Mirror
+from ..diagnosis.case import GONE
+from ..diagnosis.history import History
+from ..diagnosis.patience import DELETED_S
 from ..diagnosis.verdict import diagnose
 from ..launchers import KINDS
 from ..raw import as_list, as_map, by_type
@@ -88,7 +91,7 @@ class Vigil:
         self._ended_since: float | None = None
         self._began = time.monotonic()
         self._let_in = self._began if queueing is None else None  # when the queue did
-        self._ran = False
+        self._history = History()
         self._last_job: dict[str, Any] | None = None
         self._told = ""
 
@@ -116,18 +119,23 @@ class Vigil:
             return outcome
 
     def _catch_up(self, outcome: Outcome) -> None:
-        """Let the pods' watch reach a Job that is Complete: its log would else not be followed, its evidence lost.
+        """Let the pods' watch, and the events, reach a Job that is over: they would else not say what became of it.
 
-        Job and pods are two watches, and either may lag behind the other when the API server has a bad day.
+        Job and pods are two watches, and either may lag behind the other when the API server has a bad day. What is
+        not heard then is concluded from what is missing.
         """
         end = time.monotonic() + _BEHIND_S
-        while outcome.state is JobState.COMPLETE and not outcome.aborted and time.monotonic() < end:
-            telling = [pod for pod in outcome.pods if self._kind.tells(pod)]
-            if telling and all(self._has_started(pod) for pod in telling):
-                return
+        while not outcome.aborted and time.monotonic() < end and self._behind(outcome):
             with self._changed:
                 self._changed.wait(_TICK_S)
             self._look(outcome)
+
+    def _behind(self, outcome: Outcome) -> bool:
+        """Tell whether the Job is over and its pods do not say so yet."""
+        if outcome.state is JobState.ERROR:
+            return outcome.analysis is None or outcome.analysis.inferred
+        telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.tells(pod)]
+        return outcome.state is JobState.COMPLETE and not (telling and all(self._has_ended(pod) for pod in telling))
 
     def _taken_away(self, pods: list[dict[str, Any]]) -> FailureAnalysis | None:
         """A pod that somebody deleted may end well, since the probe ends when it is asked to: its Job then succeeds."""
@@ -143,7 +151,7 @@ class Vigil:
             expected="nobody preempts, drains, evicts or deletes the pods",
             suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
             disrupted=True,
-            grace_s=2.0,  # the job itself may be on its way out, which is heard a moment later
+            grace_s=DELETED_S,
         )
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -157,6 +165,9 @@ class Vigil:
         outcome.pods = pods
         self._follow(pods)
         started = any(self._has_started(pod) for pod in pods)
+        self._history.enter(self._kind.as_job(job) if job else None, pods, self._pods.departed())
+        self._history.ran = self._history.ran or started
+        self._history.finished = frozenset(name for name, f in self.followers.items() if _told_all(f))
         if self.queueing is not None and (self._let_in is None or not outcome.state.final):
             self.queueing.look(job, started=started)
             if self._let_in is None and not self.queueing.waiting:
@@ -168,7 +179,6 @@ class Vigil:
         state, replicas, analysis = self._diagnose(job, pods)
         if (shaken or analysis is not None) and self._read_nodes(now=final):
             state, replicas, analysis = self._diagnose(job, pods)
-        self._ran = self._ran or started
         if outcome.aborted:
             return
         if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
@@ -188,7 +198,7 @@ class Vigil:
             kind=self._kind,
             queue=self.queueing.symptom() if self.queueing else None,
             gang=self.queueing is not None,
-            ran=self._ran,
+            history=self._history,
             given_up=frozenset(name for name, follower in self.followers.items() if is_final(list(follower.last)))
             if self._kind.multiplexed
             else frozenset(),
@@ -199,7 +209,7 @@ class Vigil:
         if self._last_job is None:
             return None
         meta = as_map(self._last_job.get("metadata"))
-        return self._last_job | {"metadata": meta | {"deletionTimestamp": meta.get("deletionTimestamp") or "gone"}}
+        return self._last_job | {"metadata": meta | {"deletionTimestamp": meta.get("deletionTimestamp") or GONE}}
 
     def _follow(self, pods: list[dict[str, Any]]) -> None:
         for pod in pods:
@@ -413,6 +423,12 @@ class Vigil:
             for entry in _statuses(pod)
             if entry.get("name") != self._kind.container and "running" in as_map(entry.get("state"))
         ]
+
+
+def _told_all(follower: Follower) -> bool:
+    """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
+    end = None if isinstance(follower.reader, Choir) else follower.reader.end
+    return end is not None and not end.get("stopped")
 
 
 def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.diagnosis.patience import DELETED_S
 from jobs.diagnosis.verdict import diagnose
 
 UID = "11111111-0000-4000-8000-000000000000"
@@ -122,7 +123,7 @@ def test_how_a_container_ended_says_whose_fault_it_is(code, reason, message, fau
     [
         ("InvalidImageName", 'Failed to apply default image tag "A:b:c": couldn\'t parse image name', "image.pull", 0),
         ("ErrImageNeverPull", "Container image is not present with pull policy of Never", "image.pull", 0),
-        ("ImagePullBackOff", "... manifest unknown: not found", "image.pull", 10),
+        ("ImagePullBackOff", "... manifest unknown: not found", "image.pull", 20),
         ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout", "image.pull", 60),
         ("CreateContainerConfigError", "container has runAsNonRoot and image will run as root", "container.config", 30),
         ("CreateContainerConfigError", "couldn't find key token in Secret ns/s", "container.config", 30),
@@ -171,7 +172,7 @@ def test_what_refuses_the_pods_is_named(message, fault, subject):
     """FailedCreate events carry the admission chain's text; the rank without a pod has the issue."""
     events = [
         event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False, at="2026-01-01T00:00:05Z"),
-        event("Job", "t", "FailedCreate", f"Error creating: {message}", count=3),
+        event("Job", "t", "FailedCreate", f"Error creating: {message}", count=3, firstTimestamp="2026-01-01T00:00:13Z"),
     ]
     state, replicas, analysis = diagnose(job(active=1), [pod(0, main=RUNS)], events)
     assert state == "Running"
@@ -565,6 +566,6 @@ def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
         "spec": {"nodeName": "n"}, "status": {"phase": "Running"},
     }  # fmt: skip
     state, _, analysis = diagnose(job, [pod], [], name="j")
-    assert (state, analysis.disrupted, analysis.grace_s) == ("Running", True, 2.0)
+    assert (state, analysis.disrupted, analysis.grace_s) == ("Running", True, DELETED_S)
     gone = job | {"metadata": job["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert diagnose(gone, [pod], [], name="j")[0] == "Canceled"

@@ -128,7 +128,8 @@ def _spec(case, job):
 
 def _told(result, server):
     analysis = result.analysis
-    if analysis is not None and analysis.disrupted and result.state is not JobState.CANCELED:
+    taken = analysis is not None and (analysis.disrupted or result.state is JobState.COMPLETE)
+    if taken and result.state is not JobState.CANCELED:
         ends = "interrupted"
     elif result.state is JobState.COMPLETE:
         ends = "completed"
@@ -169,7 +170,9 @@ def _is_about(told, subject):
     """Whether it names the pod, node or Job: as the subject, or where the subject is what refused, as whose trouble it is."""
     kind, _, name = subject.rpartition("/")
     own = told.subject in {subject, name} or told.subject.removeprefix("node/") == name
-    return own or bool(re.match(rf"{kind or 'pod'} {re.escape(name)}\b", told.observed))
+    # Told of several pods at once: which of them was first is chance where all are heard together.
+    several = kind == "" and bool(re.match(r"pod \S+( on \S+)? \(and \d+ more\)", told.observed))
+    return own or several or bool(re.match(rf"{kind or 'pod'} {re.escape(name)}\b", told.observed))
 
 
 def main(folders):

@@ -1,0 +1,68 @@
+"""What earlier looks at a job have seen: an object says how things are, and not always in which order they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..raw import as_list, as_map
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_MOST = 5000
+
+
+@dataclass(slots=True)
+class History:
+    """Remembers across looks; empty where there was only one.
+
+    `resumed`: the Job was seen not suspended. `ran`: a container of it was seen running. `deleted_first`,
+    `ended_first`: uids of pods that were seen on their way out while they ran, or ended before anybody deleted them.
+    `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had told all evidence.
+    """
+
+    resumed: bool = False
+    ran: bool = False
+    deleted_first: set[str] = field(default_factory=set)
+    ended_first: set[str] = field(default_factory=set)
+    departed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    finished: frozenset[str] = frozenset()
+    _order: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def enter(
+        self,
+        job: Mapping[str, Any] | None,
+        pods: Iterable[dict[str, Any]],
+        departed: Iterable[dict[str, Any]] = (),
+    ) -> None:
+        """Take in one look: the job in the words of a batch/v1 Job, its pods, and the last states of those gone."""
+        if job is not None and as_map(job.get("spec")).get("suspend") is not True:
+            self.resumed = True
+        gone = {_uid(pod): pod for pod in departed}
+        for uid, pod in {**{_uid(pod): pod for pod in pods}, **gone}.items():
+            if uid in self.deleted_first or uid in self.ended_first:
+                continue
+            deleted = bool(as_map(pod.get("metadata")).get("deletionTimestamp"))
+            if ended(pod) and not deleted:
+                self.ended_first.add(uid)
+            elif deleted and not ended(pod):
+                self.deleted_first.add(uid)
+        self.departed = dict(list(gone.items())[:_MOST])
+
+    def order(self, pod: str, fault: str) -> int:
+        """In which order this trouble was first seen, from 0."""
+        return self._order.setdefault((pod, fault), len(self._order))
+
+
+def ended(pod: Mapping[str, Any]) -> bool:
+    """Tell whether the pod has ended, or a container of it that is not restarted."""
+    status = as_map(pod.get("status"))
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    states = [as_map(entry.get("state")) for entry in as_list(status.get("containerStatuses"))]
+    return any("terminated" in state for state in states)
+
+
+def _uid(pod: Mapping[str, Any]) -> str:
+    return str(as_map(pod.get("metadata")).get("uid") or "")

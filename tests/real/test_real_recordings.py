@@ -1,0 +1,45 @@
+"""What a real API server told, played through the product: right in every way in which it may be heard."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.real.playing import load, play, wrong
+from tests.real.variants import VARIANTS, prefixes
+
+RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.jsonl.gz"), key=lambda path: path.name)
+NAMES = [path.name.removesuffix(".jsonl.gz") for path in RECORDINGS]
+# Long enough for a watcher that takes what is unfinished for the end, shorter than any grace period.
+HELD_S = 1.7
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=NAMES)
+def test_outcome_fault_and_subject_are_right(path):
+    case = load(path)
+    assert not wrong(case, play(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECORDINGS, ids=NAMES)
+def test_it_is_right_however_it_is_heard(path):
+    """Kinds delayed against each other, in batches, stretched, watches cut: the same is told."""
+    case = load(path)
+    assert {name: wrong(case, play(case, change)) for name, change in VARIANTS.items()} == dict.fromkeys(VARIANTS, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RECORDINGS, ids=NAMES)
+def test_nothing_is_given_up_blamed_or_tried_again_that_the_rest_refutes(path):
+    """Everything stops for a while after each event: what was seen by then must not be taken for the end."""
+    case = load(path)
+    held = prefixes(case.play, HELD_S)
+    assert {name: problem for name, change in held.items() if (problem := wrong(case, play(case, change)))} == {}
+
+
+def test_a_watcher_that_misreads_is_caught(monkeypatch):
+    """The harness can fail: with the stale condition for the truth, as the product once read it, a healthy trial is lost."""
+    from jobs.diagnosis import case as cases
+
+    case = load(next(path for path in RECORDINGS if path.name.startswith("01-")))
+    monkeypatch.setattr(cases.Case, "state", lambda self: cases.JobState.CANCELED)
+    assert "expected" in wrong(case, play(case))
