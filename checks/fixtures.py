@@ -52,6 +52,7 @@ def cluster(seatrial: Session) -> Inventory:
 
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
+    seatrial.clear()
     found = Inventory.read(seatrial.kube, selector=seatrial.options.nodes)
     seatrial.run.not_seen += found.not_seen.values()
     seatrial.nodes |= {node.name for node in found.nodes}
@@ -81,12 +82,13 @@ def answers(kube: Kube) -> Answers:
 
 
 @pytest.fixture(scope="session")
-def admission(kube: Kube, spec: TrialSpec) -> Admission:
+def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
     """What the server said to a dry run of the trial's pod."""
     from checks.judgement.admission import try_pods  # noqa: PLC0415 -- collection stays light
     from jobs.probes import files  # noqa: PLC0415
     from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
 
+    seatrial.clear()
     return try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)
 
 
@@ -158,6 +160,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from checks.outfolder import LOGS  # noqa: PLC0415
     from jobs.launcher import Launcher  # noqa: PLC0415
 
+    seatrial.clear()
     out = seatrial.options.out
     launcher = Launcher(seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger,
                         logs=out / LOGS if out else None, sees_nodes=not seatrial.tenant,

@@ -144,6 +144,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         opened.open(config.invocation_params.dir)
         _narrow(opened.run, config)
         declared = [d for i in session.items if (d := selection.declaration(i))]
+        opened.creates = any(d.stage == "acceptance" for d in declared)
         opened.needs = frozenset(selection.known(n, NEEDS, "need of a check") for d in declared for n in d.needs)
         if opened.options.out is not None and not opened.options.print_manifests:
             outfolder.make(opened.options.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import time
@@ -15,7 +16,8 @@ from checks import selection
 from checks.command_line import version
 from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import build_spec
-from jobs.cleanup import Ledger
+from jobs.cleanup import Ledger, sweep_dead
+from jobs.client.errors import ClusterError
 from jobs.client.kube import ConfigError, Kube
 from jobs.redact import redact
 from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
@@ -62,6 +64,8 @@ class Session:
         self.nodes: set[str] = set()  # all that a finding may name
         self.trial_nodes: set[str] = set()  # those that the trial ran on, once it did
         self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
+        self.creates = False  # a trial is among the checks that were selected
+        self._cleared = False
         self._kube: Kube | None = None
         self._began = time.monotonic()
 
@@ -153,6 +157,19 @@ class Session:
             except Exception as error:  # noqa: BLE001  (a full disk, an odd object: the verdict stands)
                 problems.append(f"The recording of {recorder.job} could not be written: {redact(str(error))}")
         return problems
+
+    def clear(self) -> None:
+        """Delete what killed runs left here, once and before anything is counted; only a run that creates something.
+
+        What cannot be looked at is left to the checks, which say why.
+        """
+        if not self.creates or self._cleared:
+            return
+        self._cleared = True
+        with contextlib.suppress(ClusterError):
+            swept = sweep_dead(self.kube, self.trial_spec().launcher, self.progress)
+            self.run.cleaned += swept.deleted
+            self.run.leftovers += swept.left
 
     def close(self) -> None:
         """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""

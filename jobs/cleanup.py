@@ -18,13 +18,15 @@ from .facts.presence import serving
 from .launchers import KINDS as LAUNCHED
 from .raw import as_list, as_map
 from .redact import safe
+from .renewal import held, run_out
 from .trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .trial.spec import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from .client.kube import Kube
+    from .renewal import Held
 
 # A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
 GONE_S = 60.0
@@ -40,6 +42,7 @@ FURTHER = (
 )
 """Kinds that not every cluster has; of one in several versions the first that is served shows all objects."""
 LAUNCHERS = frozenset(kind.resource for kind in LAUNCHED.values())
+ALWAYS = frozenset(resource for resource, *_ in KINDS)
 
 
 @dataclass(slots=True)
@@ -145,7 +148,7 @@ def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
 
 
 class Swept(NamedTuple):
-    """What a sweep deleted (or would), what it could not delete with the reason, and what still runs and was kept."""
+    """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason."""
 
     deleted: tuple[str, ...]
     left: tuple[str, ...]
@@ -153,14 +156,26 @@ class Swept(NamedTuple):
 
 
 def sweep(
-    kube: Kube, namespace: str, run_id: str | None = None, *, dry_run: bool = False, running: bool = True
+    kube: Kube,
+    namespace: str,
+    run_id: str | None = None,
+    *,
+    dry_run: bool = False,
+    living: bool = False,
+    launched: Collection[str] = (),
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Swept:
     """Delete what earlier runs left in a namespace: only what carries our label and our name prefix.
 
-    Without `running`, a run whose trial has not ended yet is left alone: it may be somebody's at this moment.
+    Without ``living``, a run whose runner lives is left alone. ``launched`` narrows it to these resources, each with
+    all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
     """
-    found, denied = _found(kube, namespace, run_id)
-    alive = set() if running else {run for where, item, run in found if _runs(where[0], item)}
+    where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
+    found, denied = _found(kube, namespace, run_id, where)
+    alive = {} if living else _alive(kube, namespace, found, tell)
+    unseen = {run for _, _, run in found} if LAUNCHERS & denied.keys() and not living else set()
+    unseen -= {run for (resource, *_), _, run in found if resource in LAUNCHERS}
+    alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
     deleted: list[str] = []
     left: list[str] = []
     kept: list[str] = []
@@ -168,7 +183,7 @@ def sweep(
         name, uid = str(item["metadata"]["name"]), str(item["metadata"].get("uid") or "")
         what = f"{resource.removesuffix('s')}/{name}"
         if run in alive:
-            kept += [what] if resource in LAUNCHERS else []
+            kept += [f"{what}: {alive[run]}"] if resource in LAUNCHERS or run in unseen else []
             continue
         try:
             if not dry_run:
@@ -178,20 +193,51 @@ def sweep(
         else:
             deleted.append(what)
     # A kind that we may not even list may hold leftovers: that is no clean namespace.
-    left += [f"unknown {error}" for error in denied if "pods" not in str(error)]
+    left += [f"unknown {error}" for error in denied.values() if "pods" not in str(error)]
     return Swept(tuple(deleted), tuple(left), tuple(kept))
+
+
+def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> Swept:
+    """Delete what killed runs left in our namespace, with no other rights than a run by this launcher has itself."""
+    return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
+
+
+def _alive(kube: Kube, namespace: str, found: _Found, tell: Callable[[str], None]) -> dict[str, str]:
+    """Say of which runs the runner lives, or may live, and why we think so."""
+    leases: dict[str, dict[str, Held]] = {}
+    unknown: dict[str, str] = {}
+    for (resource, group, version), item, run in found:
+        if resource not in LAUNCHERS:
+            continue
+        url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
+        if as_map(item.get("metadata")).get("deletionTimestamp"):
+            continue  # somebody is deleting it already: nobody's run is harmed by waiting until it is gone
+        if lease := held(item):
+            leases.setdefault(run, {})[url_path] = lease
+        elif _runs(resource, item):
+            unknown[run] = "it is still running, and no lease says for whom"
+    dead = run_out(kube, {url: lease for each in leases.values() for url, lease in each.items()}, tell)
+    going_on = {run: each for run, each in leases.items() if each.keys() - dead}
+    unknown = {run: why for run, why in unknown.items() if run not in leases}
+    return unknown | {run: f"its run is going on, {next(iter(each.values()))}" for run, each in going_on.items()}
 
 
 _Found = list[tuple[tuple[str, str, str], dict[str, Any], str]]
 
 
-def _found(kube: Kube, namespace: str, run_id: str | None) -> tuple[_Found, list[ApiError]]:
-    """All of ours as (kind, object, run), and the refusals to list a kind."""
+def _found(
+    kube: Kube, namespace: str, run_id: str | None, kinds: Sequence[tuple[str, str, str]]
+) -> tuple[_Found, dict[str, ApiError]]:
+    """All of ours as (kind, object, run), what launches first, and the refusals to list a kind.
+
+    What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
+    is never seen without what tells that it lives.
+    """
     selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
     found: _Found = []
-    denied: list[ApiError] = []
+    denied: dict[str, ApiError] = {}
     answered: set[str] = set()
-    for where in (*FURTHER, *KINDS):
+    for where in sorted(kinds, key=lambda each: each[0] in LAUNCHERS):
         resource, group, version = where
         if resource in answered:
             continue
@@ -205,7 +251,7 @@ def _found(kube: Kube, namespace: str, run_id: str | None) -> tuple[_Found, list
         except Forbidden as error:
             # Every cluster serves claim templates: whoever was never granted them has made none.
             if where in KINDS or (resource != CLAIMS and version in serving(kube, group, resource).versions):
-                denied.append(error)
+                denied[resource] = error
             continue
         answered.add(resource)
         for item in items:
@@ -214,16 +260,14 @@ def _found(kube: Kube, namespace: str, run_id: str | None) -> tuple[_Found, list
             ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
             if ours and name.startswith(PREFIX):
                 found.append((where, item, str(tags.get(LABEL_RUN) or "")))
-    if sum(1 for error in denied if not isinstance(error, NotFound)) >= len(KINDS) and not found:
-        raise denied[-1]
-    return found, denied
+    if not found and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
+        raise next(reversed(denied.values()))
+    return sorted(found, key=lambda each: each[0][0] not in LAUNCHERS), denied
 
 
 def _runs(resource: str, item: Mapping[str, Any]) -> bool:
     """Tell whether a launched object of ours has not come to its end."""
-    kind = next((kind for kind in LAUNCHED.values() if kind.resource == resource), None)
-    if kind is None or as_map(item.get("metadata")).get("deletionTimestamp"):
-        return False
+    kind = next(kind for kind in LAUNCHED.values() if kind.resource == resource)
     conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
     ends = {"Complete", "Failed"}
     return not any(each.get("type") in ends and each.get("status") == "True" for each in conditions)

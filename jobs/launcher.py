@@ -25,6 +25,7 @@ from .facts.presence import missing_fault, serving
 from .launchers import KINDS
 from .raw import as_list, as_map
 from .redact import safe
+from .renewal import held, renewed
 from .running.creation import Creation, JobError
 from .running.evidence import Choir, RankEvidence, Reader
 from .running.logs import tail
@@ -170,7 +171,7 @@ class Launcher:
         """Create, wait and read, one time; what was given up or interrupted is deleted before this returns."""
         kind = objects.kind
         began = time.monotonic()
-        creation = Creation(self._kube, self._ledger, spec.run_id, self._progress)
+        creation = Creation(self._kube, self._ledger, spec.run_id, self._progress, spec.deadlines.lease_s)
         what = "job" if kind.name == "indexed" else kind.kind
         shape = f"{spec.nodes} x {spec.gpus_per_node} GPUs"
         self._progress(f"creating {what} {spec.job_name} in {spec.namespace}: {shape}")
@@ -211,7 +212,9 @@ class Launcher:
         queueing = Queueing(self._kube, queue, namespace, name) if queue else None
         ranks = kind.wanted(raw) - (1 if kind.multiplexed else 0)
         vigil = self._vigil(name, namespace, run, limits, "", kind, queueing, ranks)
-        return self._result(name, run, vigil, vigil.keep(), began, (), kind)
+        place = path(kind.resource, name, namespace=namespace, group=kind.group, version=kind.version)
+        with renewed(self._kube, place, held(raw)):
+            return self._result(name, run, vigil, vigil.keep(), began, (), kind)
 
     def cancel(self, name: str, namespace: str = "") -> None:
         """Delete one of our jobs with its pods, and wait until all are gone."""

@@ -115,6 +115,7 @@ class Run:
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
     bom: dict[str, Any] = field(default_factory=dict)  # what is installed, section by section
     trial: dict[str, Any] = field(default_factory=dict)  # what ran: job, image, which host was which node
+    cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
     leftovers: list[str] = field(default_factory=list)
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
@@ -178,6 +179,7 @@ class Run:
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
             "bom": self.bom,
+            "cleaned": list(self.cleaned),
             "leftovers": list(self.leftovers),
         }
 

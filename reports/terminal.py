@@ -79,6 +79,10 @@ def summary(terminal: Any, run: Run, folder: Path | None) -> None:
         _paragraph(terminal, "", ", ".join(names), width)
     _skipped(terminal, run.results, width)
     terminal.write_line("")
+    if run.cleaned:
+        terminal.write_line("Deleted first, left by runs that were killed:", bold=True)
+        for name in run.cleaned:
+            terminal.write_line(f"  {name}")
     if run.leftovers:
         terminal.write_line("Left behind, not deleted:", yellow=True, bold=True)
         for name in run.leftovers:

@@ -19,6 +19,7 @@ from checks.command_line import USAGE, Parser, own_program
 from checks.judgement.capacity import rooms
 from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import spec_of
+from jobs.cleanup import sweep_dead
 from jobs.client.errors import ClusterError
 from jobs.client.kube import ConfigError, Kube
 from jobs.facts.inventory import Inventory
@@ -123,6 +124,8 @@ def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
 def _pair(options: argparse.Namespace, kube: Kube, profile: Profile, further: Sequence[str]) -> int:
     spec = spec_of(profile, run_id="canary", namespace=kube.namespace)
 
+    for name in sweep_dead(kube, spec.launcher).deleted:
+        print(f"seatrial accept: deleted {name}, which a killed run left")
     new = _able(kube, spec, options.nodes)
     good = _able(kube, spec, options.partner)
     chosen = pair(new.idle or new.broken, good.idle, spec.nodes)

@@ -27,7 +27,7 @@ def parser() -> Parser:
                       help="default: $TAO_K8S_NAMESPACE, then the context's, then default")
     made.add_argument("--run", metavar="ID", help="only what this run created")
     made.add_argument("--all", action="store_true",
-                      help="also a trial that is still running, maybe somebody's at this moment")
+                      help="also what belongs to runs that are going on, maybe somebody's at this moment")
     made.add_argument("--dry-run", action="store_true", help="name what would be deleted, delete nothing")
     return made
 
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         if not _namespace_exists(kube):
             print(f"seatrial cleanup: namespace {kube.namespace!r} does not exist", file=sys.stderr)
             return USAGE
-        running = bool(options.all or options.run)
-        swept = sweep(kube, kube.namespace, run_id=options.run, dry_run=options.dry_run, running=running)
+        swept = sweep(kube, kube.namespace, run_id=options.run, dry_run=options.dry_run,
+                      living=bool(options.all or options.run), tell=_tell)  # fmt: skip
     except ConfigError as error:
         print(f"seatrial cleanup: {error}", file=sys.stderr)
         return USAGE
@@ -55,12 +55,16 @@ def main(arguments: Sequence[str]) -> int:
     for name in swept.deleted:
         print(f"{verb} {name}")
     for name in swept.kept:
-        print(f"kept {name}: it is still running (--all deletes it too, --run ID only that run's)")
+        print(f"kept {name} (--all deletes it too, --run ID only that run's)")
     for name in swept.left:
         print(f"could not delete {name}", file=sys.stderr)
     if not swept.deleted and not swept.left and not swept.kept:
         print(f"nothing of seatrial in namespace {kube.namespace}")
     return 1 if swept.left else 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _namespace_exists(kube: Kube) -> bool:

@@ -28,7 +28,7 @@ from checks.judgement.rights import LEASE, RESULTS, STATE
 from checks.profile import ProfileError, load_profile
 from checks.trial_spec import spec_of
 from jobs import marking
-from jobs.cleanup import sweep
+from jobs.cleanup import sweep_dead
 from jobs.client.errors import ClusterError, Forbidden
 from jobs.client.kube import ConfigError, Kube
 from jobs.client.lease import HeldError, Lease
@@ -162,11 +162,10 @@ class Patrol:
     # ------------------------------------------------------------------------------------------------- the run
 
     def _clear_up(self) -> None:
-        """Delete what a scheduled run left that was killed: its id stands in the Lease that it could not give back."""
-        if self.lease.previous:
-            swept = sweep(self.kube, self.kube.namespace, run_id=self.lease.previous)
-            self.said += [f"deleted {name}, which run {self.lease.previous} left" for name in swept.deleted]
-            self.said += [f"could not delete {name}" for name in swept.left]
+        """Delete what killed runs left: it holds GPUs, and the nodes would not be chosen."""
+        swept = sweep_dead(self.kube, spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace).launcher)
+        self.said += [f"deleted {name}, which a killed run left" for name in swept.deleted]
+        self.said += [f"could not delete {name}" for name in swept.left]
 
     def _remembered(self, stored: Mapping[str, str]) -> patrol.State:
         """Return what is remembered. What is damaged is begun anew: a guess would be worse."""

@@ -17,3 +17,4 @@ class Deadlines:
     probe_s: int | None = None
     job_s: int | None = None
     ttl_s: int | None = None
+    lease_s: int | None = None

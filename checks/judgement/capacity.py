@@ -103,7 +103,9 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     """Say who holds the GPUs of a node, largest first: 'held by NodeSet/slurm in slurm (8)'."""
     counts: Counter[str] = Counter()
     for pod in pods:
-        counts[f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"] += pod.requests.get(resource, 0)
+        who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
+        ours = ", a trial of seatrial that is going on or was killed" if pod.app == "seatrial" else ""
+        counts[who + ours] += pod.requests.get(resource, 0)
     if not counts:
         return "held by pods that are not seen"
     named = [f"{who} ({n})" for who, n in counts.most_common(SHOWN)]

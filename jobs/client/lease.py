@@ -45,7 +45,6 @@ class Lease:
         self._transitions = 0
         self._ended = threading.Event()
         self._renewer: threading.Thread | None = None
-        self.previous = ""  # who held it before us and did not give it back
         self.lost = threading.Event()
 
     def __enter__(self) -> Self:
@@ -80,7 +79,6 @@ class Lease:
         holder = str(held.get("holderIdentity") or "")
         if holder and holder != self._holder and (left := self._left(held)) > 0:
             raise HeldError(self._told(holder, held, left))
-        self.previous = holder
         self._version = _version(found)
         transitions = held.get("leaseTransitions")
         self._transitions = (transitions if isinstance(transitions, int) else 0) + 1

@@ -18,6 +18,7 @@ from ..client.exchange import Response
 from ..client.kube import path
 from ..raw import as_map
 from ..redact import safe
+from ..renewal import SECONDS, Renewal, record
 from ..trial.manifests import Owned, older
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 
@@ -43,8 +44,11 @@ class JobError(Exception):
 class Creation:
     """Creates the objects of one run and knows how to take them back."""
 
-    def __init__(self, kube: Kube, ledger: Ledger, run: str, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self, kube: Kube, ledger: Ledger, run: str, progress: Callable[[str], None], lease_s: float = SECONDS
+    ) -> None:
         self._kube, self._ledger, self._run, self._progress = kube, ledger, run, progress
+        self._lease_s = lease_s
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
 
@@ -52,7 +56,7 @@ class Creation:
         """Create what launches, suspended, then what it owns, then let it go (or leave that to its queue)."""
         kind = objects.kind
         launched = self._tried(objects)
-        job, warned = self._post(launched)
+        job, warned = self._post(launched, held=True)
         for item in objects.owned_by(_uid(job)):
             spoken = next((each for each in older(item) if each.version == self._versions.get(item.resource)), item)
             warned += self._post(spoken)[1]
@@ -67,18 +71,23 @@ class Creation:
     def _tried(self, objects: Manifests) -> Owned:
         """Dry-run all objects; return what launches, in the words that this cluster's operator knows."""
         kind = objects.kind
-        launched = Owned(kind.resource, kind.group, kind.version, objects.job)
+        launched = Owned(kind.resource, kind.group, kind.version, self._held(objects.job))
         try:
             self._dry_run(launched)
         except Invalid as error:
             other = kind.other_words(objects.job, error.message)
             if other is None:
                 raise
-            launched = Owned(kind.resource, kind.group, kind.version, other)
+            launched = Owned(kind.resource, kind.group, kind.version, self._held(other))
             self._dry_run(launched)
         for item in objects.all_owned():
             self._dry_run_in_some_version(item)
         return launched
+
+    def _held(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The same with the lease of this run: whoever finds it can tell whether its runner lives."""
+        meta = job["metadata"]
+        return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | record(self._lease_s)}}
 
     def _dry_run_in_some_version(self, item: Owned) -> None:
         """Remember in which version the cluster knows the object; what it knows in none is told of the newest."""
@@ -102,8 +111,9 @@ class Creation:
             if error.status < 500 and not _NO_DRY_RUN.search(error.message):
                 raise
 
-    def _post(self, item: Owned) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _post(self, item: Owned, *, held: bool = False) -> tuple[dict[str, Any], tuple[str, ...]]:
         known: dict[str, str] = {}
+        renewals: list[Renewal] = []
         name, namespace = item.body["metadata"]["name"], item.body["metadata"]["namespace"]
 
         def undo() -> None:
@@ -114,6 +124,8 @@ class Creation:
             if uid:
                 remove(self._kube, item.resource, item.group, namespace, name,
                        uid=uid, version=item.version, wait_s=wait_s)  # fmt: skip
+            for renewal in renewals:  # only now: until it is gone, it is ours to delete
+                renewal.stop()
 
         # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
         entry = self._ledger.enter(f"{item.resource.removesuffix('s')}/{name} in {namespace}", undo)
@@ -130,6 +142,8 @@ class Creation:
                 self.give_up()
             raise
         known["uid"] = _uid(answer.body)
+        if held:
+            renewals.append(Renewal(self._kube, _place(item, name), self._lease_s))
         return answer.body, answer.warnings
 
     def _create_once(self, item: Owned) -> Response:

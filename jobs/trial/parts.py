@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..redact import safe
+from ..renewal import SECONDS
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Deadlines:
 
     `job_s` (0: start + probe + two minutes to end) is the Job's activeDeadlineSeconds, which counts from the Job's
     start and includes the time its pods are Pending. A Job that meets it deletes its pods and with them the logs.
+
+    `lease_s` after the runner's last sign of life its trial is what a killed run left, and may be deleted by others.
     """
 
     start_s: float = 900.0
@@ -39,11 +42,12 @@ class Deadlines:
     probe_s: float = 540.0
     job_s: float = 0.0
     ttl_s: float = 3600.0
+    lease_s: float = SECONDS
 
     def __post_init__(self) -> None:
         if self.job_s == 0:
             object.__setattr__(self, "job_s", self.start_s + self.probe_s + 120)
-        for name in ("start_s", "queue_s", "dns_s", "port_s", "collective_s", "probe_s", "job_s", "ttl_s"):
+        for name in ("start_s", "queue_s", "dns_s", "port_s", "collective_s", "probe_s", "job_s", "ttl_s", "lease_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
                 raise SpecError(f"deadline {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")

@@ -44,8 +44,8 @@ def labelled(kube):
     return found
 
 
-def start(served, out):
-    command = [sys.executable, "-m", "checks", "accept", "--kubeconfig", str(served), "--profile", "h100-ib",
+def start(served, out, profile="h100-ib"):
+    command = [sys.executable, "-m", "checks", "accept", "--kubeconfig", str(served), "--profile", str(profile),
                "--out", str(out)]
     return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -100,21 +100,28 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
 
 
 @pytest.mark.slow
-def test_cleanup_finishes_what_a_killed_run_left_and_touches_nothing_foreign(served, kube, tmp_path):
-    """After SIGKILL the sweep deletes by label; an object of somebody else stays, whatever its name."""
+def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_foreign(served, kube, tmp_path):
+    """It watches whether the run's lease is renewed; an object of somebody else stays, whatever its name."""
     from jobs.client.kube import NotFound
 
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-of-somebody", "namespace": "default"}}
     kube.create("/api/v1/namespaces/default/configmaps", foreign)
-    process = start(served, tmp_path / "out")
-    end = time.monotonic() + 20
+    profile = tmp_path / "short.yaml"
+    profile.write_text("{extends: h100-ib, name: short, deadlines: {lease_s: 10}}")
+    process = start(served, tmp_path / "out", profile)
+    end = time.monotonic() + 120
     while not [n for n in labelled(kube) if n.startswith("pods/")] and time.monotonic() < end:
         time.sleep(0.05)
+    command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", str(served)]
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("kept job/seatrial-")
+    assert "its run is going on" in done.stdout
+    assert len(labelled(kube)) == 5
     process.kill()
     process.communicate()
     assert labelled(kube)
-    command = [sys.executable, "-m", "checks", "cleanup", "--all", "--kubeconfig", str(served)]
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert gone(kube) == []
     path = "/api/v1/namespaces/default/configmaps/seatrial-of-somebody"

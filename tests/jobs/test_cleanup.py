@@ -143,9 +143,9 @@ def test_a_sweep_touches_only_what_has_our_label_and_our_name(kube, api):
         cluster.add("configmaps", "seatrial-notes", labels={"app.kubernetes.io/managed-by": "Helm"}),
         cluster.add("pods", "seatrial-lookalike"),
     ]
-    assert sweep(kube, "ns", dry_run=True).deleted == ("job/seatrial-r1", "service/seatrial-r1")
+    assert sweep(kube, "ns", dry_run=True, living=True).deleted == ("job/seatrial-r1", "service/seatrial-r1")
     assert mine in cluster.objects
-    swept = sweep(kube, "ns")
+    swept = sweep(kube, "ns", living=True)
     assert swept.deleted == ("job/seatrial-r1", "service/seatrial-r1") and swept.left == ()
     assert service not in cluster.objects and all(url in cluster.objects for url in foreign)
 

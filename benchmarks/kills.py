@@ -1,0 +1,250 @@
+"""Kill runs at random moments: is all of theirs gone after cleanup or the next run, and is that one's verdict right?
+
+Each round starts a trial on the embedded cluster and sends SIGKILL, SIGTERM, SIGINT or SIGQUIT to its runner, or to the
+processes of one of its pods, at a random moment. Then: a runner that could clean up left nothing and says 2 in record
+and exit code alike, unless it had ended before; what SIGKILL left is gone after `cleanup` or after the next run, which
+is go; what others own in the namespace is as it was. Ends with exit code 1 if any round did not.
+
+Usage: python benchmarks/kills.py [--kills N] [--seed S] [--minutes M]
+"""
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from jobs.client.kube import Kube  # noqa: E402
+
+SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+LAUNCHERS = ("indexed", "indexed", "indexed", "mpijob", "pytorchjob", "trainjob")
+WORLD = {"name": "kills", "title": "Healthy, with all operators", "breaks": "nothing", "faults": [], "outcome": "go",
+         "world": {"operators": ["mpi", "training", "trainer"]}}  # fmt: skip
+PROFILE = {"extends": "h100-ib", "name": "kills", "deadlines": {"lease_s": 8}}
+OURS = "app.kubernetes.io/managed-by=seatrial"
+HERE = "namespaces/default"
+JOBS, PODS = f"/apis/batch/v1/{HERE}/jobs", f"/api/v1/{HERE}/pods"
+SERVICES, CONFIGMAPS = f"/api/v1/{HERE}/services", f"/api/v1/{HERE}/configmaps"
+OPERATORS = (f"/apis/kubeflow.org/v2beta1/{HERE}/mpijobs", f"/apis/kubeflow.org/v1/{HERE}/pytorchjobs",
+             f"/apis/trainer.kubeflow.org/v1alpha1/{HERE}/trainjobs")  # fmt: skip
+KINDS = (JOBS, PODS, SERVICES, CONFIGMAPS, *OPERATORS)
+LIMIT_S = 600
+
+
+def foreign():
+    """Objects of somebody else: alike in name, in one label, or in nothing."""
+    meta = {"namespace": "default"}
+    lookalike = {"app.kubernetes.io/name": "seatrial", "app.kubernetes.io/instance": "r1"}
+    labelled = {"app.kubernetes.io/managed-by": "seatrial"}
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}
+    service = {"clusterIP": "None", "ports": [{"port": 80}]}
+    for named in ({"name": "seatrial-notes"}, {"name": "other", "labels": labelled}):
+        yield CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | named}
+    yield SERVICES, {"apiVersion": "v1", "kind": "Service", "spec": service,
+                     "metadata": meta | {"name": "seatrial-dash", "labels": lookalike}}  # fmt: skip
+    yield JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta | {"name": "training"},
+                 "spec": {"suspend": True, "template": {"spec": pod}}}  # fmt: skip
+
+
+class Lab:
+    """A served cluster, and what is in it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config, self.profile = str(folder / "kubeconfig"), str(folder / "kills.yaml")
+        (folder / "world.yaml").write_text(json.dumps(WORLD))
+        Path(self.profile).write_text(json.dumps(PROFILE))
+        command = [sys.executable, "-m", "sim", str(folder / "world.yaml"), "--write-kubeconfig", self.config, "--json",
+                   "--until-stdin-closes"]  # fmt: skip
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        start_new_session=True)  # fmt: skip
+        assert self.process.stdout.readline(), "the cluster did not start"
+        self.kube = Kube.connect(kubeconfig=self.config)
+        self.strangers = {}
+        for path, body in foreign():
+            self.kube.create(path, body)
+            self.strangers[f"{path}/{body['metadata']['name']}"] = ""
+        time.sleep(2)  # the Job controller writes that it is suspended
+        self.strangers = self.touched()
+
+    def touched(self):
+        """The uid and version of everything that is somebody else's."""
+        found = {}
+        for path in self.strangers:
+            meta = self.kube.get(path)["metadata"]
+            found[path] = (meta["uid"], meta["resourceVersion"])
+        return found
+
+    def left(self):
+        """Everything of ours, by kind and name."""
+        items = ((path, item) for path in KINDS for item in self.kube.list(path, labelSelector=OURS)[0])
+        names = (f"{path.rpartition('/')[2]}/{item['metadata']['name']}" for path, item in items)
+        return sorted(name for name in names if "/seatrial-" in name)
+
+    def gone(self, within_s=60.0):
+        """What is left when the garbage collector had its time."""
+        end = time.monotonic() + within_s
+        while (left := self.left()) and time.monotonic() < end:
+            time.sleep(0.2)
+        return left
+
+    def accept(self, out, launcher):
+        """Start a trial."""
+        command = [sys.executable, "-m", "checks", "accept", "--kubeconfig", self.config, "--profile", self.profile,
+                   "--launcher", launcher, "--out", str(out)]  # fmt: skip
+        with (self.folder / "said").open("w") as said:
+            return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def pods(self):
+        """The processes of the trial's pods, by pod."""
+        found = collections.defaultdict(list)
+        for place in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if place.name.isdigit() and str(self.process.pid) != place.name:
+                    told = dict(each.partition(b"=")[::2] for each in (place / "environ").read_bytes().split(b"\0"))
+                    if (name := told.get(b"SEATRIAL_POD_NAME")) and self.owns(int(place.name)):
+                        found[name.decode()].append(int(place.name))
+        return found
+
+    def owns(self, pid):
+        """Whether a process descends from this cluster, and not from another one on this machine."""
+        for _ in range(30):
+            if pid == self.process.pid:
+                return True
+            if pid <= 1:
+                return False
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return False
+
+
+def record_of(out):
+    """The record of a run, if it left one."""
+    try:
+        return json.loads((out / "report.json").read_text())
+    except OSError:
+        return None
+
+
+def ended(out, code):
+    """What is wrong with how a run ended that was asked to end: record, exit code and terminal must agree."""
+    record, said = record_of(out), (out.parent / "said").read_text()
+    if "!!!" in said or "Traceback" in said:
+        yield f"printed {said[-400:]!r}"
+    if record is None:
+        if code != 2 and code >= 0:  # a negative one: Python had not begun
+            yield f"no record, exit code {code}"
+        return
+    if record["exit_code"] != code or f"exit code {code}" not in said:
+        yield f"exit code {code}, the record says {record['exit_code']}, the terminal {said[-200:]!r}"
+    if record["verdict"] == "go" and record["interrupted"]:
+        yield "go, and yet interrupted"
+    if record["verdict"] != "go" and code != 2:
+        failed = [check["id"] for check in record["checks"] if check["outcome"] == "failed"]
+        yield f"{record['verdict']}, exit code {code}: {failed}"
+
+
+def strike(lab, dice, process, lasts):
+    """Wait for a random moment, send a signal to the runner or to a pod; what was hit, with which, and when."""
+    moment, number, target = dice.uniform(0, 1.1 * lasts), dice.choice(SIGNALS), dice.choice(("runner",) * 3 + ("pod",))
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(moment)
+    if target == "pod":
+        end = time.monotonic() + lasts
+        while not (pods := lab.pods()) and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+        victims = pods[dice.choice(sorted(pods))] if pods else []
+    else:
+        victims = [process.pid] * dice.choice((1, 1, 1, 3)) if process.poll() is None else []
+    for pid in victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        time.sleep(0.02 if target == "runner" else 0)
+    return (target if victims else "nothing"), number, moment
+
+
+def one_round(lab, dice, lasts, counts):
+    """One kill; yields what went wrong."""
+    out, launcher = lab.folder / "out", dice.choice(LAUNCHERS)
+    process = lab.accept(out, launcher)
+    target, number, moment = strike(lab, dice, process, lasts)
+    code = process.wait(LIMIT_S)
+    record = record_of(out)
+    left = lab.left()
+    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s"
+    counts[f"{number.name} to {target}"] += 1
+    if target == "pod":
+        counts[f"a pod was killed: {record['verdict'] if record else code}"] += 1
+        if record is None or record["exit_code"] != code:
+            yield f"{how}: exit code {code}, record {record and record['exit_code']}"
+    elif number != signal.SIGKILL:
+        yield from (f"{how}: {text}" for text in ended(out, code))
+    if left and (number != signal.SIGKILL or target == "pod") and (left := lab.gone(10)):
+        yield f"{how}: left {left}"
+    if left:
+        counts["left objects"] += 1
+    if dice.random() < 0.5:
+        command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", lab.config]
+        told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=LIMIT_S, check=False)
+        counts["cleanup"] += 1
+        if told.returncode or "kept" in told.stdout:
+            yield f"{how}: cleanup said {told.stdout} {told.stderr}"
+    else:
+        counts["next run"] += 1
+        following = lab.accept(lab.folder / "next", launcher).wait(LIMIT_S)
+        record = record_of(lab.folder / "next")
+        if following or record is None or record["verdict"] != "go":
+            yield f"{how}: the next run ended with {following}: {(lab.folder / 'said').read_text()[-3000:]}"
+        launched = [name for name in left if name.split("/")[0] not in ("services", "configmaps", "pods")]
+        if launched and record and not record["cleaned"]:
+            yield f"{how}: the next run does not say that it deleted {left}"
+    if still := lab.gone():
+        yield f"{how}: {still} is left"
+    if lab.touched() != lab.strangers:
+        yield f"{how}: something of somebody else was touched: {lab.touched()}"
+
+
+def main():
+    """Run the campaign and print what it found."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--kills", type=int, default=500)
+    options.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options.add_argument("--minutes", type=float, default=600.0)
+    asked = options.parse_args()
+    print(f"seed {asked.seed}", flush=True)
+    dice, counts, wrong = random.Random(asked.seed), collections.Counter(), []
+    end, done = time.monotonic() + 60 * asked.minutes, 0
+    with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
+        lab = Lab(Path(folder))
+        try:
+            began = time.monotonic()
+            code = lab.accept(lab.folder / "first", "indexed").wait(LIMIT_S)
+            assert code == 0, (lab.folder / "said").read_text()
+            lasts = time.monotonic() - began
+            while done < asked.kills and time.monotonic() < end:
+                for text in one_round(lab, dice, lasts, counts):
+                    wrong.append(text)
+                    print(f"WRONG in round {done}: {text}", flush=True)
+                done += 1
+                if done % 10 == 0:
+                    print(f"{done} kills, {len(wrong)} wrong, {time.monotonic() - began:.0f} s", flush=True)
+        finally:
+            lab.process.stdin.close()
+            lab.process.wait(60)
+    for name, number in sorted(counts.items()):
+        print(f"{number:>5}  {name}")
+    print(f"{done} kills (seed {asked.seed}): {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

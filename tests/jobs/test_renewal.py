@@ -1,0 +1,289 @@
+"""A dead run is told from a living one by watching its lease, with no regard to anybody's clock."""
+
+import json
+import time
+import types
+
+import pytest
+
+from jobs import renewal
+from jobs.cleanup import sweep, sweep_dead
+from jobs.client.errors import NotFound, Unreachable
+from jobs.client.kube import path
+from jobs.renewal import ANNOTATION, SECONDS, Held, Renewal, held, record, renewed, run_out
+
+URL = "/apis/batch/v1/namespaces/ns/jobs/seatrial-r1"
+
+
+def lease(number=0, seconds=40, when="2026-01-01T00:00:00Z"):
+    return json.dumps({"holderIdentity": "laptop_7", "leaseDurationSeconds": seconds, "renewTime": when, "n": number})
+
+
+def carrying(text):
+    return {"metadata": {"annotations": {ANNOTATION: text}}}
+
+
+class World:
+    """What an observer reads, as its own clock goes on."""
+
+    def __init__(self, monkeypatch, read):
+        self.now, self.read, self.asked = 0.0, read, 0
+        monkeypatch.setattr(renewal, "time", types.SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def get(self, url, *, deadline_s):
+        self.asked += 1
+        return self.read(self)
+
+
+def watched(monkeypatch, read, text=None):
+    """(whether it is called dead, when) of an observer who reads so."""
+    world = World(monkeypatch, read)
+    dead = run_out(world, {URL: held(carrying(text or lease()))})
+    return bool(dead), world.now
+
+
+@pytest.mark.parametrize("when", ["2026-01-01T00:00:00Z", "1999-01-01T00:00:00Z", "2099-01-01T00:00:00Z", "yesterday"])
+def test_a_lease_that_does_not_change_has_run_out_whatever_the_clocks_say(monkeypatch, when):
+    """The runner's clock may be years off: only the observer's own decides."""
+    text = lease(when=when)
+    dead, after = watched(monkeypatch, lambda world: carrying(text), text)
+    assert dead
+    assert 40 <= after < 46
+
+
+def test_a_lease_that_changes_is_held(monkeypatch):
+    """One renewal shows that the runner lives; nobody waits longer."""
+    dead, after = watched(monkeypatch, lambda world: carrying(lease(number=int(world.now > 12))))
+    assert not dead
+    assert after < 20
+
+
+def test_time_in_which_the_api_does_not_answer_does_not_count(monkeypatch):
+    """After an outage of minutes the runner gets its time to renew."""
+
+    def read(world):
+        if 10 < world.now < 200:
+            world.now += 30
+            raise Unreachable("http://x: GET: connection refused")
+        return carrying(lease(number=int(world.now > 230)))
+
+    assert watched(monkeypatch, read)[0] is False
+
+
+def test_answers_that_take_long_do_not_count(monkeypatch):
+    """A server that answers after 20 s lets nobody renew in that time."""
+
+    def read(world):
+        world.now += 20 if world.now < 200 else 0
+        return carrying(lease(number=int(world.now > 220)))
+
+    assert watched(monkeypatch, read)[0] is False
+
+
+def test_an_api_server_that_stays_away_is_an_error(monkeypatch):
+    """Nobody is called dead because nobody could look."""
+
+    def read(world):
+        raise Unreachable("http://x: GET: connection refused")
+
+    with pytest.raises(Unreachable):
+        watched(monkeypatch, read)
+
+
+def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
+    """Its own runner deleted it."""
+
+    def read(world):
+        raise NotFound(f"GET {URL}", status=404, reason="NotFound")
+
+    assert watched(monkeypatch, read)[0] is False
+
+
+@pytest.mark.parametrize("text", ["", "}{", "[]", "null", lease(seconds=0), lease(seconds=-1), lease(seconds=True),
+                                  lease(seconds=10**9), lease(seconds="40"), "[" * 100_000])  # fmt: skip
+def test_a_lease_that_cannot_be_read_holds_for_the_usual_time(text):
+    """It comes from outside: nobody waits for years, and nothing is deleted at once."""
+    read = held(carrying(text))
+    assert (read.text, read.seconds) == (text, SECONDS)
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": {"annotations": []}}, carrying(7), carrying(None)])
+def test_what_was_applied_by_hand_has_no_lease(item):
+    """--print-manifests: nobody renews it."""
+    assert held(item) is None
+
+
+def test_a_runner_renews_until_it_stops_or_the_object_is_gone(kube, api):
+    """Each renewal is another; nothing but the annotation is written."""
+    api.answer = lambda asked: (200, {}, {}) if len(api.asked) < 4 else (404, {}, {"reason": "NotFound"})
+    Renewal(kube, URL, 0.4)
+    end = time.monotonic() + 30
+    while len(api.asked) < 4 and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert [asked.verb for asked in api.asked] == ["PATCH"] * 4
+    texts = [asked.body["metadata"]["annotations"][ANNOTATION] for asked in api.asked]
+    assert len(set(texts)) == 4
+    assert all(asked.body == {"metadata": {"annotations": {ANNOTATION: text}}} for asked, text in zip(api.asked, texts, strict=True))
+
+
+def test_an_outage_does_not_end_the_renewals(kube, api):
+    """A server in trouble is asked again."""
+    api.answer = lambda asked: (503, {}, {"reason": "ServiceUnavailable"}) if len(api.asked) < 3 else (200, {}, {})
+    renewing = Renewal(kube, URL, 0.4)
+    end = time.monotonic() + 30
+    while len(api.asked) < 5 and time.monotonic() < end:
+        time.sleep(0.01)
+    renewing.stop()
+    assert len(api.asked) >= 5
+
+
+def test_who_attaches_to_a_job_without_a_lease_gives_it_none(kube, api):
+    """It would be deleted by others as soon as the one who watches it goes away."""
+    with renewed(kube, URL, None):
+        time.sleep(0.2)
+    assert api.asked == []
+    with renewed(kube, URL, Held(lease(), 0.2)):
+        end = time.monotonic() + 30
+        while not api.asked and time.monotonic() < end:
+            time.sleep(0.01)
+    assert api.asked[0].verb == "PATCH"
+
+
+# --------------------------------------------------------------------------------------------------------- sweeping
+
+
+class Cluster:
+    """Objects by path; those whose run is in `living` are renewed whenever they are read."""
+
+    def __init__(self, api):
+        self.objects, self.living, self.listed, self.forbidden, self.reads = {}, set(), [], set(), 0
+        api.answer = self.answer
+
+    def add(self, resource, run, *, group="", version="v1", suffix="", leased=False, **more):
+        name = f"seatrial-{run}{suffix}"
+        labels = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": run}
+        meta = {"name": name, "uid": f"u-{name}", "labels": labels, "annotations": record(1) if leased else {}}
+        url = path(resource, name, namespace="ns", group=group, version=version)
+        self.objects[url] = {"metadata": meta | more.pop("metadata", {}), "spec": {}, **more}
+        return url
+
+    def answer(self, asked):
+        last = asked.path.rsplit("/", 1)[-1]
+        if last in self.forbidden:
+            return 403, {}, {"reason": "Forbidden", "message": f"no {last}"}
+        found = self.objects.get(asked.path)
+        if asked.verb == "GET" and found is not None:
+            if found["metadata"]["labels"]["app.kubernetes.io/instance"] in self.living:
+                found["metadata"]["annotations"] = record(1)
+            return 200, {}, found
+        if asked.verb == "DELETE" and found is not None:
+            del self.objects[asked.path]
+            return 200, {}, {}
+        if asked.verb == "GET" and asked.path.endswith(("/mpijobs", "/jobs", "/services", "/configmaps", "/pods")):
+            self.listed.append(last)
+            items = [o for url, o in self.objects.items() if url.startswith(asked.path + "/")]
+            return 200, {}, {"metadata": {}, "items": items}
+        return 404, {}, {"reason": "NotFound", "message": "not found"}
+
+
+RUNNING = {"spec": {"suspend": False}, "status": {"active": 2}}
+SUSPENDED = {"spec": {"suspend": True}, "status": {"conditions": [{"type": "Suspended", "status": "True"}]}}
+COMPLETE = {"spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
+
+
+@pytest.mark.parametrize("state", [RUNNING, SUSPENDED, COMPLETE], ids=["running", "suspended", "complete"])
+def test_a_dead_run_is_swept_and_a_living_one_never(kube, api, state):
+    """Whatever state its job is in: also between creation and start, and while its logs are still read."""
+    cluster = Cluster(api)
+    for run in ("dead", "alive"):
+        cluster.add("jobs", run, group="batch", leased=True, **state)
+        cluster.add("configmaps", run)
+    cluster.living = {"alive"}
+    swept = sweep(kube, "ns")
+    assert swept.deleted == ("job/seatrial-dead", "configmap/seatrial-dead")
+    assert swept.left == ()
+    assert len(swept.kept) == 1
+    assert swept.kept[0].startswith("job/seatrial-alive: its run is going on, held by ")
+    assert sorted(cluster.objects) == [url for url in sorted(cluster.objects) if "alive" in url]
+    assert len(cluster.objects) == 2
+
+
+def test_two_that_sweep_at_once_do_not_fail(kube, api):
+    """The other one was faster: that is what was wanted."""
+    cluster = Cluster(api)
+    url = cluster.add("jobs", "dead", group="batch", leased=True, **RUNNING)
+    answer = cluster.answer
+
+    def slower(asked):
+        if asked.verb == "DELETE":
+            cluster.objects.pop(url, None)
+        return answer(asked)
+
+    api.answer = slower
+    assert sweep(kube, "ns").left == ()
+
+
+def test_without_a_lease_only_what_has_ended_is_swept(kube, api):
+    """Applied by hand, or by an earlier version: nobody can tell whether somebody waits for it."""
+    cluster = Cluster(api)
+    cluster.add("jobs", "r1", group="batch", **RUNNING)
+    cluster.add("pods", "r1", suffix="-0")
+    cluster.add("jobs", "r2", group="batch", **COMPLETE)
+    swept = sweep(kube, "ns")
+    assert swept.deleted == ("job/seatrial-r2",)
+    assert swept.kept == ("job/seatrial-r1: it is still running, and no lease says for whom",)
+    assert sweep(kube, "ns", living=True).deleted == ("job/seatrial-r1", "pod/seatrial-r1-0")
+
+
+def test_the_lease_of_an_operators_job_speaks_for_the_job_that_the_operator_made(kube, api):
+    """The MPI Operator's launcher is a Job with our labels and no lease."""
+    cluster = Cluster(api)
+    cluster.add("mpijobs", "r1", group="kubeflow.org", version="v2beta1", leased=True, spec={}, status={})
+    cluster.add("jobs", "r1", group="batch", suffix="-launcher", **RUNNING)
+    cluster.living = {"r1"}
+    assert sweep(kube, "ns").deleted == ()
+    cluster.living = set()
+    assert sweep(kube, "ns").deleted == ("mpijob/seatrial-r1", "job/seatrial-r1-launcher")
+
+
+def test_what_is_being_deleted_is_only_waited_for(kube, api):
+    """Nobody watches a lease of what somebody has deleted already."""
+    cluster = Cluster(api)
+    cluster.add("jobs", "r1", group="batch", leased=True, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **RUNNING)
+    said = []
+    assert sweep(kube, "ns", tell=said.append).deleted == ("job/seatrial-r1",)
+    assert said == []
+
+
+def test_what_belongs_to_a_job_is_listed_before_it(kube, api):
+    """A run that begins between two lists is never seen without what tells that it lives."""
+    cluster = Cluster(api)
+    sweep(kube, "ns")
+    assert cluster.listed.index("configmaps") < cluster.listed.index("jobs")
+    assert cluster.listed.index("pods") < cluster.listed.index("mpijobs")
+
+
+def test_where_launchers_cannot_be_seen_nothing_that_may_be_theirs_is_deleted(kube, api):
+    """The pods of a living MPIJob, to somebody without a right on MPIJobs."""
+    cluster = Cluster(api)
+    cluster.add("pods", "r1", suffix="-worker-0")
+    cluster.forbidden = {"jobs"}
+    swept = sweep(kube, "ns")
+    assert swept.deleted == ()
+    assert swept.kept == ("pod/seatrial-r1-worker-0: what launched it cannot be seen",)
+
+
+def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(kube, api):
+    """Jobs and the kind it launches itself: all else goes with them."""
+    cluster = Cluster(api)
+    cluster.add("jobs", "r1", group="batch", leased=True, **SUSPENDED)
+    cluster.add("configmaps", "r1")
+    said = []
+    assert sweep_dead(kube, "mpijob", said.append).deleted == ("job/seatrial-r1",)
+    assert set(cluster.listed) == {"jobs", "mpijobs"}
+    assert len(said) == 1
+    assert "watching for 1 s whether its runner is alive" in said[0]
