@@ -12,9 +12,8 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from jobs.nccl import Partial, conclude, merge, read, scan
-from jobs.nccl.events import processes
-from jobs.nccl.lines import repeats
+from jobs.nccl import Partial, conclude, digest, merge, read, scan
+from jobs.nccl.events import heads, processes
 from jobs.nccl.scan import Reader
 from jobs.nccl.state import seen as state
 from jobs.nccl.tables import table
@@ -107,6 +106,7 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
         tracemalloc.stop()
         return size
 
+    monkeypatch.setattr(scan, "BLOCK", 1 << 16)
     block = interleaved(Maker().processes(), 1) * 50
     few, many = peak(block for _ in range(2)), peak(block for _ in range(20))
     assert many < few * 1.5 + 1_000_000
@@ -118,9 +118,6 @@ def test_memory_does_not_grow_with_the_length_of_a_log(monkeypatch):
             for at in range(0, lines, 2000)
         )
 
-    monkeypatch.setattr(
-        repeats, "_TRIAL", 2_000_000
-    )  # pieces are kept for so long, and given up where none comes again
     few, many = peak(unique(100_000)), peak(unique(600_000))
     assert many < few + 1_000_000
 
@@ -193,7 +190,8 @@ def test_tables_beyond_the_bound_cost_nothing(judge):
     one = "".join(line + "\n" for line in table_of(Maker(gpus=1))[:-4]) + torn + "# Avg bus bandwidth    : 90.1\n"
     reader = Reader(Partial(), "x")
     for _ in range(600):
-        reader.feed(one.encode())
+        data = one.encode()
+        reader.block(data)
     assert reader.tables.full
     assert not reader.tables.is_open()
     assert reader.tables.open_left is None
@@ -287,7 +285,11 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(processes, "MAX_ALONE", 100)
     monkeypatch.setattr(processes, "MAX_HOSTS", 100)
     monkeypatch.setattr(processes, "_FOLLOWED", 200)
-    monkeypatch.setattr(repeats, "_TRIAL", 100_000)
+    monkeypatch.setattr(processes, "_HEADS", 200)
+    monkeypatch.setattr(heads, "_KEPT", 200)
+    monkeypatch.setattr(digest, "_LANES", 200)
+    monkeypatch.setattr(digest, "_HEADS", 200)
+    monkeypatch.setattr(digest, "_KNOWN", 200)
 
     def strangers(lines: int):
         head = "h{0}:{0}:{0} [0] NCCL INFO "
@@ -303,7 +305,7 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
         partial = Partial()
         reader = scan.Reader(partial, "x")
         for chunk in strangers(lines):
-            reader.feed(chunk)
+            reader.block(chunk)
         seen, found = set(), [reader]
         while found:
             each = found.pop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 _RANK = re.compile(rb"\brank (\d{1,7}) n[rR]anks (\d{1,7})\b")
 _COMM = re.compile(rb"\bcomm (0x[0-9a-fA-F]+)")
@@ -39,16 +39,6 @@ class Said(NamedTuple):
     nodes: Optional[Tuple[int, int, int]]  # nodes, local ranks, MNNVL
 
 
-_SIZES: Dict[bytes, int] = {}  # one number, and one name, for all ranks of a communicator
-_IDS: Dict[bytes, str] = {}
-_SAID: Dict[bytes, Optional[Said]] = {}
-
-
-def names_rank(text: bytes) -> bool:
-    """Say whether the line names a rank of a communicator."""
-    return _RANK.search(text) is not None
-
-
 def _usual(text: bytes) -> Optional[Said]:
     """Read a line of one of the usual forms; None for any other."""
     match = _USUAL.match(text)
@@ -58,43 +48,27 @@ def _usual(text: bytes) -> Optional[Said]:
     if int(rank) >= int(nranks):
         return None
     counts = None if nodes is None else (int(nodes), int(local), int(mnnvl))
-    return Said(int(rank), _size(nranks), what or b"", step == b"COMPLETE", pointer, _ident(ident), counts)
-
-
-def _size(digits: bytes) -> int:
-    return _SIZES.setdefault(digits, int(digits))
-
-
-def _ident(ident: Optional[bytes]) -> str:
-    if ident is None:
-        return ""
-    known = _IDS.get(ident)
-    if known is None:
-        known = _IDS[ident] = sys.intern(ident.decode("ascii").lower())
-    return known
+    return Said(int(rank), int(nranks), what or b"", step == b"COMPLETE", pointer, _ident(ident), counts)
 
 
 def parse_communicator(text: bytes) -> Optional[Said]:
     """Read a communicator's line; None where it is none."""
-    if text in _SAID:
-        return _SAID[text]
     said = _usual(text)
     rank = _RANK.search(text) if said is None else None
-    if rank is not None and 0 <= int(rank.group(1)) < int(rank.group(2)):
-        ending = _ENDING.search(text)
-        pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
-        said = Said(
-            int(rank.group(1)),
-            _size(rank.group(2)),
-            (ending.group(1) or b"Init") if ending else b"",
-            ending is not None and ending.group(2) == b"COMPLETE",
-            pointer.group(1) if pointer else b"",
-            _ident(ident.group(1) if ident else None),
-            (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
-        )
-    if len(_SAID) >= 2_000:
-        _SAID.clear()
-        _SIZES.clear()
-        _IDS.clear()
-    _SAID[text] = said
-    return said
+    if rank is None or int(rank.group(1)) >= int(rank.group(2)):
+        return said
+    ending = _ENDING.search(text)
+    pointer, ident, nodes = _COMM.search(text), _COMM_ID.search(text), _NODES.search(text)
+    return Said(
+        int(rank.group(1)),
+        int(rank.group(2)),
+        (ending.group(1) or b"Init") if ending else b"",
+        ending is not None and ending.group(2) == b"COMPLETE",
+        pointer.group(1) if pointer else b"",
+        _ident(ident.group(1) if ident else None),
+        (int(nodes.group(1)), int(nodes.group(2)), int(nodes.group(3) or 0)) if nodes else None,
+    )
+
+
+def _ident(ident: Optional[bytes]) -> str:
+    return "" if ident is None else sys.intern(ident.decode("ascii").lower())

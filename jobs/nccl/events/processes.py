@@ -6,21 +6,22 @@ A head is parsed once; from then on the same bytes in front of ``NCCL INFO`` lea
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from ..lines.prefix import Head, parse_head
 from ..state.seen import Crowd, Proc, shared
-from ..tables.rows import TYPE
-from . import facts as events
+from .tracker import Tracker
 
 if TYPE_CHECKING:
     from ..state.partial import Partial
+    from .transports import Lane
 
 MAX_ALONE = 2048  # processes of one stream that are told apart
 MAX_HOSTS = 12_288  # hosts whose further processes are kept as one
-_FOLLOWED = 8192  # processes that are followed at a time
+_FOLLOWED = 65_536  # processes that are followed at a time
 _PACKED = 1024  # processes from which on their edges are packed
-_TOKENS = 16_384  # heads that are known: a process has one for each of its threads
+_HEADS = 65_536  # that are known: a process has one for each of its threads
+_MANY = 256  # processes whose channels wait before they are settled
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 
 
@@ -30,32 +31,41 @@ class Processes:
     def __init__(self, partial: Partial, index: int) -> None:
         self.partial = partial
         self.index = index
-        self.tokens: Dict[bytes, events.Tracker] = {}  # what stands behind the first ``width`` bytes -> process
-        self.width = 0  # of what stood in front of the last head
-        self.short = False  # heads are known by what stands behind the last blank
-        self._trackers: Dict[Tuple[int, str, int], events.Tracker] = {}
+        self.heads: Dict[bytes, Tracker] = {}  # that a digest names
+        self._waiting: List[Tracker] = []  # whose channels wait for their communicator
+        self._trackers: Dict[Tuple[int, str, int], Tracker] = {}
         self._by_pid: Dict[int, List[str]] = {}
-        self.round = 0  # how often all were let go
         self._own = shared((index,))
         self._beyond = Proc(None, None)
         self._beyond.crowd = Crowd(edges=False)
 
-    def all(self) -> List[events.Tracker]:
-        """Return everything that follows a process."""
-        return list(self._trackers.values())
-
-    def stamped(self, left: bytes) -> Optional[events.Tracker]:
-        """Return the process of a head behind something that never comes twice, as a time does."""
-        width = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        tracker = self.tokens.get(left[width:])
-        if tracker is None or (b"  " in left[:width] and TYPE.search(left[:width])):
-            return None  # the left half of a table's row stands in front
-        self.width = width
+    def named(self, head: bytes) -> Tracker:
+        """Return the process that a digest names by its head."""
+        tracker = self.heads.get(head)
+        if tracker is None:
+            tracker, _ = self.head(head)
+            if len(self.heads) >= _HEADS:
+                self.heads.clear()
+            self.heads[head] = tracker
         return tracker
 
-    def head(self, left: bytes) -> Tuple[events.Tracker, bytes]:
+    def channels(self, tracker: Tracker, lanes: Mapping[Lane, int]) -> None:
+        """Take channels of a process."""
+        if tracker.channels(lanes):
+            self._waiting.append(tracker)
+
+    def settle(self) -> None:
+        """Keep the channels of many processes as edges, which is far less, where it is clear whose they are."""
+        if len(self._waiting) > _MANY:
+            for tracker in self._waiting:
+                if tracker.announced and tracker.pending:
+                    tracker.settle()
+            self._waiting = [tracker for tracker in self._waiting if tracker.pending]
+            if self.partial.crowd.loose():
+                self.pack()
+
+    def head(self, left: bytes) -> Tuple[Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
-        blank = left.rfind(b" ", 0, left.rfind(b" [")) if len(left) > 3 else -1
         head = parse_head(left)
         tracker = self.identify(head)
         tracker.proc.head(head.dev, head.tag)
@@ -63,16 +73,9 @@ class Processes:
         if head.host is not None:
             mark = left.rfind(head.host.encode("utf-8", "replace") + b":")
             front = left[:mark] if mark > 8 else b""
-        if len(left) < 300 and b"NCCL" not in left:
-            if len(self.tokens) >= _TOKENS:
-                self.tokens.clear()
-            # Without what stands in front of the last blank, a token must still hold the whole head.
-            token = left[blank + 1 :] if head.host is not None else left
-            self.short = self.short or (blank >= 0 and token in self.tokens)
-            self.tokens[token] = tracker
         return tracker, front
 
-    def identify(self, head: Head) -> events.Tracker:
+    def identify(self, head: Head) -> Tracker:
         """Return the process that a head names; one of its own for heads without a host."""
         if head.host is not None and head.pid is not None:
             key = (self.index, head.host, head.pid)
@@ -84,7 +87,7 @@ class Processes:
             if len(self._trackers) >= _FOLLOWED:
                 self._let_go()
             proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, head)
-            tracker = self._trackers[key] = events.Tracker(proc, self.index)
+            tracker = self._trackers[key] = Tracker(proc, self.index)
         return tracker
 
     def _new(self, key: Tuple[int, str, int], head: Head) -> Proc:
@@ -112,18 +115,23 @@ class Processes:
 
     def _let_go(self) -> None:
         """Stop following all processes; who prints again goes on with the communicator it began last."""
+        self._settle_all()
+        self.pack()
+        self._trackers.clear()
+        self.heads.clear()
+
+    def finish(self) -> None:
+        """Settle what waits for more, and let go of what only reading needs."""
+        self._settle_all()
+        self.pack()
+        self._trackers.clear()
+        self.heads.clear()
+        self._by_pid.clear()
+
+    def _settle_all(self) -> None:
         for tracker in self._trackers.values():
             tracker.settle()
-        self.pack()
-        self.round += 1
-        self._trackers.clear()
-        self.tokens.clear()
-
-    def close(self) -> None:
-        """Let go of what only reading needs."""
-        self._trackers.clear()
-        self.tokens.clear()
-        self._by_pid.clear()
+        self._waiting = []
 
     def pack(self) -> None:
         """Keep what is known of very many processes in less memory."""

@@ -132,21 +132,14 @@ _ORDINARY = (
 )
 
 
-_CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
-HEX = bytes(48 if chr(byte) in "0123456789abcdef" else byte for byte in range(256))
-_GARBLED = tuple(word.translate(HEX) for word in (*_RARE_WORDS, *_ORDINARY))
-
-
-def may_matter(shape: bytes) -> bool:
-    """Say whether any line of a shape, every hexadecimal digit a 0, may hold one of those words."""
-    shape = shape.replace(_CALL, b"")
-    return any(word in shape for word in _GARBLED)
+CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
+WORDS = (*_RARE_WORDS, *_ORDINARY)
 
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    if _CALL in raw:
-        raw = raw.replace(_CALL, b"")
+    if CALL in raw:
+        raw = raw.replace(CALL, b"")
     if _RARE.search(raw) is not None:
         return True
     for item in _ORDINARY:
@@ -166,7 +159,6 @@ class SignalReader:
         self.source = source
         self.index = index
         self._last_error = 0  # lines that still belong to "Last error:"
-        self._tagged = 0
 
     def expects(self) -> bool:
         """Say whether the next line belongs to what the last one began."""
@@ -240,17 +232,12 @@ class SignalReader:
             self.source.note("symptom " + found.fault, self.index, line, raw)
         return True
 
-    def tag(self, raw: bytes) -> bool:
-        """Remember which launcher processes printed something.
-
-        Say whether to go on: the first lines of a stream tell.
-        """
-        self._tagged += 1
+    def tag(self, raw: bytes) -> None:
+        """Remember which launcher's process printed a line."""
         if b": " in raw[:64] or b"]<std" in raw[:64]:
             tag = launcher_tag(raw[:200])
             if tag:
                 self.source.tags.add(tag)
-        return self._tagged < 5000
 
     def finish(self) -> None:
         """End the stream."""

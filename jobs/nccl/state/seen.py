@@ -139,7 +139,7 @@ class Crowd:
     def __init__(self, edges: bool = True) -> None:
         self.full = False  # a bound was reached: something was not kept
         self.alone = self.hosts = 0  # processes that are told apart, hosts whose further processes are not
-        self._steps: Dict[Tuple[int, Any, Any], Tuple[Shared, Shared]] = {}
+        self._steps: Dict[Tuple[int, Any, Any], Tuple[Dict[Any, Any], Dict[Any, Any]]] = {}
         self._made = self._loose = self._comms = 0
         self._edges = 0 if edges else _MAX_ALL_EDGES
         self._seen: Dict[str, int] = {}
@@ -162,6 +162,19 @@ class Crowd:
             fresh[key] = value
             known = self._steps[step] = (base, fresh)  # holds the base, so that nothing else can get its id
         return known[1]
+
+    def with_fact(self, facts: Dict[Any, Any], fact: str, value: str) -> Dict[Any, Any]:
+        """Return facts with one more: the same ones for all that add the same to the same."""
+        known = self._steps.get((id(facts), fact, value))
+        if known is not None:
+            return known[1]
+        values = facts.get(fact, _NONE)
+        if value in values or len(values) >= MAX_ITEMS:
+            return facts
+        extended = self.extended(facts, fact, shared((*values, value)))
+        if isinstance(facts, Shared):
+            self._steps[(id(facts), fact, value)] = (facts, extended)
+        return extended
 
     def note(self, notes: Dict[str, Note], name: str, note: Note) -> Dict[str, Note]:
         """Return notes with one more; beyond the first processes, those of one kind share one line."""
@@ -242,7 +255,11 @@ class Proc:
     def add(self, fact: str, value: str) -> None:
         """Remember a fact; a bounded set per name."""
         values = self.facts.get(fact, _NONE)
-        if value not in values and len(values) < MAX_ITEMS:
+        if value in values:
+            return
+        if self.crowd is not None:
+            self.facts = self.crowd.with_fact(self.facts, fact, value)
+        elif len(values) < MAX_ITEMS:
             self.facts = self._extended(self.facts, fact, shared((*values, value)))
 
     def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:

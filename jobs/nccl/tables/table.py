@@ -337,7 +337,7 @@ class TableReader:
         return self.is_open() and raw.rstrip(b' \t\r|,;"`')[-1:] in ENDS
 
     def piped(self) -> bool:
-        """Say whether the open table's rows may end in a bar: no shape of a line is settled then."""
+        """Say whether the open table's rows may end in a bar: any line may be one then."""
         return self._form is not None and self.is_open()
 
     def fragment(self, raw: bytes) -> bool:

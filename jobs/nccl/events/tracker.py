@@ -1,0 +1,206 @@
+"""Follows one process through one stream: applies what its messages say, and finds the communicator of its channels."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
+
+from ..state.seen import MAX_EDGES, Comm, Proc, shared
+from .facts import CHOSE, COMM, DEVICES, ENV, FACT, IB, NOTE, RING, SIGHT, TRACE, Effect
+from .symptoms import BENIGN, classify
+
+if TYPE_CHECKING:
+    from .comms import Said
+    from .transports import Lane
+
+_GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
+_MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
+_MAX_POINTERS = 64
+_UNUSED: Dict[Any, int] = {}  # never written to: most processes of a large job wait for nothing at any one time
+
+Key = Tuple[str, int]  # a communicator's name, and this process's rank in it
+
+
+class Tracker:
+    """Follows one process through one stream."""
+
+    __slots__ = ("_current", "_ordinals", "_pointers", "announced", "pending", "proc", "source")
+
+    def __init__(self, proc: Proc, source: int) -> None:
+        self.proc = proc
+        self.source = source
+        self._current: Optional[Key] = next(reversed(list(proc.comms)), None)
+        self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
+        self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
+        self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
+        self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
+
+    # -- channels ------------------------------------------------------------------------------------------------------
+    def channels(self, lanes: Mapping[Lane, int]) -> bool:
+        """Take channels, which wait until it is clear whose they are; say whether these are the first that wait."""
+        first = not self.pending
+        if first:
+            self.pending = {}
+        pending = self.pending
+        for lane, bits in lanes.items():
+            if lane in pending:
+                pending[lane] |= bits
+            elif len(pending) < MAX_EDGES:
+                pending[lane] = bits
+            elif self.proc.crowd is not None:
+                self.proc.crowd.full = True
+        return first
+
+    def settle(self) -> None:
+        """Add the channels that wait to the communicator they belong to."""
+        fresh, self.pending = self.pending, _UNUSED
+        comms, comm = self.proc.comms, self._current
+        for (key, own, size), mask in fresh.items():
+            if size:
+                self.proc.add("nranks", size)
+            name = "" if comm is None else comm[0]
+            if comms and (name, own) not in comms:
+                name = next((key[0] for key in reversed(list(comms)) if key[1] == own), name)
+            self.proc.edge(name, key, mask)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+    def apply(self, effects: Tuple[Effect, ...], line: int, raw: bytes) -> None:
+        """Take what one INFO message says."""
+        proc = self.proc
+        for effect in effects:
+            what = effect[0]
+            if what == FACT:
+                proc.add(effect[1], effect[2])
+            elif what == NOTE:
+                proc.note(effect[1], self.source, line, raw)
+            else:
+                self._REST[what](self, effect, line, raw)
+
+    def _env(self, effect: Effect, _line: int, _raw: bytes) -> None:
+        self.proc.set_env(effect[1], effect[2])
+
+    def _devices(self, effect: Effect, _line: int, _raw: bytes) -> None:
+        self.proc.list_devices(effect[1])
+
+    def _ib(self, effect: Effect, line: int, _raw: bytes) -> None:
+        self.proc.ibs.setdefault(effect[1], line)
+
+    def _ring(self, effect: Effect, _line: int, _raw: bytes) -> None:
+        if len(effect[1]) > len(self.proc.ranks):
+            self.proc.ranks = shared(effect[1])
+
+    def _sight(self, effect: Effect, line: int, raw: bytes) -> None:
+        if effect[1] not in self.proc.notes:
+            self.proc.note(effect[1], self.source, line - effect[2], raw)
+
+    def _chose(self, effect: Effect, _line: int, _raw: bytes) -> None:
+        """Take the network that a process chose: what failed before it is overcome."""
+        self.proc.add("net", effect[1])
+        self.proc.last_error = None
+
+    def _trace(self, effect: Effect, line: int, raw: bytes) -> None:
+        if effect[2] and self.proc.has("flag", "no-pci-path"):
+            return  # up to 2.5: a NIC without a PCI path counts as far away, and that is all
+        self.proc.note("trace", self.source, line, raw)
+        if self.proc.last_error is None:
+            self.proc.last_error = [self.source, line, effect[1]]
+
+    def warn(self, place: bytes, text: bytes, line: int, raw: bytes) -> None:
+        """Read one WARN message; ``place`` is where in the code, or what a plugin puts there."""
+        text = text.rstrip()
+        if b"NET/IB" in text and _GLOBAL.search(text):
+            self.proc.add("link", "RoCE")
+        if b"net_ib" in place or b"NET/IB" in text or b"ib_plugin" in place:
+            self.proc.add("flag", "verbs-used")
+        full = place + b" NCCL WARN " + text if place else text
+        known = classify(text)
+        if known is not None and known.fault == "nccl.cuda-failure":  # a call failed: its place says what it was for
+            inside = place.startswith(b"transport/p2p.cc") and self.proc.has("flag", "mnnvl")
+            full = b"MNNVL not working: " + text if inside else full
+            known = None
+        found = classify(full) if known is None else known
+        if found is None:
+            self.proc.note("warn", self.source, line, raw)
+        elif found.role != BENIGN:
+            self.proc.note(found.fault, self.source, line, raw)
+
+    # -- communicators -------------------------------------------------------------------------------------------------
+    def _communicator(self, effect: Effect, _line: int, _raw: bytes) -> None:
+        said: Said = effect[1]
+        begins = said.what == b"Init" and not said.done
+        if self.pending and (begins or self.announced):
+            self.settle()  # channels in front of this line belong to what was current there
+        key = self._key(said)
+        comm = self.proc.comms.get(key)
+        if said.what in (b"Destroy", b"Abort") and said.done:
+            self.proc.add("flag", "destroyed")
+        if comm is None:
+            ending = said.what in (b"Destroy", b"Abort", b"Revoke")  # all that an excerpt may show of a communicator
+            if (ending and self.proc.comms) or not self.proc.joins():
+                return
+            comm = self.proc.comms[key] = Comm(said.rank, said.nranks)
+        if said.what == b"Init":
+            comm.started = True
+            self.announced = self.announced or not said.done
+            comm.completed = comm.completed or said.done
+            self._current = key
+            if said.done:
+                self.proc.last_error = None
+        if said.nodes is not None:
+            comm.nnodes = max(comm.nnodes, said.nodes[0])
+            comm.local = max(comm.local, said.nodes[1])
+            comm.mnnvl = max(comm.mnnvl, said.nodes[2])
+
+    def _key(self, said: Said) -> Key:
+        """Name a communicator.
+
+        By its id, which all ranks share (2.16.2+), else by its size and its turn in this process.
+        """
+        completes, pointer = said.what == b"Init" and said.done, said.pointer
+        if said.ident:
+            key = (said.ident, said.rank)
+            self._named(pointer, key)
+            return key
+        known = self._pointed(pointer) or self._with_id(said.rank, said.nranks)
+        if known is not None and not completes and known[1] == said.rank:
+            return known
+        turn = self._ordinals.get((said.nranks, said.rank), 0)
+        if completes and pointer:
+            if known is not None and known in self.proc.comms and not self.proc.comms[known].completed:
+                return known
+        key = ("n%d.%d" % (said.nranks, turn), said.rank)
+        if completes and turn < _MAX_TURNS:
+            self._ordinals = {**self._ordinals, (said.nranks, said.rank): turn + 1}
+        self._named(pointer, key)
+        return key
+
+    def _named(self, pointer: bytes, key: Key) -> None:
+        """Remember which communicator a pointer names; a freed one may come again for another."""
+        if pointer and self._pointed(pointer) != key:
+            others = tuple(item for item in self._pointers if item[0] != pointer)
+            self._pointers = (*others[-_MAX_POINTERS:], (pointer, key))
+
+    def _with_id(self, rank: int, nranks: int) -> Optional[Key]:
+        """Return the latest communicator with an id, of this rank and size: lines behind its START leave the id out."""
+        for key in reversed(list(self.proc.comms)):
+            if key[1] == rank and key[0].startswith("0x") and self.proc.comms[key].nranks == nranks:
+                return key
+        return None
+
+    def _pointed(self, pointer: bytes) -> Optional[Key]:
+        """Return the communicator that a pointer names."""
+        for known, key in self._pointers:
+            if known == pointer and pointer:
+                return key
+        return None
+
+    _REST: Dict[int, Callable[[Tracker, Effect, int, bytes], None]] = {  # noqa: RUF012 -- a constant table
+        ENV: _env,
+        DEVICES: _devices,
+        IB: _ib,
+        CHOSE: _chose,
+        TRACE: _trace,
+        COMM: _communicator,
+        RING: _ring,
+        SIGHT: _sight,
+    }
