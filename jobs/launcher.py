@@ -440,12 +440,15 @@ def _evidence(
 
 
 def _refused(name: str, error: ApiError, seconds: float, kind: Kind) -> TrialResult:
+    """Say which object was refused, and by whom: a trial is a job and what belongs to it."""
     read = read_refusal(error.message)
+    what = safe(error.refused, 300) or f"{kind.kind} {name}"
+    by = f", refused by {read.subject}" if "/" in read.subject else ""
     analysis = FailureAnalysis(
         fault=read.fault,
-        subject=read.subject,
-        observed=f"{kind.kind} {name} could not be created: {error}",
-        expected=f"the API server accepts the {kind.kind}",
+        subject=read.subject if read.subject != "pod" else what.lower().replace(" ", "/"),
+        observed=f"{what} could not be created{by}: {error}",
+        expected=f"the API server accepts the {what.split()[0]}",
         suggestion=read.suggestion,
         # An object that is not valid in itself is ours, or the profile's; no gate of the cluster has spoken.
         err_class=ERR_INFRA if isinstance(error, Forbidden) or is_policys(error.message) else ERR_PROGRAM,

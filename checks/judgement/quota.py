@@ -27,8 +27,8 @@ class Shortage:
 
     quota: str
     resource: str
-    needed: str
-    left: str
+    needed: str  # "2 for 2 pods", "1 for the trial"
+    left: str  # "0 of 1 left"
 
 
 def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...]]:
@@ -51,21 +51,24 @@ def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortag
             notes.append(f"the quota {name} applies to some pods only (scopes); one pod was tried against it")
             continue
         status = quota.get("status") or {}
-        found += _short(name, status.get("hard") or spec.get("hard") or {}, status.get("used") or {}, needed)
+        found += _short(name, status.get("hard") or spec.get("hard") or {}, status.get("used") or {}, needed, pods)
     return tuple(found), tuple(notes)
 
 
 def _short(
-    name: str, limits: dict[str, Any], used: dict[str, Any], needed: dict[str, Decimal]
+    name: str, limits: dict[str, Any], used: dict[str, Any], needed: dict[str, Decimal], pods: int
 ) -> Iterator[Shortage]:
     for resource, limit in limits.items():
         hard, taken = quantity(limit), quantity(used.get(resource, "0"))
         want = needed.get(resource)
         if want is None or hard is None or taken is None:
             continue
-        if want > max(hard - taken, Decimal(0)):
-            left = f"{_plain(hard - taken)} of {limit}"
-            yield Shortage(quota=name, resource=resource, needed=_plain(want), left=left)
+        room = max(hard - taken, Decimal(0))
+        if want > room:
+            over = f" ({_plain(taken)} used: more than that, since the quota was lowered)" if taken > hard else ""
+            left = f"{_plain(room)} of {limit} left{over}"
+            whom = "the trial" if resource in _OBJECTS else f"{pods} pods"
+            yield Shortage(quota=name, resource=resource, needed=f"{_plain(want)} for {whom}", left=left)
 
 
 def in_scope(quota: dict[str, Any], pod: dict[str, Any]) -> bool | None:

@@ -40,7 +40,12 @@ class Unreachable(ClusterError):
 
 
 class ApiError(ClusterError):
-    """The API server's own refusal: `status` (HTTP), `reason`, `message` and `details` of its Status."""
+    """The API server's own refusal: `status` (HTTP), `reason`, `message` and `details` of its Status.
+
+    `refused` names the object that was to be created ("Service seatrial-r1"), where one was.
+    """
+
+    refused = ""
 
     def __init__(
         self, where: str, *, status: int, reason: str = "", message: str = "", details: Mapping[str, Any] | None = None

@@ -119,7 +119,11 @@ class Kube(Exchange):
     def create(self, url_path: str, body: Any, *, dry_run: bool = False, deadline_s: float = DEADLINE_S) -> Response:
         """POST an object with strict field validation; a dry run is repeatable, a real create is not."""
         params = {"fieldValidation": "Strict", "fieldManager": "seatrial"} | ({"dryRun": "All"} if dry_run else {})
-        answer = self.request("POST", url_path, params=params, body=body, deadline_s=deadline_s, repeatable=dry_run)
+        try:
+            answer = self.request("POST", url_path, params=params, body=body, deadline_s=deadline_s, repeatable=dry_run)
+        except ApiError as error:
+            error.refused = f"{body.get('kind')} {as_map(body.get('metadata')).get('name') or ''}".strip()
+            raise
         same_kind(answer.body, body, self.where("POST", url_path))
         return answer
 

@@ -22,13 +22,34 @@ class Refusal:
     suggestion: str
 
 
+# Kinds of which a trial makes one, as a quota counts them.
+OBJECTS = r"(?:count/)?(?:configmaps|services)|count/(?!pods)[a-z.]+|services\.[a-z]+"
 # In order: the first that fits. Named groups become the subject.
 _TEXTS: tuple[tuple[str, str, str, str], ...] = (
+    # plugin/pkg/admission/resourcequota/controller.go names of what is requested only what there is no room for.
+    (
+        r"exceeded quota: (?P<name>[^,\s]+), requested: (?:[^;]*?,)?limits\.",
+        "quota.exceeded",
+        "resourcequota/{name}",
+        "The quota counts limits: lower limits of the pod in the profile, free what holds the quota, or raise it.",
+    ),
+    (
+        rf"exceeded quota: (?P<name>[^,\s]+), requested: (?:{OBJECTS})=",
+        "quota.exceeded",
+        "resourcequota/{name}",
+        "The quota counts objects, and a trial makes one of each kind: delete what nobody needs, or raise it.",
+    ),
     (
         r"exceeded quota: (?P<name>[^,\s]+)",
         "quota.exceeded",
         "resourcequota/{name}",
         "Free what holds the quota, raise it, or ask for fewer nodes (kubectl describe resourcequota).",
+    ),
+    (
+        r"failed quota: (?P<name>[^:\s]+): must specify [^\n]*limits\.",
+        "quota.exceeded",
+        "resourcequota/{name}",
+        "The quota wants every pod to state limits: set limits (cpu, memory) of the pod in the profile.",
     ),
     (
         r"failed quota: (?P<name>[^:\s]+): must specify (?P<what>[^\n]+)",

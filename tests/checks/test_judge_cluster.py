@@ -314,11 +314,13 @@ def quota(hard, used=None, **spec):
 
 @pytest.mark.parametrize(
     ("hard", "used", "short"),
-    [({"requests.nvidia.com/gpu": "16"}, {}, None), ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16", "8 of 8")),
-     ({"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "8"}, ("requests.nvidia.com/gpu", "16", "8 of 16")),
-     ({"cpu": "18"}, {}, None), ({"requests.cpu": "17"}, {}, ("requests.cpu", "18", "17 of 17")),
-     ({"memory": "64Gi"}, {}, None), ({"limits.memory": "63Gi"}, {}, ("limits.memory", "68719476736", "67645734912 of 63Gi")),
-     ({"pods": "1"}, {}, ("pods", "2", "1 of 1")), ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, ("count/jobs.batch", "1", "0 of 3")),
+    [({"requests.nvidia.com/gpu": "16"}, {}, None), ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 8 left")),
+     ({"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "8"}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 16 left")),
+     ({"cpu": "18"}, {}, None), ({"requests.cpu": "17"}, {}, ("requests.cpu", "18 for 2 pods", "17 of 17 left")),
+     ({"memory": "64Gi"}, {}, None), ({"limits.memory": "63Gi"}, {}, ("limits.memory", "68719476736 for 2 pods", "67645734912 of 63Gi left")),
+     ({"pods": "1"}, {}, ("pods", "2 for 2 pods", "1 of 1 left")), ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, ("count/jobs.batch", "1 for the trial", "0 of 3 left")),
+     ({"configmaps": "1"}, {"configmaps": "2"},
+      ("configmaps", "1 for the trial", "0 of 1 left (2 used: more than that, since the quota was lowered)")),
      ({"persistentvolumeclaims": "0", "requests.amd.com/gpu": "0"}, {}, None), ({"cpu": "garbage"}, {}, None)],
 )  # fmt: skip
 def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):

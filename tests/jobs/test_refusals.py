@@ -1,0 +1,76 @@
+"""A refusal says which object was refused, by whom, and what helps: of limits, of counted objects, of a policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.client.errors import api_error
+from jobs.client.kube import path
+from jobs.diagnosis.refusals import read_refusal
+from jobs.launcher import Launcher
+from jobs.trial.spec import TrialSpec
+
+if TYPE_CHECKING:
+    from jobs.client.kube import Kube
+    from tests.jobs.conftest import Asked, FakeApi
+
+
+@pytest.mark.parametrize(
+    ("message", "subject", "advice"),
+    [
+        ('pods "x" is forbidden: exceeded quota: q, requested: limits.cpu=16, used: limits.cpu=8, limited: limits.cpu=16', "resourcequota/q", "lower limits"),
+        ('pods "x" is forbidden: exceeded quota: q, requested: cpu=8,limits.memory=64Gi, used: x, limited: y', "resourcequota/q", "lower limits"),
+        ('pods "x" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=8, used: limits.cpu=1, limited: y', "resourcequota/q", "fewer nodes"),
+        ('configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=2, limited: configmaps=1', "resourcequota/q", "objects"),
+        ('services "x" is forbidden: exceeded quota: q, requested: count/services=1, used: x, limited: y', "resourcequota/q", "objects"),
+        ('pods "x" is forbidden: exceeded quota: q, requested: count/pods=1, used: x, limited: y', "resourcequota/q", "fewer nodes"),
+        ('pods "x" is forbidden: failed quota: q: must specify limits.cpu for: main; limits.memory for: main', "resourcequota/q", "set limits (cpu, memory)"),
+        ('pods "x" is forbidden: failed quota: q: must specify cpu for: main; memory for: main', "resourcequota/q", "set cpu and memory"),
+    ],
+)  # fmt: skip
+def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advice: str) -> None:
+    """Limits are not requests, and objects are no nodes."""
+    found = read_refusal(message)
+    assert (found.fault, found.subject) == ("quota.exceeded", subject)
+    assert advice in found.suggestion
+
+
+@pytest.mark.parametrize(
+    ("resource", "message", "fault", "subject", "told"),
+    [
+        ("services", "services \"x\" is forbidden: ValidatingAdmissionPolicy 'no-services' with binding 'b' denied request: no", "admission.denied",
+         "policy/no-services", "Service seatrial-r1 could not be created, refused by policy/no-services: "),
+        ("configmaps", 'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1',
+         "quota.exceeded", "resourcequota/q", "ConfigMap seatrial-r1 could not be created, refused by resourcequota/q: "),
+        ("jobs", "jobs.batch \"x\" is forbidden: not on Fridays", "admission.denied", "job/seatrial-r1", "Job seatrial-r1 could not be created: "),
+    ],
+)  # fmt: skip
+def test_the_object_that_was_refused_is_named(
+    kube: Kube, api: FakeApi, resource: str, message: str, fault: str, subject: str, told: str
+) -> None:
+    """A policy on Services does not make it the Job's."""
+
+    def answer(asked: Asked) -> tuple[int, dict[str, str], Any]:
+        if asked.verb == "POST" and asked.path.endswith(f"/{resource}"):
+            return 403, {}, {"kind": "Status", "reason": "Forbidden", "message": message}
+        if asked.verb == "POST":
+            return 201, {}, asked.body
+        return 404, {}, {"kind": "Status", "reason": "NotFound"}
+
+    api.answer = answer
+    found = Launcher(kube).run(TrialSpec(run_id="r1", namespace="ns", image="x", nodes=2, gpus_per_node=8)).analysis
+    assert found is not None
+    assert (found.fault, found.subject) == (fault, subject)
+    assert found.observed.startswith(told)
+    assert found.expected == f"the API server accepts the {told.split()[0]}"
+
+
+def test_a_create_that_fails_knows_its_object(kube: Kube, api: FakeApi) -> None:
+    """Whatever the reason; an error of another request has none."""
+    api.answer = lambda _: (409, {}, {"kind": "Status", "reason": "AlreadyExists"})
+    with pytest.raises(Exception, match="AlreadyExists") as caught:
+        kube.create(path("services", namespace="ns"), {"kind": "Service", "metadata": {"name": "a"}})
+    assert getattr(caught.value, "refused", None) == "Service a"
+    assert api_error("GET /x", 404, {}).refused == ""
