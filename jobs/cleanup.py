@@ -243,6 +243,9 @@ def _found(
             continue
         url_path = path(resource, namespace=namespace, group=group, version=version)
         try:
+            # Most accounts have nothing to do with most of these kinds: they are asked for only where that is granted.
+            if where in FURTHER:
+                _only_where_granted(kube, namespace, resource, group)
             items, _ = kube.list(url_path, labelSelector=selector)
         except NotFound:
             if where in KINDS:
@@ -263,6 +266,17 @@ def _found(
     if not found and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
         raise next(reversed(denied.values()))
     return sorted(found, key=lambda each: each[0][0] not in LAUNCHERS), denied
+
+
+def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -> None:
+    """Raise Forbidden where this account may not list them; where that is not answered, the list itself will say."""
+    try:
+        allowed = kube.can("list", resource, group=group, namespace=namespace).allowed
+    except ClusterError:
+        return
+    if not allowed:
+        message = f"no right to list {resource}"
+        raise Forbidden(kube.where("LIST", f"{resource}.{group}"), status=403, message=message)
 
 
 def _runs(resource: str, item: Mapping[str, Any]) -> bool:

@@ -18,6 +18,11 @@ def as_list(value: object) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
+def as_texts(value: object) -> list[str]:
+    """The texts of a list, else nothing."""
+    return [entry for entry in value if isinstance(entry, str)] if isinstance(value, list) else []
+
+
 def by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The conditions of a status by their type."""
     return {str(entry.get("type")): entry for entry in as_list(status.get("conditions"))}

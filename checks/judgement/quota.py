@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.client.kube import Forbidden, path
 from jobs.quantity import quantity
+from jobs.raw import as_list, as_map, as_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,21 +38,22 @@ def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortag
         quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))
     except Forbidden:
         return (), ("no right to list resourcequotas: only one pod was tried against them",)
-    needed = {key: amount * pods for key, amount in demand(pod.get("spec") or {}).items()}
+    needed = {key: amount * pods for key, amount in demand(as_map(pod.get("spec"))).items()}
     needed |= dict.fromkeys(_OBJECTS, Decimal(1))
     found: list[Shortage] = []
     notes: list[str] = []
     for quota in quotas:
-        name = str((quota.get("metadata") or {}).get("name"))
-        spec = quota.get("spec") or {}
-        applies = in_scope(spec, pod.get("spec") or {})
+        name = str(as_map(quota.get("metadata")).get("name"))
+        spec = as_map(quota.get("spec"))
+        applies = in_scope(spec, as_map(pod.get("spec")))
         if applies is False:
             continue
         if applies is None:
             notes.append(f"the quota {name} applies to some pods only (scopes); one pod was tried against it")
             continue
-        status = quota.get("status") or {}
-        found += _short(name, status.get("hard") or spec.get("hard") or {}, status.get("used") or {}, needed, pods)
+        status = as_map(quota.get("status"))
+        hard = as_map(status.get("hard")) or as_map(spec.get("hard"))
+        found += _short(name, hard, as_map(status.get("used")), needed, pods)
     return tuple(found), tuple(notes)
 
 
@@ -76,9 +78,9 @@ def in_scope(quota: dict[str, Any], pod: dict[str, Any]) -> bool | None:
 
     https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
     """
-    answers = [_scope(scope, "Exists", [], pod) for scope in quota.get("scopes") or []]
-    for term in (quota.get("scopeSelector") or {}).get("matchExpressions") or []:
-        answers.append(_scope(term.get("scopeName"), term.get("operator"), term.get("values") or [], pod))
+    answers = [_scope(scope, "Exists", [], pod) for scope in as_texts(quota.get("scopes"))]
+    for term in as_list(as_map(quota.get("scopeSelector")).get("matchExpressions")):
+        answers.append(_scope(term.get("scopeName"), term.get("operator"), as_texts(term.get("values")), pod))
     if False in answers:
         return False
     return None if None in answers else True
@@ -89,7 +91,7 @@ def _scope(name: Any, operator: Any, values: list[Any], pod: dict[str, Any]) -> 
     if name in ("Terminating", "NotTerminating"):
         return bool(ends == (name == "Terminating"))
     if name in ("BestEffort", "NotBestEffort"):
-        resources = [c.get("resources") or {} for c in pod.get("containers") or []]
+        resources = [as_map(c.get("resources")) for c in as_list(pod.get("containers"))]
         asks = any(each.get("requests") or each.get("limits") for each in resources)
         return bool(asks == (name == "NotBestEffort"))
     if name == "PriorityClass":
@@ -105,9 +107,9 @@ def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
     Containers and native sidecars add up; an ordinary init container counts where it asks for more than they do.
     """
     total: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
-    inits = spec.get("initContainers") or []
+    inits = as_list(spec.get("initContainers"))
     sidecars = [c for c in inits if c.get("restartPolicy") == "Always"]
-    for container in [*(spec.get("containers") or []), *sidecars]:
+    for container in [*as_list(spec.get("containers")), *sidecars]:
         for key, amount in _container(container).items():
             total[key] = total.get(key, Decimal(0)) + amount
     for container in inits:
@@ -118,10 +120,10 @@ def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
 
 
 def _container(container: dict[str, Any]) -> dict[str, Decimal]:
-    resources = container.get("resources") or {}
+    resources = as_map(container.get("resources"))
     found: dict[str, Decimal] = {}
-    limits = resources.get("limits") or {}
-    requests = {**limits, **(resources.get("requests") or {})}  # a limit without a request is the request
+    limits = as_map(resources.get("limits"))
+    requests = {**limits, **as_map(resources.get("requests"))}  # a limit without a request is the request
     for kind, amounts in (("requests", requests), ("limits", limits)):
         for name, text in amounts.items():
             if (amount := quantity(text)) is None:

@@ -79,12 +79,15 @@ _META: dict[str, Shape] = {
 _CONTAINER: Shape = {
     "name": _text, "image": _text, "restartPolicy": _text,
     "resources": {"limits": Each(_amount), "requests": Each(_amount)}, "env": [{"name": _text, "value": _text}],
+    "securityContext": {"privileged": _flag, "capabilities": {"add": [_text]}}, "volumeMounts": [{"mountPath": _text}],
 }  # fmt: skip
 _POD_SPEC: dict[str, Shape] = {
     "nodeName": _text, "schedulerName": _text, "priorityClassName": _text, "activeDeadlineSeconds": _count,
     "containers": [_CONTAINER], "initContainers": [_CONTAINER], "ephemeralContainers": [_CONTAINER],
     "tolerations": [{"key": _text, "operator": _text, "value": _text, "effect": _text}],
-    "nodeSelector": Each(_text), "overhead": Each(_amount),
+    "nodeSelector": Each(_text), "overhead": Each(_amount), "hostname": _text, "subdomain": _text, "hostNetwork": _flag,
+    "runtimeClassName": _text, "serviceAccountName": _text, "dnsPolicy": _text, "resourceClaims": [{"name": _text}],
+    "volumes": [{"name": _text, "emptyDir": {"sizeLimit": _amount}}],
 }  # fmt: skip
 _STATE: Shape = {
     "waiting": {"reason": _text, "message": _text},
@@ -148,7 +151,7 @@ _KINDS: dict[str, dict[str, Shape]] = {
                  "devices": [{"name": _text}]},
     },
 }  # fmt: skip
-_OTHERS: dict[str, Shape] = {"metadata": _META, "spec": {}, "status": {}}
+_OTHERS: dict[str, Shape] = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
 """Of any other kind, custom resources among them: what all have; their own fields are read leniently."""
 
 

@@ -297,9 +297,9 @@ def _node(issue: Issue, when: str) -> Symptom:
 
 def _stuck(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
     declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
-    images = {entry.get("name"): str(entry.get("image") or "") for entry in declared}
+    images = {str(entry.get("name")): str(entry.get("image") or "") for entry in declared}
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
-        symptom = waiting(entry, images.get(entry.get("name")) or str(entry.get("image") or ""))
+        symptom = waiting(entry, images.get(str(entry.get("name"))) or str(entry.get("image") or ""))
         if symptom is None:
             continue
         secret = latest(around.events, "FailedToRetrieveImagePullSecret")

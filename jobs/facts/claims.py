@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client.errors import ClusterError, Forbidden, NotFound, Unauthorized
 from ..client.kube import path
+from ..raw import as_map, as_texts
 from ..redact import safe
 
 if TYPE_CHECKING:
@@ -54,16 +55,16 @@ def claim(kube: Kube, name: str) -> Claim:
         return Claim(name=name)
     except (Forbidden, Unauthorized) as error:
         return Claim(name=name, hidden=safe(error.message, 300))
-    spec, status = _map(found, "spec"), _map(found, "status")
+    spec, status = as_map(found.get("spec")), as_map(found.get("status"))
     phase = str(status.get("phase") or "Pending")
     return Claim(
         name=name,
         exists=True,
         phase=phase,
         storage_class=spec.get("storageClassName") if isinstance(spec.get("storageClassName"), str) else None,
-        access_modes=tuple(map(str, spec.get("accessModes") or ())),
+        access_modes=tuple(as_texts(spec.get("accessModes"))),
         volume=str(spec.get("volumeName") or ""),
-        size=str(_map(status, "capacity").get("storage") or ""),
+        size=str(as_map(status.get("capacity")).get("storage") or ""),
         event="" if phase == "Bound" else _last_event(kube, name),
     )
 
@@ -94,19 +95,14 @@ def read(
 def _last_event(kube: Kube, name: str) -> str:
     selector = f"involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
     try:
-        found = kube.get(path("events", namespace=kube.namespace), fieldSelector=selector, limit=50)
+        items, _ = kube.list(path("events", namespace=kube.namespace), fieldSelector=selector)
     except ClusterError:  # context for a message, never worth failing for
         return ""
-    items = [item for item in found.get("items") or [] if isinstance(item, dict)]
     latest = max(items, key=_moment, default=None)
     return safe(f"{latest.get('reason')}: {latest.get('message')}", 300) if latest else ""
 
 
 def _moment(event: Mapping[str, Any]) -> str:
-    made = _map(event, "metadata").get("creationTimestamp")
+    made = as_map(event.get("metadata")).get("creationTimestamp")
     return str(event.get("lastTimestamp") or event.get("eventTime") or made or "")
 
-
-def _map(item: Any, key: str) -> dict[str, Any]:
-    found = item.get(key) if isinstance(item, dict) else None
-    return found if isinstance(found, dict) else {}

@@ -13,7 +13,7 @@ from ..client.kube import path
 from ..launchers import kind_of
 from ..launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 from ..quantity import quantity
-from ..raw import as_list, as_map
+from ..raw import as_list, as_map, as_texts
 from ..redact import safe
 from .presence import Serving, serving
 
@@ -99,8 +99,8 @@ def shares(cluster: Mapping[str, Any]) -> dict[str, list[Share]]:
     lends = bool(spec.get("cohort") or spec.get("cohortName"))
     found: dict[str, list[Share]] = {}
     for group in as_list(spec.get("resourceGroups")):
-        for name in group.get("coveredResources") or []:
-            found.setdefault(str(name), [])
+        for name in as_texts(group.get("coveredResources")):
+            found.setdefault(name, [])
         for flavor in as_list(group.get("flavors")):
             for item in as_list(flavor.get("resources")):
                 nominal = quantity(str(item.get("nominalQuota") or "0")) or quantity("0")

@@ -161,7 +161,7 @@ class Queueing:
             phase=safe(status.get("phase") or "", 40),
             conditions=conditions,
             admitted_s=self.admitted_s,
-            evicted=sum(1 for item in conditions if item["type"] == "Evicted" and item["status"] == "True"),
+            evicted=sum(1 for item in conditions if item.get("type") == "Evicted" and item.get("status") == "True"),
             not_seen=self.not_seen,
         )
 

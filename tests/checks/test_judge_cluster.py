@@ -173,7 +173,7 @@ def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence
 
 def admission_check(kube, spec, evidence):
     found = try_pods(kube, dry_pod(spec), {"kind": "Job"}, pods=spec.nodes)
-    admission_checks.test_namespace_admits_the_pods(kube, spec, found, evidence)
+    admission_checks.test_namespace_admits_the_pods(kube, found, evidence)
 
 
 def test_admission_tells_quota_by_quota(evidence, spec, h100):

@@ -29,7 +29,12 @@ def kube(answers: dict[str, object]) -> SimpleNamespace:
             raise NotFound(path, status=404, message="no such object")
         return answer
 
-    return SimpleNamespace(namespace="team", get=get, asked=asked)
+    def listed(path: str, **more: object) -> tuple[object, str]:
+        found = get(path, **more)
+        assert isinstance(found, dict)
+        return found["items"], "1"
+
+    return SimpleNamespace(namespace="team", get=get, list=listed, asked=asked)
 
 
 def test_a_bound_claim_and_its_class_are_read_once() -> None:
