@@ -109,12 +109,13 @@ def listed(seatrial: Session) -> Callable[[str], Listing]:
 
 
 @pytest.fixture(scope="session")
-def networks(kube: Kube, spec: TrialSpec) -> tuple[Definitions, str]:
+def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
     """The definitions of the networks that the pods name, or why they cannot be seen."""
     from checks.judgement.rdma_offer import named_networks  # noqa: PLC0415 -- collection stays light
     from jobs.facts.networks import definitions  # noqa: PLC0415
 
-    return definitions(kube, named_networks(spec.annotations, spec.namespace))
+    wanted = named_networks(spec.annotations, spec.namespace)
+    return definitions(seatrial.kube, wanted, tenant=seatrial.tenant)
 
 
 @pytest.fixture(scope="session")

@@ -133,7 +133,7 @@ def definition_mtu(item: Mapping[str, Any]) -> int:
     """
     try:
         config = json.loads(str((item.get("spec") or {}).get("config") or "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return 0
     plugins = config.get("plugins") if isinstance(config, dict) else None
     chain = [each for each in plugins if isinstance(each, dict)] if isinstance(plugins, list) else [config]

@@ -64,6 +64,7 @@ RUN: tuple[Right, ...] = (
     *rights("list", "events"),
 )
 """Without one of these the trial cannot run, or could not be cleaned up."""
+_CHANGE_JOBS = Right("patch", "jobs", "batch")
 LEASE, STATE, RESULTS = "seatrial-cron", "seatrial-state", "seatrial-results"
 """The objects in which scheduled runs take turns, remember, and tell."""
 CRON: tuple[Right, ...] = (
@@ -147,6 +148,8 @@ def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bo
     found = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
     if spec is not None and {"run", "training"} & set(needs):
         found += launching(spec)
+        # Training tools submit, watch and cancel Jobs whatever launches the trial; only the trial's own is changed.
+        found = [right for right in found if right != _CHANGE_JOBS or spec.launcher == "indexed"]
     return tuple(dict.fromkeys(right for right in found if not (tenant and right.scope == "cluster")))
 
 

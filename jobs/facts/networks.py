@@ -24,9 +24,12 @@ GKE_GROUP, GKE_RESOURCE = "networking.gke.io", "networks"
 Found = dict[tuple[str, str], dict[str, Any] | None]
 
 
-def definitions(kube: Kube, wanted: Iterable[tuple[str, str]]) -> tuple[Found, str]:
+def definitions(kube: Kube, wanted: Iterable[tuple[str, str]], *, tenant: bool = False) -> tuple[Found, str]:
     """Return each definition by (namespace, name), None where there is none; and why none can be seen, if so."""
     found: Found = {}
+    wanted = list(wanted)
+    if tenant and any(not namespace for namespace, _ in wanted):
+        return {}, f"{GKE_RESOURCE} of the cluster are not a tenant's to ask"
     for namespace, name in sorted(wanted):
         place = path(RESOURCE, name, namespace=namespace, group=GROUP, version=VERSION)
         try:

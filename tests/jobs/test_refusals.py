@@ -44,7 +44,7 @@ def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advic
          "policy/no-services", "Service seatrial-r1 could not be created, refused by policy/no-services: "),
         ("configmaps", 'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1',
          "quota.exceeded", "resourcequota/q", "ConfigMap seatrial-r1 could not be created, refused by resourcequota/q: "),
-        ("jobs", "jobs.batch \"x\" is forbidden: not on Fridays", "admission.denied", "job/seatrial-r1", "Job seatrial-r1 could not be created: "),
+        ("jobs", 'jobs.batch "x" is forbidden: not on Fridays', "admission.denied", "job/seatrial-r1", "Job seatrial-r1 could not be created: "),
     ],
 )  # fmt: skip
 def test_the_object_that_was_refused_is_named(
@@ -64,7 +64,7 @@ def test_the_object_that_was_refused_is_named(
     assert found is not None
     assert (found.fault, found.subject) == (fault, subject)
     assert found.observed.startswith(told)
-    assert found.expected == f"the API server accepts the {told.split()[0]}"
+    assert found.expected == f"the API server accepts the {told.split(maxsplit=1)[0]}"
 
 
 def test_a_create_that_fails_knows_its_object(kube: Kube, api: FakeApi) -> None:

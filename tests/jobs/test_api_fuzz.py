@@ -1,0 +1,28 @@
+"""Mutated API objects break nothing and turn nothing green; benchmarks/api_fuzz.py tries a hundred thousand."""
+
+import pytest
+
+from checks.profile import load_profile
+from tests.jobs.apifuzz import Tally, campaign, green, lab_objects, preflight, worlds
+
+
+@pytest.fixture(scope="module")
+def seen():
+    return lab_objects()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_mutated_objects_end_in_an_answer_or_in_none(seen, seed):
+    """Green, red, or no answer of a Kubernetes API; never an exception, never good by a value of another type."""
+    tally = campaign(seen, 150, seed)
+    assert tally.trouble == []
+    assert any(key.endswith("no answer") for key in tally.ended) and any(key.endswith("red") for key in tally.ended)
+
+
+def test_the_fuzz_can_find_something(seen):
+    """An exception is trouble; what is broken in each world is seen, and the healthy one is green."""
+    tally = Tally()
+    tally.note("x", 0, lambda: str(1 // 0))
+    assert "ZeroDivisionError" in tally.trouble[0]
+    healthy, *broken = (green(preflight(world.objects, load_profile("h100-ib"))) for world in worlds(seen))
+    assert healthy and not any(broken) and len(broken) == 5
