@@ -48,7 +48,8 @@ preflight and accept take:
   --cluster WHERE     kubeconfig (default) or sim[:SCENARIO]
   --kubeconfig FILE   --context NAME   --namespace NAME
   --profile NAME|FILE what this cluster must offer
-  --nodes SELECTOR    label selector of the nodes under test
+  --nodes SELECTOR    label selector of the nodes under test; all: no go unless
+                      every node of the pool was tried
   --on NODE,NODE|DIR  only these nodes; DIR: trial on those of its run
   --partner SELECTOR  known-good nodes to try those of --nodes with (accept)
   --image REF         --registry PREFIX

@@ -64,6 +64,8 @@ def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
     """The GPU nodes that the profile is about, and why the others are not."""
     from checks.judgement.pool import pool_of  # noqa: PLC0415 -- collection stays light
 
+    if "nodes" not in cluster.not_seen:  # those that --on leaves out belong to the pool, and are not tried
+        seatrial.run.pool = tuple(node.name for node in pool_of(cluster, profile).nodes)
     return pool_of(cluster, profile, seatrial.options.on)
 
 

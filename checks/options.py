@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+ALL = "all"
+"""What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The options of one run, defaults applied."""
@@ -24,7 +28,8 @@ class Options:
     context: str | None = None
     namespace: str | None = None
     profile: str | None = None
-    nodes: str = ""
+    nodes: str = ""  # a selector
+    all_nodes: bool = False  # only a trial of every node of the pool is enough
     on: tuple[str, ...] = ()
     trial_on: tuple[str, ...] = ()
     registry: str = ""
@@ -61,7 +66,8 @@ def add_options(parser: pytest.Parser) -> None:
     option("--namespace", metavar="NAME",
            help="namespace of the trial (default: $TAO_K8S_NAMESPACE, then the context's, then default)")
     option("--profile", metavar="NAME|FILE", help="what this cluster must offer: a shipped profile or a YAML file")
-    option("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
+    option("--nodes", metavar="SELECTOR|all", default="",
+           help="label selector of the nodes under test; all: of the whole pool, and every one must be tried")
     option("--on", metavar="NODE,NODE|DIR", default="",
            help="judge and try these nodes only; DIR: judge all, and try those that the run in DIR tried")
     option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # of `cron`: preflight judges all
@@ -101,7 +107,8 @@ def read_options(config: pytest.Config) -> Options:
         context=get("--context") or os.environ.get("TAO_K8S_CONTEXT") or None,
         namespace=get("--namespace") or os.environ.get("TAO_K8S_NAMESPACE") or None,
         profile=get("--profile"),
-        nodes=get("--nodes"),
+        nodes="" if get("--nodes") == ALL else get("--nodes"),
+        all_nodes=get("--nodes") == ALL,
         on=() if tried else _names(get("--on")),
         trial_on=tried or _names(get("--trial-on")),
         registry=get("--registry"),

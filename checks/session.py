@@ -97,7 +97,7 @@ class Session:
             self.trial_spec()
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
-        self.run.tenant = self.tenant
+        self.run.tenant, self.run.asks_all = self.tenant, self.options.all_nodes
         self.run.seatrial = version()
         self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
         self.run.required = tuple(self.profile.required)

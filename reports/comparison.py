@@ -65,7 +65,7 @@ def _sides(told: Told, style: str) -> list[str]:
 def _run(run: Mapping[str, str]) -> str:
     what = f"SIMULATED ({run['simulated']}) " if run["simulated"] else ""
     return (f"{what}{run['server']}, namespace {run['namespace']} · {run['started']} · profile {run['profile']} · "
-            f"run {run['run_id']}: {run['verdict']}")  # fmt: skip
+            f"run {run['run_id']}: {run['verdict']} · {run['nodes']}")  # fmt: skip
 
 
 def _no_longer_proven(told: Told, style: str) -> list[str]:

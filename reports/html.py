@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 COLOUR = {Verdict.GO: "#1a7f37", Verdict.NO_GO: "#b42318", Verdict.INCONCLUSIVE: "#9a6700"}
+NODES_SHOWN = 200
+"""Names of nodes that were not tried; the record has all of them."""
 STYLE = """<style>
 .st{font:14px/1.5 system-ui,sans-serif;color:#1f2328;max-width:1100px}.st h2{font-size:17px;margin:22px 0 6px}
 .st table{border-collapse:collapse;margin:6px 0}.st td,.st th{border:1px solid #d0d7de;padding:3px 9px;text-align:left;
@@ -39,7 +41,8 @@ def overview(run: Run) -> Iterable[str]:
     yield STYLE
     yield '<div class="st">'
     yield (
-        f'<div class="verdict" style="background:{COLOUR[run.verdict]}">{escape(run.verdict)} · {escape(said)} · '
+        f'<div class="verdict" style="background:{COLOUR[run.verdict]}">{escape(run.verdict)} · '
+        f"{escape(str(run.coverage))} · {escape(said)} · "
         f"exit code {run.exit_code}</div>"
     )
     if run.simulated:
@@ -85,6 +88,9 @@ def _facts(run: Run) -> str:
         "profile": run.profile or "none",
         **({"seen as": "a tenant, with the rights of one namespace"} if run.tenant else {}),
         "scope": f"{run.scope} {run.selection}".strip(),
+        "nodes": f"{run.coverage}{' (all were asked for)' if run.asks_all else ''}",
+        **({"nodes tried": run.coverage.tried} if run.coverage.tried else {}),
+        **({"nodes not tried": run.coverage.not_tried(NODES_SHOWN)} if run.coverage.untried else {}),
         **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
     }
     if run.interrupted:

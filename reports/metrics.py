@@ -6,13 +6,14 @@ prometheus.io/docs/practices/naming: a prefix, base units (seconds, bytes), no u
 
 from __future__ import annotations
 
+import math
 import statistics
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from .record import ended, measured, succeeded
+from .record import coverage_of, ended, measured, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,6 +47,7 @@ def registry(
                             ("node",))  # fmt: skip
         made.fill(judged, {(name,): float(bad[name]) for name in sorted(bad, key=lambda name: not bad[name])})
     _of_run(made, record, last_success)
+    _of_nodes(made, record)
     _of_checks(made, record)
     _of_trial(made, record)
     made.gauge("seatrial_series_left_out", "Series that the bound on cardinality left out.").set(made.left_out)
@@ -84,6 +86,17 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
     if success is not None:
         made.gauge("seatrial_last_success_timestamp_seconds",
                    "When the last full run that was accepted ended, since 1970.").set(success)  # fmt: skip
+
+
+def _of_nodes(made: _Metrics, record: Record) -> None:
+    """How much of the pool was tried; NaN for a pool that is not seen, which no alert takes for none."""
+    coverage = coverage_of(record)
+    made.gauge("seatrial_nodes_tried", "Nodes on which the trial of this run ran.").set(len(coverage.tried))
+    made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN where they are not seen.").set(
+        math.nan if coverage.pool is None else len(coverage.pool))  # fmt: skip
+    each = made.gauge("seatrial_node_tried", "1 for a node that the trial of this run ran on, 0 for another one of the "
+                      "pool.", ("node",))  # fmt: skip
+    made.fill(each, {(node,): float(node in coverage.tried) for node in (*coverage.untried, *coverage.tried)})
 
 
 def _of_checks(made: _Metrics, record: Record) -> None:

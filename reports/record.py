@@ -91,6 +91,44 @@ class CheckResult:
         return tuple(dict.fromkeys(f for f in named if f))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of the pool a run tried; what it says of the other nodes is what the API says, and no more."""
+
+    tried: tuple[str, ...] = ()  # nodes on which the trial's pods ran and gave evidence
+    pool: tuple[str, ...] | None = None  # all nodes that the selection and the profile mean; None: not seen
+
+    @property
+    def untried(self) -> tuple[str, ...]:
+        """The nodes of the pool on which nothing ran, in the pool's order."""
+        tried = set(self.tried)
+        return tuple(node for node in self.pool or () if node not in tried)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every node of the pool was tried; of a pool that is not seen nobody can say so."""
+        return bool(self.pool) and not self.untried
+
+    def __str__(self) -> str:
+        if self.pool is None:
+            return f"{len(self.tried)} {'node' if len(self.tried) == 1 else 'nodes'} tried, pool unknown"
+        count = len({*self.pool, *self.tried})
+        return f"{len(self.tried)} of {count} {'node' if count == 1 else 'nodes'} tried"
+
+    def not_tried(self, most: int = 8) -> str:
+        """Name the nodes that were not tried, in one line; '' where there are none."""
+        more = f" and {len(self.untried) - most} more" if len(self.untried) > most else ""
+        return ", ".join(self.untried[:most]) + more
+
+
+def coverage_of(record: Mapping[str, Any]) -> Coverage:
+    """Return the coverage of a record; one of an earlier version knows the nodes it tried and not their pool."""
+    hosts = (record.get("trial") or {}).get("hosts") or {}
+    pool = (record.get("coverage") or {}).get("pool")
+    return Coverage(tried=tuple(sorted({str(node) for node in hosts.values()})),
+                    pool=None if pool is None else tuple(map(str, pool)))  # fmt: skip
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """One execution: every result in order, and what it ran against."""
@@ -116,6 +154,8 @@ class Run:
     bom: dict[str, Any] = field(default_factory=dict)  # what is installed, section by section
     trial: dict[str, Any] = field(default_factory=dict)  # what ran: job, image, which host was which node
     cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
+    pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
+    asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
@@ -128,9 +168,19 @@ class Run:
             return Verdict.NO_GO
         if self.interrupted or self.pytest_exit or Outcome.ERROR in outcomes or Outcome.BLOCKED in outcomes:
             return Verdict.INCONCLUSIVE
-        if Outcome.PASSED not in outcomes or self.required_but_unseen:
+        if Outcome.PASSED not in outcomes or self.required_but_unseen or self.too_few_tried:
             return Verdict.INCONCLUSIVE
         return Verdict.GO
+
+    @property
+    def coverage(self) -> Coverage:
+        """How much of the pool was tried."""
+        return coverage_of({"trial": self.trial, "coverage": {"pool": self.pool}})
+
+    @property
+    def too_few_tried(self) -> bool:
+        """Whether every node of the pool was asked for and not every one was tried."""
+        return self.asks_all and self.scope == "full" and not self.coverage.whole
 
     @property
     def required_but_unseen(self) -> tuple[str, ...]:
@@ -176,6 +226,13 @@ class Run:
             "inside": self.inside,
             "floors": self.floors,
             "trial": self.trial,
+            "coverage": {
+                "said": str(self.coverage),
+                "asked": "all" if self.asks_all else "",
+                "tried": list(self.coverage.tried),
+                "untried": list(self.coverage.untried),
+                "pool": None if self.pool is None else list(self.pool),
+            },
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
             "bom": self.bom,
@@ -288,6 +345,7 @@ SHAPE: dict[str, Any] = {
     "inside": {"*": _JOB},
     "floors": {"*": [{"size_bytes": int, "busbw_gbps": _NUMBER, "source": str}]},
     "trial": {"hosts": {"*": str}, "dns_seconds": {"*": _NUMBER}},
+    "coverage": {"asked": str, "tried": [str], "untried": [str], "pool": [str]},
     "cluster": dict,
     "bom": dict,
     "faults": dict,
@@ -340,6 +398,8 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
     return Run(
         scope=str(record.get("scope")), required=tuple(map(str, record.get("required") or ())), results=results,
         interrupted=str(record.get("interrupted") or ""), pytest_exit=code if code in (2, 3, 4, 5) else 0,
+        trial=record.get("trial") or {}, pool=coverage_of(record).pool,
+        asks_all=(record.get("coverage") or {}).get("asked") == "all",
     ).verdict  # fmt: skip
 
 

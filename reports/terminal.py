@@ -212,7 +212,17 @@ def _verdict(terminal: Any, run: Run) -> None:
     said = ", ".join(f"{n} {outcome}" for outcome, n in counts(run.results).items()) or "nothing was checked"
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
     tenant = " (TENANT: what one namespace shows)" if run.tenant else ""
-    terminal.write_line(f"{tenant}{' (SIMULATED)' if run.simulated else ''} · {said} · exit code {run.exit_code}")
+    simulated = " (SIMULATED)" if run.simulated else ""
+    text = f"{tenant}{simulated} · {run.coverage} · exit code {run.exit_code}"
+    first, *rest = textwrap.wrap(text, _width() - len(f"VERDICT: {run.verdict}"), drop_whitespace=False)
+    terminal.write_line(first.rstrip())
+    for line_of_it in rest:
+        terminal.write_line(f"  {line_of_it.strip()}")
+    _paragraph(terminal, "", said, _width())
+    if run.coverage.untried:
+        _paragraph(terminal, "", f"Not tried: {run.coverage.not_tried()}", _width())
+    if run.too_few_tried and run.verdict is not Verdict.NO_GO:
+        _paragraph(terminal, "", "Every node was asked for (--nodes all): no go without a trial on each.", _width())
     if run.scope == "partial":
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.required_but_unseen and run.verdict is not Verdict.NO_GO:

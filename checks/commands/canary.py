@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from checks import signals
 from checks.command_line import USAGE, Parser, own_program
 from checks.judgement.capacity import rooms
+from checks.options import ALL
 from checks.profile import Profile, ProfileError, load_profile, profile_names
 from checks.trial_spec import spec_of
 from jobs.cleanup import sweep_dead
@@ -49,6 +50,9 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Run both trials; the exit code is the second one's, or 10."""
     options, further = parser().parse_known_args(list(arguments))
+    if options.nodes == ALL:
+        print("seatrial accept: --nodes all contradicts --partner: leave one of them out", file=sys.stderr)
+        return USAGE
     try:
         with _reached(options) as (kube, profile):
             return _pair(options, kube, profile, further)

@@ -27,6 +27,7 @@ def parser() -> Parser:
     made = Parser(prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
     made.add_argument("before", metavar="BEFORE", type=Path, help="report.json, or a directory")
     made.add_argument("after", metavar="AFTER", type=Path, help="report.json, or a directory")
+    made.add_argument("--nodes", choices=("all",), help="all: nobody can tell unless both sides tried every node")
     made.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
     return made
 
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     """Compare; the exit code is the comparison's."""
     options = parser().parse_args(list(arguments))
     try:
-        found = compare(list(records(options.before)), list(records(options.after)))
+        found = compare(list(records(options.before)), list(records(options.after)), all_nodes=bool(options.nodes))
     except RecordError as error:
         print(f"seatrial compare: {error}", file=sys.stderr)
         return USAGE

@@ -25,6 +25,7 @@ from checks.command_line import USAGE, Parser, own_program
 from checks.judgement import patrol
 from checks.judgement.capacity import rooms
 from checks.judgement.rights import LEASE, RESULTS, STATE
+from checks.options import ALL
 from checks.profile import ProfileError, load_profile
 from checks.trial_spec import spec_of
 from jobs import marking
@@ -35,7 +36,7 @@ from jobs.client.lease import HeldError, Lease
 from jobs.facts.inventory import Inventory
 from jobs.keeping import KeepingError, event, load, parsed, save
 from jobs.trial.spec import new_run_id
-from reports.record import RecordError, read_json, write_atomically
+from reports.record import RecordError, coverage_of, read_json, write_atomically
 
 if TYPE_CHECKING:
     import argparse
@@ -103,6 +104,8 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
     """Raise ValueError, one line, for what cannot work: better now than after a trial."""
     if not 0 <= options.every < math.inf:
         raise ValueError(f"--every {options.every}: hours, from 0")
+    if options.nodes == ALL:
+        raise ValueError("--nodes all is not for scheduled runs: each tries the nodes that are idle and due")
     if options.keep < 1:
         raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
     if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
@@ -126,6 +129,7 @@ class Patrol:
     run_id: str
     further: Sequence[str]
     said: list[str] = field(default_factory=list)
+    covered: str = ""  # how many nodes of the pool were tried
 
     def run(self) -> int:
         """Run; the exit code is the verdict's, softened where something failed for the first time."""
@@ -144,6 +148,7 @@ class Patrol:
             self._say(f"the run ended with exit code {code} and left no record: {error}")
             self._tell("inconclusive", failed=True)
             return code if code in (2, 3, USAGE) else INCONCLUSIVE
+        self.covered = str(coverage_of(record))
         after = patrol.learn(before, record, now=time.time())
         trends = patrol.trend(before, record)
         verdict, final = patrol.conclude(before, after, record)
@@ -156,7 +161,7 @@ class Patrol:
         self._leave(record, after, verdict)
         self._mark(before, after, patrol.nodes_of(record))
         self._tell(verdict, failed=verdict != "go" or bool(trends) or not kept)
-        print(f"VERDICT of the scheduled run: {verdict} · exit code {final}", flush=True)
+        print(f"VERDICT of the scheduled run: {verdict} · {self.covered} · exit code {final}", flush=True)
         return final
 
     # ------------------------------------------------------------------------------------------------- the run
@@ -245,7 +250,8 @@ class Patrol:
         except OSError as error:
             self._say(f"the metrics could not be written to {self.options.out}: {error.strerror}")
         short = {key: record.get(key) for key in ("run_id", "started", "seconds", "scope", "profile")}
-        found = {"verdict": verdict, "run_verdict": record["verdict"], **short, "said": self.said, "bad": state.bad,
+        found = {"verdict": verdict, "run_verdict": record["verdict"], **short, "nodes": self.covered,
+                 "said": self.said, "bad": state.bad,
                  "checks": {check["id"]: check["outcome"] for check in record["checks"]},
                  "faults": list(record.get("faults") or {})}  # fmt: skip
         latest = {"latest.json": json.dumps(found, indent=1)}
@@ -292,7 +298,8 @@ class Patrol:
         if not name:
             return
         about = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-        message = f"run {self.run_id}: {verdict}. " + "; ".join(self.said)
+        covered = f" · {self.covered}" if self.covered else ""
+        message = f"run {self.run_id}: {verdict}{covered}. " + "; ".join(self.said)
         try:
             event(self.kube, about, reason=f"Trial{verdict.title().replace('-', '')}", message=message, warning=failed)
         except Forbidden:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .drift import LEAST_SIZE_MEDIUM, Row, bandwidth_rows, judge
 from .fabric_use import Use, fabric_use
 from .installed import installed
-from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_ranks, lost_subjects
-from .sides import about, distinct, listed, notes, short, unfit, verdicts
+from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
+from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,12 +82,13 @@ class Comparison:
         return {WORSE: 1, UNCLEAR: 10}.get(self.verdict, 0)
 
 
-def compare(before: Sequence[Record], after: Sequence[Record]) -> Comparison:
-    """Compare two sides of at least one record each."""
+def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:
+    """Compare two sides of at least one record each; ``all_nodes``: one that tried a part of its pool is no basis."""
     found = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
     before, after = distinct(before), distinct(after)
     found.sides = about(before), about(after)
     found.unclear += unfit(before, after)
+    (found.unclear if all_nodes else found.notes).extend(partial(before, after))
     found.no_longer_proven = lost_checks(before, after)
     found.changes += _outcomes(before, after)
     found.changes += _lost(before, after)
@@ -151,6 +152,9 @@ def _turned(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
     """Fewer proofs within checks that passed on both sides: nodes, GPUs, subjects."""
+    if left := lost_pool(before, after):
+        yield Change(kind=UNCLEAR, area="nodes", subject=listed(left), before="in the pool", after="not in the pool",
+                     note="the pool is smaller, or was narrowed")  # fmt: skip
     if gone := lost_nodes(before, after):
         yield Change(kind=UNCLEAR, area="nodes", subject=listed(gone), before="tried", after="not tried",
                      note="accept --on BEFORE keeps to the same nodes")  # fmt: skip

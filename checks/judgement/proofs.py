@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from reports.record import measured
+from reports.record import coverage_of, measured
 
 from .fabric_use import nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     Record = Mapping[str, Any]
 
@@ -46,16 +46,19 @@ def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
 def lost_subjects(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, int, int, list[str]]]:
     """Yield each check that passed on both sides on fewer subjects: its id, how many before and after, which are gone.
 
-    Counted in the run that showed the most: pods have other names in every run, and as many of them as before.
+    Counted in the run that showed the most: pods have other names in every run, and as many of them as before. What the
+    API alone said of nodes that were not tried does not count: a second run is kept to the nodes of the first (--on).
     """
-    old, new = _subjects(before), _subjects(after)
+    covered = [coverage_of(record) for record in before]
+    beside = {node for run in covered for node in run.untried} - {node for run in covered for node in run.tried}
+    old, new = _subjects(before, beside), _subjects(after, beside)
     for name in old:
         if name in new and not name.startswith(INSTALLED) and len(new[name]) < len(old[name]):
             yield name, len(old[name]), len(new[name]), sorted(old[name] - new[name])
 
 
-def _subjects(side: Sequence[Record]) -> dict[str, frozenset[str]]:
-    """By check that passed: the subjects of the run that proved the most of them."""
+def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, frozenset[str]]:
+    """By check that passed: the subjects of the run that proved the most of them, without the nodes ``beside``."""
     found: dict[str, frozenset[str]] = {}
     for record in side:
         names = lasting_names(record)
@@ -65,7 +68,8 @@ def _subjects(side: Sequence[Record]) -> dict[str, frozenset[str]]:
             name = str(check.get("id"))
             subjects = frozenset(lasting(str(f.get("subject") or ""), names) for f in check.get("findings") or []
                                  if f.get("ok") is True)  # fmt: skip
-            found[name] = max(found.get(name, frozenset()), subjects, key=len)
+            judged = frozenset(s for s in subjects if s.partition(" ")[0] not in beside)
+            found[name] = max(found.get(name, frozenset()), judged, key=len)
     return found
 
 
@@ -73,6 +77,14 @@ def lost_nodes(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
     """Return the nodes on which a trial ran before and none ran after."""
     old, new = ({node for record in side for node in nodes_of(record).values()} for side in (before, after))
     return sorted(old - new)
+
+
+def lost_pool(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
+    """Return the nodes that were of the pool before and are not after; [] where one of the pools is not known."""
+    old, new = ([coverage_of(record).pool for record in side] for side in (before, after))
+    if any(pool is None for pool in (*old, *new)):
+        return []
+    return sorted({node for pool in old for node in pool or ()} - {node for pool in new for node in pool or ()})
 
 
 def lost_ranks(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, int, int]]:

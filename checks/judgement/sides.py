@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from reports.record import verdict_of
+from reports.record import Coverage, coverage_of, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +31,7 @@ def about(side: Sequence[Record]) -> list[dict[str, str]]:
             "profile": short(record.get("profile") or "none"),
             "seatrial": short(record.get("seatrial")),
             "verdict": short(record.get("verdict")),
+            "nodes": str(coverage_of(record)),
         }
         for record in side
     ]
@@ -57,6 +58,20 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
             yield f"the {what} is not the same: {listed(values[0])} before, {listed(values[1])} after"
     yield from _edited(before, after)
     yield from _elsewhere(before, after)
+
+
+def partial(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
+    """Yield which side tried a part of its pool; the runs of a side count together. Nothing is compared of the rest."""
+    for name, side in (("before", before), ("after", after)):
+        each = [coverage_of(record) for record in side]
+        pools = [run.pool for run in each if run.pool is not None]
+        together = Coverage(
+            tried=tuple(sorted({node for run in each for node in run.tried})),
+            pool=tuple(sorted({node for pool in pools for node in pool})) if pools else None,
+        )
+        if not together.whole:
+            left = f" (not {together.not_tried()})" if together.untried else ""
+            yield f"{name}: {together}{left}: nothing is said of the others"
 
 
 def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:

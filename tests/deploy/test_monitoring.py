@@ -24,7 +24,7 @@ JOB = {"hosts": [{"name": "h", "rails": {"0": ["mlx5_0:1"]}}],
 RECORD = {
     "verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00", "seconds": 10.0, "profile": "p",
     "checks": [{"id": "a.b", "outcome": "failed", "findings": [{"fault": "c.d", "ok": False}]}],
-    "collectives": {"ring": JOB}, "trial": {"dns_seconds": {"n": 0.1}},
+    "collectives": {"ring": JOB}, "trial": {"dns_seconds": {"n": 0.1}}, "coverage": {"pool": ["n"]},
 }  # fmt: skip
 
 

@@ -1,0 +1,151 @@
+"""How much of the pool a verdict is about: in the record, and in everything that is drawn from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checks.judgement.comparison import compare
+from reports import html
+from reports.metrics import exposition
+from reports.record import CheckResult, Coverage, Finding, Outcome, Run, Verdict, coverage_of, verdict_of
+
+ROOT = Path(__file__).resolve().parents[2]
+POOL = tuple(f"n{number}" for number in range(16))
+
+
+def run(pool: tuple[str, ...] | None, tried: tuple[str, ...], outcome: Outcome = Outcome.PASSED, **changes: Any) -> Run:
+    """A run whose only check ended so."""
+    return Run(results=[CheckResult(id="a.b", title="", outcome=outcome)], pool=pool,
+               trial={"hosts": {f"pod-{node}": node for node in tried}}, **changes)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pool", "tried", "said", "whole", "left"),
+    [
+        (POOL, POOL[:2], "2 of 16 nodes tried", False, 14),
+        (POOL, POOL, "16 of 16 nodes tried", True, 0),
+        (POOL[:2], POOL[:3], "3 of 3 nodes tried", True, 0),
+        (POOL, (), "0 of 16 nodes tried", False, 16),
+        ((), (), "0 of 0 nodes tried", False, 0),
+        (POOL[:1], POOL[:1], "1 of 1 node tried", True, 0),
+        (None, POOL[:2], "2 nodes tried, pool unknown", False, 0),
+        (None, POOL[:1], "1 node tried, pool unknown", False, 0),
+    ],
+)
+def test_coverage_is_said_in_words(
+    pool: tuple[str, ...] | None, tried: tuple[str, ...], said: str, whole: bool, left: int
+) -> None:
+    """A pool that is not seen, or is empty, is never whole."""
+    found = Coverage(tried=tried, pool=pool)
+    assert (str(found), found.whole, len(found.untried)) == (said, whole, left)
+    assert run(pool, tried).coverage == coverage_of(json.loads(json.dumps(run(pool, tried).to_dict())))
+
+
+@pytest.mark.parametrize(
+    ("pool", "tried", "outcome", "verdict"),
+    [
+        (POOL, POOL[:2], Outcome.PASSED, Verdict.INCONCLUSIVE),
+        (POOL, POOL, Outcome.PASSED, Verdict.GO),
+        (None, POOL, Outcome.PASSED, Verdict.INCONCLUSIVE),
+        ((), (), Outcome.PASSED, Verdict.INCONCLUSIVE),
+        (POOL, POOL[:2], Outcome.FAILED, Verdict.NO_GO),
+    ],
+)
+def test_all_nodes_are_tried_where_all_are_asked_for(
+    pool: tuple[str, ...] | None, tried: tuple[str, ...], outcome: Outcome, verdict: Verdict
+) -> None:
+    """Fewer are no go; without the demand the verdict is about those that were tried. The record says the same."""
+    asked = run(pool, tried, outcome, asks_all=True)
+    assert asked.verdict is verdict is verdict_of(asked.to_dict())
+    assert run(pool, tried, outcome).verdict is (Verdict.NO_GO if outcome is Outcome.FAILED else Verdict.GO)
+
+
+def test_what_is_drawn_from_the_record_says_it() -> None:
+    """Report and metrics name how many were tried, and which were not."""
+    made = run(POOL, POOL[:2])
+    page = "".join(html.overview(made))
+    assert "go \u00b7 2 of 16 nodes tried" in page
+    assert "n15" in page
+    metrics = exposition(made.to_dict())
+    assert "seatrial_nodes_tried 2.0" in metrics
+    assert "seatrial_pool_nodes 16.0" in metrics
+    assert 'seatrial_node_tried{node="n15"} 0.0' in metrics
+    assert 'seatrial_node_tried{node="n1"} 1.0' in metrics
+    assert "seatrial_pool_nodes NaN" in exposition(run(None, POOL[:2]).to_dict())
+    assert "seatrial_pool_nodes NaN" in exposition({"verdict": "go", "trial": {"hosts": {"a": "n1"}}})  # an old record
+
+
+def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The records of runs on these nodes."""
+    return [run(pool, nodes, run_id=f"r{number}").to_dict() for number, nodes in enumerate(tried)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fleet", "told"),
+    [
+        (side(POOL, POOL), side(POOL, POOL), True, 0),
+        (side(POOL, POOL[:2]), side(POOL, POOL[:2]), True, 2),
+        (side(POOL, POOL[:2]), side(POOL, POOL[:2]), False, 0),
+        (side(POOL, POOL), side(POOL, POOL[:8], POOL[8:]), True, 0),
+        (side(None, POOL[:2]), side(None, POOL[:2]), True, 2),
+        (side(POOL, POOL), side(POOL, POOL[:2]), True, 1),
+    ],
+)
+def test_a_gate_that_speaks_for_the_fleet_refuses_a_part(
+    before: list[dict[str, Any]], after: list[dict[str, Any]], fleet: bool, told: int
+) -> None:
+    """The runs of a side count together; else it is a note. A side that tries fewer nodes than before is unclear."""
+    found = compare(before, after, all_nodes=fleet)
+    assert sum("nothing is said of the others" in text for text in found.unclear) == told
+    assert fleet or any("2 of 16 nodes tried (not n" in note for note in found.notes)
+    assert [c.kind for c in found.changes if c.area == "nodes"] == (["unclear"] if told == 1 else [])
+
+
+def test_a_smaller_pool_is_unclear() -> None:
+    """Nodes that left the pool, or a selector that leaves them out."""
+    found = compare(side(POOL, POOL[:2]), side(POOL[:15], POOL[:2]))
+    assert [(c.kind, c.subject) for c in found.changes if c.area == "nodes"] == [("unclear", "n15")]
+
+
+def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> None:
+    """`--on BEFORE` judges two of sixteen nodes: what the API said of the others before is no lost proof."""
+    def judged(nodes: tuple[str, ...]) -> dict[str, Any]:
+        made = run(POOL, POOL[:2])
+        findings = tuple(Finding(subject=node, ok=True, observed="8") for node in nodes)
+        made.results[0] = CheckResult(id="a.b", title="", outcome=Outcome.PASSED, findings=findings)
+        return made.to_dict()
+
+    assert compare([judged(POOL)], [judged(POOL[:2])]).changes == []
+    (lost,) = compare([judged(POOL)], [judged(POOL[:1])]).changes
+    assert (lost.kind, lost.before, lost.after) == ("unclear", "2 subjects", "1 subjects")
+
+
+@pytest.mark.parametrize("words", [["cron", "--profile", "h100-ib", "--nodes", "all"],
+                                   ["accept", "--partner", "a=b", "--nodes", "all"]])  # fmt: skip
+def test_what_cannot_try_all_refuses_to_be_asked(words: list[str], tmp_path: Path) -> None:
+    """A scheduled run tries a few at a time, a canary one: one line, exit code 4."""
+    done = subprocess.run([sys.executable, "-m", "checks", *words, "--out", str(tmp_path)], cwd=ROOT, text=True,
+                          capture_output=True, check=False)  # fmt: skip
+    assert (done.returncode, len(done.stderr.splitlines())) == (4, 1)
+    assert "--nodes all" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "said", "code"), [([], "2 of 3 nodes tried", 0), (["--nodes", "all"], "2 of 3 nodes tried", 10),
+                                                    (["--tenant"], "2 nodes tried, pool unknown", 0),
+                                                    (["-m", "preflight"], "0 of 3 nodes tried", 0)])  # fmt: skip
+def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: int, tmp_path: Path) -> None:
+    """On three simulated nodes; the record agrees with the schema."""
+    scenario = tmp_path / "three.yaml"
+    scenario.write_text("name: three\ntitle: Three\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 3}\n")
+    command = [sys.executable, "-m", "checks", "accept", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "o"), *more]
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+    assert done.returncode == code, done.stdout
+    assert f" \u00b7 {said} \u00b7 " in done.stdout
+    assert json.loads((tmp_path / "o" / "report.json").read_text())["coverage"]["said"] == said
