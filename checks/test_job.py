@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @pytest.mark.check(
     "job.started", "Every pod of the trial starts and reports",
     requires=["rights.run", "namespace.ready", "queue.admitted"],
-    unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "rdma.allocatable",
-                   "rdma.networks", "topology.policy", "storage.claims"],
-    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade"], needs=["run"],
+    unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "topology.policy",
+                   "storage.claims"],
+    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"], needs=["run"],
     faults=["job.unschedulable", "job.start-timeout", "job.disrupted", "job.deadline", "job.failed", "job.no-evidence",
             "job.log-unreachable", "node.simulated", "job.no-scheduler",
             "image.pull", "image.no-python", "container.config", "container.oom", "container.start", "quota.exceeded",

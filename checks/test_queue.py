@@ -50,9 +50,8 @@ def test_launcher_and_queue_are_there(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "queue.admitted", "The queue lets the trial in whole", requires=["rights.run", "namespace.ready"],
-    unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "rdma.allocatable",
-                   "rdma.networks", "topology.policy"],
-    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade"],
+    unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "topology.policy"],
+    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"],
     faults=[
         "queue.missing", "queue.stopped", "queue.uncovered", "queue.quota-short", "queue.unmanaged",
         "queue.waiting", "gang.unschedulable", "gang.partial", "job.disrupted",

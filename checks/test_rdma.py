@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.judgement.fit import fits
 from checks.judgement.judging import put, seen
 from checks.judgement.ranks import place, stage
 from checks.judgement.rdma import device_findings, firmware_note
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 @pytest.mark.check(
     "rdma.allocatable", "Every GPU node offers the RDMA devices that pods ask for", by_node=True,
     requires=["nodes.gpu"],
-    faults=["rdma.resource-missing", "rdma.resource-short", "rdma.plugin-down"], needs=["nodes", "pods"],
+    faults=["rdma.resource-missing", "rdma.resource-short", "rdma.plugin-down", "nodes.other-kind"],
+    needs=["nodes", "pods"],
     proven_by=["rdma.devices"],
 )  # fmt: skip
 def test_every_node_offers_the_rdma_devices(
-    cluster: Inventory, pool: Pool, spec: TrialSpec, evidence: Evidence
+    cluster: Inventory, pool: Pool, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
     """Every GPU node of the pool offers (allocatable) at least as many RDMA devices as one pod asks for.
 
@@ -42,6 +44,7 @@ def test_every_node_offers_the_rdma_devices(
     if not spec.resources:
         evidence.skip("no profile names a resource of RDMA devices (pod.resources)")
     seen(evidence, cluster, "nodes")
+    fits(evidence, pool, profile, spec.resources)
     evidence.expect(node.name for node in pool.nodes)
     put(evidence, offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))
     evidence.verdict()
@@ -50,10 +53,10 @@ def test_every_node_offers_the_rdma_devices(
 @pytest.mark.preflight
 @pytest.mark.check(
     "rdma.networks", "The networks that pods are attached to are defined", requires=["namespace.ready"],
-    faults=["rdma.nad-missing", "rdma.nad-mtu"], needs=["networks", "gke-networks"], tenant=True,
+    faults=["rdma.nad-missing", "rdma.nad-mtu", "nodes.other-kind"], needs=["networks", "gke-networks"], tenant=True,
 )  # fmt: skip
 def test_the_networks_are_defined(
-    networks: tuple[Definitions, str], spec: TrialSpec, profile: Profile, evidence: Evidence
+    networks: tuple[Definitions, str], spec: TrialSpec, profile: Profile, pool: Pool, evidence: Evidence
 ) -> None:
     """Every network that the pods' annotation names is defined, and does not make packets too small.
 
@@ -65,6 +68,7 @@ def test_the_networks_are_defined(
         evidence.skip(f"the definitions are not seen: {hidden}")
     if not found:
         evidence.skip("the pods ask for no further network (pod.annotations)")
+    fits(evidence, pool, profile, spec.resources)
     evidence.expect(f"{space or 'network'}/{name}" for space, name in found)
     put(evidence, definition_findings(spec, found, profile))
     evidence.verdict()

@@ -372,6 +372,7 @@ class Launcher:
         logs = {pod: f.file for pod, f in vigil.followers.items() if f.file is not None and f.file.exists()}
         seconds = time.monotonic() - began
         warned += (outcome.lingering,) if outcome.lingering else ()
+        warned += tuple(f.unkept for f in vigil.followers.values() if f.unkept)[:1]  # by our own disk
         if outcome.state is JobState.ERROR:  # the log would say why: what keeps it from us is worth a word
             unread = (f for f in vigil.followers.values() if f.problem and not f.heard)
             warned += tuple(f"the log of {f.pod} could not be read: {f.problem}" for f in unread)[:1]

@@ -25,6 +25,10 @@ ACCELERATORS = (
 """As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
 
 
+MOST_GPUS = 16
+"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): whoever offers more offers each more than once."""
+
+
 def node_findings(
     cluster: Inventory, pool: Pool, profile: Profile, selector: str = "", named: tuple[str, ...] = ()
 ) -> Iterator[Finding]:
@@ -107,7 +111,14 @@ def offer(node: Node, profile: Profile) -> Finding:
     elif offered < expected:
         fault = "gpu.missing"
     elif offered > expected:
-        fault = "gpu.oversubscribed"
+        # Feature discovery counts the machine's GPUs, however often each is offered: this machine simply has more.
+        count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
+        physical = count == str(capacity)
+        observed += f"; feature discovery counts {count}" if count else "; no label tells how many the machine has"
+        fault = "nodes.other-kind" if physical else "gpu.oversubscribed"
+        ok = None if physical or not (count or offered > MOST_GPUS) else False
+        return Finding(subject=node.name, ok=ok, observed=observed, fault=fault,
+                       expected=f"{expected}, as the profile {profile.name} says (gpu.per_node)")  # fmt: skip
     return Finding(
         subject=node.name, ok=not fault, observed=observed, expected=f"{expected} allocatable" if expected else "GPUs",
         fault=fault,

@@ -7,6 +7,7 @@ so that nothing is lost or doubled, and a gap after a rotation is known. All is 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import re
@@ -79,12 +80,12 @@ class Follower:
         self._moved = False
         self._stop = threading.Event()
         self._cutoff = Cutoff()
-        self._unwritable = False
+        self.unkept = ""  # why the file does not hold all of the log: our own disk, and nothing of the pod's
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to follow, or go on where it was ended too early: by a list, say, on which the pod was missing."""
-        if self._thread is None or not (self._thread.is_alive() or self.reader.ended or self._unwritable):
+        if self._thread is None or not (self._thread.is_alive() or self.reader.ended):
             self._thread = threading.Thread(target=self._run, name=f"log {self.pod}", daemon=True)
             self._thread.start()
 
@@ -103,15 +104,35 @@ class Follower:
 
     def _run(self) -> None:
         try:
-            if self.file is not None:
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                with self.file.open("a" if self._written else "w", encoding="utf-8", errors="replace") as self._out:
-                    self._follow()
-            else:
-                self._follow()
-        except OSError as error:  # the disk is full, or the folder is not writable
-            self._unwritable = True
-            self.problem = f"log of {self.pod} cannot be written: {error.strerror or error}"
+            self._open()
+            self._follow()
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        if self.file is None or self.unkept:
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self._out = self.file.open("a" if self._written else "w", encoding="utf-8", errors="replace")
+        except OSError as error:
+            self._give_up(error)
+
+    def _close(self) -> None:
+        try:
+            if self._out is not None:
+                self._out.close()
+        except OSError as error:
+            self._give_up(error)
+        self._out = None
+
+    def _give_up(self, error: OSError) -> None:
+        """Keep no more of the log: our disk is full, or not writable. What the pod says is read all the same."""
+        self.unkept = f"the log of {self.pod} is not kept whole in {self.file}: {error.strerror or error}"
+        out, self._out = self._out, None
+        with contextlib.suppress(OSError):
+            if out is not None:
+                out.close()
 
     def _follow(self) -> None:
         pause, silent = 0.2, 0
@@ -163,8 +184,7 @@ class Follower:
                 while len(rest) > _LONGEST_LINE:  # cut at the same place in every reading
                     self._take(rest[:_LONGEST_LINE])
                     rest = rest[_LONGEST_LINE:]
-                if self._out is not None:
-                    self._out.flush()
+                self._write()
         self._rest = rest  # a torn last line comes again, whole, as long as there is more of it
 
     def _take(self, line: bytes) -> None:
@@ -183,14 +203,21 @@ class Follower:
             self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
         self._write(text)
 
-    def _write(self, line: bytes) -> None:
-        if self._out is None or self._written > LARGEST_FILE:
+    def _write(self, line: bytes | None = None) -> None:
+        """Put a line into the file; without one, put on the disk what was put there so far."""
+        if self._out is None or (line is not None and self._written > LARGEST_FILE):
             return
-        text = self._redactor.line(line.decode("utf-8", "replace"))
-        self._written += len(text) + 1
-        self._out.write(text + "\n")
-        if self._written > LARGEST_FILE:
-            self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+        try:
+            if line is None:
+                self._out.flush()
+                return
+            text = self._redactor.line(line.decode("utf-8", "replace"))
+            self._written += len(text) + 1
+            self._out.write(text + "\n")
+            if self._written > LARGEST_FILE:
+                self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+        except OSError as error:
+            self._give_up(error)
 
 
 def _refusal(error: ApiError, lasted_s: float) -> str:

@@ -4,6 +4,7 @@ import json
 import random
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -210,11 +211,26 @@ def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):
-    """The evidence matters more than the file, and the problem is told."""
+    """The evidence matters more than the file: it is read all the same, and the problem is told as ours."""
     (tmp_path / "logs").write_text("a file where the folder should be")
-    api.answer = lambda _: (200, {}, iter([]))
+    log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
+    api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
     follower = follow(kube, tmp_path)
-    assert follower.join(5) and "cannot be written" in follower.problem
+    assert follower.join(5) and follower.reader.ended
+    assert (follower.problem, "not kept whole" in follower.unkept) == ("", True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full stands in for a full disk, and is not here")
+def test_our_own_full_disk_costs_the_file_and_no_evidence(kube, api, tmp_path):
+    """ENOSPC while a log is kept ended the reading: the node of that rank was said to have sent no evidence."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "p.log").symlink_to("/dev/full")
+    log = Log([(1.0, b"hello"), (1.5, evidence(1, "start")), (2.0, evidence(2, "end"))])
+    api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
+    follower = follow(kube, tmp_path)
+    assert follower.join(5) and follower.reader.ended
+    assert "No space left on device" in follower.unkept
+    assert follower.problem == ""
 
 
 def test_resuming_drops_exactly_what_was_seen():
