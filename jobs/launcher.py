@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .cleanup import Ledger, remove
-from .client.errors import ApiError, Forbidden, Invalid, NotFound
+from .client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
 from .client.kube import path
 from .diagnosis.refusals import is_policys, read_refusal
 from .diagnosis.verdict import diagnose
@@ -152,7 +152,7 @@ class Launcher:
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
             following = replace(spec, attempt=attempt)
-            result = _after(cause, self._recorded(following, manifests.build(following, files), left), attempt)
+            result = _after(result, self._recorded(following, manifests.build(following, files), left), attempt)
         return replace(result, seconds=time.monotonic() - began)
 
     def _recorded(self, spec: TrialSpec, objects: manifests.Manifests, start_s: float) -> TrialResult:
@@ -191,10 +191,34 @@ class Launcher:
         if left_out := kind.left_out(spec):
             warned += (f"a {kind.kind} leaves this to its runtime, not to the profile: {'; '.join(left_out)}",)
         result = self._result(spec.job_name, spec.run_id, vigil, outcome, began, warned, kind)
+        if objects.service is not None and _apart(result):
+            result = self._without_service(result, objects.service["metadata"])
         interrupted = result.analysis is not None and result.analysis.disrupted
         if outcome.aborted or outcome.lingering or interrupted:
             creation.give_up()
         return result
+
+    def _without_service(self, result: TrialResult, meta: Mapping[str, Any]) -> TrialResult:
+        """Ask whether the headless Service of ranks that did not find each other is gone; then that is the cause."""
+        name, namespace = str(meta["name"]), str(meta["namespace"])
+        try:
+            self._kube.get(path("services", name, namespace=namespace))
+        except NotFound:
+            pass
+        except ClusterError:
+            return result  # nobody can tell
+        else:
+            return result
+        analysis = FailureAnalysis(
+            fault="job.disrupted",
+            subject=f"service/{name}",
+            observed=f"the headless Service {name}, which gives the ranks their names, was deleted by others while the "
+            "trial ran; then ranks did not find each other",
+            expected="nobody deletes the trial's objects",
+            suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
+            disrupted=True,
+        )
+        return replace(result, analysis=analysis)
 
     def attach(self, name: str, namespace: str = "") -> TrialResult:
         """Wait for a job that runs already (one of ours) and read its evidence; nothing is entered in the ledger."""
@@ -402,13 +426,36 @@ def _raced(cause: FailureAnalysis) -> bool:
     return cause.fault == "container.start" and re.search(r"\bOutOf[a-z]", cause.observed) is not None
 
 
-def _after(cause: FailureAnalysis, second: TrialResult, attempt: int) -> TrialResult:
-    """What a further attempt says: its own, unless it only met what the interruption left behind."""
-    told = second.analysis
-    if told is not None and told.fault in _AFTERMATH:
+def _after(first: TrialResult, second: TrialResult, attempt: int) -> TrialResult:
+    """What a further attempt says: its own, unless it only met what the interruption left behind.
+
+    A node that is missing now is a consequence only where the attempt before had one for every rank.
+    """
+    cause, told = first.analysis, second.analysis
+    if cause is not None and told is not None and told.fault in _AFTERMATH and (told.disrupted or _had_nodes(first)):
         words = f"{cause.observed}; tried again: {told.observed}"
         told = replace(cause, observed=safe(words, 1500))
     return replace(second, analysis=told, attempts=attempt)
+
+
+def _had_nodes(result: TrialResult) -> bool:
+    """Tell whether every rank had found a node, as its pod says, or what is left of its events."""
+    placed = {replica.pod for replica in result.replicas if replica.node}
+    placed |= {found[1] for event in result.events if (found := re.match(r"Scheduled pod/([^\s:]+)", event))}
+    return len(placed) >= max(len(result.replicas), 1)
+
+
+def _apart(result: TrialResult) -> bool:
+    """Tell whether a rank did not find a peer's name, or a collective failed, and nothing else explains it."""
+    if result.analysis is not None and result.analysis.fault != "job.failed":
+        return False
+    for told in result.evidence.values():
+        peers = as_list(as_map(told.stages.get("dns")).get("peers"))
+        if any(not peer.get("addresses") for peer in peers):
+            return True
+        if any(name.startswith("collective.") and data.get("exit") != 0 for name, data in told.stages.items()):
+            return True
+    return False
 
 
 def _of_all(choir: Choir, outcome: Outcome, kind: Kind) -> dict[int, RankEvidence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
@@ -43,6 +44,7 @@ def arrow(trial: TrialResult, source: int, target: int) -> str:
 
 def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge what each rank got for the name of each rank, its own included: rank 0 connects to its own name too."""
+    names = replace(spec, attempt=trial.attempts).peers  # each attempt has names of its own
     for rank in range(spec.nodes):
         data = stage(trial, rank, "dns")
         if data is None:
@@ -50,7 +52,7 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             continue
         seen = {p.get("index"): p for p in data.get("peers") or [] if isinstance(p, dict)}
         for peer in range(spec.nodes):
-            yield _lookup(arrow(trial, rank, peer), seen.get(peer), _pod_ip(trial, peer), spec.peers[peer])
+            yield _lookup(arrow(trial, rank, peer), seen.get(peer), _pod_ip(trial, peer), names[peer])
 
 
 def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, name: str) -> Finding:

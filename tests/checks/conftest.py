@@ -106,7 +106,7 @@ def trial():
                      for i in range(2))  # fmt: skip
     ranks = {i: RankEvidence(rank=i, stages=stages(i), complete=True, lines=12) for i in range(2)}
     return SimpleNamespace(job="seatrial-abc", state=JobState.COMPLETE, replicas=replicas, analysis=None,
-                           evidence=ranks, logs={}, seconds=12.0)  # fmt: skip
+                           evidence=ranks, logs={}, seconds=12.0, attempts=1)  # fmt: skip
 
 
 def table(ring, op="all_reduce", top=None):

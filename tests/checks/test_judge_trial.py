@@ -303,6 +303,13 @@ def test_a_name_that_never_resolves_is_told_for_its_pair(trial, spec, bad):
     assert bad(dns_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "dns.unresolved")]
 
 
+def test_the_names_are_those_of_the_attempt_that_ran(trial, spec):
+    """A second attempt's Service has another name: that of the first is expected by nobody any more."""
+    trial.attempts = 2
+    told = [finding.expected for finding in dns_findings(trial, spec)]
+    assert all(f".{spec.job_name}-2 = " in each for each in told) and len(told) == 4
+
+
 def test_a_slow_name_passes(trial, spec, bad):
     """NXDOMAIN at first is the window after a start: waited out and shown, not judged."""
     lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=3.4, attempts=6)

@@ -102,7 +102,8 @@ def _forgotten(changes, line):
 class Server:
     """The API server of one play, as a connection pool."""
 
-    def __init__(self, world, play, recording, job):
+    def __init__(self, world, play, recording, job, logs=None):
+        self._logs = logs or {}  # bytes by the pod's completion index; what is not there says nothing
         self._world, self._play, self._recording, self._job = world, play, recording, job
         self._by_kind = {k: [c for c in play.changes if c.kind == k] for k in RESOURCES.values()}
         self._times = {k: [c.at for c in cs] for k, cs in self._by_kind.items()}
@@ -244,16 +245,19 @@ class Server:
                 yield self._world.now, line.encode() + b"\n"
 
     def _log(self, name, query):
-        """No pod says anything; its log ends when its container has."""
+        """Answer with what the pod says, which ends when its container has."""
         pod = next((o for o in self._state("Pod") if o["metadata"]["name"] == name), None)
         if pod is None:
             return _status(404, "NotFound", f'pods "{name}" not found')
         states = [s for s in pod["status"].get("containerStatuses") or [] if s["name"] == query.get("container")]
         if not any("running" in s["state"] or "terminated" in s["state"] or s.get("lastState") for s in states):
             return _status(400, "BadRequest", f'container in pod "{name}" is waiting to start')
-        return Stream(self._world, self._silence(name, query), self._world.now + 3600)
+        said = self._logs.get(pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-completion-index"), b"")
+        return Stream(self._world, self._speech(name, query, said), self._world.now + 3600)
 
-    def _silence(self, name, query):
+    def _speech(self, name, query, said):
+        if said:
+            yield self._world.now, said
         while query.get("follow") == "true":
             pod = next((o for o in self._state("Pod") if o["metadata"]["name"] == name), None)
             states = (pod or {}).get("status", {}).get("containerStatuses") or []

@@ -1,5 +1,6 @@
 """What a real API server told, played through the product: right in every way in which it may be heard."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,30 @@ def test_a_watcher_that_misreads_is_caught(monkeypatch):
     case = load(next(path for path in RECORDINGS if path.name.startswith("01-")))
     monkeypatch.setattr(cases.Case, "state", lambda self: cases.JobState.CANCELED)
     assert "expected" in wrong(case, play(case))
+
+
+def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other():
+    """CoreDNS is not asked for names whose Service somebody has deleted; where all went well it does not matter."""
+    case = load(next(path for path in RECORDINGS if path.name.startswith("31-")))
+    peers = [{"index": 0, "addresses": ["10.0.0.1"]}, {"index": 1, "addresses": [], "error": "NXDOMAIN"}]
+    logs = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers}, "end": {}}) for rank in (0, 1)}
+    told = play(case, logs=logs)
+    assert (told.ends, told.fault, told.subject, told.attempts) == ("interrupted", "job.disrupted", f"service/{case.expected.job}", 2)
+    assert "was deleted by others" in told.observed and "CoreDNS" not in told.observed
+    well = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers[:1]}, "end": {}}) for rank in (0, 1)}
+    assert not wrong(case, play(case, logs=well))
+
+
+def _said(case, rank, stages):
+    run = case.expected.job.removeprefix("seatrial-")
+    told = [{"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}
+            for n, (stage, data) in enumerate(stages.items(), 1)]  # fmt: skip
+    return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % (n, json.dumps(line).encode()) for n, line in enumerate(told))
+
+
+def test_pods_that_told_all_before_they_went_are_no_interruption():
+    """A preemption after the last line of the evidence took nothing away."""
+    case = load(next(path for path in RECORDINGS if path.name.startswith("35-")))
+    logs = {str(rank): _said(case, rank, {"start": {}, "end": {}}) for rank in (0, 1)}
+    told = play(case, logs=logs)
+    assert (told.ends, told.fault) == ("completed", None)

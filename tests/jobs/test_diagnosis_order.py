@@ -1,0 +1,141 @@
+"""The diagnosis where the order of things decides: who was asked to go, what had ended, what outlives the trouble."""
+
+import pytest
+
+from jobs.diagnosis.history import History
+from jobs.diagnosis.refusals import read_refusal
+from jobs.diagnosis.verdict import diagnose
+from jobs.launcher import TrialResult, _after
+from jobs.state import FailureAnalysis, JobState, Replica
+from tests.jobs.test_diagnosis_general import RUNS, ended, event, failed, job, pod
+
+COMPLETE = ({"type": "Complete", "status": "True"},)
+TAKEN = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempted"}
+
+
+def test_pods_that_the_deadline_deletes_in_the_same_second_are_not_deleted_by_others():
+    """Deletion, FailureTarget and SuccessfulDelete fall into one second, in this order; the last is read too late."""
+    late = failed("DeadlineExceeded", "Job was active longer than specified deadline", at="2026-01-01T00:01:00Z")
+    pods = [pod(index, "Failed", deleted="2026-01-01T00:01:10Z", main=ended(143, at="2026-01-01T00:01:00Z")) for index in (0, 1)]
+    _, _, analysis = diagnose(job(conditions=late), pods, [])
+    assert (analysis.fault, analysis.disrupted) == ("job.deadline", False)
+
+
+@pytest.mark.parametrize("code", [137, 143])
+def test_what_was_seen_on_its_way_out_did_not_fail_by_itself(code):
+    """A forced deletion: deletionTimestamp and the end of the container within one second, the node's clock behind."""
+    running = pod(1, deleted="2026-01-01T00:00:40Z", main=RUNS)
+    gone = pod(1, "Failed", deleted="2026-01-01T00:00:40Z", main=ended(code, at="2026-01-01T00:00:28Z"))
+    history = History()
+    history.enter(job(), [running])
+    history.enter(job(), [gone])
+    _, _, analysis = diagnose(job(conditions=failed(at="2026-01-01T00:00:31Z")), [gone], [], history=history)
+    assert (analysis.fault, analysis.subject, analysis.disrupted) == ("job.disrupted", "t-1-abcde", True)
+
+
+def test_what_was_seen_ended_before_it_was_deleted_failed_by_itself():
+    """The same objects in the other order: the pod had ended when somebody cleaned it up."""
+    first = pod(1, "Failed", main=ended(137, at="2026-01-01T00:00:30Z"))
+    then = pod(1, "Failed", deleted="2026-01-01T00:00:40Z", main=ended(137, at="2026-01-01T00:00:30Z"))
+    history = History()
+    history.enter(job(), [first])
+    history.enter(job(), [then])
+    _, _, analysis = diagnose(job(conditions=failed(at="2026-01-01T00:00:31Z")), [then], [], history=history)
+    assert analysis.fault == "job.failed"
+
+
+def test_a_pod_that_is_gone_is_remembered():
+    """A force-deleted pod is not there any more when the Job fails: its last state still tells."""
+    gone = pod(1, "Failed", deleted="2026-01-01T00:00:30Z", main=ended(137, at="2026-01-01T00:00:31Z"))
+    history = History()
+    history.enter(job(), [pod(0, main=RUNS)], [gone])
+    state, _, analysis = diagnose(job(conditions=failed(at="2026-01-01T00:00:32Z")), [pod(0, main=RUNS)], [], history=history)
+    assert (str(state), analysis.fault, analysis.subject) == ("Error", "job.disrupted", "t-1-abcde")
+
+
+@pytest.mark.parametrize("how", ["condition", "deletion", "event"])
+def test_an_interrupted_pod_that_succeeded_is_an_interruption_all_the_same(how):
+    """Its program ended with 0 when it was asked to; the Job is Complete and podFailurePolicy has seen nothing."""
+    main = ended(0, "Completed", at="2026-01-01T00:00:30Z")
+    more = {"condition": {"conditions": [TAKEN]}, "deletion": {"deleted": "2026-01-01T00:00:35Z"}, "event": {}}[how]
+    events = [event("Pod", "t-1-abcde", "Evicted", "The node was low on resource: memory.")] if how == "event" else []
+    pods = [pod(0, "Succeeded", main=main), pod(1, "Succeeded", main=main, **more)]
+    state, _, analysis = diagnose(job(conditions=COMPLETE), pods, events)
+    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == ("Complete", "job.disrupted", "t-1-abcde", True)
+    told = History(finished=frozenset({"t-1-abcde"}))
+    assert diagnose(job(conditions=COMPLETE), pods, events, history=told)[2] is None
+
+
+def test_pods_deleted_after_they_succeeded_are_no_interruption():
+    """A TTL, or a namespace on its way out, takes what has ended."""
+    pods = [pod(0, "Succeeded", deleted="2026-01-01T00:01:10Z", main=ended(0, "Completed", at="2026-01-01T00:00:30Z"))]
+    assert diagnose(job(1, COMPLETE), pods, [])[2] is None
+
+
+def test_suspend_is_the_spec_and_not_the_condition():
+    """The condition is written after the pods have been made: the Job runs; and before they go: it does not."""
+    stale = [{"type": "Suspended", "status": "True", "message": "Job suspended"}]
+    created = event("Job", "t", "SuccessfulCreate", "Created pod: t-0-abcde", warning=False)
+    resumed = job(1, stale)
+    resumed["spec"]["suspend"] = False
+    assert diagnose(resumed, [pod(0, main=RUNS)], [created], history=History(resumed=True, ran=True))[2] is None
+    again = job(1)
+    again["spec"]["suspend"] = True
+    assert diagnose(again, [pod(0, main=RUNS)], [created])[2] is None  # heard late: it was made suspended
+    state, _, analysis = diagnose(again, [pod(0, main=RUNS)], [created], history=History(resumed=True, ran=True))
+    assert (str(state), analysis.fault) == ("Pending", "job.disrupted")
+
+
+def test_the_crash_is_the_cause_and_not_the_peer_that_still_waited():
+    """A rank that found no node did not fail the Job that another one failed."""
+    unbound = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."}]
+    pods = [pod(0, "Failed", main=ended(1)), pod(1, "Pending", node="", conditions=unbound)]
+    _, _, analysis = diagnose(job(conditions=failed()), pods, [])
+    assert (analysis.fault, analysis.subject) == ("job.failed", "t-0-abcde")
+
+
+def test_a_restarting_api_server_refuses_everybody_for_a_moment():
+    """One FailedCreate by RBAC says nothing; the refusal before it stands, and RBAC's own when it is repeated."""
+    policy = event("Job", "t", "FailedCreate", "Error creating: pods \"t-0-x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied")
+    away = event("Job", "t", "FailedCreate", 'Error creating: Post "https://10.0.0.1:6443/api": dial tcp 10.0.0.1:6443: connect: connection refused', at="2026-01-01T00:00:40Z")
+    rbac = [event("Job", "t", "FailedCreate", f'Error creating: pods is forbidden: User "system:x" cannot create resource "pods" in API group "" in the namespace "ns-{n}"', at=at)
+            for n, at in enumerate(("2026-01-01T00:00:50Z", "2026-01-01T00:00:58Z"))]  # fmt: skip
+    _, _, analysis = diagnose(job(), [], [policy, away, rbac[0]])
+    assert analysis.fault == "admission.denied" and analysis.hopeless
+    assert not diagnose(job(), [], [rbac[0]])[2].hopeless
+    _, _, analysis = diagnose(job(), [], [policy, away, *rbac])
+    assert analysis.fault == "rights.missing" and analysis.hopeless
+    assert read_refusal('Post "https://10.0.0.1:6443/api": dial tcp 10.0.0.1:6443: connect: connection refused').fault == "job.start-timeout"
+
+
+def test_what_the_taint_manager_took_back_evicted_nobody():
+    """Both are said under one reason; NodeNotReady stays among the events when the pod is Ready again."""
+    events = [event("Pod", "t-0-abcde", "NodeNotReady", "Node is not ready"),
+              event("Pod", "t-0-abcde", "TaintManagerEviction", "Marking for deletion Pod ns/t-0-abcde"),
+              event("Pod", "t-0-abcde", "TaintManagerEviction", "Cancelling deletion of Pod ns/t-0-abcde")]  # fmt: skip
+    ready = pod(0, main=RUNS, conditions=[{"type": "Ready", "status": "True"}])
+    tainted = {"metadata": {"name": "n0"}, "spec": {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]},
+               "status": {"conditions": [{"type": "Ready", "status": "True"}]}}  # fmt: skip
+    assert diagnose(job(1), [ready], events)[2] is None
+    assert diagnose(job(1), [ready], events, [tainted])[2] is None
+
+
+def test_a_sidecars_exit_code_is_not_the_ranks():
+    """A native sidecar is killed when the trial has ended; the rank's own container ended with 0."""
+    side = {"name": "daemon"} | ended(137, "ContainerStatusUnknown")
+    _, replicas, analysis = diagnose(job(1, COMPLETE), [pod(0, "Succeeded", sidecars=[side], main=ended(0, "Completed"))], [])
+    assert (replicas[0].exit_code, analysis) == (0, None)
+
+
+@pytest.mark.parametrize(("placed", "fault"), [(True, "job.disrupted"), (False, "job.unschedulable")], ids=["had nodes", "never had"])
+def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it(placed, fault):
+    """A drain leaves no room for the next attempt; an attempt that never had a node explains nothing."""
+
+    def result(cause, *, disrupted, node):
+        analysis = FailureAnalysis(fault=cause, subject="s", observed="o", expected="e", suggestion="s", disrupted=disrupted)
+        replicas = tuple(Replica(index=index, pod=f"t-{index}", node=node) for index in (0, 1))
+        return TrialResult(job="t", state=JobState.PENDING, analysis=analysis, replicas=replicas)
+
+    first = result("job.disrupted", disrupted=True, node="n0" if placed else "")
+    told = _after(first, result("job.unschedulable", disrupted=False, node=""), 2)
+    assert (told.analysis.fault, told.attempts) == (fault, 2)
