@@ -19,6 +19,7 @@ class History:
 
     `resumed`: the Job was seen not suspended. `ran`: a container of it was seen running. `deleted_first`,
     `ended_first`: uids of pods that were seen on their way out while they ran, or ended before anybody deleted them.
+    `followed`: uids of those that were asked to go only after another pod had failed by itself.
     `departed`: the last state of pods that are gone, by uid. `finished`: names of pods that had told all evidence.
     """
 
@@ -26,9 +27,11 @@ class History:
     ran: bool = False
     deleted_first: set[str] = field(default_factory=set)
     ended_first: set[str] = field(default_factory=set)
+    followed: set[str] = field(default_factory=set)
     departed: dict[str, dict[str, Any]] = field(default_factory=dict)
     finished: frozenset[str] = frozenset()
     _order: dict[tuple[str, str], int] = field(default_factory=dict)
+    _failed: bool = False
 
     def enter(
         self,
@@ -40,14 +43,18 @@ class History:
         if job is not None and as_map(job.get("spec")).get("suspend") is not True:
             self.resumed = True
         gone = {_uid(pod): pod for pod in departed}
+        before = self._failed
         for uid, pod in {**{_uid(pod): pod for pod in pods}, **gone}.items():
             if uid in self.deleted_first or uid in self.ended_first:
                 continue
             deleted = bool(as_map(pod.get("metadata")).get("deletionTimestamp"))
             if ended(pod) and not deleted:
                 self.ended_first.add(uid)
+                self._failed = self._failed or failed(pod)
             elif deleted and not ended(pod):
                 self.deleted_first.add(uid)
+                if before:
+                    self.followed.add(uid)
         self.departed = dict(list(gone.items())[:_MOST])
 
     def order(self, pod: str, fault: str) -> int:
@@ -62,6 +69,13 @@ def ended(pod: Mapping[str, Any]) -> bool:
         return True
     states = [as_map(entry.get("state")) for entry in as_list(status.get("containerStatuses"))]
     return any("terminated" in state for state in states)
+
+
+def failed(pod: Mapping[str, Any]) -> bool:
+    """Tell whether the pod has failed, or a container of it that is not restarted."""
+    status = as_map(pod.get("status"))
+    ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
+    return status.get("phase") == "Failed" or any(end and end.get("exitCode") != 0 for end in ends)
 
 
 def _uid(pod: Mapping[str, Any]) -> str:

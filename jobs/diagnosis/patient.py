@@ -67,7 +67,12 @@ def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
         # A program that ends well when it is asked to makes its interrupted pod a success: podFailurePolicy is silent.
         found = None if around.told_all else found or _evicted(around.events) or _cut_short(pod, around)
     elif found is None and was_taken(pod, around.taken):
-        found = (_node_lost(status, around) if phase == "Running" else None) or _deleted(meta, around)
+        found = (
+            (_node_lost(status, around) if phase == "Running" else None)
+            or _deleted(meta, around)
+            # A deadline may have ended its wait.
+            or (_pending(pod, spec, status, around) if phase in ("Pending", None) else None)
+        )
     elif found is None:
         found = (
             (_ended(spec, status, around) if phase == "Failed" else None)

@@ -108,17 +108,22 @@ class _Judgement(Case):
             [e for e in about(self.all_events, "Node", node) if e.reason in {"SystemOOM", "OOMKilling"}] if node else []
         )
         started = str(as_map(pod.get("status")).get("startTime") or "")
+        # What is deleted after it was Complete takes nothing away; what was before that made it so.
+        ending = "Complete" not in self.conditions and (
+            bool(self.meta.get("deletionTimestamp"))
+            or not self.job
+            or self.suspended
+            or bool(self.kind.operator and self.finished())  # an operator then takes away what still runs
+        )
+        followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
         return Surroundings(
             events=own + [e for e in host if not started or e.when >= started],
             node=self.nodes.get(node),
             nodes=tuple(self.nodes.values()),
             own_nodes=self.own_nodes,
-            job_ending=bool(self.meta.get("deletionTimestamp"))
-            or not self.job
-            or self.suspended
-            or bool(self.kind.operator and self.finished()),  # an operator then takes away what still runs
+            job_ending=ending,
             ending_since=self.ending_since,
-            deleted_by_controller=name in self.removed,
+            deleted_by_controller=name in self.removed or followed,
             taken=self.taken(pod),
             told_all=name in self.history.finished,
             queued=self.gang,

@@ -139,3 +139,32 @@ def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it
     first = result("job.disrupted", disrupted=True, node="n0" if placed else "")
     told = _after(first, result("job.unschedulable", disrupted=False, node=""), 2)
     assert (told.analysis.fault, told.attempts) == (fault, 2)
+
+
+def test_a_namespace_that_goes_takes_the_pods_first_and_makes_the_job_complete():
+    """The pods end with 0 when they are asked to, the Job counts them, then it goes itself."""
+    main = ended(0, "Completed", at="2026-01-01T00:00:31Z")
+    pods = [pod(index, "Succeeded", deleted="2026-01-01T00:00:40Z", main=main) for index in (0, 1)]
+    leaving = job(conditions=COMPLETE)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:32Z"
+    _, _, analysis = diagnose(leaving, pods, [])
+    assert (analysis.fault, analysis.disrupted) == ("job.disrupted", True)
+
+
+def test_a_peer_that_was_asked_to_go_after_the_crash_was_seen_follows_from_it():
+    """All within one second, and the controller's SuccessfulDelete not read yet: the order of the watch decides."""
+    crash = pod(0, main=ended(1, at="2026-01-01T00:00:30Z"))
+    peer = pod(1, deleted="2026-01-01T00:00:40Z", main=RUNS)
+    history = History()
+    for pods in ([pod(0, main=RUNS), pod(1, main=RUNS)], [crash, pod(1, main=RUNS)], [crash, peer]):
+        history.enter(job(), pods)
+    _, _, analysis = diagnose(job(conditions=failed(at="2026-01-01T00:00:30Z")), [pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:30Z")), peer], [], history=history)
+    assert (analysis.fault, analysis.subject) == ("job.failed", "t-0-abcde")
+
+
+def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
+    """The pod is on its way out by its Job's deadline; what it waited for is the cause."""
+    unbound = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."}]
+    late = failed("DeadlineExceeded", "Job was active longer than specified deadline", at="2026-01-01T00:01:00Z")
+    waits = pod(0, "Pending", node="", deleted="2026-01-01T00:01:10Z", conditions=unbound)
+    assert diagnose(job(1, late), [waits], [])[2].fault == "job.unschedulable"
