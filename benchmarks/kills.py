@@ -189,7 +189,7 @@ def one_round(lab, dice, lasts, counts):
     elif number != signal.SIGKILL:
         yield from (f"{how}: {text}" for text in ended(out, code))
     if left and (number != signal.SIGKILL or target == "pod") and (left := lab.gone(10)):
-        yield f"{how}: left {left}"
+        yield f"{how}: left {left}; the run itself said {record and record['leftovers']}"
     if left:
         counts["left objects"] += 1
     if dice.random() < 0.5:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
+IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
 # A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
 
@@ -117,7 +118,7 @@ class Creation:
         name, namespace = item.body["metadata"]["name"], item.body["metadata"]["namespace"]
 
         def undo() -> None:
-            uid = known.get("uid") or _uid(self._own(item))
+            uid = known.get("uid") or self._created(item, IN_FLIGHT_S if "cut" in known else 0.0)
             # A lost node keeps its pods, and they the Job: that is waited for once.
             wait_s = STILL_GONE_S if "waited" in known else GONE_S
             known["waited"] = uid
@@ -132,6 +133,9 @@ class Creation:
         self._entries.append(entry)
         try:
             answer = self._create_once(item)
+        except KeyboardInterrupt:
+            known["cut"] = "while the request was under way"
+            raise
         except Conflict as error:
             self._ledger.strike(entry)
             raise _taken(item) from error
@@ -162,6 +166,13 @@ class Creation:
                     raise
                 time.sleep(0.2 * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _created(self, item: Owned, patience_s: float) -> str:
+        """The uid of what may have come to be; a request that was cut off may still be carried out for a while."""
+        end = time.monotonic() + patience_s
+        while not (uid := _uid(self._own(item))) and time.monotonic() < end:
+            time.sleep(0.2)
+        return uid
 
     def _own(self, item: Owned) -> dict[str, Any] | None:
         """The object of this name if it carries our run's label."""

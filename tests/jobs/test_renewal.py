@@ -7,10 +7,12 @@ import types
 import pytest
 
 from jobs import renewal
-from jobs.cleanup import sweep, sweep_dead
+from jobs.cleanup import Ledger, sweep, sweep_dead
 from jobs.client.errors import NotFound, Unreachable
 from jobs.client.kube import path
 from jobs.renewal import ANNOTATION, SECONDS, Held, Renewal, held, record, renewed, run_out
+from jobs.running.creation import Creation
+from jobs.trial.manifests import Owned
 
 URL = "/apis/batch/v1/namespaces/ns/jobs/seatrial-r1"
 
@@ -287,3 +289,38 @@ def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(ku
     assert set(cluster.listed) == {"jobs", "mpijobs"}
     assert len(said) == 1
     assert "watching for 1 s whether its runner is alive" in said[0]
+
+
+# -------------------------------------------------------------------------------------------------------- creating
+
+
+def test_a_request_that_an_interrupt_cut_off_is_still_taken_back(kube, api):
+    """The API server carries it out although nobody waits for the answer: a moment later the job is there."""
+    made, looked = {}, []
+    body = {"apiVersion": "batch/v1", "kind": "Job", "spec": {}, "metadata": {"name": "seatrial-r1", "namespace": "ns"}}
+
+    def answer(asked):
+        if asked.verb == "DELETE":
+            made.clear()
+            return 200, {}, {}
+        looked.append(asked.verb)
+        if len(looked) == 3:
+            labels = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
+            made[URL] = body | {"metadata": body["metadata"] | {"uid": "u", "labels": labels}}
+        return (200, {}, made[asked.path]) if asked.path in made else (404, {}, {"reason": "NotFound"})
+
+    class Cut:
+        def create(self, *_, **__):
+            raise KeyboardInterrupt("received SIGINT")
+
+        def __getattr__(self, name):
+            return getattr(kube, name)
+
+    api.answer = answer
+    ledger = Ledger()
+    creation = Creation(Cut(), ledger, "r1", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        creation._post(Owned("jobs", "batch", "v1", body))
+    assert ledger.unwind() == []
+    assert len(looked) >= 3
+    assert made == {}
