@@ -72,7 +72,7 @@ def run(name: str, world: dict[str, Any], command: str, trial_nodes: int) -> tup
         scenario = {"name": name, "title": name, "breaks": "two nodes", "faults": [], "outcome": "no-go",
                     "world": {**world, "nodes": NODES}}  # fmt: skip
         (folder / "world.yaml").write_text(yaml.safe_dump(scenario), encoding="utf-8")
-        (folder / "profile.yaml").write_text(f"extends: h100-ib\nnodes: {trial_nodes}\nfloors: []\n", encoding="utf-8")
+        (folder / "profile.yaml").write_text(f"extends: h100-ib\nnodes: {trial_nodes}\n", encoding="utf-8")
         given = ["--cluster", f"sim:{folder / 'world.yaml'}", "--profile", str(folder / "profile.yaml")]
         words = [sys.executable, "-m", "checks", command, *given, "--out", str(folder / "out")]
         subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
