@@ -11,6 +11,7 @@ from checks.commands.pod_logs import cluster_name, hint, open_containers, tellin
 from checks.commands.trial_logs import TrialLogs
 from checks.judgement.collectives import expectation
 from checks.judgement.reference import compare
+from checks.judgement.unjudged import withhold_go
 from checks.profile import ProfileError, load_profile
 from checks.signals import interruptible
 from jobs import nccl
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
             logs = telling(logs, or_all=not reported)
         jobs = logs + reported
         compare(jobs, profile)
+        withhold_go(jobs, profile)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         print(f"seatrial explain: {error}", file=sys.stderr)
         return USAGE

@@ -132,6 +132,28 @@ def _fabric(job: dict[str, Any]) -> str:
 
 def _fitting(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> Iterator[Published]:
     """Yield what was published for these GPUs, as many a host and as many hosts, and this collective."""
+    nodes = job["nodes"]
+    for entry in _of_gpus(job):
+        if (entry.nodes, entry.collective, entry.algorithm) == (nodes, table["collective"], algorithm):
+            yield entry
+
+
+def published_for(job: dict[str, Any], table: dict[str, Any]) -> list[Published]:
+    """Return what was published for these GPUs, as many a host, over the fabric of the log, on any number of hosts."""
+    several = (job["nodes"] or 0) > 1
+    carried = _fabric(job) if several else "none"
+    return [
+        entry
+        for entry in _of_gpus(job)
+        if entry.collective == (table["collective"] or "all_reduce")
+        and (entry.nodes > 1) == several
+        and entry.fabric != TCP
+        and (not several or entry.fabric == carried)
+    ]
+
+
+def _of_gpus(job: dict[str, Any]) -> Iterator[Published]:
+    """Yield what was published for these GPUs, as many a host."""
     ranks, nodes = job["ranks"], job["nodes"]
     names = list(job.get("gpus") or {}) or [_INSTANCES.get(text, text) for text in job.get("platforms") or ()]
     names = [name for name in names if not _CARDS.search(name)]
@@ -140,8 +162,7 @@ def _fitting(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> Iter
     for entry in published():
         if (
             re.search(rf"\b{re.escape(entry.gpu)}\b", names[0])
-            and (entry.nodes, entry.gpus_per_node) == (nodes, ranks // nodes)
-            and (entry.collective, entry.algorithm) == (table["collective"], algorithm)
+            and entry.gpus_per_node == ranks // nodes
         ):
             yield entry
 

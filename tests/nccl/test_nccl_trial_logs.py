@@ -118,7 +118,7 @@ def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
     table = [line.replace("153.60", "466.00").replace("153.68", "467.00") for line in table_of(MAKER)]
     (tmp_path / "x.log").write_bytes(interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table).encode())
     code, said = explained(capsys, str(tmp_path / "x.log"), "--profile", "h100-ib")
-    assert (code, said["jobs"][0]["diagnosis"]) == (0, "healthy-nvlink-limited")
+    assert (code, said["jobs"][0]["diagnosis"]) == (10, "healthy-nvlink-limited")  # the profile's floors are at 8G
 
 
 def test_an_unknown_profile_is_a_usage_error(logs, capsys):
@@ -128,10 +128,10 @@ def test_an_unknown_profile_is_a_usage_error(logs, capsys):
 
 
 def test_a_job_on_some_of_the_gpus_needs_some_of_the_rails(tmp_path, capsys):
-    """Two GPUs of eight use two rails of eight: nothing is missing, and no floor of eight GPUs is asked."""
+    """Two GPUs of eight use two rails of eight: nothing is missing, and what could not be asked is no go."""
     (tmp_path / "x.log").write_bytes(interleaved(Maker().processes(), 1))
     code, said = explained(capsys, str(tmp_path / "x.log"), "--profile", "h100-ib")
-    assert (code, said["jobs"][0]["faults"]) == (0, [])
+    assert (code, said["jobs"][0]["faults"]) == (10, [])
 
 
 def test_a_rank_whose_file_ends_before_its_channels_misses_no_rail():

@@ -93,10 +93,16 @@ def _unreasonable(table: Dict[str, Any], ranks: Optional[int]) -> List[str]:
     """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
     found = []
     for size, value in busbw(table):
-        if value > _MOST_GBPS or value < 0:
+        if value > _MOST_GBPS:
             found.append("busbw at %d bytes is %g GB/s" % (size, value))
         elif value == 0 and size >= 64 << 20 and ranks != 1:
             found.append("busbw at %d bytes is 0" % size)
+    for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
+        for side in ("out_of_place", "in_place"):
+            for key in ("busbw_gbps", "algbw_gbps", "time_us"):
+                number = (row[side] or {}).get(key)
+                if number is not None and number < 0:
+                    found.append("%s at %d bytes is %g" % (key.partition("_")[0], row["size_bytes"], number))
     return found[:8]
 
 

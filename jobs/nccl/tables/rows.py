@@ -184,6 +184,11 @@ def side_of(
     wrong = None
     if "#wrong" in fields and fields["#wrong"] < len(tokens):
         count = number(tokens[fields["#wrong"]])
+        if count is not None and (count < 0 or not math.isfinite(count)):
+            note_odd(
+                table,
+                "#wrong at %d bytes is %s" % (row["size_bytes"], tokens[fields["#wrong"]].decode("ascii", "replace")),
+            )
         wrong = int(count) if count is not None and math.isfinite(count) else None
     elif "error" in fields and fields["error"] < len(tokens):
         # Before 2.13 the column is the largest relative error, not a count: only zero says that nothing is wrong.

@@ -1,0 +1,101 @@
+"""Is a go withheld where something was not judged, or cannot be believed?"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.commands import explain
+from tests.nccl.logmaker import Maker, sequential, table_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EIGHT = Maker(gpus=8, rails=8, channels=8)
+PROFILE = """
+name: made
+gpu: {{per_node: {gpus}}}
+fabric: {{kind: ib, rails: {rails}, gdr: true}}
+floors:
+  - {{collective: all_reduce, algorithm: default, nodes: {nodes}, size: {size}, busbw_gbps: 100, topology: made up, source: "made up, 2026"}}
+"""
+
+
+def logged(busbw: object = 153.60, wrong: str = "0", size: int = 1 << 30, maker: Maker = EIGHT) -> str:
+    """Return the log of a healthy job whose largest row holds these numbers."""
+    text = "\n".join(table_of(maker)).replace("NVIDIA H100", "NVIDIA H100 80GB HBM3")
+    out = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 13 and words[0] == "1073741824":
+            row = line.replace("1073741824", str(size)).replace("153.60", str(busbw)).replace("153.68", str(busbw))
+            out.append(row[: row.rindex(" 0")] + f" {wrong}")
+        else:
+            out.append(line)
+    return sequential(maker.processes()).decode() + "\n".join(out) + "\n"
+
+
+def explained(capsys: pytest.CaptureFixture[str], path: Path, text: str, profile: str = "") -> dict:
+    (path / "job.log").write_text(text)
+    arguments = [str(path / "job.log"), "--format", "json"]
+    if profile:
+        (path / "profile.yaml").write_text(profile)
+        arguments += ["--profile", str(path / "profile.yaml")]
+    code = explain.main(arguments)
+    job = json.loads(capsys.readouterr().out)["jobs"][0]
+    assert code == {"go": 0, "no-go": 1, "inconclusive": 10}[job["verdict"]]
+    return job
+
+
+def profiled(gpus: int = 8, rails: int = 8, nodes: int = 2, size: str = "1G") -> str:
+    return PROFILE.format(gpus=gpus, rails=rails, nodes=nodes, size=size)
+
+
+def test_what_the_profile_asks_for_and_the_log_shows_is_a_go(tmp_path, capsys):
+    assert explained(capsys, tmp_path, logged(), profiled())["verdict"] == "go"
+
+
+@pytest.mark.parametrize(
+    ("profile", "named"),
+    [
+        (profiled(size="8G"), "the floor of all_reduce (default) at 8G on 2 nodes"),
+        (profiled(nodes=4), "the floor of all_reduce (default) at 1G on 4 nodes"),
+        (profiled(gpus=16), "on 2 nodes of 16 GPUs"),
+        (profiled(gpus=16), "the 8 rails of a host"),
+    ],
+)
+def test_what_met_no_row_or_layout_is_named_and_no_go(profile, named, tmp_path, capsys):
+    """A floor, a rail count: what was not applied is listed, and nobody reads a go into it."""
+    job = explained(capsys, tmp_path, logged(), profile)
+    assert job["verdict"] == "inconclusive"
+    assert "not judged against the profile" in job["sentence"]
+    assert named in job["sentence"]
+
+
+def test_a_fabric_that_nothing_crossed_is_not_judged(tmp_path, capsys):
+    job = explained(capsys, tmp_path, logged(maker=Maker(hosts=("one",), gpus=8)), profiled(nodes=1))
+    assert (job["verdict"], "the fabric ib, since no data crosses hosts" in job["sentence"]) == ("inconclusive", True)
+
+
+def test_sums_that_nobody_checked_are_no_go_with_a_profile(tmp_path, capsys):
+    job = explained(capsys, tmp_path, logged(wrong="N/A"), profiled())
+    assert (job["verdict"], "#wrong holds no count" in job["sentence"]) == ("inconclusive", True)
+
+
+@pytest.mark.parametrize(("busbw", "wrong"), [("-153.6", "0"), ("nan", "0"), ("153.6", "nan"), ("153.6", "-1")])
+def test_numbers_that_are_none_are_never_a_go(busbw, wrong, tmp_path, capsys):
+    """Also where the other side of the row is sound."""
+    for profile in ("", profiled()):
+        assert explained(capsys, tmp_path, logged(busbw, wrong), profile)["verdict"] != "go"
+
+
+@pytest.mark.parametrize(
+    ("busbw", "verdict"), [(9.3, "inconclusive"), (100.0, "inconclusive"), (120.0, "go"), (460.0, "go")]
+)
+def test_a_small_fraction_of_what_is_published_is_said_first(busbw, verdict, tmp_path, capsys):
+    """2 % of what others measure on this hardware was a go."""
+    job = explained(capsys, tmp_path, logged(busbw))
+    assert job["verdict"] == verdict
+    assert ("GB/s that are published for 2 x 8 H100, ib" in job["sentence"]) == (verdict != "go")
