@@ -318,9 +318,9 @@ class Vigil:
         if cause is None or not cause.hopeless:
             self._hopeless_since = None
             return False
-        key = f"{cause.fault} {cause.subject}"
-        if self._hopeless_since is None or self._hopeless_since[0] != key:
-            self._hopeless_since = (key, time.monotonic())
+        # Of several pods with one trouble now this one is named and now that one, as their events are repeated.
+        if self._hopeless_since is None or self._hopeless_since[0] != cause.fault:
+            self._hopeless_since = (cause.fault, time.monotonic())
         if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
             return False
         told = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")

@@ -1,11 +1,14 @@
 """The diagnosis where the order of things decides: who was asked to go, what had ended, what outlives the trouble."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from jobs.diagnosis.history import History
 from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.verdict import diagnose
 from jobs.launcher import TrialResult, _after
+from jobs.running import vigil
 from jobs.state import FailureAnalysis, JobState, Replica
 from tests.jobs.test_diagnosis_general import RUNS, ended, event, failed, job, pod
 
@@ -168,3 +171,15 @@ def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
     late = failed("DeadlineExceeded", "Job was active longer than specified deadline", at="2026-01-01T00:01:00Z")
     waits = pod(0, "Pending", node="", deleted="2026-01-01T00:01:10Z", conditions=unbound)
     assert diagnose(job(1, late), [waits], [])[2].fault == "job.unschedulable"
+
+
+def test_one_trouble_of_several_pods_is_one_whichever_of_them_is_named(monkeypatch):
+    """Events of two pods are repeated in turn, so the subject changes; the trouble has lasted all the same."""
+    now = [0.0]
+    monkeypatch.setattr(vigil, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch = vigil.Vigil.__new__(vigil.Vigil)
+    watch._hopeless_since = None
+    for second in range(0, 71, 2):
+        now[0] = float(second)
+        cause = FailureAnalysis(fault="volume.mount", subject=f"t-{second // 2 % 2}", observed="o", expected="e", suggestion="s", grace_s=70.0)
+        assert watch._given_up(vigil.Outcome(analysis=cause), second) == (second >= 70)
