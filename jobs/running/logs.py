@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
 from ..client.kube import path
 from ..client.wire import Cutoff
-from ..redact import LineRedactor
+from ..redact import LineRedactor, safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
 # of the node's container runtime.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
+_WAITS = re.compile(rb"seatrial rank \d+: \w+: waits for ")
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000
@@ -62,6 +63,7 @@ class Follower:
         finished: Callable[[], bool],
         file: Path | None = None,
         told: Callable[[str], None] = lambda _: None,
+        waits: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pod = pod
         self.file = file
@@ -71,7 +73,7 @@ class Follower:
         self.heard = False
         self.gap = False
         self._kube, self._namespace, self._container = kube, namespace, container
-        self._finished, self._told = finished, told
+        self._finished, self._told, self._waits = finished, told, waits
         self._resume = Resume()
         self._redactor = LineRedactor()
         self._out: TextIO | None = None
@@ -199,6 +201,8 @@ class Follower:
         if self.reader.feed(text):
             if self.reader.latest:
                 self._told(self.reader.latest)
+        elif _WAITS.match(text):
+            self._waits(safe(text.decode("utf-8", "replace").removeprefix("seatrial "), 400))
         elif not text.startswith(b"seatrial "):
             self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
         self._write(text)

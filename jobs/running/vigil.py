@@ -230,6 +230,7 @@ class Vigil:
                 finished=partial(self._finished, name),
                 file=self._logs / f"{name}.log" if self._logs else None,
                 told=partial(self._heard, 0 if together else self._kind.index(pod)),
+                waits=self._progress,
             )
             self.followers[name] = follower
             follower.start()

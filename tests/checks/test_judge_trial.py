@@ -315,6 +315,18 @@ def test_a_slow_name_passes(trial, spec, bad):
     lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=3.4, attempts=6)
     assert not bad(dns_findings(trial, spec))
     assert any("first NXDOMAIN" in f.observed for f in dns_findings(trial, spec))
+    assert not any("CoreDNS" in f.observed for f in dns_findings(trial, spec))
+    lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=29.7, attempts=18)
+    assert any("stays denied for as long as a cache keeps that, CoreDNS 30 s" in f.observed for f in dns_findings(trial, spec))
+
+
+def test_a_second_attempt_is_held_against_its_own_names(trial, spec):
+    """Each attempt's Job has a name of its own, and so have its pods."""
+    (first, *_) = dns_findings(trial, spec)
+    trial.attempts = 2
+    (second, *_) = dns_findings(trial, spec)
+    assert first.expected.startswith(f"{spec.job_name}-0.{spec.job_name} ")
+    assert second.expected.startswith(f"{spec.job_name}-2-0.{spec.job_name}-2 ")
 
 
 @pytest.mark.parametrize(

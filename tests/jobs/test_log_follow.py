@@ -132,6 +132,17 @@ def test_a_restarted_api_server_refuses_for_a_moment_and_costs_nothing(kube, api
     assert follower.file.read_text().count("before") == 1
 
 
+def test_what_the_probe_waits_for_is_told(kube, api, tmp_path):
+    """A minute without a word looks like a hang; the probe's other lines stay in the log."""
+    said = b"seatrial rank 1: dns: waits for t-0.t, NXDOMAIN for 6 s: its pod has not started"
+    log = Log([(1.0, b"seatrial rank 1: dns: 1 of 2 names resolve"), (1.1, said), (2.0, evidence(1, "end"))])
+    api.answer = lambda asked: (200, {}, iter(log.serve(asked.query.get("sinceTime"))))
+    waits = []
+    follower = follow(kube, tmp_path, waits=waits.append)
+    assert follower.join(5)
+    assert waits == [said.decode().removeprefix("seatrial ")]
+
+
 def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_path, monkeypatch):
     """While the container runs it is asked again; once it has ended, no longer than a restarted server needs."""
     monkeypatch.setattr("jobs.running.logs._REFUSED_S", 0.3)

@@ -182,6 +182,40 @@ def test_the_nxdomain_window_is_waited_out(monkeypatch) -> None:
     assert heard == [(0, ["10.0.0.1"]), (1, ["10.0.0.1"])]
 
 
+def test_the_own_name_is_asked_first(monkeypatch) -> None:
+    """Asked for before it is published, a name stays denied for as long as a cache keeps that: nobody asks so early."""
+    monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
+    asked: list[str] = []
+
+    def lookup(name: str) -> list[str]:
+        asked.append(name)
+        if name == "own" and asked.count("own") < 4:
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        return ["10.0.0.1"]
+
+    data: dict = {}
+    until = time.monotonic() + 20
+    dns.resolve_all(data, ["a", "own", "b"], until=lambda _: until, watch=Watch(60, 1), found=lambda *_: None, own=1,
+                    resolv_conf="/nonexistent", lookup=lookup)  # fmt: skip
+    assert asked[:4] == ["own"] * 4 and sorted(asked[4:]) == ["a", "b"]
+
+
+def test_a_missing_own_name_keeps_nobody_from_asking_for_the_others(monkeypatch) -> None:
+    """The peers' names may be there while our own is not: that difference is evidence."""
+    monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "NXDOMAIN")
+
+    def lookup(name: str) -> list[str]:
+        if name == "own":
+            raise socket.gaierror(socket.EAI_NONAME, "not known")
+        return ["10.0.0.1"]
+
+    data: dict = {}
+    until = time.monotonic() + 1.0
+    dns.resolve_all(data, ["own", "a"], until=lambda _: until, watch=Watch(60, 1), found=lambda *_: None, own=0,
+                    resolv_conf="/nonexistent", lookup=lookup)  # fmt: skip
+    assert [bool(peer["addresses"]) for peer in data["peers"]] == [False, True]
+
+
 def test_a_name_that_never_comes_ends_in_time(monkeypatch) -> None:
     """The stage's time bounds the wait, and the reason stands in the record."""
     monkeypatch.setattr(dnsquery, "explain", lambda *a, **k: "SERVFAIL")
@@ -245,6 +279,15 @@ def test_the_name_of_a_pod_that_has_not_started_is_waited_for(waiting) -> None:
     assert until(peer) == 1900.0
     peer["error"] = "SERVFAIL"  # no word about the pod
     assert until(peer) == 1010.0
+
+
+def test_a_wait_for_a_name_is_told(waiting, capfd) -> None:
+    """Which name, since when, and that a cache may be all that is left of the trouble; also of the own name."""
+    _, own, peer, _ = waiting
+    probe = waiting[0]
+    probe.patience({"peers": [own, peer]}, time.monotonic() - 7.0)(own)
+    said = capfd.readouterr().out
+    assert "seatrial rank 0: dns: waits for j-0.j, NXDOMAIN for 7 s" in said and "CoreDNS: 30 s" in said
 
 
 def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:

@@ -20,9 +20,10 @@ __all__ = ["resolve_all"]
 
 WORKERS = 32
 FIRST_PAUSE_S = 0.1
-LONGEST_PAUSE_S = (
-    2.0  # CoreDNS caches a negative answer for 5 s with kubernetes' SOA: asking twice in that time is plenty
-)
+LONGEST_PAUSE_S = 2.0  # CoreDNS caches a denial for 5 s (its default) to 30 s (kubeadm's Corefile): that is plenty
+# A name that is asked for too early is denied until the cache forgets that. So the own name is asked first, which the
+# same Service publishes, and the peers' once it is there, or after this long.
+OWN_FIRST_S = 3.0
 _CODES = {
     getattr(socket, name): name
     for name in ("EAI_NONAME", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA")
@@ -95,10 +96,12 @@ class _Board:
             self.waiting.append(name)
             self.changed.notify_all()
 
-    def done(self) -> None:
-        """Count one name as resolved."""
+    def done(self, *, hurry: bool) -> None:
+        """Count one name as resolved; with `hurry` the others are due at once."""
         with self.changed:
             self.open -= 1
+            for name in self.waiting if hurry else []:
+                name.due = 0.0
             self.changed.notify_all()
 
 
@@ -109,19 +112,24 @@ def resolve_all(
     until: Until,
     watch: Watch,
     found: Found,
+    own: Optional[int] = None,
     resolv_conf: str = "/etc/resolv.conf",
     lookup: Optional[Callable[[str], List[str]]] = None,
 ) -> None:
     """Fill the `dns` stage's data; `found` hears of every resolved peer at once, so that it can be dialled.
 
-    `until` says from a name's record until when (monotonic) it is asked again, and may change its mind.
+    `until` says from a name's record until when (monotonic) it is asked again, and may change its mind. `own` is the
+    index of this rank's own name, which is asked first.
     """
     resolver = dnsquery.read_resolver(resolv_conf)
     data["resolver"] = resolver.to_dict()
     names = [_Name(index, name) for index, name in enumerate(peers)]
     data["peers"] = [name.record for name in names]
-    board = _Board(names, until)
     began = time.monotonic()
+    for name in names if own is not None else []:
+        if name.record["index"] != own:
+            name.due = began + min(OWN_FIRST_S, (until(name.record) - began) / 2)
+    board = _Board(names, until)
 
     def work() -> None:
         while True:
@@ -129,7 +137,7 @@ def resolve_all(
             if name is None:
                 return
             if _try(name, resolver, min(watch.soft_ends, until(name.record)), began, lookup or addresses):
-                board.done()
+                board.done(hurry=name.record["index"] == own)
                 found(name.record["index"], name.record["addresses"])
             else:
                 board.put_back(name)

@@ -27,7 +27,8 @@ __all__ = ["main"]
 
 START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
 STORAGE_S = 240.0
-WAITING_SAY_S = 15.0
+WAITING_SAY_S = 5.0
+PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) nobody asks for a name
 ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
 # What a stage may still take after SIGTERM, ending its children and analysing, and then what cleaning up may: together
 # less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
@@ -157,8 +158,10 @@ class Probe:
     def dns(self, data: Dict[str, Any]) -> str:
         """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
         trial, meeting = self.trial, self.meeting
+        while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
+            time.sleep(0.05)
         until = self.patience(data, time.monotonic())
-        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=meeting.dial)
+        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=meeting.dial, own=self.me.rank)
         resolved = [record for record in data["peers"] if record["addresses"]]
         self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
         limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
@@ -188,6 +191,12 @@ class Probe:
 
         def until(record: Dict[str, Any]) -> float:
             base = began + trial.dns_timeout_s
+            now = time.monotonic()
+            if record["error"] in dns.NOT_THERE and now - spoke[0] > WAITING_SAY_S:
+                spoke[0] = now
+                words = "its pod has not started, or a cache still denies it (CoreDNS: 30 s)"
+                told = (record["name"], record["error"], now - began, words)
+                self.writer.say("dns: waits for %s, %s for %.0f s: %s" % told)
             if record["index"] == self.me.rank or not data["peers"][self.me.rank]["addresses"]:
                 return base
             if record["error"] not in dns.NOT_THERE or self.council.decided("port"):
@@ -195,10 +204,6 @@ class Probe:
             met = meeting.met(record["index"])
             if met is not None:  # it came in by itself: its pod is there, and so must its name be soon
                 return max(base, met + trial.dns_timeout_s)
-            now = time.monotonic()
-            if now - spoke[0] > WAITING_SAY_S:
-                spoke[0] = now
-                self.writer.say("dns: %s does not exist yet: its pod has not started" % record["name"])
             return began + max(trial.peer_wait_s, trial.dns_timeout_s)
 
         return until
