@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jobs.probes.stages.dns import NOT_THERE
 from reports.record import Finding
 
 from .ranks import missing_stage, place, stage
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 MAX_SKEW_S = 5.0
 """Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
+
+
+LONG_DENIED_S = 5.0
+"""Longer than endpoints take to be published; the time to live that CoreDNS' kubernetes plugin gives by default."""
 
 
 CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -66,10 +71,17 @@ def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, nam
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.unresolved")
     observed = ", ".join(found) + f" after {record.get('seconds_to_first_answer')} s"
     if first := record.get("first_error"):
-        observed += f" (first {first})"
+        observed += f" (first {first}{_kept(first, record.get('seconds_to_first_answer'))})"
     if not leads_to(found, pod_ip, record.get("pod_ip_matches")):
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.wrong-address")
     return Finding(subject=subject, ok=True, observed=observed, expected=expected)
+
+
+def _kept(first: object, seconds: object) -> str:
+    """Say where a long wait comes from that began with a denial: the name came, and caches still denied it."""
+    if first not in NOT_THERE or not isinstance(seconds, int | float) or seconds < LONG_DENIED_S:
+        return ""
+    return "; a name that is asked for before it is there stays denied for as long as a cache keeps that, CoreDNS 30 s"
 
 
 def leads_to(addresses: list[str], pod_ip: str | None, said: bool | None) -> bool:
