@@ -182,7 +182,10 @@ class Vigil:
         if outcome.aborted:
             return
         if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
-            analysis = self._taken_away(pods) or simulated(pods, self.followers, self._kind.container)
+            # Job and pods that vanished together, the Job Complete by its events: a TTL, while nobody could look.
+            vanished = state is JobState.COMPLETE and not jobs
+            taken = None if vanished else self._taken_away(pods)
+            analysis = taken or simulated(pods, self.followers, self._kind.container)
         outcome.state, outcome.replicas, outcome.analysis = state, replicas, analysis
         self._say(outcome)
 
