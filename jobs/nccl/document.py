@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any
 
+from ..pod.nccl_reader.events.transports import TCP
+from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.endings import judge_ending
 from .diagnosis.judge import Judgement
 from .diagnosis.network import judge_network
 from .diagnosis.rails import rails
 from .diagnosis.results import busbw, judge_node, judge_results
 from .diagnosis.words import diagnosis_of, sentence_of
-from .events.transports import TCP
 from .job.jobs import group
 from .job.view import View, compact_devices
-from .state.seen import channels_in
 
 if TYPE_CHECKING:
-    from .state.partial import Partial
-    from .state.seen import EdgeKey, Proc
+    from ..pod.nccl_reader.state.partial import Partial
+    from ..pod.nccl_reader.state.seen import EdgeKey, Proc
 
-_NONE: FrozenSet[Any] = frozenset()
+_NONE: frozenset[Any] = frozenset()
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
 ADVICE = (
     "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of "
@@ -29,7 +29,7 @@ ADVICE = (
 )
 
 
-def conclude(partial: Partial, expect: Optional[Dict[str, Any]] = None, one_job: bool = False) -> List[Dict[str, Any]]:
+def conclude(partial: Partial, expect: dict[str, Any] | None = None, one_job: bool = False) -> list[dict[str, Any]]:
     """Return the job documents of what was read, in the order of the streams.
 
     ``expect`` may hold what a profile knows: nodes, ranks, fabric, rails (per host), gdr. ``one_job`` takes all streams
@@ -38,7 +38,7 @@ def conclude(partial: Partial, expect: Optional[Dict[str, Any]] = None, one_job:
     return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
 
 
-def _document(judgement: Judgement) -> Dict[str, Any]:
+def _document(judgement: Judgement) -> dict[str, Any]:
     for rule in _RULES:
         rule(judgement)
     if judgement.job.limited and not judgement.has("nccl.log-truncated"):
@@ -50,11 +50,11 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
     diagnosis = diagnosis_of(judgement, verdict)
     # One host is the whole job only where something tells its size.
     shown = bool(view.crossings) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
-    averages: Dict[str, float] = {}
+    averages: dict[str, float] = {}
     for table in judgement.tables:
         if table["avg_busbw"] is not None:
             averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
-    document: Dict[str, Any] = {
+    document: dict[str, Any] = {
         "files": [source.name for source in job.sources.values()],
         "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
         "verdict": verdict,
@@ -101,7 +101,7 @@ def _document(judgement: Judgement) -> Dict[str, Any]:
     return document
 
 
-def brief(documents: List[Dict[str, Any]], budget: int = 4096) -> Dict[str, Any]:
+def brief(documents: list[dict[str, Any]], budget: int = 4096) -> dict[str, Any]:
     """Return the verdicts in a few words, within a budget of bytes: what fits a pod's termination message."""
     jobs = [
         {
@@ -115,7 +115,7 @@ def brief(documents: List[Dict[str, Any]], budget: int = 4096) -> Dict[str, Any]
         }
         for job in documents
     ]
-    said: Dict[str, Any] = {"schema": 1, "jobs": jobs, "left_off": 0}
+    said: dict[str, Any] = {"schema": 1, "jobs": jobs, "left_off": 0}
     while jobs and len(json.dumps(said)) > budget:
         jobs.pop()
         said["left_off"] += 1
@@ -123,9 +123,9 @@ def brief(documents: List[Dict[str, Any]], budget: int = 4096) -> Dict[str, Any]
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
-def _version(judgement: Judgement) -> Tuple[Optional[str], List[str]]:
+def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
     """Return NCCL's version as printed (the one of most processes), and every version that is named."""
-    counts: Dict[str, int] = {}
+    counts: dict[str, int] = {}
     for proc in judgement.job.procs:
         for text in proc.facts.get("version", ()):
             counts[text] = counts.get(text, 0) + 1
@@ -144,7 +144,7 @@ def _version(judgement: Judgement) -> Tuple[Optional[str], List[str]]:
     return best[0], sorted(counts)
 
 
-def _tables(judgement: Judgement) -> List[Dict[str, Any]]:
+def _tables(judgement: Judgement) -> list[dict[str, Any]]:
     """Return the tables, each with its algorithm: what NCCL_ALGO says, else what NCCL printed (subsystem TUNING)."""
     forced = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
     printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
@@ -158,7 +158,7 @@ def _tables(judgement: Judgement) -> List[Dict[str, Any]]:
     return documents
 
 
-def _collective(table: Dict[str, Any], ranks: Optional[int]) -> Optional[str]:
+def _collective(table: dict[str, Any], ranks: int | None) -> str | None:
     """Tell a collective by its numbers: bus bandwidth is algorithm bandwidth times a factor (doc/PERFORMANCE.md).
 
     Two collectives reduce, and their factors differ, 2(n-1)/n and (n-1)/n; where nothing is reduced, several share one.
@@ -175,7 +175,7 @@ def _collective(table: Dict[str, Any], ranks: Optional[int]) -> Optional[str]:
     return {2.0: "all_reduce", 1.0: "reduce_scatter"}.get(factors.pop()) if len(factors) == 1 else None
 
 
-def _table(table: Dict[str, Any], algorithm: Optional[str]) -> Dict[str, Any]:
+def _table(table: dict[str, Any], algorithm: str | None) -> dict[str, Any]:
     points = busbw(table)
     sizes = [size for size, _ in points]
     return {
@@ -198,11 +198,11 @@ def _table(table: Dict[str, Any], algorithm: Optional[str]) -> Dict[str, Any]:
     }
 
 
-def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
+def _pairs(judgement: Judgement) -> list[dict[str, Any]]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
-    cells: Dict[Tuple[str, str], Dict[str, Any]] = {}
-    proc: Optional[Proc] = None
-    edges: Dict[EdgeKey, int] = {}  # unpacked once for all edges of a process
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    proc: Proc | None = None
+    edges: dict[EdgeKey, int] = {}  # unpacked once for all edges of a process
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
@@ -221,10 +221,10 @@ def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
         cell["pxn"] = cell["pxn"] or proxy >= 0
     pairs = []
     for (src_node, dst_node), cell in sorted(cells.items()):
-        counts: Dict[str, int] = {}
+        counts: dict[str, int] = {}
         for key, mask in cell["channels"].items():
             counts[key[0]] = counts.get(key[0], 0) + channels_in(mask)
-        found: FrozenSet[bool] = cell["gdr"]
+        found: frozenset[bool] = cell["gdr"]
         pairs.append(
             {
                 "src": src_node,
@@ -244,7 +244,7 @@ def _pairs(judgement: Judgement) -> List[Dict[str, Any]]:
 
 
 @lru_cache(maxsize=4096)
-def _with(known: FrozenSet[Any], *values: Any) -> FrozenSet[Any]:
+def _with(known: frozenset[Any], *values: Any) -> frozenset[Any]:
     """Return a set with some more, the one that all have who know the same: a large job has many pairs and ranks."""
     return known.union(values)
 
@@ -253,13 +253,13 @@ def _unseen(rank: int) -> str:
     return "(host of rank %d)" % rank
 
 
-def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
+def _hosts(judgement: Judgement) -> list[dict[str, Any]]:
     job, view = judgement.job, judgement.view
-    nodes: Dict[str, List[Proc]] = {}
+    nodes: dict[str, list[Proc]] = {}
     for proc in job.procs:
         nodes.setdefault(job.node_of[proc], []).append(proc)
-    used: Dict[str, Dict[int, FrozenSet[str]]] = {}
-    gdr: Dict[str, FrozenSet[bool]] = {}
+    used: dict[str, dict[int, frozenset[str]]] = {}
+    gdr: dict[str, frozenset[bool]] = {}
     for item in view.crossings:
         node = job.node_of[item.proc]
         own = item.key[2] if item.key[3] == "r" else item.key[1]
@@ -303,9 +303,9 @@ def _hosts(judgement: Judgement) -> List[Dict[str, Any]]:
     return hosts
 
 
-def _gpus(judgement: Judgement) -> Dict[str, int]:
+def _gpus(judgement: Judgement) -> dict[str, int]:
     """Count the GPUs by name, as the table's header lists them."""
-    counts: Dict[str, int] = {}
+    counts: dict[str, int] = {}
     for line in judgement.job.rank_lines.values():
         gpu = str(line[4] or "") if len(line) > 4 else ""
         if gpu and (gpu in counts or len(counts) < 16):
@@ -313,14 +313,14 @@ def _gpus(judgement: Judgement) -> Dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _connected(procs: List[Proc], world: List[str]) -> List[int]:
+def _connected(procs: list[Proc], world: list[str]) -> list[int]:
     """Return the ranks of the world whose channels the log shows."""
     shown = {dst if direction == "r" else src for proc in procs for (_, src, dst, direction, *_rest) in proc.edges}
     ranks = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
     return sorted(ranks or shown)
 
 
-def _intra(judgement: Judgement) -> Dict[str, Any]:
+def _intra(judgement: Judgement) -> dict[str, Any]:
     view, job = judgement.view, judgement.job
     nvls = True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None
     return {
@@ -332,8 +332,8 @@ def _intra(judgement: Judgement) -> Dict[str, Any]:
     }
 
 
-def _bootstrap(judgement: Judgement) -> Dict[str, Any]:
-    interfaces: Dict[str, List[str]] = {}
+def _bootstrap(judgement: Judgement) -> dict[str, Any]:
+    interfaces: dict[str, list[str]] = {}
     for proc in judgement.job.procs:
         for text in sorted(proc.facts.get("boot", ())):
             interface, _, address = text.partition(" ")
@@ -343,7 +343,7 @@ def _bootstrap(judgement: Judgement) -> Dict[str, Any]:
     return {"interfaces": {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}}
 
 
-def _init(judgement: Judgement) -> Dict[str, Any]:
+def _init(judgement: Judgement) -> dict[str, Any]:
     job = judgement.job
     started = {
         rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.started
@@ -359,9 +359,9 @@ def _init(judgement: Judgement) -> Dict[str, Any]:
     }
 
 
-def _environment(judgement: Judgement) -> Dict[str, Any]:
+def _environment(judgement: Judgement) -> dict[str, Any]:
     """Return the NCCL settings as printed; one value, or the values where processes differ."""
-    seen: Dict[str, Set[str]] = {}
+    seen: dict[str, set[str]] = {}
     for proc in judgement.job.procs:
         for name, value in proc.env.items():
             seen.setdefault(name, set()).add(value)

@@ -1,4 +1,4 @@
-"""Which files does a trial pod need? The probe, its stages, the bench and the log analyzer, as text.
+"""Which files does a trial pod need? The probe, its stages, the bench and the reader of NCCL's logs, as text.
 
 What lies in this folder runs inside somebody else's container image: standard library only, Python 3.8 and newer, no
 import from the rest of the suite. Nothing here is imported by the suite itself but `files`.
@@ -16,6 +16,6 @@ def files() -> dict[str, str]:
     here = Path(__file__).resolve().parent
     sources = [(here, here / "probe.py"), (here, here / "measure.py")]
     sources += [(here, path) for folder in ("stages", "bench") for path in sorted((here / folder).glob("*.py"))]
-    analyzer = here.parent / "nccl"
+    analyzer = here.parent / "pod" / "nccl_reader"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for root, path in sources}

@@ -18,7 +18,8 @@ ALLOWED = {
 # Inside a package: its rooms from the ground up. A module knows the rooms below its own when it runs (types apart).
 ROOMS = {
     "jobs": ("client", "launchers", "trial", "facts", "diagnosis", "cleanup", "running", "launcher"),
-    "jobs/nccl": ("lines", "state", "tables", "events", "job", "diagnosis", "digest", "scan", "document"),
+    "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
+    "jobs/nccl": ("sources", "job", "diagnosis", "document"),
 }
 BOTH_WAYS = {("launchers", "trial")}  # a spec names its launcher, and a launcher builds from a spec
 COMPOSITION = (Path("checks/__main__.py"), Path("checks/commands"))  # the command line knows every part

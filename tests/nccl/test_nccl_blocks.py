@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.nccl import Partial, read, scan
-from jobs.nccl.digest import Digester
+from jobs.nccl import Partial, read
+from jobs.pod.nccl_reader import scan
+from jobs.pod.nccl_reader.digest import Digester
 from tests.nccl.logmaker import Maker, interleaved, table_of
 
 HERE = Path(__file__).parent
@@ -108,7 +109,7 @@ def at_once(log: bytes) -> str:
 @pytest.mark.parametrize("seed", range(16))
 def test_blocks_do_not_matter_in_made_logs(seed, monkeypatch):
     """Set-ups, tables, torn lines, stamps and traces, cut anywhere."""
-    monkeypatch.setattr("jobs.nccl.events.others.Others.TAGGED", seed % 3 * 100)
+    monkeypatch.setattr("jobs.pod.nccl_reader.events.others.Others.TAGGED", seed % 3 * 100)
     log = log_of(seed)
     assert in_blocks(log, random.Random(seed)) == at_once(log)
 

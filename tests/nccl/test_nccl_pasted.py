@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from jobs.nccl.lines import pasted
+from jobs.pod.nccl_reader.lines import pasted
 from tests.nccl.logmaker import TABLE, Maker, sequential, table_of
 
 MAKER = Maker(pxn=True)

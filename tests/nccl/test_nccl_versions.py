@@ -176,7 +176,7 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )  # fmt: skip
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.nccl.events.transports import parse_channel
+    from jobs.pod.nccl_reader.events.transports import parse_channel
 
     found = parse_channel(line.encode())
     if edge is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from jobs import probes
+from jobs.nccl import Partial
 
-OWN = {"stages", "nccl", "bench"}
+OWN = {"stages", "nccl_reader", "bench"}
 TORCH_ONLY_IN = "bench/sweep.py"
 
 
@@ -27,9 +29,9 @@ def test_everything_needed_is_shipped(shipped) -> None:
     assert {path.name for path in (here / "stages").glob("*.py")} == {
         p.partition("/")[2] for p in shipped if p.startswith("stages/")
     }
-    analyzer = here.parent / "nccl"
-    assert {path.relative_to(here.parent).as_posix() for path in analyzer.rglob("*.py")} == {
-        p for p in shipped if p.startswith("nccl/")
+    reader = here.parent / "pod" / "nccl_reader"
+    assert {path.relative_to(reader.parent).as_posix() for path in reader.rglob("*.py")} == {
+        p for p in shipped if p.startswith("nccl_reader/")
     }
     for path in shipped:
         assert all(part.replace("_", "a").replace(".", "a").isalnum() for part in path.split("/")), path
@@ -37,7 +39,59 @@ def test_everything_needed_is_shipped(shipped) -> None:
 
 def test_it_fits_into_a_config_map(shipped) -> None:
     """1 MiB is a ConfigMap's limit; keys and trial.json need some of it."""
-    assert sum(len(text.encode()) for text in shipped.values()) < 900_000
+    assert sum(len(text.encode()) for text in shipped.values()) < 450_000
+
+
+def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
+    """Return the shipped files that one of them imports when it runs, those of the packages on the way included."""
+    tree = ast.parse(shipped[path])
+    only_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in only_types:
+            parts = path.split("/")[: -node.level] if node.level else []
+            base = [*parts, *(node.module or "").split(".")] if node.module else parts
+            names += [base, *([*base, alias.name] for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
+            names.append(ast.literal_eval(node.args[0]).split("."))
+    found = set()
+    for name in names:
+        found |= {"/".join([*name[:end], "__init__.py"]) for end in range(1, len(name) + 1)} | {"/".join(name) + ".py"}
+    return found & set(shipped)
+
+
+def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
+    """Diagnosis, documents and all else of the host stay at home: what no import reaches from the entries goes nowhere."""
+    reached, todo = set(), ["probe.py", "measure.py"]
+    while todo:
+        path = todo.pop()
+        if path not in reached:
+            reached.add(path)
+            todo += imported_by(path, shipped)
+    packages = {path for path in shipped if path.endswith("/__init__.py")}
+    assert set(shipped) - packages == reached - packages
+
+
+def test_the_reader_alone_reads(shipped, tmp_path) -> None:
+    """The shipped files read a log without the rest of the suite, and send home a state that merges."""
+    for path, text in shipped.items():
+        if path.startswith("nccl_reader/"):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+    code = (
+        "import json, nccl_reader as r;"
+        "log = b'a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 commId 0x2 - Init START\\n';"
+        "print(json.dumps(r.read([('x', [log])]).to_dict(r.POD_BUDGET)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert Partial.from_dict(json.loads(done.stdout)).sources[0].nccl_lines == 1
 
 
 def test_python_3_8_can_read_it(shipped) -> None:

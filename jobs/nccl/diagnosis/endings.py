@@ -6,17 +6,17 @@ One broken thing is one fault: what follows from the first cause (a peer that we
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
-from ..events.signals import watch_summary
-from ..events.symptoms import SYMPTOMS
-from ..state.seen import channels_in
+from ...pod.nccl_reader.events.signals import watch_summary
+from ...pod.nccl_reader.events.symptoms import SYMPTOMS
+from ...pod.nccl_reader.state.seen import channels_in
 from .judge import DEADLY, Judgement
 from .quotes import crash_cause, crash_lines
 from .subjects import subject_of
 
 if TYPE_CHECKING:
-    from ..state.seen import Note, Proc
+    from ...pod.nccl_reader.state.seen import Note, Proc
 
 _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
 
@@ -63,7 +63,7 @@ _VIRTUAL = ("docker", "virbr", "veth", "br-", "cni", "flannel", "cali", "lxc", "
 _UNREACHED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
 
 
-def _virtual_interfaces(judgement: Judgement) -> List[str]:
+def _virtual_interfaces(judgement: Judgement) -> list[str]:
     """Return the virtual interfaces that are all a process offers for the bootstrap, where several nodes take part."""
     if judgement.view.nodes == 1:
         return []
@@ -88,12 +88,12 @@ def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
     return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
 
 
-def first_cause(judgement: Judgement) -> Optional[Tuple[str, Note, List[Proc]]]:
+def first_cause(judgement: Judgement) -> tuple[str, Note, list[Proc]] | None:
     """Return the cause that was seen first: the earliest line over processes, of each its first warning that is one.
 
     Warnings after the first error trace of a process are consequences (catalogue 1.1), unless nothing stood before it.
     """
-    found: List[Tuple[bool, int, int, str, Note]] = []
+    found: list[tuple[bool, int, int, str, Note]] = []
     for proc in judgement.job.procs:
         trace = proc.notes.get("trace")
         for name, note in proc.notes.items():
@@ -111,14 +111,14 @@ def first_cause(judgement: Judgement) -> Optional[Tuple[str, Note, List[Proc]]]:
     return name, note, [proc for proc in judgement.job.procs if name in proc.notes]
 
 
-def _hang_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
+def _hang_evidence(judgement: Judgement) -> list[dict[str, Any]]:
     lines = []
     for name in ("watchdog", "time-limit", "test-timeout", "dead-peer"):
         lines.extend(judgement.line(judgement.event(name)))
     return lines
 
 
-def _hang_cause(watch: Dict[str, List[int]]) -> Optional[str]:
+def _hang_cause(watch: dict[str, list[int]]) -> str | None:
     text = watch_summary(watch)
     if text is None:
         return None
@@ -129,7 +129,7 @@ def _hang_cause(watch: Dict[str, List[int]]) -> Optional[str]:
     return text + ": a rank that is not among them is missing, or the network stalled"
 
 
-def _crash_evidence(judgement: Judgement) -> List[Dict[str, Any]]:
+def _crash_evidence(judgement: Judgement) -> list[dict[str, Any]]:
     return [line for note in crash_lines(judgement) for line in judgement.line(note)]
 
 
@@ -178,20 +178,20 @@ def _judge_truncation(judgement: Judgement) -> None:
         judgement.add("nccl.log-truncated", "the job", [], cause=missing)
 
 
-def _ends_open(judgement: Judgement) -> List[Dict[str, Any]]:
+def _ends_open(judgement: Judgement) -> list[dict[str, Any]]:
     """Return the tables that a stream ends in although those before are whole: tests that never came to their end."""
     streams = [source.tables for source in judgement.job.sources.values() if len(source.tables) > 1]
     return [tables[-1] for tables in streams if not tables[-1]["complete"] and tables[-2]["complete"]]
 
 
-def _half_shown(procs: List[Proc]) -> str:
+def _half_shown(procs: list[Proc]) -> str:
     """Compare the two ends of each network edge: both ranks print the same channels, unless a log was cut.
 
     What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
     present = {(key, rank) for proc in procs for key, rank in proc.comms}
-    ends: Dict[Tuple[str, int, int, int], Dict[str, int]] = {}
+    ends: dict[tuple[str, int, int, int], dict[str, int]] = {}
     for proc in procs:
         for (comm, src, dst, direction, conn, kind, *_), mask in proc.edges.items():
             if kind == "net" and direction in ("s", "r") and {(comm, src), (comm, dst)} <= present:
@@ -211,7 +211,7 @@ _TORN = 0.05
 _CONFIRMS = (2, 8)  # since 2.8.3 every rank closes its channels with a line such as 'Connected all rings'
 
 
-def _unconfirmed(procs: List[Proc]) -> str:
+def _unconfirmed(procs: list[Proc]) -> str:
     """Count the ranks that set up ring or tree channels over the network and never say that these are connected."""
     crossing = [proc for proc in procs if any(key[5] == "net" and key[4] == 0 for key in proc.edges)]
     silent = [proc for proc in crossing if not proc.has("flag", "connected")]
@@ -220,11 +220,11 @@ def _unconfirmed(procs: List[Proc]) -> str:
     return "%d of %d ranks set up channels and are not seen to connect them all" % (len(silent), len(crossing))
 
 
-def _version(proc: Proc) -> Tuple[int, ...]:
+def _version(proc: Proc) -> tuple[int, ...]:
     """Return the major and minor version that a process printed, or nothing."""
     versions = [re.match(r"(\d+)\.(\d+)", text) for text in proc.facts.get("version", ())]
     return max((tuple(int(part) for part in found.groups()) for found in versions if found), default=())
 
 
-def _has_config(table: Dict[str, Any]) -> bool:
+def _has_config(table: dict[str, Any]) -> bool:
     return bool(table["config"]) or bool(table["collective"])

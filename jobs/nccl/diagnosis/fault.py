@@ -5,11 +5,9 @@ And the source of all that.
 
 from __future__ import annotations
 
-from typing import Dict
-
 
 def add(
-    faults: Dict[str, Dict[str, str]],
+    faults: dict[str, dict[str, str]],
     ident: str,
     severity: str,
     title: str,

@@ -7,15 +7,13 @@ inside it. Sources: files of NCCL (as of 2.28), of nccl-tests and of the plugins
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
-
 from . import faults_cause, faults_job, faults_why
 
-FAULTS: Dict[str, Dict[str, str]] = dict(faults_job.FAULTS)
+FAULTS: dict[str, dict[str, str]] = dict(faults_job.FAULTS)
 FAULTS.update(faults_why.FAULTS)
 FAULTS.update(faults_cause.FAULTS)
 
-DIAGNOSES: Tuple[str, ...] = (
+DIAGNOSES: tuple[str, ...] = (
     "healthy-rdma",  # several hosts, RDMA with GPUDirect (or a fabric of its own) on every channel that the log shows
     "healthy-nvlink-limited",  # two hosts, and more than their wires carry: NVLink limits the algorithm that NCCL chose
     "healthy-nvlink-fabric",  # several hosts inside one NVLink domain

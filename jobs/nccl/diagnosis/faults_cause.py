@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Dict
-
 from .fault import add
 
-FAULTS: Dict[str, Dict[str, str]] = {}
+FAULTS: dict[str, dict[str, str]] = {}
 
 
 # -- RDMA at work ------------------------------------------------------------------------------------------------------

@@ -7,39 +7,39 @@ Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any
 
-from ..events.transports import RDMA
+from ...pod.nccl_reader.events.transports import RDMA
 from ..job.sizes import list_cut
 from .faults import FAULTS
 
 if TYPE_CHECKING:
+    from ...pod.nccl_reader.state.seen import Note, Proc
     from ..job.view import View
-    from ..state.seen import Note, Proc
 
-Evidence = List[Dict[str, Any]]
+Evidence = list[dict[str, Any]]
 
 
 class Judgement:
     """The faults of one job and what follows from them."""
 
-    def __init__(self, view: View, expect: Optional[Dict[str, Any]]) -> None:
+    def __init__(self, view: View, expect: dict[str, Any] | None) -> None:
         self.view = view
         self.job = view.job
         self.expect = expect or {}
         self.tables = [table for source in self.job.sources.values() for table in source.tables]
-        self.faults: List[Dict[str, Any]] = []
+        self.faults: list[dict[str, Any]] = []
         self.hang, self.crash = self._ending()
 
     # -- endings -------------------------------------------------------------------------------------------------------
-    def event(self, name: str) -> Optional[Note]:
+    def event(self, name: str) -> Note | None:
         """Return the first sighting of an event over the job's streams."""
         for source in self.job.sources.values():
             if name in source.events:
                 return source.events[name]
         return None
 
-    def _ending(self) -> Tuple[bool, bool]:
+    def _ending(self) -> tuple[bool, bool]:
         """Tell a hang from a crash by how the log ends.
 
         A process that died by itself (a signal, NCCL's error, a failed launch) is a crash, also where a watchdog made
@@ -57,7 +57,7 @@ class Judgement:
 
     # -- faults --------------------------------------------------------------------------------------------------------
     def add(
-        self, fault: str, subject: str, evidence: Evidence, why: Optional[str] = None, cause: Optional[str] = None
+        self, fault: str, subject: str, evidence: Evidence, why: str | None = None, cause: str | None = None
     ) -> None:
         """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
         entry = FAULTS[fault]
@@ -76,14 +76,14 @@ class Judgement:
             }
         )
 
-    def line(self, note: Optional[Note]) -> Evidence:
+    def line(self, note: Note | None) -> Evidence:
         """Return a note as evidence: file, line, text."""
         if note is None:
             return []
         source = self.job.sources.get(note.source)
         return [{"file": source.name if source else None, "line": note.line, "text": note.text}]
 
-    def earliest(self, name: str) -> Tuple[Optional[Note], List[Proc]]:
+    def earliest(self, name: str) -> tuple[Note | None, list[Proc]]:
         """Return the first sighting of a symptom, and which processes show it."""
         procs = [proc for proc in self.job.procs if name in proc.notes]
         notes = sorted([proc.notes[name] for proc in procs], key=lambda note: (note.source, note.line))
@@ -125,7 +125,7 @@ class Judgement:
 
         Of a job whose size no line shows, some are always missing.
         """
-        shown: Dict[str, Set[int]] = {}
+        shown: dict[str, set[int]] = {}
         for proc in self.job.procs:
             for comm, src, dst, direction, *_ in proc.edges:
                 shown.setdefault(comm, set()).add(dst if direction == "r" else src)

@@ -5,15 +5,15 @@ Or no evidence at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any
 
-from ..events.transports import RDMA, TCP
+from ...pod.nccl_reader.events.transports import RDMA, TCP
 from .rails import judge_rails
 from .subjects import pairs_text, process_order, subject_of
 from .whys import why_no_gdr, why_sockets
 
 if TYPE_CHECKING:
-    from ..state.seen import Proc
+    from ...pod.nccl_reader.state.seen import Proc
     from .judge import Judgement
 
 
@@ -45,7 +45,7 @@ _HINTS = (
 )
 
 
-def _hint(judgement: Judgement) -> Tuple[Optional[str], List[Dict[str, Any]]]:
+def _hint(judgement: Judgement) -> tuple[str | None, list[dict[str, Any]]]:
     """Return the first sign of trouble in a log that does not show what came of it."""
     for name in _HINTS:
         note, _ = judgement.earliest(name)
@@ -74,7 +74,7 @@ def _what_is_missing(judgement: Judgement) -> str:
 def _judge_versions(judgement: Judgement) -> None:
     if judgement.has("nccl.version-mismatch"):
         return
-    seen: Dict[str, List[Proc]] = {}
+    seen: dict[str, list[Proc]] = {}
     for key in judgement.job.world:
         for proc in judgement.job.members[key].values():
             for version in proc.facts.get("version", ()):
@@ -95,7 +95,7 @@ def _judge_versions(judgement: Judgement) -> None:
 
 def _judge_forms(judgement: Judgement) -> None:
     """Before 2.22 only rank 0 prints its version: how the others word a missing plugin tells theirs."""
-    nodes: Dict[str, Set[str]] = {}
+    nodes: dict[str, set[str]] = {}
     for proc in judgement.job.procs:
         nodes.setdefault(judgement.job.node_of[proc], set()).update(proc.facts.get("plugin-form", ()))
     forms = {node: found for node, found in nodes.items() if len(found) == 1}
@@ -128,7 +128,7 @@ def _judge_mixture(judgement: Judgement) -> None:
     judgement.add("nccl.mixed-transport", subject_of(judgement, culprits), evidence, why=why, cause=text)
 
 
-def _other_run(judgement: Judgement, culprits: List[Proc]) -> bool:
+def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:
     """Say whether those on sockets share no communicator, and no process, with those that are not."""
     job = judgement.job
     own = {key for proc in culprits for key, _ in proc.comms if key in job.world}
@@ -147,7 +147,7 @@ def _judge_sockets(judgement: Judgement) -> None:
     judgement.add("nccl.socket-fallback", subject, evidence + _shown(judgement, procs), why=why, cause=cause)
 
 
-def _shown(judgement: Judgement, procs: List[Proc]) -> List[Dict[str, Any]]:
+def _shown(judgement: Judgement, procs: list[Proc]) -> list[dict[str, Any]]:
     """Return the line that shows sockets: a channel, or what a process chose."""
     for kind in ("line via-socket", "line chose-socket"):
         notes = sorted(
@@ -171,7 +171,7 @@ def _judge_rdma(judgement: Judgement) -> None:
         shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
         judgement.add("nccl.gdr-off", pairs_text(judgement) or "the job", evidence + shown, why=why, cause=cause)
     elif view.gdr_mixed:
-        sides: Dict[str, Set[bool]] = {}
+        sides: dict[str, set[bool]] = {}
         for item in view.crossings:
             if item.key[5] == "net":
                 sides.setdefault(judgement.job.node_of[item.proc], set()).add(bool(item.key[8]))
@@ -193,7 +193,7 @@ def _judge_rdma(judgement: Judgement) -> None:
     judge_rails(judgement)
 
 
-def _some(names: List[str]) -> str:
+def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 

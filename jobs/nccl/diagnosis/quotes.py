@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..state.seen import Note
+    from ...pod.nccl_reader.state.seen import Note
     from .judge import Judgement
 
 FOLLOWS = ("nccl.peer-gone", "nccl.ib-flushed")
@@ -37,23 +37,23 @@ def quoted(note: Note) -> str:
     return text[:_LONGEST].rpartition(" ")[0].rstrip(" .,;:") + " [...]"
 
 
-def place(note: Note) -> Tuple[int, int]:
+def place(note: Note) -> tuple[int, int]:
     """Return where a note stands: its stream and line."""
     return note.source, note.line
 
 
-def follows(judgement: Judgement) -> Optional[Note]:
+def follows(judgement: Judgement) -> Note | None:
     """Return the first line that only tells of another rank's end."""
     notes = [note for note, _ in map(judgement.earliest, FOLLOWS) if note is not None]
     return min(notes, key=place, default=None) or judgement.event("last-error follows")
 
 
-def _exception(judgement: Judgement) -> Optional[Note]:
+def _exception(judgement: Judgement) -> Note | None:
     """Return what a rank's program ended with; one that may have been caught only where nothing else is said."""
     return judgement.event("uncaught") or (None if follows(judgement) else judgement.event("exception"))
 
 
-def crash_lines(judgement: Judgement) -> List[Note]:
+def crash_lines(judgement: Judgement) -> list[Note]:
     """Return the lines that show how a job without a known cause ended."""
     notes = [judgement.earliest("warn")[0], judgement.earliest("trace")[0], judgement.event("last-error")]
     notes.extend(map(judgement.event, SAID[:-1]))
@@ -63,7 +63,7 @@ def crash_lines(judgement: Judgement) -> List[Note]:
     return [note for note in notes if note is not None]
 
 
-def crash_cause(judgement: Judgement) -> Optional[str]:
+def crash_cause(judgement: Judgement) -> str | None:
     """Say in the log's own words how it ended, and what that is worth."""
     warning, _ = judgement.earliest("warn")
     gone = follows(judgement)

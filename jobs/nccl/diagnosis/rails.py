@@ -6,22 +6,22 @@ also lists fewer devices than its peers, makes a missing rail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any
 
-from ..events.transports import TCP
+from ...pod.nccl_reader.events.transports import TCP
 from ..job.view import compact_devices
 
 if TYPE_CHECKING:
     from .judge import Judgement
 
 
-def rails(judgement: Judgement) -> Dict[str, Dict[str, Any]]:
+def rails(judgement: Judgement) -> dict[str, dict[str, Any]]:
     """Count the network devices that carry channels per host.
 
     And how many the host offers (of the link layer in use).
     """
     view = judgement.view
-    hosts: Dict[str, Dict[str, Any]] = {}
+    hosts: dict[str, dict[str, Any]] = {}
     job = judgement.job
     for proc in job.procs:
         node = job.node_of[proc]
@@ -69,7 +69,7 @@ def judge_rails(judgement: Judgement) -> None:
             judgement.add("nccl.rail-missing", node, [], cause=missing)
 
 
-def _offers_fewer(counted: Dict[str, Dict[str, Any]], entry: Dict[str, Any]) -> bool:
+def _offers_fewer(counted: dict[str, dict[str, Any]], entry: dict[str, Any]) -> bool:
     """Say whether a host also lists fewer devices than another: NCCL alone may well choose differently per host."""
     offers = [other["offered"] for other in counted.values() if other["offered"] is not None]
     return entry["offered"] is not None and bool(offers) and entry["offered"] < max(offers)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
-from ..events.symptoms import SYMPTOMS
-from ..events.transports import TCP
+from ...pod.nccl_reader.events.symptoms import SYMPTOMS
+from ...pod.nccl_reader.events.transports import TCP
 from .subjects import subject_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def judge_node(judgement: Judgement) -> None:
         judgement.add("nccl.mnnvl-unused", subject_of(judgement, fabric), [])
 
 
-def _intra_cause(judgement: Judgement) -> Optional[str]:
+def _intra_cause(judgement: Judgement) -> str | None:
     for variable in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"):
         if any(proc.env.get(variable) == "1" for proc in judgement.job.procs):
             return "%s=1 is set" % variable
@@ -89,7 +89,7 @@ def judge_results(judgement: Judgement) -> None:
 _MOST_GBPS = 10_000.0
 
 
-def _unreasonable(table: Dict[str, Any], ranks: Optional[int]) -> List[str]:
+def _unreasonable(table: dict[str, Any], ranks: int | None) -> list[str]:
     """Return numbers that no hardware gives: beyond any fabric, or nothing for a large message of several ranks."""
     found = []
     for size, value in busbw(table):
@@ -106,14 +106,14 @@ def _unreasonable(table: Dict[str, Any], ranks: Optional[int]) -> List[str]:
     return found[:8]
 
 
-def _table_line(judgement: Judgement, table: Dict[str, Any], line: List[Any]) -> List[Dict[str, Any]]:
+def _table_line(judgement: Judgement, table: dict[str, Any], line: list[Any]) -> list[dict[str, Any]]:
     for source in judgement.job.sources.values():
         if any(item is table for item in source.tables):
             return [{"file": source.name, "line": line[0], "text": line[1]}]
     return []
 
 
-def busbw(table: Dict[str, Any]) -> List[Tuple[int, float]]:
+def busbw(table: dict[str, Any]) -> list[tuple[int, float]]:
     """Return (size, best bus bandwidth of the row) for every readable row."""
     points = []
     for row in table["rows"]:
@@ -127,12 +127,12 @@ def busbw(table: Dict[str, Any]) -> List[Tuple[int, float]]:
     return points
 
 
-def _peak_and_last(table: Dict[str, Any]) -> Tuple[float, float]:
+def _peak_and_last(table: dict[str, Any]) -> tuple[float, float]:
     points = busbw(table)
     return max(value for _, value in points), max(points)[1]
 
 
-def _falls(table: Dict[str, Any]) -> bool:
+def _falls(table: dict[str, Any]) -> bool:
     """Say whether bandwidth collapses with size: a message of 64 MiB or more gives less than 40 % of the peak.
 
     Healthy curves rise and stay: over the corpus' healthy tables the largest size gives more than 85 % of the peak, the

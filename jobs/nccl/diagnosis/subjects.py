@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Tuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..state.seen import Proc
+    from ...pod.nccl_reader.state.seen import Proc
     from .judge import Judgement
 
 
-def process_order(proc: Proc) -> Tuple[str, int]:
+def process_order(proc: Proc) -> tuple[str, int]:
     """Return a stable order of processes."""
     return proc.host or "", proc.pid or 0
 
 
-def subject_of(judgement: Judgement, procs: List[Proc]) -> str:
+def subject_of(judgement: Judgement, procs: list[Proc]) -> str:
     """Name processes for a person: hosts, and their ranks where it is not all of the host."""
     if not procs:
         return "the job"
-    nodes: Dict[str, List[Proc]] = {}
+    nodes: dict[str, list[Proc]] = {}
     for proc in sorted(set(procs), key=process_order):
         nodes.setdefault(judgement.job.node_of[proc] or "(host not shown)", []).append(proc)
-    totals: Dict[str, int] = {}
+    totals: dict[str, int] = {}
     for node in judgement.job.node_of.values():
         totals[node or "(host not shown)"] = totals.get(node or "(host not shown)", 0) + 1
     texts = []

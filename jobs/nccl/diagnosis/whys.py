@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..state.seen import Note, Proc
+    from ...pod.nccl_reader.state.seen import Note, Proc
     from .judge import Judgement
 
 _WHY = (
@@ -25,7 +25,7 @@ _WHY = (
 _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 
-def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str], List[Dict[str, Any]], Optional[str]]:  # noqa: PLR0911 -- one return per form
+def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, list[dict[str, Any]], str | None]:  # noqa: PLR0911 -- one return per form
     """Return why these processes use sockets: the fault that explains it, its evidence, and a cause in words."""
     for variable in ("NCCL_NET", "NCCL_NET_PLUGIN"):
         values = {proc.env[variable] for proc in procs if variable in proc.env}
@@ -73,14 +73,14 @@ def why_sockets(judgement: Judgement, procs: List[Proc]) -> Tuple[Optional[str],
     return None, [], None
 
 
-def _first_note(name: str, procs: List[Proc]) -> Optional[Note]:
+def _first_note(name: str, procs: list[Proc]) -> Note | None:
     notes = sorted(
         [proc.notes[name] for proc in procs if name in proc.notes], key=lambda note: (note.source, note.line)
     )
     return notes[0] if notes else None
 
 
-def _needs_plugin(judgement: Judgement, procs: List[Proc]) -> bool:
+def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
     """Say whether the fabric needs a plugin: as the profile says, or by its interfaces (Slingshot's are hsn0, ...)."""
     if judgement.expect.get("fabric") in _PLUGGED:
         return True
@@ -90,7 +90,7 @@ def _needs_plugin(judgement: Judgement, procs: List[Proc]) -> bool:
     return any(name.startswith("hsn") for name in names)
 
 
-def why_no_gdr(judgement: Judgement) -> Tuple[Optional[str], List[Dict[str, Any]], Optional[str]]:
+def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[dict[str, Any]], str | None]:
     """Return why GPUDirect is off, as far as the log says."""
     for proc in judgement.job.procs:
         level = proc.env.get("NCCL_NET_GDR_LEVEL", "")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any
 
-from ..events.transports import RDMA, TCP
+from ...pod.nccl_reader.events.transports import RDMA, TCP
 from .faults import FAULTS
 from .quotes import warning_said
 
@@ -63,7 +63,7 @@ def diagnosis_of(judgement: Judgement, verdict: str) -> str:  # noqa: PLR0911 --
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
 
 
-def _size_text(document: Dict[str, Any], judgement: Judgement) -> str:
+def _size_text(document: dict[str, Any], judgement: Judgement) -> str:
     ranks, nodes = document["ranks"], document["nodes"]
     if judgement.view.ranks_by_device:
         return "This job (%d ranks of one host show)" % ranks
@@ -92,7 +92,7 @@ _NAMES = {
 }
 
 
-def _shown_ranks(document: Dict[str, Any]) -> str:
+def _shown_ranks(document: dict[str, Any]) -> str:
     shown = len({rank for host in document["hosts"] for rank in host["connected"]})
     if not shown:
         return "some of the ranks"
@@ -100,7 +100,7 @@ def _shown_ranks(document: Dict[str, Any]) -> str:
     return few if document["ranks"] is None else "%d of %d ranks" % (shown, document["ranks"])
 
 
-def sentence_of(document: Dict[str, Any], judgement: Judgement) -> str:
+def sentence_of(document: dict[str, Any], judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
     size = _size_text(document, judgement)
     worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
@@ -121,7 +121,7 @@ def _lowered(title: str) -> str:
     return title if title.startswith(names) else title[0].lower() + title[1:]
 
 
-def _fault_sentence(size: str, worst: Dict[str, Any], judgement: Judgement) -> str:
+def _fault_sentence(size: str, worst: dict[str, Any], judgement: Judgement) -> str:
     title = _lowered(worst["title"])
     if worst["fault"] == "nccl.socket-fallback" and not judgement.view.crossings:
         title = "NCCL chose plain TCP sockets for what crosses hosts"
@@ -132,7 +132,7 @@ def _fault_sentence(size: str, worst: Dict[str, Any], judgement: Judgement) -> s
 
 
 def _unsure_sentence(  # noqa: PLR0911 -- one return per form
-    document: Dict[str, Any], judgement: Judgement, size: str, network: str, gdr: str
+    document: dict[str, Any], judgement: Judgement, size: str, network: str, gdr: str
 ) -> str:
     """Say how far the log goes; nothing where it shows no more than its size."""
     said = document["diagnosis"]
@@ -175,7 +175,7 @@ _SIGNS = (
 )
 
 
-def _silent_sentence(document: Dict[str, Any], judgement: Judgement, size: str) -> str:
+def _silent_sentence(document: dict[str, Any], judgement: Judgement, size: str) -> str:
     """Say that the log shows nothing that could be judged, and what it shows instead."""
     if document["inter_node_transport"] == "none" and not document["evidence_shown"]:
         said = (

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING
 
-from ..state.seen import Comm, Proc, Source
+from ...pod.nccl_reader.state.seen import Comm, Proc, Source
 
 if TYPE_CHECKING:
-    from ..state.partial import Partial
+    from collections.abc import Callable, Iterable
+
+    from ...pod.nccl_reader.state.partial import Partial
 
 
 class Job:
     """One job: its streams, its processes (merged over streams), and on which node each of them runs."""
 
-    def __init__(self, sources: Dict[int, Source], procs: List[Proc], limited: bool = False) -> None:
+    def __init__(self, sources: dict[int, Source], procs: list[Proc], limited: bool = False) -> None:
         self.sources = sources
         self.limited = limited  # more was in the log than was read or kept
         self.procs = procs
-        self.node_of: Dict[Proc, str] = _nodes(procs)
-        self.members: Dict[str, Dict[int, Proc]] = {}  # communicator -> rank -> process
-        self.comms: Dict[str, List[Comm]] = {}
+        self.node_of: dict[Proc, str] = _nodes(procs)
+        self.members: dict[str, dict[int, Proc]] = {}  # communicator -> rank -> process
+        self.comms: dict[str, list[Comm]] = {}
         for proc in procs:
             for (key, rank), comm in proc.comms.items():
                 self.members.setdefault(key, {}).setdefault(rank, proc)
@@ -36,7 +38,7 @@ class Job:
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
         self.rank_lines = _rank_lines(sources.values())
 
-    def member(self, comm: str, rank: int) -> Optional[Proc]:
+    def member(self, comm: str, rank: int) -> Proc | None:
         """Return the process that is a rank of a communicator; None where the log does not show it."""
         members = self.members.get(comm)
         if members is None and not comm:
@@ -46,7 +48,7 @@ class Job:
             return None
         return members.get(rank) if members else None
 
-    def rank_host(self, rank: int) -> Optional[str]:
+    def rank_host(self, rank: int) -> str | None:
         """Return the host that the table's header names for a rank of the world."""
         line = self.rank_lines.get(rank)
         return str(line[0]) if line and line[0] else None
@@ -56,8 +58,8 @@ class Job:
         return any(proc.has("flag", name) for proc in self.procs)
 
 
-def _rank_lines(sources: Iterable[Source]) -> Dict[int, List[object]]:
-    lines: Dict[int, List[object]] = {}
+def _rank_lines(sources: Iterable[Source]) -> dict[int, list[object]]:
+    lines: dict[int, list[object]] = {}
     for source in sources:
         for rank, line in source.ranks.items():
             lines.setdefault(rank, line)
@@ -65,7 +67,7 @@ def _rank_lines(sources: Iterable[Source]) -> Dict[int, List[object]]:
 
 
 # -- streams to jobs ---------------------------------------------------------------------------------------------------
-def group(partial: Partial, one_job: bool = False) -> List[Job]:
+def group(partial: Partial, one_job: bool = False) -> list[Job]:
     """Return the jobs of a partial, in the order of their first stream; ``one_job`` takes everything as one."""
     parent = list(range(len(partial.sources)))
 
@@ -87,7 +89,7 @@ def group(partial: Partial, one_job: bool = False) -> List[Job]:
     _join_by_pid(partial, join)
     _join_complementary(partial, find, join)
     _join_by_stem(partial, find, join)
-    roots: Dict[int, List[int]] = {}
+    roots: dict[int, list[int]] = {}
     for index in range(len(parent)):
         roots.setdefault(find(index), []).append(index)
     jobs = []
@@ -99,7 +101,7 @@ def group(partial: Partial, one_job: bool = False) -> List[Job]:
 
 
 def _join_by_comm_id(partial: Partial, join: Callable[[int, int], None]) -> None:
-    first: Dict[str, int] = {}
+    first: dict[str, int] = {}
     for (index, _, _), proc in partial.procs.items():
         for key, _rank in proc.comms:
             if key.startswith("0x"):
@@ -108,7 +110,7 @@ def _join_by_comm_id(partial: Partial, join: Callable[[int, int], None]) -> None
 
 def _join_by_pid(partial: Partial, join: Callable[[int, int], None]) -> None:
     """Join a table whose header names (host, pid) with the debug files of those processes."""
-    where: Dict[Tuple[str, int], Set[int]] = {}
+    where: dict[tuple[str, int], set[int]] = {}
     for index, host, pid in partial.procs:
         where.setdefault((host, pid), set()).add(index)
     for index, source in enumerate(partial.sources):
@@ -122,8 +124,8 @@ def _join_by_pid(partial: Partial, join: Callable[[int, int], None]) -> None:
 
 def _join_complementary(partial: Partial, find: Callable[[int], int], join: Callable[[int, int], None]) -> None:
     """Join streams of old versions (no communicator id): equal size and version, and no rank twice."""
-    parts: Dict[Tuple[int, str], List[Tuple[int, Set[int]]]] = {}
-    shapes: Dict[int, Tuple[int, Set[int], Set[str], bool]] = {}
+    parts: dict[tuple[int, str], list[tuple[int, set[int]]]] = {}
+    shapes: dict[int, tuple[int, set[int], set[str], bool]] = {}
     for (index, _, _), proc in sorted(partial.procs.items()):
         root = find(index)
         size, ranks, versions, named = shapes.get(root, (0, set(), set(), False))
@@ -154,7 +156,7 @@ def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[
     A launcher writes ``ring.out`` beside ``ring.HOST.PID.log``.
     """
     named = {index for (index, host, _) in partial.procs if not host.startswith("?")}
-    stems: Dict[Tuple[str, str], Set[int]] = {}
+    stems: dict[tuple[str, str], set[int]] = {}
     for index in named:
         stems.setdefault(_stem(partial.sources[index].name), set()).add(find(index))
     for index, source in enumerate(partial.sources):
@@ -163,18 +165,18 @@ def _join_by_stem(partial: Partial, find: Callable[[int], int], join: Callable[[
             join(index, next(iter(roots)))
 
 
-def _stem(path: str) -> Tuple[str, str]:
+def _stem(path: str) -> tuple[str, str]:
     folder, base = os.path.split(path)
     return folder, base.split(".", 1)[0]
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
-def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
+def _merged(items: list[tuple[tuple[int, str, int], Proc]]) -> list[Proc]:
     """Merge the same process over streams, and heads whose host was torn (``rexnode1`` beside ``node1``, same pid)."""
-    merged: Dict[Tuple[object, ...], Proc] = {}
-    own: Set[Tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
+    merged: dict[tuple[object, ...], Proc] = {}
+    own: set[tuple[object, ...]] = set()  # those that may be changed: a partial's processes stay as they are
 
-    def join(key: Tuple[object, ...], other: Proc) -> None:
+    def join(key: tuple[object, ...], other: Proc) -> None:
         if key not in own:
             own.add(key)
             merged[key] = _copy(merged[key])
@@ -186,13 +188,13 @@ def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
         if host != printed:
             proc = _copy(seen)
             proc.host = host
-        key: Tuple[object, ...] = (host, pid) if proc.pid is not None else (index, host, pid)
+        key: tuple[object, ...] = (host, pid) if proc.pid is not None else (index, host, pid)
         if key in merged:
             join(key, proc)
         else:
             merged[key] = proc
-    used: Dict[Optional[str], int] = {}
-    by_pid: Dict[Optional[int], Dict[str, Tuple[object, ...]]] = {}
+    used: dict[str | None, int] = {}
+    by_pid: dict[int | None, dict[str, tuple[object, ...]]] = {}
     for key, proc in merged.items():
         used[proc.host] = used.get(proc.host, 0) + 1
         if proc.pid is not None and proc.host:
@@ -209,7 +211,7 @@ def _merged(items: List[Tuple[Tuple[int, str, int], Proc]]) -> List[Proc]:
 _GLUE = re.compile(r"0x[0-9a-f]{4,16}|\d{4,12}")
 
 
-def _glued_hosts(hosts: Set[str]) -> Dict[str, str]:
+def _glued_hosts(hosts: set[str]) -> dict[str, str]:
     """Return torn host -> whole one: another host of the job, with a number or a pointer glued in front."""
     found = {}
     for host in hosts:
@@ -221,7 +223,7 @@ def _glued_hosts(hosts: Set[str]) -> Dict[str, str]:
     return found
 
 
-def _torn_hosts(hosts: Iterable[str], used: Dict[Optional[str], int]) -> List[Tuple[str, str]]:
+def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple[str, str]]:
     """Return (torn, whole) where one host name is the other with something in front, or without its beginning.
 
     And nobody else has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
@@ -244,12 +246,12 @@ def _copy(proc: Proc) -> Proc:
 
 
 # -- processes to nodes ------------------------------------------------------------------------------------------------
-def _nodes(procs: List[Proc]) -> Dict[Proc, str]:
+def _nodes(procs: list[Proc]) -> dict[Proc, str]:
     """Name the node of each process: its host, told apart where two nodes carry one name."""
-    by_host: Dict[str, List[Proc]] = {}
+    by_host: dict[str, list[Proc]] = {}
     for proc in procs:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)
-    names: Dict[Proc, str] = {}
+    names: dict[Proc, str] = {}
     for host, members in by_host.items():
         marks = [_host_id(proc) for proc in members]
         if len({mark for mark in marks if mark}) > 1:
@@ -268,12 +270,12 @@ def _host_id(proc: Proc) -> str:
     return min(values) if values else ""
 
 
-def _by_address(members: List[Proc]) -> List[Tuple[str, List[Proc]]]:
+def _by_address(members: list[Proc]) -> list[tuple[str, list[Proc]]]:
     """Split processes of one host name where one interface has several addresses."""
-    clusters: List[Tuple[Dict[str, str], List[Proc]]] = []
-    silent: List[Proc] = []
+    clusters: list[tuple[dict[str, str], list[Proc]]] = []
+    silent: list[Proc] = []
     for proc in sorted(members, key=lambda item: item.pid or 0):
-        addresses: Dict[str, str] = {}
+        addresses: dict[str, str] = {}
         for fact in ("oob", "boot", "socket"):
             for text in sorted(proc.facts.get(fact, ())):
                 interface, _, address = text.partition(" ")

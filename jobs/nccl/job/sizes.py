@@ -5,7 +5,7 @@ Or at last the devices of one host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .jobs import Job
@@ -23,7 +23,7 @@ def nvlink_domain(job: Job) -> bool:
     return bool(printed) and all(comm.nnodes == 1 and comm.mnnvl for comm in printed)
 
 
-def table_nodes(job: Job) -> Optional[int]:
+def table_nodes(job: Job) -> int | None:
     """Count hosts by the table's header; None where one GPU is named twice on a host: two hosts of one name, or shared.
 
     Only a whole PCI address names a GPU: the short form before 2.14.1 leaves its domain out, and GH200 has one per
@@ -82,7 +82,7 @@ def _by_ratio(job: Job) -> int:
     return int(2 / (2 - min(least, 1.97)) * 0.8) if least > 1.05 else 2 * sent
 
 
-def _sent(row: Dict[str, Any]) -> bool:
+def _sent(row: dict[str, Any]) -> bool:
     """Say whether a row is of an all-reduce or reduce-scatter that sent something: of one rank, both give 0."""
     if row["redop"] in (None, "none") or row["root"] not in (None, -1):
         return False
@@ -128,7 +128,7 @@ def silent(job: Job) -> bool:
     )
 
 
-def ranks_of(job: Job) -> Optional[int]:
+def ranks_of(job: Job) -> int | None:
     """Return the size of the job.
 
     The largest communicator, the table's header, a ring, or what the program itself said.
@@ -177,9 +177,9 @@ def ranks_by_device(job: Job) -> int:
     return len(devs) if sorted(devs) == list(range(len(devs))) else 0
 
 
-def joined_ranks(job: Job) -> List[Set[int]]:
+def joined_ranks(job: Job) -> list[set[int]]:
     """Return the groups of ranks that channels inside hosts join, over the communicators that hold all of the job."""
-    groups: Dict[int, Set[int]] = {}
+    groups: dict[int, set[int]] = {}
     for proc in job.procs:
         for comm, src, dst, _, _, kind, *_ in proc.edges:
             if kind in ("p2p", "shm") and min(src, dst) >= 0 and (not comm or comm in job.world):
@@ -192,7 +192,7 @@ def joined_ranks(job: Job) -> List[Set[int]]:
 
 def _closed_ring(job: Job) -> int:
     """Return how many ranks a ring closes over, by channel lines alone (0: none is seen whole)."""
-    following: Dict[int, Set[int]] = {}
+    following: dict[int, set[int]] = {}
     for proc in job.procs:
         for key in proc.edges:
             if key[1] >= 0 and key[2] >= 0:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..events.transports import RDMA, TCP, family
-from ..state.seen import channels_in
+from ...pod.nccl_reader.events.transports import RDMA, TCP, family
+from ...pod.nccl_reader.state.seen import channels_in
 from .sizes import (
     joined_ranks,
     known_single,
@@ -27,7 +27,9 @@ from .sizes import (
 )
 
 if TYPE_CHECKING:
-    from ..state.seen import EdgeKey, Proc
+    from collections.abc import Set as AbstractSet
+
+    from ...pod.nccl_reader.state.seen import EdgeKey, Proc
     from .jobs import Job
 
 
@@ -37,8 +39,8 @@ class Crossing(NamedTuple):
     proc: Proc
     key: EdgeKey
     channels: int
-    src_node: Optional[str]
-    dst_node: Optional[str]
+    src_node: str | None
+    dst_node: str | None
     transport: str
     device: str
 
@@ -48,13 +50,13 @@ class View:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.crossings: List[Crossing] = []
-        self.local_net: List[Crossing] = []
-        self.local: Dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
+        self.crossings: list[Crossing] = []
+        self.local_net: list[Crossing] = []
+        self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
         self.collnet = 0
         self.single = known_single(job)
-        self._node_hcas: Dict[str, Dict[int, str]] = {}
-        self._all_hcas: Dict[int, str] = {}
+        self._node_hcas: dict[str, dict[int, str]] = {}
+        self._all_hcas: dict[int, str] = {}
         for proc in job.procs:
             if proc.hcas.keys() - self._all_hcas.keys():
                 self._all_hcas = {**proc.hcas, **self._all_hcas}
@@ -70,7 +72,7 @@ class View:
         self.ranks = ranks_of(job)
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
         self.ranks = self.ranks or ranks_by_device(job) or None
-        self.selected: Dict[Proc, Optional[str]] = {proc: selected(proc, self) for proc in job.procs}
+        self.selected: dict[Proc, str | None] = {proc: selected(proc, self) for proc in job.procs}
         self.nodes = self._nodes()
         self.transport = self._transport()
         self.fallback = self._fallback()
@@ -101,7 +103,7 @@ class View:
                 else:
                     self.crossings.append(crossing)
 
-    def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> Optional[str]:
+    def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> str | None:
         """Return the node of one end of an edge; the end that printed the line is the process itself."""
         if direction == own:
             listed = None if proc.comms else self.job.rank_host(rank)  # the table knows, where nothing else does
@@ -136,7 +138,7 @@ class View:
                 return "roce" if "/roce" in device.lower() else "ib"
         return "roce" if self._links == {"RoCE"} else "ib"
 
-    def _hca(self, proc: Proc, dev: int) -> Optional[str]:
+    def _hca(self, proc: Proc, dev: int) -> str | None:
         """Return the device behind an index: as this process lists it, else as its node or another one does."""
         for listed in (proc.hcas, self._node_hcas.get(self.job.node_of[proc], {}), self._all_hcas):
             if dev in listed:
@@ -163,7 +165,7 @@ class View:
         return "cxi" if self._slingshot else "efa"
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
-    def _nodes(self) -> Optional[int]:  # noqa: PLR0911 -- one return per form
+    def _nodes(self) -> int | None:  # noqa: PLR0911 -- one return per form
         job = self.job
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
@@ -224,9 +226,9 @@ class View:
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self.crossings
 
     # -- conclusions ---------------------------------------------------------------------------------------------------
-    def counts(self) -> Dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Return channels per transport over the edges that cross nodes."""
-        counts: Dict[str, int] = {}
+        counts: dict[str, int] = {}
         for crossing in self.crossings:
             counts[crossing.transport] = counts.get(crossing.transport, 0) + crossing.channels
         return counts
@@ -265,9 +267,9 @@ class View:
         chosen = {value for value in self.selected.values() if value is not None}
         return len(chosen) > 1 and bool(chosen & (TCP | {"socket"})) and bool(chosen - TCP)
 
-    def mixed_plugins(self) -> Tuple[List[str], List[str]]:
+    def mixed_plugins(self) -> tuple[list[str], list[str]]:
         """Return the nodes that use NCCL's own verbs transport and those that use a plugin's, where both are seen."""
-        nodes: Dict[str, Set[str]] = {}
+        nodes: dict[str, set[str]] = {}
         for proc in self.job.procs:
             for net in proc.facts.get("net", ()):
                 if family(net) == "verbs":
@@ -281,7 +283,7 @@ class View:
         kinds = set(self.counts())
         return bool(kinds & TCP) and bool(kinds - TCP)
 
-    def _fallback(self) -> Optional[bool]:
+    def _fallback(self) -> bool | None:
         counts = self.counts()
         if counts:
             return "socket" in counts
@@ -314,7 +316,7 @@ class View:
         devs = {dev for proc in self.job.procs for dev in proc.devs}
         return bool(devs) and devs != set(range(len(devs)))
 
-    def _gdr(self) -> Tuple[Optional[bool], bool]:  # noqa: PLR0911 -- one return per kind of evidence
+    def _gdr(self) -> tuple[bool | None, bool]:  # noqa: PLR0911 -- one return per kind of evidence
         net = [item for item in self.crossings if item.key[5] == "net"]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
@@ -338,18 +340,18 @@ class View:
                 return False, False
         return None, False
 
-    def _gdr_of(self, crossings: List[Crossing]) -> Tuple[bool, bool]:
+    def _gdr_of(self, crossings: list[Crossing]) -> tuple[bool, bool]:
         """Return whether GPUDirect is used, and whether hosts differ in it.
 
         A whole direction without it is one setting.
         """
-        per_side: Dict[Tuple[str, str], Set[bool]] = {}
+        per_side: dict[tuple[str, str], set[bool]] = {}
         for item in crossings:
             per_side.setdefault((self.job.node_of[item.proc], item.key[3]), set()).add(bool(item.key[8]))
         values = {value for found in per_side.values() for value in found}
         if len(values) == 1:
             return values.pop(), False
-        directions: Dict[str, Set[bool]] = {}
+        directions: dict[str, set[bool]] = {}
         for (_, direction), found in per_side.items():
             directions.setdefault(direction, set()).update(found)
         return all(True in found for found in directions.values()) or any(
@@ -358,7 +360,7 @@ class View:
 
     def direction_only(self) -> bool:
         """Say whether GPUDirect is on in one direction and off in the other, on every host alike (GDR read, row 20)."""
-        directions: Dict[str, Set[bool]] = {}
+        directions: dict[str, set[bool]] = {}
         for item in self.crossings:
             if item.key[5] == "net" and item.transport not in TCP:
                 directions.setdefault(item.key[3], set()).add(bool(item.key[8]))
@@ -372,7 +374,7 @@ class View:
 _OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that
 
 
-def selected(proc: Proc, view: View) -> Optional[str]:
+def selected(proc: Proc, view: View) -> str | None:
     """Return the transport that a process chose, by its own lines; None where they do not say."""
     nets = sorted(proc.facts.get("net", ()))
     if nets:
@@ -424,6 +426,6 @@ def _on_slingshot(proc: Proc) -> bool:
 _CRAY_NAME = re.compile(r"nid\d{5,6}$|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}$")
 
 
-def compact_devices(names: AbstractSet[str]) -> List[Any]:
+def compact_devices(names: AbstractSet[str]) -> list[Any]:
     """Return device names in a stable order, numbers by value."""
     return sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name))

@@ -14,10 +14,11 @@ import stat
 import sys
 import time
 import zlib
-from typing import Any, BinaryIO, Callable, Iterator, List, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
-from ..errors import NcclLogError
-from .clean import printable
+from ..pod.nccl_reader.errors import NcclLogError
+from ..pod.nccl_reader.lines.clean import printable
 
 CHUNK = 1 << 17  # a block and its lines stay in the processor's cache
 SNIFF = 256 * 1024
@@ -33,11 +34,11 @@ MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its
 _ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
 _TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
 
-Source = Tuple[str, Iterator[bytes]]
+Source = tuple[str, Iterator[bytes]]
 
 
 def open_sources(
-    paths: List[str], tell: Optional[Callable[[str], None]] = None, progress: bool = False
+    paths: list[str], tell: Callable[[str], None] | None = None, progress: bool = False
 ) -> Iterator[Source]:
     """Open every path and yield (name, chunks); ``-`` is standard input.
 
@@ -47,15 +48,13 @@ def open_sources(
     """
     if not paths:
         raise NcclLogError("no log was given: name files, directories, or - for standard input")
-    plan: List[Tuple[str, Optional[str]]] = []
+    plan: list[tuple[str, str | None]] = []
     for path in paths:
         plan.extend([("-", None)] if path == "-" else _plan(path))
     return _stream(plan, tell, progress)
 
 
-def _stream(
-    plan: List[Tuple[str, Optional[str]]], tell: Optional[Callable[[str], None]], progress: bool
-) -> Iterator[Source]:
+def _stream(plan: list[tuple[str, str | None]], tell: Callable[[str], None] | None, progress: bool) -> Iterator[Source]:
     for name, path in plan:
         if path is None:
             file = _endless(sys.stdin.buffer, "standard input", tell, progress)
@@ -89,11 +88,11 @@ class _Endless:
         return chunk
 
 
-def _endless(file: BinaryIO, name: str, tell: Optional[Callable[[str], None]], progress: bool) -> Any:
+def _endless(file: BinaryIO, name: str, tell: Callable[[str], None] | None, progress: bool) -> Any:
     return file if tell is None else _Endless(file, name, tell, progress)
 
 
-def _plan(path: str) -> List[Tuple[str, Optional[str]]]:
+def _plan(path: str) -> list[tuple[str, str | None]]:
     """List the logs that one argument names."""
     shown = printable(path, 200)
     try:
@@ -123,9 +122,9 @@ def _why(error: Exception) -> str:
     return {"No such file or directory": "no such file"}.get(reason, printable(reason.lower(), 120))
 
 
-def _walk(folder: str) -> List[str]:
+def _walk(folder: str) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
-    found: List[str] = []
+    found: list[str] = []
     for parent, names, files in os.walk(folder):
         names[:] = sorted(item for item in names if not item.startswith("."))
         for item in sorted(files):
@@ -187,25 +186,24 @@ def is_binary(head: bytes) -> bool:
     return strange * 20 > len(sample)
 
 
-def _histogram(sample: bytes) -> List[Tuple[int, int]]:
+def _histogram(sample: bytes) -> list[tuple[int, int]]:
     counts = [0] * 256
     for byte in sample:
         counts[byte] += 1
     return list(enumerate(counts))
 
 
-def _file(path: str, name: str, tell: Optional[Callable[[str], None]], progress: bool) -> Iterator[bytes]:
+def _file(path: str, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:
     try:
         with _open(path, name, tell) as file:
             status = os.fstat(file.fileno())
             size = status.st_size if stat.S_ISREG(status.st_mode) else 0  # /proc's files say 0, and hold something
-            for chunk in _chunks(file if size else _endless(file, name, tell, progress), name, size or None, tell):
-                yield chunk
+            yield from _chunks(file if size else _endless(file, name, tell, progress), name, size or None, tell)
     except OSError as error:
         raise NcclLogError("%s: %s" % (name, _why(error))) from error
 
 
-def _open(path: str, name: str, tell: Optional[Callable[[str], None]]) -> BinaryIO:
+def _open(path: str, name: str, tell: Callable[[str], None] | None) -> BinaryIO:
     """Open a file; a FIFO opens when somebody writes to it, which an interrupt need not wait for."""
     try:
         return open(path, "rb")
@@ -227,7 +225,7 @@ def _up_to(size: int, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
     return read_some
 
 
-def _chunks(file: Any, name: str, size: Optional[int], tell: Optional[Callable[[str], None]] = None) -> Iterator[bytes]:
+def _chunks(file: Any, name: str, size: int | None, tell: Callable[[str], None] | None = None) -> Iterator[bytes]:
     """Yield chunks of one stream, unpacked and as UTF-8; raise for an empty or a binary stream.
 
     ``size`` is that of a file when it was opened, None for a stream without one.
@@ -267,7 +265,7 @@ def _rest(first: bytes, read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _bounded(
-    first: bytes, read: Callable[[int], bytes], name: str, tell: Optional[Callable[[str], None]]
+    first: bytes, read: Callable[[int], bytes], name: str, tell: Callable[[str], None] | None
 ) -> Iterator[bytes]:
     """Yield the chunks of a stream that may have no end, up to a bound."""
     taken = 0
