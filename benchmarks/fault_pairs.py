@@ -26,9 +26,16 @@ NODES = 8
 SHIPPED = "gpu-node-1"
 """The node that the shipped scenarios break."""
 PREFLIGHT = {
-    "node-not-ready", "gpu-missing", "rdma-resource-missing", "gfd-labels-disagree", "device-plugin-down-on-one-node",
-    "toolkit-down-on-one-node", "node-pressure", "rdma-resource-short", "rdma-plugin-down",
-}  # fmt: skip
+    "node-not-ready",
+    "gpu-missing",
+    "rdma-resource-missing",
+    "gfd-labels-disagree",
+    "device-plugin-down-on-one-node",
+    "toolkit-down-on-one-node",
+    "node-pressure",
+    "rdma-resource-short",
+    "rdma-plugin-down",
+}
 SPARE = {"node-cordoned", "node-tainted", "unschedulable", "mig-single", "time-slicing"}
 """No faults where other nodes have room enough, as on a fleet."""
 
@@ -36,7 +43,7 @@ SPARE = {"node-cordoned", "node-tainted", "unschedulable", "mig-single", "time-s
 def single_node_faults() -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
     """Return scenario -> (its world, its faults), of those that break one node of the default platform and no more."""
     found = {}
-    for path in sorted((ROOT / "sim/scenarios").glob("*.yaml")):
+    for path in sorted((ROOT / "lab/scenarios").glob("*.yaml")):
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         world = data.get("world") or {}
         faults = [f["fault"] if isinstance(f, dict) else f for f in data["faults"]]
@@ -69,8 +76,14 @@ def run(name: str, world: dict[str, Any], command: str, trial_nodes: int) -> tup
     """Play the world; return the verdict and every (subject, fault) that was told."""
     with tempfile.TemporaryDirectory(prefix="fault-pairs-") as place:
         folder = Path(place)
-        scenario = {"name": name, "title": name, "breaks": "two nodes", "faults": [], "outcome": "no-go",
-                    "world": {**world, "nodes": NODES}}  # fmt: skip
+        scenario = {
+            "name": name,
+            "title": name,
+            "breaks": "two nodes",
+            "faults": [],
+            "outcome": "no-go",
+            "world": {**world, "nodes": NODES},
+        }
         (folder / "world.yaml").write_text(yaml.safe_dump(scenario), encoding="utf-8")
         (folder / "profile.yaml").write_text(f"extends: h100-ib\nnodes: {trial_nodes}\n", encoding="utf-8")
         given = ["--cluster", f"sim:{folder / 'world.yaml'}", "--profile", str(folder / "profile.yaml")]
@@ -114,8 +127,9 @@ def main() -> int:
         command = "preflight" if all(stages) else "accept"
         # A node that is unfit leaves seven for the trial.
         verdict, told = run(f"pair-{number}", merged(one[0], two[0]), command, NODES - any(stages))
-        missing = [name for name, node, each in zip(pair, nodes, (one, two), strict=True)
-                   if not found(told, node, each[1])]  # fmt: skip
+        missing = [
+            name for name, node, each in zip(pair, nodes, (one, two), strict=True) if not found(told, node, each[1])
+        ]
         word = "GO" if verdict == "go" else "both" if not missing else "one" if len(missing) == 1 else "NONE"
         lost = f"; not told: {', '.join(missing)}; told: {sorted(told)[:4]}" if missing else ""
         print(f"{word:5} {verdict:12} {pair[0]} on {nodes[0]} + {pair[1]} on {nodes[1]}{lost}", flush=True)

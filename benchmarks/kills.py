@@ -24,19 +24,28 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from jobs.client.kube import Kube  # noqa: E402
+from jobs.cluster.client.kube import Kube  # noqa: E402
 
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 LAUNCHERS = ("indexed", "indexed", "indexed", "mpijob", "pytorchjob", "trainjob")
-WORLD = {"name": "kills", "title": "Healthy, with all operators", "breaks": "nothing", "faults": [], "outcome": "go",
-         "world": {"operators": ["mpi", "training", "trainer"]}}  # fmt: skip
+WORLD = {
+    "name": "kills",
+    "title": "Healthy, with all operators",
+    "breaks": "nothing",
+    "faults": [],
+    "outcome": "go",
+    "world": {"operators": ["mpi", "training", "trainer"]},
+}
 PROFILE = {"extends": "h100-ib", "name": "kills", "deadlines": {"lease_s": 8}}
 OURS = "app.kubernetes.io/managed-by=seatrial"
 HERE = "namespaces/default"
 JOBS, PODS = f"/apis/batch/v1/{HERE}/jobs", f"/api/v1/{HERE}/pods"
 SERVICES, CONFIGMAPS = f"/api/v1/{HERE}/services", f"/api/v1/{HERE}/configmaps"
-OPERATORS = (f"/apis/kubeflow.org/v2beta1/{HERE}/mpijobs", f"/apis/kubeflow.org/v1/{HERE}/pytorchjobs",
-             f"/apis/trainer.kubeflow.org/v1alpha1/{HERE}/trainjobs")  # fmt: skip
+OPERATORS = (
+    f"/apis/kubeflow.org/v2beta1/{HERE}/mpijobs",
+    f"/apis/kubeflow.org/v1/{HERE}/pytorchjobs",
+    f"/apis/trainer.kubeflow.org/v1alpha1/{HERE}/trainjobs",
+)
 KINDS = (JOBS, PODS, SERVICES, CONFIGMAPS, *OPERATORS)
 LIMIT_S = 600
 
@@ -50,10 +59,24 @@ def foreign():
     service = {"clusterIP": "None", "ports": [{"port": 80}]}
     for named in ({"name": "seatrial-notes"}, {"name": "other", "labels": labelled}):
         yield CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta | named}
-    yield SERVICES, {"apiVersion": "v1", "kind": "Service", "spec": service,
-                     "metadata": meta | {"name": "seatrial-dash", "labels": lookalike}}  # fmt: skip
-    yield JOBS, {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta | {"name": "training"},
-                 "spec": {"suspend": True, "template": {"spec": pod}}}  # fmt: skip
+    yield (
+        SERVICES,
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "spec": service,
+            "metadata": meta | {"name": "seatrial-dash", "labels": lookalike},
+        },
+    )
+    yield (
+        JOBS,
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": meta | {"name": "training"},
+            "spec": {"suspend": True, "template": {"spec": pod}},
+        },
+    )
 
 
 class Lab:
@@ -64,10 +87,19 @@ class Lab:
         self.config, self.profile = str(folder / "kubeconfig"), str(folder / "kills.yaml")
         (folder / "world.yaml").write_text(json.dumps(WORLD))
         Path(self.profile).write_text(json.dumps(PROFILE))
-        command = [sys.executable, "-m", "sim", str(folder / "world.yaml"), "--write-kubeconfig", self.config, "--json",
-                   "--until-stdin-closes"]  # fmt: skip
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        start_new_session=True)  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "lab",
+            str(folder / "world.yaml"),
+            "--write-kubeconfig",
+            self.config,
+            "--json",
+            "--until-stdin-closes",
+        ]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self.process.stdout.readline(), "the cluster did not start"
         self.kube = Kube.connect(kubeconfig=self.config)
         self.strangers = {}
@@ -100,8 +132,20 @@ class Lab:
 
     def accept(self, out, launcher):
         """Start a trial."""
-        command = [sys.executable, "-m", "checks", "accept", "--kubeconfig", self.config, "--profile", self.profile,
-                   "--launcher", launcher, "--out", str(out)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "checks",
+            "accept",
+            "--kubeconfig",
+            self.config,
+            "--profile",
+            self.profile,
+            "--launcher",
+            launcher,
+            "--out",
+            str(out),
+        ]
         with (self.folder / "said").open("w") as said:
             return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
 

@@ -25,20 +25,41 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from checks.profile import load_profile  # noqa: E402 -- after the path is set
-from checks.trial_spec import spec_of  # noqa: E402
-from jobs.client.errors import ApiError  # noqa: E402
-from jobs.client.kube import Kube, path  # noqa: E402
+from checks.framework.trial_spec import spec_of  # noqa: E402
+from checks.profiles.loader import load_profile  # noqa: E402 -- after the path is set
+from jobs.cluster.client.errors import ApiError  # noqa: E402
+from jobs.cluster.client.kube import Kube, path  # noqa: E402
 from jobs.trial import manifests  # noqa: E402
-from sim.background import running  # noqa: E402
+from lab.background import running  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Body = dict[str, Any]
 NAMESPACE = "default"
-ODD = (None, "", -1, 0, 70000, True, [], {}, "UPPER", "a b", "-x", "x-", "a.b", "a/b", "a/b/c", "1e3", "0.5", "-5", "€",
-       "x" * 300, "9" * 20)  # fmt: skip
+ODD = (
+    None,
+    "",
+    -1,
+    0,
+    70000,
+    True,
+    [],
+    {},
+    "UPPER",
+    "a b",
+    "-x",
+    "x-",
+    "a.b",
+    "a/b",
+    "a/b/c",
+    "1e3",
+    "0.5",
+    "-5",
+    "€",
+    "x" * 300,
+    "9" * 20,
+)
 KEYS = ("UPPER", "a b", "x" * 70, "a/b/c", "-x", "example.com/x", "nvidia.com/gpu", "kubernetes.io/x")
 MAPS = frozenset({"labels", "matchLabels", "selector", "limits", "requests", "hard", "max", "min", "default", "data"})
 TIME = "2026-01-01T00:00:00"
@@ -53,8 +74,16 @@ def bodies() -> dict[str, tuple[str, Body]]:
     for part in (pod["spec"], job["spec"]["template"]["spec"]):
         part["containers"][0]["env"] = [e for e in part["containers"][0]["env"] if "valueFrom" in e][:2]
     about = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "namespace": NAMESPACE}
-    event = {"involvedObject": about, "type": "Warning", "reason": "R", "message": "m", "source": {"component": "c"},
-             "firstTimestamp": f"{TIME}Z", "lastTimestamp": f"{TIME}Z", "count": 1}  # fmt: skip
+    event = {
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": "R",
+        "message": "m",
+        "source": {"component": "c"},
+        "firstTimestamp": f"{TIME}Z",
+        "lastTimestamp": f"{TIME}Z",
+        "count": 1,
+    }
     lease = {"holderIdentity": "x", "leaseDurationSeconds": 60, "renewTime": f"{TIME}.000000Z", "leaseTransitions": 1}
     rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["x"]}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"}

@@ -26,8 +26,8 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from sim.api import serve  # noqa: E402 - the repository is not installed
-from sim.store import Store  # noqa: E402
+from lab.apiserver import serve  # noqa: E402 - the repository is not installed
+from lab.apiserver.store import Store  # noqa: E402
 
 if TYPE_CHECKING:
     import ssl
@@ -43,9 +43,10 @@ def furnish(store: Store, nodes: int, pods: int) -> None:
         labels = {f"feature.node.kubernetes.io/cpu-cpuid.FLAG{i}": "true" for i in range(60)}
         labels["kubernetes.io/hostname"] = f"node-{number:05}"
         status = {
-            "capacity": {"cpu": "96", "nvidia.com/gpu": "8", "pods": "110"}, "images": images,
+            "capacity": {"cpu": "96", "nvidia.com/gpu": "8", "pods": "110"},
+            "images": images,
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}],
-        }  # fmt: skip
+        }
         store.load("nodes", {"metadata": {"name": f"node-{number:05}", "labels": labels}, "spec": {}, "status": status})
     for number in range(pods):
         spec = {"nodeName": f"node-{number % nodes:05}", "containers": [{"name": "c", "image": "a"}]}
@@ -160,8 +161,10 @@ def measure_lists(loop: Loop, store: Store, server, ca: str, token: str, nodes: 
             costs[name].append((cpu() - before) / LISTS)
     each = {name: min(found) for name, found in costs.items()}
     ratio = each["list"] / each["bytes"]
-    print(f"list {nodes} nodes ({len(body) / 1e6:.0f} MB): {each['list'] * 1e3:.0f} ms of CPU, the bytes alone "
-          f"{each['bytes'] * 1e3:.0f} ms: ratio {ratio:.2f} (target < 1.5)")  # fmt: skip
+    print(
+        f"list {nodes} nodes ({len(body) / 1e6:.0f} MB): {each['list'] * 1e3:.0f} ms of CPU, the bytes alone "
+        f"{each['bytes'] * 1e3:.0f} ms: ratio {ratio:.2f} (target < 1.5)"
+    )
     return ratio
 
 
@@ -178,9 +181,16 @@ def measure_fanout(loop: Loop, store: Store, server, ca: str, token: str) -> flo
     """Share of the changes that 50 clients saw in time."""
     for number in range(100):
         store.load("configmaps", {"metadata": {"name": f"c-{number}"}, "data": {"stamp": "0"}}, "default")
-    client = Client(what="watch", port=int(server.url.rpartition(":")[2]), ca=ca, token=token, clients=CLIENTS,
-                    path=f"/api/v1/configmaps?watch=true&resourceVersion={store.revision}",
-                    changes=RATE * SECONDS, seconds=SECONDS + 10)  # fmt: skip
+    client = Client(
+        what="watch",
+        port=int(server.url.rpartition(":")[2]),
+        ca=ca,
+        token=token,
+        clients=CLIENTS,
+        path=f"/api/v1/configmaps?watch=true&resourceVersion={store.revision}",
+        changes=RATE * SECONDS,
+        seconds=SECONDS + 10,
+    )
     assert client.line().strip() == "watching"
     time.sleep(1)
 
@@ -198,8 +208,10 @@ def measure_fanout(loop: Loop, store: Store, server, ca: str, token: str) -> flo
     took = loop.run(change())
     found = json.loads(client.line())
     share = found["seen"] / found["wanted"]
-    print(f"watch fan-out: {CLIENTS} clients saw {share:.1%} of {RATE}/s for {SECONDS} s, writing took {took:.1f} s, "
-          f"99 % within {found['p99_s'] * 1e3:.0f} ms, {(cpu() - before) / took:.0%} of one CPU")  # fmt: skip
+    print(
+        f"watch fan-out: {CLIENTS} clients saw {share:.1%} of {RATE}/s for {SECONDS} s, writing took {took:.1f} s, "
+        f"99 % within {found['p99_s'] * 1e3:.0f} ms, {(cpu() - before) / took:.0%} of one CPU"
+    )
     return share if took < SECONDS * 1.1 else 0.0
 
 
@@ -210,9 +222,10 @@ def measure_start() -> tuple[float, float]:
     for attempt in range(3):
         with tempfile.TemporaryDirectory() as folder:
             begin = time.monotonic()
-            command = [sys.executable, "-m", "sim", "healthy", "--json", "--until-stdin-closes"]
-            with subprocess.Popen([*command, "--write-kubeconfig", f"{folder}/k"], cwd=ROOT, stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE) as process:  # fmt: skip
+            command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
+            with subprocess.Popen(
+                [*command, "--write-kubeconfig", f"{folder}/k"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            ) as process:
                 assert process.stdout is not None
                 assert process.stdin is not None
                 process.stdout.readline()
@@ -241,8 +254,10 @@ def main() -> int:
     store, begin = Store(), time.monotonic()
     furnish(store, options.nodes, options.pods)
     size = sum(len(stored.raw) for stored in store.scan("nodes")) / options.nodes
-    print(f"{options.nodes} nodes of {size / 1e3:.1f} KB and {options.pods} pods: {time.monotonic() - begin:.1f} s, "
-          f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")  # fmt: skip
+    print(
+        f"{options.nodes} nodes of {size / 1e3:.1f} KB and {options.pods} pods: {time.monotonic() - begin:.1f} s, "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB"
+    )
     loop = Loop()
     server = loop.run(serve(store))
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as ca:

@@ -18,11 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from checks.commands.rehearse import Rehearsal, parse, rehearse, wanted
-from sim.weather import KINDS
+from cli.rehearse import Rehearsal, parse, rehearse, wanted
+from lab.chaos.api_faults import KINDS
 
-BROKEN = ("socket-fallback", "pod-deleted", "out-of-memory", "webhook-denies", "pod-preempted", "quota-gpu",
-          "image-missing")  # fmt: skip
+BROKEN = (
+    "socket-fallback",
+    "pod-deleted",
+    "out-of-memory",
+    "webhook-denies",
+    "pod-preempted",
+    "quota-gpu",
+    "image-missing",
+)
 """Faults of NCCL, of pods while they run, and of what refuses them: each is told by other objects of the API."""
 
 
@@ -63,17 +70,29 @@ def main() -> int:
         for done in as_completed([pool.submit(run, kind, seed) for kind, seed in asked]):
             kind, seed, each = done.result()
             sums[kind][judge(each)] += 1
-            said = {"kind": kind, "seed": seed, "scenario": scenario_of(seed), "judged": judge(each),
-                    "verdict": each.verdict, "found": each.found, "seconds": round(each.seconds, 1),
-                    "why": each.trouble or each.mistaken}  # fmt: skip
+            said = {
+                "kind": kind,
+                "seed": seed,
+                "scenario": scenario_of(seed),
+                "judged": judge(each),
+                "verdict": each.verdict,
+                "found": each.found,
+                "seconds": round(each.seconds, 1),
+                "why": each.trouble or each.mistaken,
+            }
             if options.out:
                 with options.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(said) + "\n")
             if judge(each) != "right":
-                print(f"{judge(each)}: {each.verdict} {' '.join(each.found)} {said['why']}  again: seatrial rehearse "
-                      f"{scenario_of(seed)} --weather {kind}:{seed}", flush=True)  # fmt: skip
-    print(f"{'weather':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   seeds {options.first} to "
-          f"{options.first + options.seeds - 1}")  # fmt: skip
+                print(
+                    f"{judge(each)}: {each.verdict} {' '.join(each.found)} {said['why']}  again: seatrial rehearse "
+                    f"{scenario_of(seed)} --weather {kind}:{seed}",
+                    flush=True,
+                )
+    print(
+        f"{'weather':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   seeds {options.first} to "
+        f"{options.first + options.seeds - 1}"
+    )
     for kind, counts in sums.items():
         print(f"{kind:<18}{counts['right']:>7}{counts['inconclusive']:>14}{counts['wrong']:>7}")
     return int(any(counts["wrong"] for counts in sums.values()))

@@ -6,21 +6,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import note, put
+from checks.rules.recording import note, put
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.judgement.admission import Admission
-    from jobs.client.kube import Kube
+    from checks.framework.evidence import Evidence
+    from checks.rules.admission import Admission
+    from jobs.cluster.client.kube import Kube
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "admission.pod", "The namespace would admit the trial's pods", requires=["namespace.ready"],
-    faults=["admission.denied", "admission.changed", "admission.no-dry-run", "pod-security.denied", "quota.exceeded",
-            "limitrange.denied", "runtimeclass.missing", "priorityclass.missing", "serviceaccount.missing"],
+    "admission.pod",
+    "The namespace would admit the trial's pods",
+    requires=["namespace.ready"],
+    faults=[
+        "admission.denied",
+        "admission.changed",
+        "admission.no-dry-run",
+        "pod-security.denied",
+        "quota.exceeded",
+        "limitrange.denied",
+        "runtimeclass.missing",
+        "priorityclass.missing",
+        "serviceaccount.missing",
+    ],
     needs=["dry-run", "quotas"],
-)  # fmt: skip
+)
 def test_namespace_admits_the_pods(kube: Kube, admission: Admission, evidence: Evidence) -> None:
     """A server-side dry run of the trial's pod is admitted as it is, and the quotas have room for all of its pods.
 
@@ -30,10 +41,20 @@ def test_namespace_admits_the_pods(kube: Kube, admission: Admission, evidence: E
     """
     note(evidence, admission.notes)
     for short in admission.shortages:
-        evidence.add(f"resourcequota/{short.quota}", ok=False, observed=f"{short.resource}: {short.left}",
-                     expected=short.needed, fault=admission.fault)  # fmt: skip
+        evidence.add(
+            f"resourcequota/{short.quota}",
+            ok=False,
+            observed=f"{short.resource}: {short.left}",
+            expected=short.needed,
+            fault=admission.fault,
+        )
     put(evidence, admission.changes)
     if not admission.shortages and not admission.changes:
-        evidence.add(admission.subject or kube.namespace, ok=admission.ok, observed=admission.observed,
-                     expected="admitted", fault=admission.fault)  # fmt: skip
+        evidence.add(
+            admission.subject or kube.namespace,
+            ok=admission.ok,
+            observed=admission.observed,
+            expected="admitted",
+            fault=admission.fault,
+        )
     evidence.verdict()

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.api import at_least, client_skew, clock, contact, git_version, latency
-from checks.judgement.judging import note, put
-from jobs.client.kube import client_version
+from checks.rules.api import at_least, client_skew, clock, contact, git_version, latency
+from checks.rules.recording import note, put
+from jobs.cluster.client.kube import client_version
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from jobs.client.kube import Kube
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.cluster.client.kube import Kube
 
 
 @pytest.mark.preflight
@@ -28,8 +28,12 @@ def test_api_server_answers(kube: Kube, evidence: Evidence) -> None:
     if found.fault:
         evidence.unknown(found.reason, fault=found.fault)
     evidence.note(f"identity: {found.identity or 'not told'}")
-    evidence.add(kube.server, ok=bool(found.version) or None, expected="a Kubernetes version",
-                 observed=found.version or "an answer that is not Kubernetes' own")  # fmt: skip
+    evidence.add(
+        kube.server,
+        ok=bool(found.version) or None,
+        expected="a Kubernetes version",
+        observed=found.version or "an answer that is not Kubernetes' own",
+    )
     evidence.verdict()
 
 
@@ -45,8 +49,13 @@ def test_kubernetes_is_new_enough(kube: Kube, profile: Profile, evidence: Eviden
     """
     version = git_version(kube.version())
     note(evidence, filter(None, [client_skew(version, client_version())]))
-    evidence.add(kube.server, ok=at_least(version, profile.kubernetes_min), observed=version,
-                 expected=f"{profile.kubernetes_min} or later", fault="api.version-too-old")  # fmt: skip
+    evidence.add(
+        kube.server,
+        ok=at_least(version, profile.kubernetes_min),
+        observed=version,
+        expected=f"{profile.kubernetes_min} or later",
+        fault="api.version-too-old",
+    )
     evidence.verdict()
 
 
@@ -67,9 +76,12 @@ def test_clocks_agree(kube: Kube, evidence: Evidence) -> None:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "api.latency", "The API server answers soon enough", requires=["api.reachable"], unless_failed=["rights.training"],
+    "api.latency",
+    "The API server answers soon enough",
+    requires=["api.reachable"],
+    unless_failed=["rights.training"],
     faults=["api.slow"],
-)  # fmt: skip
+)
 def test_api_server_answers_soon_enough(kube: Kube, profile: Profile, evidence: Evidence) -> None:
     """The median answer of the preflight's requests takes no longer than the profile allows.
 

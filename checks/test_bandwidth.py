@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.judgement import cards
-from checks.judgement.bandwidth import (
+from checks.framework.trial_spec import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
+from checks.rules import nics as cards
+from checks.rules.bandwidth import (
     blind_findings,
     floor_findings,
     floors_of,
@@ -17,16 +18,15 @@ from checks.judgement.bandwidth import (
     spread_findings,
     table_of,
 )
-from checks.judgement.judging import note, put
-from checks.judgement.ranks import facts
-from checks.trial_spec import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
+from checks.rules.ranks import facts
+from checks.rules.recording import note, put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
     Jobs = Mapping[str, dict[str, Any] | None]
@@ -36,13 +36,24 @@ FAULTS = ["nccl.low-bandwidth", "nccl.impossible-bandwidth"]
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.bandwidth-ring", "The network reaches its floor (Ring)", requires=["nccl.completed", "nccl.transport"],
+    "nccl.bandwidth-ring",
+    "The network reaches its floor (Ring)",
+    requires=["nccl.completed", "nccl.transport"],
     unless_failed=[
-        "nccl.gdr", "nccl.rails", "nccl.fabric", "nccl.intra-node", "nccl.bandwidth-node", "runtime.clocks",
-        "runtime.nvlinks", "topology.affinity", "topology.same", "topology.acs", "network.secondary",
+        "nccl.gdr",
+        "nccl.rails",
+        "nccl.fabric",
+        "nccl.intra-node",
+        "nccl.bandwidth-node",
+        "runtime.clocks",
+        "runtime.nvlinks",
+        "topology.affinity",
+        "topology.same",
+        "topology.acs",
+        "network.secondary",
     ],
     faults=FAULTS,
-)  # fmt: skip
+)
 def test_the_network_reaches_its_floor(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -57,9 +68,11 @@ def test_the_network_reaches_its_floor(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.bandwidth-default", "Users get the bandwidth of this platform (NCCL's own choice)",
-    requires=["nccl.bandwidth-ring"], faults=FAULTS,
-)  # fmt: skip
+    "nccl.bandwidth-default",
+    "Users get the bandwidth of this platform (NCCL's own choice)",
+    requires=["nccl.bandwidth-ring"],
+    faults=FAULTS,
+)
 def test_users_get_the_bandwidth(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -74,10 +87,12 @@ def test_users_get_the_bandwidth(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.bandwidth-sendrecv", "A GPU reaches the next node's at its floor (send/recv)",
-    requires=["nccl.completed", "nccl.transport"], unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
+    "nccl.bandwidth-sendrecv",
+    "A GPU reaches the next node's at its floor (send/recv)",
+    requires=["nccl.completed", "nccl.transport"],
+    unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
     faults=["nccl.low-bandwidth-sendrecv", "nccl.impossible-bandwidth"],
-)  # fmt: skip
+)
 def test_sendrecv_reaches_its_floor(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -91,10 +106,12 @@ def test_sendrecv_reaches_its_floor(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.bandwidth-alltoall", "Everybody reaches everybody at the floor (all_to_all)",
-    requires=["nccl.completed", "nccl.transport"], unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
+    "nccl.bandwidth-alltoall",
+    "Everybody reaches everybody at the floor (all_to_all)",
+    requires=["nccl.completed", "nccl.transport"],
+    unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
     faults=["nccl.low-bandwidth-alltoall", "nccl.impossible-bandwidth"],
-)  # fmt: skip
+)
 def test_all_to_all_reaches_its_floor(
     trial: TrialResult, nccl_jobs: Jobs, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -108,9 +125,12 @@ def test_all_to_all_reaches_its_floor(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.stability", "Repeating the sweep gives the same bandwidth", requires=["nccl.completed", "nccl.transport"],
-    unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default", "nccl.bandwidth-node"], faults=["nccl.unstable"],
-)  # fmt: skip
+    "nccl.stability",
+    "Repeating the sweep gives the same bandwidth",
+    requires=["nccl.completed", "nccl.transport"],
+    unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default", "nccl.bandwidth-node"],
+    faults=["nccl.unstable"],
+)
 def test_repeats_agree(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
     """The repeats of every row of 1 GiB and more lie within the profile's spread.
 
@@ -126,9 +146,11 @@ def test_repeats_agree(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) ->
         table = table_of(nccl_jobs.get(name))
         if table is not None:
             put(evidence, spread_findings(table, f"{OPERATIONS[name]} {name}", limit))
-    evidence.note(f"profile {profile.name}: bench.spread_max {limit:.0%}; SuperBench calls a node defective 5 % below "
-                  "its baseline (microsoft.github.io/superbenchmark, data diagnosis), and repeats may lie that far to "
-                  "either side")  # fmt: skip
+    evidence.note(
+        f"profile {profile.name}: bench.spread_max {limit:.0%}; SuperBench calls a node defective 5 % below "
+        "its baseline (microsoft.github.io/superbenchmark, data diagnosis), and repeats may lie that far to "
+        "either side"
+    )
     evidence.verdict()
 
 

@@ -6,25 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.judgement import bom
-from checks.judgement.api import git_version
-from jobs.facts.stack import policies, toolkit_version
+from checks.rules import bom
+from checks.rules.api import git_version
+from jobs.cluster.facts.stack import policies, toolkit_version
 from reports.record import bill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.judgement.pool import Pool
-    from checks.session import Session
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.stack import Listing
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.framework.session import Session
+    from checks.rules.pool import Pool
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
+    from jobs.run.launcher import TrialResult
 
 
 @pytest.mark.preflight
-@pytest.mark.check("bom.platform", "What the platform is made of is on record", by_node=True, requires=["api.version"],
-                   unless_failed=["nodes.gpu"], needs=["nodes", "pods", "clusterpolicies"], tenant=True)  # fmt: skip
+@pytest.mark.check(
+    "bom.platform",
+    "What the platform is made of is on record",
+    by_node=True,
+    requires=["api.version"],
+    unless_failed=["nodes.gpu"],
+    needs=["nodes", "pods", "clusterpolicies"],
+    tenant=True,
+)
 def test_platform_is_on_record(
     seatrial: Session, cluster: Inventory, pool: Pool, listed: Callable[[str], Listing], evidence: Evidence
 ) -> None:

@@ -6,30 +6,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.images import image_findings, images_of, pull_findings, pulled, pulls, ran
-from checks.judgement.judging import put
-from checks.judgement.secrets import secret_findings
+from checks.rules.images import image_findings, images_of, pull_findings, pulled, pulls, ran
+from checks.rules.recording import put
+from checks.rules.secrets import secret_findings
 from jobs.trial.manifests import dry_pod
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.judgement.admission import Admission
-    from checks.profile import Profile
-    from checks.session import Session
-    from jobs.client.kube import Kube
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.framework.session import Session
+    from checks.profiles.loader import Profile
+    from checks.rules.admission import Admission
+    from jobs.cluster.client.kube import Kube
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "images.named", "Every image of the run is named as the profile asks", requires=["namespace.ready"],
-    unless_failed=["admission.pod"], faults=["images.not-by-digest", "images.registry"],
+    "images.named",
+    "Every image of the run is named as the profile asks",
+    requires=["namespace.ready"],
+    unless_failed=["admission.pod"],
+    faults=["images.not-by-digest", "images.registry"],
     needs=["dry-run", "quotas"],
-)  # fmt: skip
-def test_images_are_named_as_asked(
-    spec: TrialSpec, admission: Admission, profile: Profile, evidence: Evidence
-) -> None:
+)
+def test_images_are_named_as_asked(spec: TrialSpec, admission: Admission, profile: Profile, evidence: Evidence) -> None:
     """Every image of the trial's pods comes from an allowed registry, and is named by its digest where that is asked.
 
     The init containers and sidecars that webhooks add are among them: read from the pod as the server would admit it.
@@ -65,9 +66,13 @@ def test_pull_secrets_exist(kube: Kube, seatrial: Session, spec: TrialSpec, evid
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "images.pulled", "The images reached every node, from where they may come", by_node=True, requires=["job.started"],
-    unless_failed=["images.named"], faults=["images.slow-pull", "images.registry", "images.not-by-digest"],
-)  # fmt: skip
+    "images.pulled",
+    "The images reached every node, from where they may come",
+    by_node=True,
+    requires=["job.started"],
+    unless_failed=["images.named"],
+    faults=["images.slow-pull", "images.registry", "images.not-by-digest"],
+)
 def test_images_reached_every_node(trial: TrialResult, profile: Profile, evidence: Evidence) -> None:
     """Every image that ran came from an allowed registry, and was pulled on each node within the profile's time.
 

@@ -6,30 +6,67 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put
-from checks.judgement.start import start_findings
+from checks.rules.job import start_findings
+from checks.rules.recording import put
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "job.started", "Every pod of the trial starts and reports",
+    "job.started",
+    "Every pod of the trial starts and reports",
     requires=["rights.run", "namespace.ready", "queue.admitted"],
-    unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "topology.policy",
-                   "storage.claims"],
-    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"], needs=["run"],
-    faults=["job.unschedulable", "job.start-timeout", "job.disrupted", "job.deadline", "job.failed", "job.no-evidence",
-            "job.log-unreachable", "node.simulated", "job.no-scheduler",
-            "image.pull", "image.no-python", "container.config", "container.oom", "container.start", "quota.exceeded",
-            "limitrange.denied", "admission.denied", "serviceaccount.missing", "pod-security.denied", "rights.missing",
-            "node.lost", "volume.mount", "runtimeclass.missing", "topology.affinity", "launcher.missing",
-            "launcher.runtime-missing", "mpi.wrong-version", "operator.down", "mpi.sshd-missing", "mpi.mpirun-missing",
-            "mpi.ssh-failed", "api.unreachable", "api.unauthorized"],
-)  # fmt: skip
+    unless_failed=[
+        "queue.present",
+        "admission.pod",
+        "gpu.free",
+        "images.named",
+        "images.secrets",
+        "topology.policy",
+        "storage.claims",
+    ],
+    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"],
+    needs=["run"],
+    faults=[
+        "job.unschedulable",
+        "job.start-timeout",
+        "job.disrupted",
+        "job.deadline",
+        "job.failed",
+        "job.no-evidence",
+        "job.log-unreachable",
+        "node.simulated",
+        "job.no-scheduler",
+        "image.pull",
+        "image.no-python",
+        "container.config",
+        "container.oom",
+        "container.start",
+        "quota.exceeded",
+        "limitrange.denied",
+        "admission.denied",
+        "serviceaccount.missing",
+        "pod-security.denied",
+        "rights.missing",
+        "node.lost",
+        "volume.mount",
+        "runtimeclass.missing",
+        "topology.affinity",
+        "launcher.missing",
+        "launcher.runtime-missing",
+        "mpi.wrong-version",
+        "operator.down",
+        "mpi.sshd-missing",
+        "mpi.mpirun-missing",
+        "mpi.ssh-failed",
+        "api.unreachable",
+        "api.unauthorized",
+    ],
+)
 def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.
 

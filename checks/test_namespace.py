@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement import rights
-from checks.judgement.admission import namespace_state
-from checks.judgement.judging import put
+from checks.rules import rights
+from checks.rules.admission import namespace_state
+from checks.rules.recording import put
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from checks.session import Session
-    from jobs.client.kube import Kube
+    from checks.framework.evidence import Evidence
+    from checks.framework.session import Session
+    from checks.profiles.loader import Profile
+    from jobs.cluster.client.kube import Kube
     from jobs.trial.spec import TrialSpec
 
 
@@ -44,12 +44,13 @@ def test_every_right_of_the_run_is_granted(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rights.training", "A training job may be submitted, watched and cancelled", requires=["rights.run"],
-    faults=["rights.missing"], needs=["training"],
-)  # fmt: skip
-def test_every_right_of_a_training_job_is_granted(
-    answers: rights.Answers, spec: TrialSpec, evidence: Evidence
-) -> None:
+    "rights.training",
+    "A training job may be submitted, watched and cancelled",
+    requires=["rights.run"],
+    faults=["rights.missing"],
+    needs=["training"],
+)
+def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec: TrialSpec, evidence: Evidence) -> None:
     """Every verb that submitting, watching and cancelling a training job takes is allowed in this namespace.
 
     The account that runs the trial should be the one that trains; a right that is missing here is a support call on the
@@ -82,9 +83,12 @@ def test_a_tenant_may_not_reach_beyond_its_namespace(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "namespace.ready", "The namespace exists and is not being deleted", requires=["rights.run"],
-    faults=["namespace.missing", "namespace.terminating"], needs=["namespace"],
-)  # fmt: skip
+    "namespace.ready",
+    "The namespace exists and is not being deleted",
+    requires=["rights.run"],
+    faults=["namespace.missing", "namespace.terminating"],
+    needs=["namespace"],
+)
 def test_namespace_is_ready(kube: Kube, evidence: Evidence) -> None:
     """The namespace of the trial exists and is not terminating.
 

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.judgement import cards, transport
-from checks.judgement.bandwidth import correctness_findings
-from checks.judgement.collectives import completed_findings, over_all_nodes, seen
-from checks.judgement.judging import note, put_with_steps
+from checks.rules import nics as cards
+from checks.rules import transport
+from checks.rules.bandwidth import correctness_findings
+from checks.rules.collectives import completed_findings, over_all_nodes, seen
+from checks.rules.recording import note, put_with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
     Jobs = Mapping[str, dict[str, Any] | None]
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.completed", "The collectives over all nodes come to their end", requires=["rendezvous.port"],
+    "nccl.completed",
+    "The collectives over all nodes come to their end",
+    requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
     unless_found=["nccl.completed-node"],
     faults=["nccl.hang", "nccl.crash", "nccl.program"],
-)  # fmt: skip
+)
 def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Each collective ends on every rank and prints its whole table: all_reduce by Ring and as NCCL chooses, send/recv.
 
@@ -42,11 +45,13 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.transport", "No data between nodes goes through sockets", requires=["rendezvous.port"],
+    "nccl.transport",
+    "No data between nodes goes through sockets",
+    requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
     unless_found=["nccl.completed-node"],
     faults=["nccl.socket-fallback", "nccl.mixed-transport", "nccl.no-evidence", "nccl.log-truncated"],
-)  # fmt: skip
+)
 def test_no_data_goes_through_sockets(
     trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence
 ) -> None:
@@ -77,9 +82,11 @@ def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidenc
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.fabric", "The data goes over the fabric that was paid for", requires=["nccl.completed", "nccl.transport"],
+    "nccl.fabric",
+    "The data goes over the fabric that was paid for",
+    requires=["nccl.completed", "nccl.transport"],
     faults=["nccl.wrong-fabric"],
-)  # fmt: skip
+)
 def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
     """The transport between nodes is the fabric that the profile names, not just any RDMA.
 
@@ -93,10 +100,12 @@ def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evid
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.gdr", "GPUDirect RDMA is used on every channel", requires=["nccl.completed", "nccl.transport"],
+    "nccl.gdr",
+    "GPUDirect RDMA is used on every channel",
+    requires=["nccl.completed", "nccl.transport"],
     unless_failed=["topology.affinity", "topology.acs"],
     faults=["nccl.gdr-off", "nccl.gdr-mixed", "nccl.no-evidence"],
-)  # fmt: skip
+)
 def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
     """The network cards read and write GPU memory directly on every channel between nodes.
 
@@ -113,10 +122,12 @@ def test_gpudirect_rdma_is_used(trial: TrialResult, nccl_jobs: Jobs, profile: Pr
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.rails", "Every rail of every node carries data", requires=["nccl.completed", "nccl.transport"],
+    "nccl.rails",
+    "Every rail of every node carries data",
+    requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.ranks"],
     faults=["nccl.rail-missing", "nccl.no-evidence"],
-)  # fmt: skip
+)
 def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
     """Each node uses as many network devices as the profile says, counted from the channels and not from the banner.
 
@@ -134,9 +145,11 @@ def test_every_rail_carries_data(trial: TrialResult, nccl_jobs: Jobs, profile: P
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.other", "NCCL's log shows no other fault", requires=["nccl.completed", "nccl.transport"],
+    "nccl.other",
+    "NCCL's log shows no other fault",
+    requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.intra-node"],
-)  # fmt: skip
+)
 def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evidence: Evidence) -> None:
     """NCCL's log names no further fatal or degrading fault: other versions, NVLink not used, retries, and the like.
 
@@ -148,9 +161,12 @@ def test_the_log_shows_no_other_fault(trial: TrialResult, nccl_jobs: Jobs, evide
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "nccl.correctness", "The sums are right", requires=["nccl.completed"], unless_failed=["nccl.correctness-node"],
+    "nccl.correctness",
+    "The sums are right",
+    requires=["nccl.completed"],
+    unless_failed=["nccl.correctness-node"],
     faults=["nccl.wrong-results"],
-)  # fmt: skip
+)
 def test_the_sums_are_right(nccl_jobs: Jobs, evidence: Evidence) -> None:
     """Every row of every table was checked and holds no wrong element (#wrong is 0; N/A is not 0).
 

@@ -6,22 +6,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put
-from checks.judgement.network import directions, mtu_findings, port_findings, rate_findings, secondary_findings
-from checks.judgement.rendezvous import arrow
+from checks.rules.network import directions, mtu_findings, port_findings, rate_findings, secondary_findings
+from checks.rules.recording import put
+from checks.rules.rendezvous import arrow
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "network.ports", "Pods reach each other on the ports that NCCL takes", requires=["rendezvous.port"],
+    "network.ports",
+    "Pods reach each other on the ports that NCCL takes",
+    requires=["rendezvous.port"],
     faults=["network.ports-blocked"],
-)  # fmt: skip
+)
 def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """A handful of the ports that the kernel picks for listeners are open between every two pods, both ways.
 
@@ -35,12 +37,12 @@ def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "network.mtu", "Whole packets get through between the pods", requires=["network.ports"],
+    "network.mtu",
+    "Whole packets get through between the pods",
+    requires=["network.ports"],
     faults=["network.mtu-blackhole", "network.mtu-mismatch"],
-)  # fmt: skip
-def test_whole_packets_get_through(
-    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
-) -> None:
+)
+def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Packets as large as the pods' interfaces allow arrive uncut, or the network says that they are too large.
 
     A path that swallows them silently lets connections open and hang with the first large message: an overlay whose
@@ -55,10 +57,13 @@ def test_whole_packets_get_through(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "network.secondary", "Interfaces that were attached to the pods carry jumbo frames", by_node=True,
+    "network.secondary",
+    "Interfaces that were attached to the pods carry jumbo frames",
+    by_node=True,
     requires=["job.started"],
-    unless_failed=["rdma.networks", "rdma.devices"], faults=["network.secondary-mtu"],
-)  # fmt: skip
+    unless_failed=["rdma.networks", "rdma.devices"],
+    faults=["network.secondary-mtu"],
+)
 def test_attached_interfaces_carry_jumbo_frames(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -75,12 +80,12 @@ def test_attached_interfaces_carry_jumbo_frames(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "network.throughput", "One TCP connection between two pods is not absurdly slow", requires=["network.mtu"],
+    "network.throughput",
+    "One TCP connection between two pods is not absurdly slow",
+    requires=["network.mtu"],
     faults=["network.slow"],
-)  # fmt: skip
-def test_tcp_is_not_absurdly_slow(
-    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
-) -> None:
+)
+def test_tcp_is_not_absurdly_slow(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """TCP between every two pods reaches the profile's floor for a moment, both ways.
 
     Not a benchmark: it tells a link that came up at a tenth of its speed, a shaper or a broken offload from a working

@@ -6,33 +6,36 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.api import git_version
-from checks.judgement.capacity import releases, room_for, rooms
-from checks.judgement.gpu_stack import claimed_instead, handed_out, label_findings, slice_findings
-from checks.judgement.judging import awaited, note, put, seen, shown
-from checks.judgement.nodes import NO_PROFILE, node_findings, offers
-from checks.judgement.pool import resource_of
-from checks.judgement.uniform import drift, kubelet_skew
+from checks.rules.api import git_version
+from checks.rules.capacity import releases, room_for, rooms
+from checks.rules.nodes import NO_PROFILE, node_findings, offers
+from checks.rules.pool import resource_of
+from checks.rules.recording import awaited, note, put, seen, shown
+from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
+from checks.rules.uniform import drift, kubelet_skew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.judgement.pool import Pool
-    from checks.profile import Profile
-    from checks.session import Session
-    from jobs.client.kube import Kube
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.stack import Listing
+    from checks.framework.evidence import Evidence
+    from checks.framework.session import Session
+    from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
+    from jobs.cluster.client.kube import Kube
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "nodes.gpu", "There are enough GPU nodes, and all are Ready", by_node=True, requires=["api.version"],
+    "nodes.gpu",
+    "There are enough GPU nodes, and all are Ready",
+    by_node=True,
+    requires=["api.version"],
     faults=["nodes.none", "nodes.no-gpu", "nodes.too-few", "nodes.not-ready", "nodes.pressure", "nodes.other-kind"],
     needs=["nodes"],
-)  # fmt: skip
+)
 def test_gpu_nodes_are_ready(
     cluster: Inventory, pool: Pool, profile: Profile, spec: TrialSpec, seatrial: Session, evidence: Evidence
 ) -> None:
@@ -51,10 +54,13 @@ def test_gpu_nodes_are_ready(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "nodes.uniform", "All nodes of the pool run the same software", by_node=True,
-    requires=["nodes.gpu"], faults=["nodes.drift"],
+    "nodes.uniform",
+    "All nodes of the pool run the same software",
+    by_node=True,
+    requires=["nodes.gpu"],
+    faults=["nodes.drift"],
     needs=["nodes"],
-)  # fmt: skip
+)
 def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """Kernel, system, container runtime, kubelet and driver are the same on all nodes of the pool.
 
@@ -68,9 +74,14 @@ def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evide
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "nodes.skew", "Every kubelet is of a version that the API server supports", by_node=True, requires=["nodes.gpu"],
-    unless_failed=["nodes.uniform"], faults=["nodes.kubelet-skew"], needs=["nodes"],
-)  # fmt: skip
+    "nodes.skew",
+    "Every kubelet is of a version that the API server supports",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["nodes.uniform"],
+    faults=["nodes.kubelet-skew"],
+    needs=["nodes"],
+)
 def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence: Evidence) -> None:
     """No kubelet is newer than the API server, and none is more than three minor versions older.
 
@@ -84,12 +95,22 @@ def test_kubelets_are_within_the_supported_skew(kube: Kube, pool: Pool, evidence
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "gpu.allocatable", "Every GPU node offers all its GPUs", by_node=True, requires=["nodes.gpu"],
+    "gpu.allocatable",
+    "Every GPU node offers all its GPUs",
+    by_node=True,
+    requires=["nodes.gpu"],
     unless_failed=["stack.pods", "stack.dra"],
-    faults=["gpu.missing", "gpu.none-allocatable", "gpu.oversubscribed", "gpu.partitioned", "dra.slices-missing",
-            "nodes.other-kind"],
-    needs=["nodes"], proven_by=["nccl.ranks"],  # not runtime.gpus, which is skipped where the provider owns the driver
-)  # fmt: skip
+    faults=[
+        "gpu.missing",
+        "gpu.none-allocatable",
+        "gpu.oversubscribed",
+        "gpu.partitioned",
+        "dra.slices-missing",
+        "nodes.other-kind",
+    ],
+    needs=["nodes"],
+    proven_by=["nccl.ranks"],  # not runtime.gpus, which is skipped where the provider owns the driver
+)
 def test_every_gpu_node_offers_all_its_gpus(
     pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence
 ) -> None:
@@ -112,16 +133,25 @@ def test_every_gpu_node_offers_all_its_gpus(
     note(evidence, (f"not judged: {name}, {why}" for name, why in pool.parts.items()))
     stated = profile.gpu.per_node is not None or profile.pod.claims
     if not stated and all(f.ok for f in evidence.findings):
-        evidence.unknown(f"profile {profile.name} does not say how many GPUs a node has (gpu.per_node): one that is "
-                         "missing everywhere is not seen" if profile.known else NO_PROFILE)  # fmt: skip
+        evidence.unknown(
+            f"profile {profile.name} does not say how many GPUs a node has (gpu.per_node): one that is "
+            "missing everywhere is not seen"
+            if profile.known
+            else NO_PROFILE
+        )
     evidence.verdict()
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "gpu.labels", "The labels of GPU nodes agree with what they have", by_node=True, requires=["nodes.gpu"],
-    unless_failed=["gpu.allocatable"], faults=["gpu.labels-disagree"], needs=["nodes"],
-)  # fmt: skip
+    "gpu.labels",
+    "The labels of GPU nodes agree with what they have",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["gpu.allocatable"],
+    faults=["gpu.labels-disagree"],
+    needs=["nodes"],
+)
 def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """GPU feature discovery counts as many GPUs on a node as its kubelet has.
 
@@ -137,15 +167,22 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "gpu.free", "Enough GPUs are free for the trial", by_node=True, requires=["nodes.gpu", "stack.upgrade"],
+    "gpu.free",
+    "Enough GPUs are free for the trial",
+    by_node=True,
+    requires=["nodes.gpu", "stack.upgrade"],
     unless_found=["gpu.allocatable"],
     faults=["gpu.taken", "gpu.held-by-slurm", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
     needs=["nodes", "pods"],
-)  # fmt: skip
+)
 def test_enough_gpus_are_free(
-    cluster: Inventory, pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing],
+    cluster: Inventory,
+    pool: Pool,
+    profile: Profile,
+    spec: TrialSpec,
+    listed: Callable[[str], Listing],
     evidence: Evidence,
-) -> None:  # fmt: skip
+) -> None:
     """As many nodes as the trial spans have all its GPUs free and would take its pod now.
 
     Asked before anything is created: a job of which only a part fits holds that part and waits for ever. The finding
@@ -160,13 +197,25 @@ def test_enough_gpus_are_free(
         evidence.leave_open("cluster", f"{len(found)} of {spec.nodes} nodes that the trial takes can be looked at")
     elif pool.nodes and len(found) < spec.nodes:
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
-        evidence.add("cluster", ok=False, observed=f"{len(found)} of {len(pool.nodes)} GPU nodes match {chosen}",
-                     expected=f"at least {spec.nodes}", fault="nodes.too-few")
+        evidence.add(
+            "cluster",
+            ok=False,
+            observed=f"{len(found)} of {len(pool.nodes)} GPU nodes match {chosen}",
+            expected=f"at least {spec.nodes}",
+            fault="nodes.too-few",
+        )
     enough = sum(not room.fault for room in found) >= spec.nodes
     for room in found:
-        evidence.compare(room.node, observed=room.observed, fault=room.fault, ok=enough or not room.fault,
-                         expected=room_for(spec, room, enough))
+        evidence.compare(
+            room.node,
+            observed=room.observed,
+            fault=room.fault,
+            ok=enough or not room.fault,
+            expected=room_for(spec, room, enough),
+        )
     note(evidence, () if enough else releases(cluster, found, spec))
-    evidence.note(f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
-                  f"cpu {spec.cpu} and memory {spec.memory} each")
+    evidence.note(
+        f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
+        f"cpu {spec.cpu} and memory {spec.memory} each"
+    )
     evidence.verdict()

@@ -6,24 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put, seen, shown
-from checks.judgement.observability import exporter_findings, monitor_finding
+from checks.rules.observability import exporter_findings, monitor_finding
+from checks.rules.recording import put, seen, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.judgement.pool import Pool
-    from checks.profile import Profile
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.stack import Listing
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "observability.exporter", "GPU metrics are exported on every GPU node", by_node=True, requires=["nodes.gpu"],
-    unless_failed=["stack.pods"], faults=["observability.dcgm-missing"], needs=["nodes", "pods"],
-)  # fmt: skip
+    "observability.exporter",
+    "GPU metrics are exported on every GPU node",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["stack.pods"],
+    faults=["observability.dcgm-missing"],
+    needs=["nodes", "pods"],
+)
 def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """An exporter of GPU metrics (dcgm-exporter, AMD's device metrics exporter) is ready on every GPU node.
 
@@ -40,13 +45,14 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "observability.scraped", "The exporter of GPU metrics is scraped", requires=["api.version"],
-    unless_failed=["observability.exporter"], faults=["observability.servicemonitor-missing"],
+    "observability.scraped",
+    "The exporter of GPU metrics is scraped",
+    requires=["api.version"],
+    unless_failed=["observability.exporter"],
+    faults=["observability.servicemonitor-missing"],
     needs=["servicemonitors"],
-)  # fmt: skip
-def test_gpu_metrics_are_scraped(
-    listed: Callable[[str], Listing], profile: Profile, evidence: Evidence
-) -> None:
+)
+def test_gpu_metrics_are_scraped(listed: Callable[[str], Listing], profile: Profile, evidence: Evidence) -> None:
     """A ServiceMonitor has Prometheus scrape the exporter of GPU metrics.
 
     An exporter that nobody scrapes leaves empty dashboards on the day they are needed. Asked for only where the profile

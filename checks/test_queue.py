@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put
-from checks.judgement.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
+from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
+from checks.rules.recording import put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from checks.session import Session
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.offices import Offices
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.framework.session import Session
+    from checks.profiles.loader import Profile
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.launch_stack import LaunchStack
     from jobs.trial.spec import TrialSpec
 
 NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) nor --queue names one"
@@ -25,13 +25,23 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "queue.present", "What launches and admits training is there and active", requires=["namespace.ready"],
-    faults=["launcher.missing", "launcher.runtime-missing", "mpi.wrong-version", "operator.down", "queue.missing",
-            "queue.stopped", "queue.uncovered", "queue.quota-short"],
+    "queue.present",
+    "What launches and admits training is there and active",
+    requires=["namespace.ready"],
+    faults=[
+        "launcher.missing",
+        "launcher.runtime-missing",
+        "mpi.wrong-version",
+        "operator.down",
+        "queue.missing",
+        "queue.stopped",
+        "queue.uncovered",
+        "queue.quota-short",
+    ],
     needs=["pods", "clusterqueues", "volcano-queues", "runtimes"],
-)  # fmt: skip
+)
 def test_launcher_and_queue_are_there(
-    offices: Offices, spec: TrialSpec, cluster: Inventory, evidence: Evidence
+    launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, evidence: Evidence
 ) -> None:
     """What launches training is served, its operator runs, and its queue is active and can hold the whole job.
 
@@ -41,26 +51,33 @@ def test_launcher_and_queue_are_there(
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")
-    for what, why in offices.not_seen.items():
+    for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
-    put(evidence, present_findings(offices, spec, cluster.pods))
+    put(evidence, present_findings(launch_stack, spec, cluster.pods))
     evidence.verdict()
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "queue.admitted", "The queue lets the trial in whole", requires=["rights.run", "namespace.ready"],
+    "queue.admitted",
+    "The queue lets the trial in whole",
+    requires=["rights.run", "namespace.ready"],
     unless_failed=["queue.present", "admission.pod", "gpu.free", "images.named", "images.secrets", "topology.policy"],
     unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"],
     faults=[
-        "queue.missing", "queue.stopped", "queue.uncovered", "queue.quota-short", "queue.unmanaged",
-        "queue.waiting", "gang.unschedulable", "gang.partial", "job.disrupted",
+        "queue.missing",
+        "queue.stopped",
+        "queue.uncovered",
+        "queue.quota-short",
+        "queue.unmanaged",
+        "queue.waiting",
+        "gang.unschedulable",
+        "gang.partial",
+        "job.disrupted",
     ],
     needs=["run"],
-)  # fmt: skip
-def test_the_queue_admits_the_trial_whole(
-    request: pytest.FixtureRequest, spec: TrialSpec, evidence: Evidence
-) -> None:
+)
+def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: TrialSpec, evidence: Evidence) -> None:
     """A job that fits is let in, with all its pods at once.
 
     Half a gang that starts holds its GPUs and waits for ever. What the queue says of the job is read from its own
@@ -77,13 +94,21 @@ def test_the_queue_admits_the_trial_whole(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "queue.gang", "A job that does not fit starts no pod", requires=["queue.present", "queue.admitted"],
-    faults=["gang.started"], needs=["run", "nodes", "pods", "clusterqueues"],
-)  # fmt: skip
+    "queue.gang",
+    "A job that does not fit starts no pod",
+    requires=["queue.present", "queue.admitted"],
+    faults=["gang.started"],
+    needs=["run", "nodes", "pods", "clusterqueues"],
+)
 def test_a_gang_that_does_not_fit_starts_nothing(
-    seatrial: Session, profile: Profile, spec: TrialSpec, cluster: Inventory, offices: Offices,
-    run_trial: Callable[[TrialSpec], TrialResult], evidence: Evidence,
-) -> None:  # fmt: skip
+    seatrial: Session,
+    profile: Profile,
+    spec: TrialSpec,
+    cluster: Inventory,
+    launch_stack: LaunchStack,
+    run_trial: Callable[[TrialSpec], TrialResult],
+    evidence: Evidence,
+) -> None:
     """A job of more pods than the queue can ever hold gets none of them started.
 
     Off by default: it could block a queue, preempt others or make an autoscaler buy nodes, and is refused where it
@@ -92,9 +117,9 @@ def test_a_gang_that_does_not_fit_starts_nothing(
     if not (seatrial.options.gang or profile.launch.gang_test):
         evidence.skip("off by default: ask for it with --gang, or launch.gang_test in the profile")
     gpu_nodes = cluster.gpu_nodes(profile.gpu.resource)
-    refused = gang_refusal(offices, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
+    refused = gang_refusal(launch_stack, spec, gpu_nodes, cluster.pods, on_demand=profile.launch.nodes_on_demand)
     if refused:
         evidence.skip(f"not tried: {refused}")
-    wanted = seatrial.gang_spec(spec, too_many(offices, spec, gpu_nodes))
+    wanted = seatrial.gang_spec(spec, too_many(launch_stack, spec, gpu_nodes))
     put(evidence, gang_findings(run_trial(wanted), wanted))
     evidence.verdict()

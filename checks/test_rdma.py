@@ -6,31 +6,33 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.fit import fits
-from checks.judgement.judging import put, seen
-from checks.judgement.ranks import place, stage
-from checks.judgement.rdma import device_findings, firmware_note
-from checks.judgement.rdma_counters import error_findings, idle_note
-from checks.judgement.rdma_offer import definition_findings, offer_findings
+from checks.rules.fit import fits
+from checks.rules.ranks import place, stage
+from checks.rules.rdma import device_findings, firmware_note
+from checks.rules.rdma_counters import error_findings, idle_note
+from checks.rules.rdma_offer import definition_findings, offer_findings
+from checks.rules.recording import put, seen
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.judgement.pool import Pool
-    from checks.profile import Profile
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.networks import Found as Definitions
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.networks import Found as Definitions
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rdma.allocatable", "Every GPU node offers the RDMA devices that pods ask for", by_node=True,
+    "rdma.allocatable",
+    "Every GPU node offers the RDMA devices that pods ask for",
+    by_node=True,
     requires=["nodes.gpu"],
     faults=["rdma.resource-missing", "rdma.resource-short", "rdma.plugin-down", "nodes.other-kind"],
     needs=["nodes", "pods"],
     proven_by=["rdma.devices"],
-)  # fmt: skip
+)
 def test_every_node_offers_the_rdma_devices(
     cluster: Inventory, pool: Pool, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -39,7 +41,7 @@ def test_every_node_offers_the_rdma_devices(
     They are extended resources of a device plugin (rdma/*, nvidia.com/*, vpc.amazonaws.com/efa, ...). Where one is
     missing, pods that ask for it stay Pending, and those that do not ask fall back to TCP.
     """
-    from checks.judgement.gpu_stack import operands  # noqa: PLC0415 -- collection stays light
+    from checks.rules.stack import operands  # noqa: PLC0415 -- collection stays light
 
     if not spec.resources:
         evidence.skip("no profile names a resource of RDMA devices (pod.resources)")
@@ -52,9 +54,13 @@ def test_every_node_offers_the_rdma_devices(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rdma.networks", "The networks that pods are attached to are defined", requires=["namespace.ready"],
-    faults=["rdma.nad-missing", "rdma.nad-mtu", "nodes.other-kind"], needs=["networks", "gke-networks"], tenant=True,
-)  # fmt: skip
+    "rdma.networks",
+    "The networks that pods are attached to are defined",
+    requires=["namespace.ready"],
+    faults=["rdma.nad-missing", "rdma.nad-mtu", "nodes.other-kind"],
+    needs=["networks", "gke-networks"],
+    tenant=True,
+)
 def test_the_networks_are_defined(
     networks: tuple[Definitions, str], spec: TrialSpec, profile: Profile, pool: Pool, evidence: Evidence
 ) -> None:
@@ -76,12 +82,24 @@ def test_the_networks_are_defined(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "rdma.devices", "Every pod has its RDMA devices, and their ports work", by_node=True, requires=["job.started"],
+    "rdma.devices",
+    "Every pod has its RDMA devices, and their ports work",
+    by_node=True,
+    requires=["job.started"],
     unless_failed=["rdma.allocatable", "rdma.networks"],
-    faults=["rdma.not-attached", "rdma.no-device", "rdma.not-mounted", "rdma.wrong-link-layer",
-            "rdma.no-subnet-manager", "rdma.port-down", "rdma.rate-low", "rdma.gid-missing", "rdma.pkey-empty",
-            "rdma.pkey-limited"],
-)  # fmt: skip
+    faults=[
+        "rdma.not-attached",
+        "rdma.no-device",
+        "rdma.not-mounted",
+        "rdma.wrong-link-layer",
+        "rdma.no-subnet-manager",
+        "rdma.port-down",
+        "rdma.rate-low",
+        "rdma.gid-missing",
+        "rdma.pkey-empty",
+        "rdma.pkey-limited",
+    ],
+)
 def test_every_pod_has_its_rdma_devices(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -104,9 +122,12 @@ def test_every_pod_has_its_rdma_devices(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "rdma.counters", "No link counts errors while data flows", by_node=True,
-    requires=["rdma.devices"], faults=["rdma.errors"],
-)  # fmt: skip
+    "rdma.counters",
+    "No link counts errors while data flows",
+    by_node=True,
+    requires=["rdma.devices"],
+    faults=["rdma.errors"],
+)
 def test_no_link_counts_errors(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """During the collectives no port's error counters grew by more than a healthy link's may.
 

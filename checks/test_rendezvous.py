@@ -6,27 +6,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import note, put
-from checks.judgement.rendezvous import (
-    MAX_SKEW_S,
-    arrow,
-    convention_notes,
-    dns_findings,
-    largest_skew_s,
-    port_findings,
-)
+from checks.rules.recording import note, put
+from checks.rules.rendezvous import MAX_SKEW_S, arrow, convention_notes, dns_findings, largest_skew_s, port_findings
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "rendezvous.dns", "Every rank resolves every peer", requires=["job.started"],
+    "rendezvous.dns",
+    "Every rank resolves every peer",
+    requires=["job.started"],
     faults=["dns.unresolved", "dns.wrong-address"],
-)  # fmt: skip
+)
 def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Each rank gets the right address for the name of every rank (<job>-<i>.<service>) within the deadline.
 
@@ -42,9 +37,11 @@ def test_every_rank_resolves_every_peer(trial: TrialResult, spec: TrialSpec, evi
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "rendezvous.port", "Every rank opens the rendezvous port of every peer, both ways", requires=["rendezvous.dns"],
+    "rendezvous.port",
+    "Every rank opens the rendezvous port of every peer, both ways",
+    requires=["rendezvous.dns"],
     faults=["port.blocked", "port.in-use"],
-)  # fmt: skip
+)
 def test_every_rank_opens_the_port_of_every_peer(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """TCP to MASTER_PORT gets through between every two pods in both directions, and the right rank answers.
 

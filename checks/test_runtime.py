@@ -7,30 +7,39 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement import gpu_health, node_runtime
-from checks.judgement.judging import note, put
-from checks.judgement.node_runtime import skip_if_managed
-from checks.judgement.ranks import place
+from checks.rules import gpu_health
+from checks.rules import runtime as node_runtime
+from checks.rules.ranks import place
+from checks.rules.recording import note, put
+from checks.rules.runtime import skip_if_managed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.stack import Listing
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.gpus", "A pod sees its GPUs, no others, with a new enough driver", by_node=True, requires=["job.started"],
+    "runtime.gpus",
+    "A pod sees its GPUs, no others, with a new enough driver",
+    by_node=True,
+    requires=["job.started"],
     faults=[
-        "runtime.nvidia-smi", "gpu.off-bus", "runtime.gpu-count", "runtime.extra-gpus", "gpu.mig-enabled",
-        "runtime.driver-old", "nodes.other-kind",
+        "runtime.nvidia-smi",
+        "gpu.off-bus",
+        "runtime.gpu-count",
+        "runtime.extra-gpus",
+        "gpu.mig-enabled",
+        "runtime.driver-old",
+        "nodes.other-kind",
     ],
-)  # fmt: skip
+)
 def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Inside each pod nvidia-smi (or rocm-smi) works and shows exactly the GPUs that it was given, with a new driver.
 
@@ -48,21 +57,29 @@ def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profi
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.toolkit", "The container toolkit is new enough", by_node=True,
-    requires=["runtime.gpus"], faults=["runtime.toolkit-old"],
-    needs=["pods", "clusterpolicies"], tenant=True,
-)  # fmt: skip
+    "runtime.toolkit",
+    "The container toolkit is new enough",
+    by_node=True,
+    requires=["runtime.gpus"],
+    faults=["runtime.toolkit-old"],
+    needs=["pods", "clusterpolicies"],
+    tenant=True,
+)
 def test_the_container_toolkit_is_new_enough(
-    trial: TrialResult, spec: TrialSpec, profile: Profile, cluster: Inventory, listed: Callable[[str], Listing],
+    trial: TrialResult,
+    spec: TrialSpec,
+    profile: Profile,
+    cluster: Inventory,
+    listed: Callable[[str], Listing],
     evidence: Evidence,
-) -> None:  # fmt: skip
+) -> None:
     """The NVIDIA container toolkit is at least of the version that the profile names.
 
     It decides which devices and libraries a container gets; old ones let a container out (CVE-2024-0132,
     CVE-2025-23266). It is a package of the host: seen where an operator installs it, or where its tools are in the pod.
     """
     skip_if_managed(profile, os.environ, evidence)
-    from jobs.facts.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
+    from jobs.cluster.facts.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
 
     minimum = profile.runtime.toolkit_min
     if minimum is None or profile.gpu.kind != "nvidia":
@@ -70,20 +87,24 @@ def test_the_container_toolkit_is_new_enough(
     installed = toolkit_version(policies(listed("clusterpolicies")), cluster.pods)
     findings = list(node_runtime.toolkit_findings(trial, spec, installed, minimum))
     if all(f.ok is None for f in findings):
-        evidence.skip("not seen: no operator's toolkit in the API, and no pod sees the host's package; on the node: "
-                      "nvidia-ctk --version")  # fmt: skip
+        evidence.skip(
+            "not seen: no operator's toolkit in the API, and no pod sees the host's package; on the node: "
+            "nvidia-ctk --version"
+        )
     put(evidence, findings)
     evidence.verdict()
 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.uniform", "All nodes' GPUs and drivers are the same", by_node=True, requires=["runtime.gpus"],
-    unless_failed=["nodes.uniform"], faults=["runtime.drift"],
-)  # fmt: skip
-def test_all_nodes_gpus_are_the_same(
-    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
-) -> None:
+    "runtime.uniform",
+    "All nodes' GPUs and drivers are the same",
+    by_node=True,
+    requires=["runtime.gpus"],
+    unless_failed=["nodes.uniform"],
+    faults=["runtime.drift"],
+)
+def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Driver, CUDA and the GPUs' model, memory and VBIOS are the same on every node, as the pods themselves see them.
 
     Labels tell what was there when they were written. A job over unlike nodes runs at the pace of the slowest, or fails
@@ -96,9 +117,12 @@ def test_all_nodes_gpus_are_the_same(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.health", "No GPU reports a memory fault", by_node=True, requires=["runtime.gpus"],
+    "runtime.health",
+    "No GPU reports a memory fault",
+    by_node=True,
+    requires=["runtime.gpus"],
     faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid"],
-)  # fmt: skip
+)
 def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """No GPU has uncorrected memory errors, a pending or failed row remap, or a recovery that the driver asks for.
 
@@ -114,9 +138,12 @@ def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Pr
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.fabric", "Every GPU is in its NVLink fabric", by_node=True,
-    requires=["runtime.gpus"], faults=["gpu.fabric"],
-)  # fmt: skip
+    "runtime.fabric",
+    "Every GPU is in its NVLink fabric",
+    by_node=True,
+    requires=["runtime.gpus"],
+    faults=["gpu.fabric"],
+)
 def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """On machines with NVSwitch every GPU's fabric state is Completed, its status Success, its health good.
 
@@ -131,10 +158,13 @@ def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.nvlinks", "Every NVLink of every GPU is up", by_node=True,
-    requires=["runtime.gpus"], unless_failed=["runtime.fabric"],
+    "runtime.nvlinks",
+    "Every NVLink of every GPU is up",
+    by_node=True,
+    requires=["runtime.gpus"],
+    unless_failed=["runtime.fabric"],
     faults=["gpu.nvlink-down"],
-)  # fmt: skip
+)
 def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Every GPU has as many active NVLinks as the profile says.
 
@@ -150,9 +180,12 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.clocks", "The hardware slows no GPU down", by_node=True,
-    requires=["runtime.gpus"], faults=["gpu.throttled"],
-)  # fmt: skip
+    "runtime.clocks",
+    "The hardware slows no GPU down",
+    by_node=True,
+    requires=["runtime.gpus"],
+    faults=["gpu.throttled"],
+)
 def test_the_hardware_slows_no_gpu_down(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -169,9 +202,12 @@ def test_the_hardware_slows_no_gpu_down(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.persistence", "The driver stays loaded between jobs", by_node=True, requires=["runtime.gpus"],
+    "runtime.persistence",
+    "The driver stays loaded between jobs",
+    by_node=True,
+    requires=["runtime.gpus"],
     faults=["runtime.persistence-off"],
-)  # fmt: skip
+)
 def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Persistence mode is on for every GPU, where the profile asks for it.
 
@@ -187,10 +223,12 @@ def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: P
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "runtime.limits", "A pod has the shared and lockable memory that NCCL needs", by_node=True,
+    "runtime.limits",
+    "A pod has the shared and lockable memory that NCCL needs",
+    by_node=True,
     requires=["job.started"],
     faults=["runtime.shm-small", "runtime.memlock"],
-)  # fmt: skip
+)
 def test_a_pod_has_the_memory_nccl_needs(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -207,9 +245,13 @@ def test_a_pod_has_the_memory_nccl_needs(
 
 
 def judge(
-    trial: TrialResult, spec: TrialSpec, ailments: gpu_health.Ailments, told: tuple[str, ...], expected: str,
+    trial: TrialResult,
+    spec: TrialSpec,
+    ailments: gpu_health.Ailments,
+    told: tuple[str, ...],
+    expected: str,
     evidence: Evidence,
-) -> None:  # fmt: skip
+) -> None:
     """Judge every GPU of every node by one kind of ailment."""
     put(evidence, gpu_health.each_gpu(trial, spec, ailments, told, expected))
 

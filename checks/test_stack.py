@@ -6,30 +6,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.gpu_stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
-from checks.judgement.judging import put, seen, shown
-from checks.judgement.pool import resource_of
-from jobs.facts.stack import operand, policies
+from checks.rules.pool import resource_of
+from checks.rules.recording import put, seen, shown
+from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
+from jobs.cluster.facts.stack import operand, policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.judgement.pool import Pool
-    from checks.profile import Profile
-    from jobs.facts.inventory import Inventory
-    from jobs.facts.stack import Listing
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.pods", "The GPU stack's pods are ready on every GPU node", by_node=True, requires=["nodes.gpu"],
-    faults=["stack.device-plugin-down", "stack.operand-down"], needs=["nodes", "pods"],
-)  # fmt: skip
-def test_stack_is_ready_on_every_gpu_node(
-    cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence
-) -> None:
+    "stack.pods",
+    "The GPU stack's pods are ready on every GPU node",
+    by_node=True,
+    requires=["nodes.gpu"],
+    faults=["stack.device-plugin-down", "stack.operand-down"],
+    needs=["nodes", "pods"],
+)
+def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence) -> None:
     """Driver, container toolkit, device plugin and feature discovery have a ready pod on each GPU node that should.
 
     "One is Running" is what a glance shows; the node without it takes no training. What runs as pods on some nodes of
@@ -39,8 +41,13 @@ def test_stack_is_ready_on_every_gpu_node(
     seen(evidence, cluster, "pods")
     plugin = {operand(pod) for pod in cluster.pods} & {"device-plugin", "dra-driver"}
     if not plugin and profile.stack.device_plugin:
-        evidence.add("device plugin", ok=False, observed="no pod of a known device plugin in the cluster",
-                     expected="one on every GPU node (profile)", fault="stack.device-plugin-down")  # fmt: skip
+        evidence.add(
+            "device plugin",
+            ok=False,
+            observed="no pod of a known device plugin in the cluster",
+            expected="one on every GPU node (profile)",
+            fault="stack.device-plugin-down",
+        )
     elif not plugin:
         evidence.skip("no pod of a known device plugin is seen; gpu.allocatable judges what the nodes offer")
     evidence.expect(node.name for node in pool.nodes)
@@ -50,10 +57,13 @@ def test_stack_is_ready_on_every_gpu_node(
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.upgrade", "No driver upgrade is under way", by_node=True,
-    requires=["nodes.gpu"], faults=["stack.driver-upgrade"],
+    "stack.upgrade",
+    "No driver upgrade is under way",
+    by_node=True,
+    requires=["nodes.gpu"],
+    faults=["stack.driver-upgrade"],
     needs=["nodes"],
-)  # fmt: skip
+)
 def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
     """The GPU operator replaces the driver of no GPU node at this moment.
 
@@ -67,14 +77,15 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.clusterpolicy", "The GPU operator says that its work is done", requires=["api.version"],
+    "stack.clusterpolicy",
+    "The GPU operator says that its work is done",
+    requires=["api.version"],
     unless_failed=["stack.pods", "stack.upgrade"],
-    unless_found=["nodes.gpu"], faults=["stack.clusterpolicy", "stack.no-operator"],
+    unless_found=["nodes.gpu"],
+    faults=["stack.clusterpolicy", "stack.no-operator"],
     needs=["clusterpolicies"],
-)  # fmt: skip
-def test_cluster_policy_is_ready(
-    listed: Callable[[str], Listing], profile: Profile, evidence: Evidence
-) -> None:
+)
+def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Profile, evidence: Evidence) -> None:
     """The ClusterPolicy of the NVIDIA GPU operator is in the state ready.
 
     While it is not, the operator is still bringing something in, or cannot: its message names the part. Platforms
@@ -82,24 +93,34 @@ def test_cluster_policy_is_ready(
     """
     found = shown(evidence, listed("clusterpolicies"), "ClusterPolicies")
     if not found.items and profile.stack.operator:
-        evidence.add("clusterpolicies.nvidia.com", ok=False, observed="none" if found.served else "not installed",
-                     expected="the GPU operator, as the profile says", fault="stack.no-operator")  # fmt: skip
+        evidence.add(
+            "clusterpolicies.nvidia.com",
+            ok=False,
+            observed="none" if found.served else "not installed",
+            expected="the GPU operator, as the profile says",
+            fault="stack.no-operator",
+        )
     elif not found.items:
-        evidence.skip("the NVIDIA GPU operator has no ClusterPolicy here" if found.served
-                      else "the NVIDIA GPU operator is not installed here")  # fmt: skip
+        evidence.skip(
+            "the NVIDIA GPU operator has no ClusterPolicy here"
+            if found.served
+            else "the NVIDIA GPU operator is not installed here"
+        )
     put(evidence, policy_findings(policies(found)))
     evidence.verdict()
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "stack.dra", "Dynamic resource allocation knows the GPUs of every node", by_node=True, requires=["nodes.gpu"],
-    unless_failed=["stack.pods"], faults=["dra.class-missing", "dra.slices-missing"],
+    "stack.dra",
+    "Dynamic resource allocation knows the GPUs of every node",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["stack.pods"],
+    faults=["dra.class-missing", "dra.slices-missing"],
     needs=["nodes", "deviceclasses", "resourceslices"],
-)  # fmt: skip
-def test_dra_knows_every_gpu(
-    pool: Pool, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence
-) -> None:
+)
+def test_dra_knows_every_gpu(pool: Pool, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence) -> None:
     """The DeviceClasses that the trial's claims name exist, and every GPU node publishes what a pod claims.
 
     Where GPUs are claimed (DRA) no node counts them as allocatable. A class that is missing, or a node whose driver

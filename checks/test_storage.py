@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement import storage as judgement
-from checks.judgement.judging import put
+from checks.rules import storage as judgement
+from checks.rules.recording import put
 
 if TYPE_CHECKING:
-    from checks.evidence import Evidence
-    from checks.profile import Profile
-    from jobs.facts.claims import Claim, Class
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.cluster.facts.claims import Claim, Class
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
     Volumes = tuple[dict[str, Claim], dict[str, Class]]
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "storage.claims", "Claims and classes are there, bound, and fit several nodes", requires=["namespace.ready"],
+    "storage.claims",
+    "Claims and classes are there, bound, and fit several nodes",
+    requires=["namespace.ready"],
     faults=["storage.class-missing", "storage.claim-missing", "storage.claim-pending", "storage.access-mode"],
-    needs=["storage"], tenant=True,
-)  # fmt: skip
+    needs=["storage"],
+    tenant=True,
+)
 def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, evidence: Evidence) -> None:
     """Every claim of the profile is bound, or waits for its first pod, and fits several nodes; its class exists.
 
@@ -45,9 +48,11 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, e
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "storage.paths", "Data, results and scratch are there, from inside every pod", requires=["job.started"],
+    "storage.paths",
+    "Data, results and scratch are there, from inside every pod",
+    requires=["job.started"],
     faults=["storage.not-visible", "storage.read-only", "storage.full", "storage.corrupt", "storage.hang"],
-)  # fmt: skip
+)
 def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Every path of the profile is visible in every pod, has room, and can be written, synced, renamed and read back.
 
@@ -62,9 +67,11 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "storage.shared", "Every node sees what the others write", requires=["storage.paths"],
+    "storage.shared",
+    "Every node sees what the others write",
+    requires=["storage.paths"],
     faults=["storage.not-shared", "storage.stale-rename", "storage.corrupt"],
-)  # fmt: skip
+)
 def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """What one node writes under a shared path the next one reads, whole, and a file that is replaced is seen as new.
 
@@ -80,9 +87,7 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
 
 
 @pytest.mark.acceptance
-@pytest.mark.check(
-    "storage.rate", "Paths are fast enough", requires=["storage.paths"], faults=["storage.slow"],
-)  # fmt: skip
+@pytest.mark.check("storage.rate", "Paths are fast enough", requires=["storage.paths"], faults=["storage.slow"])
 def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Each node writes (fsync included) and reads the path at the profile's rate.
 
@@ -98,9 +103,12 @@ def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Pro
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "storage.checkpoint", "A checkpoint of all ranks at once is written", requires=["storage.paths"],
-    unless_failed=["storage.rate"], faults=["storage.burst-slow", "storage.full", "storage.read-only"],
-)  # fmt: skip
+    "storage.checkpoint",
+    "A checkpoint of all ranks at once is written",
+    requires=["storage.paths"],
+    unless_failed=["storage.rate"],
+    faults=["storage.burst-slow", "storage.full", "storage.read-only"],
+)
 def test_a_checkpoint_burst_is_written(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -120,9 +128,11 @@ def test_a_checkpoint_burst_is_written(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "storage.s3", "Buckets are reached from the pods, with credentials", requires=["job.started"],
+    "storage.s3",
+    "Buckets are reached from the pods, with credentials",
+    requires=["job.started"],
     faults=["storage.s3-unreachable", "storage.s3-bucket-missing", "storage.s3-no-credentials"],
-)  # fmt: skip
+)
 def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Every bucket of the profile answers from every pod, and credentials for it are in the environment.
 

@@ -6,32 +6,30 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.judgement.judging import put
-from checks.judgement.ranks import place
-from checks.judgement.topology import (
-    acs_findings,
-    affinity_findings,
-    likeness_findings,
-    policy_findings,
-    read_zones,
-)
+from checks.rules.ranks import place
+from checks.rules.recording import put
+from checks.rules.topology import acs_findings, affinity_findings, likeness_findings, policy_findings, read_zones
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from checks.evidence import Evidence
-    from checks.judgement.pool import Pool
-    from checks.profile import Profile
-    from jobs.facts.stack import Listing
-    from jobs.launcher import TrialResult
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
+    from jobs.cluster.facts.stack import Listing
+    from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "topology.policy", "No kubelet's topology policy refuses the trial's pods", by_node=True, requires=["nodes.gpu"],
-    faults=["topology.inadmissible"], needs=["nodes", "topologies"],
-)  # fmt: skip
+    "topology.policy",
+    "No kubelet's topology policy refuses the trial's pods",
+    by_node=True,
+    requires=["nodes.gpu"],
+    faults=["topology.inadmissible"],
+    needs=["nodes", "topologies"],
+)
 def test_no_topology_policy_refuses_the_pods(
     listed: Callable[[str], Listing], pool: Pool, spec: TrialSpec, evidence: Evidence
 ) -> None:
@@ -55,9 +53,13 @@ def test_no_topology_policy_refuses_the_pods(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "topology.affinity", "Every GPU has a network card beside it", by_node=True, requires=["runtime.gpus"],
-    unless_failed=["rdma.devices"], faults=["topology.gpu-nic-far"],
-)  # fmt: skip
+    "topology.affinity",
+    "Every GPU has a network card beside it",
+    by_node=True,
+    requires=["runtime.gpus"],
+    unless_failed=["rdma.devices"],
+    faults=["topology.gpu-nic-far"],
+)
 def test_every_gpu_has_a_card_beside_it(
     trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
 ) -> None:
@@ -75,12 +77,14 @@ def test_every_gpu_has_a_card_beside_it(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "topology.same", "All nodes are built alike", by_node=True, requires=["runtime.gpus"],
-    unless_failed=["topology.affinity", "rdma.devices"], faults=["topology.differs"],
-)  # fmt: skip
-def test_all_nodes_are_built_alike(
-    trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
-) -> None:
+    "topology.same",
+    "All nodes are built alike",
+    by_node=True,
+    requires=["runtime.gpus"],
+    unless_failed=["topology.affinity", "rdma.devices"],
+    faults=["topology.differs"],
+)
+def test_all_nodes_are_built_alike(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """GPU by GPU, the NUMA node and the ways to other GPUs and to the network cards are the same on all nodes.
 
     Fabrics are cabled by rail: the n-th card of every node leads to the same leaf switch. Where cards have swapped
@@ -98,9 +102,12 @@ def test_all_nodes_are_built_alike(
 
 @pytest.mark.acceptance
 @pytest.mark.check(
-    "topology.acs", "PCIe bridges let GPUs and network cards talk directly", by_node=True, requires=["runtime.gpus"],
+    "topology.acs",
+    "PCIe bridges let GPUs and network cards talk directly",
+    by_node=True,
+    requires=["runtime.gpus"],
     faults=["topology.acs"],
-)  # fmt: skip
+)
 def test_bridges_do_not_redirect(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Access Control Services do not send the traffic between a GPU and its card up to the CPU and back.
 

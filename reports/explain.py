@@ -22,9 +22,7 @@ MAX_ROWS = 40
 Job = dict[str, Any]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-_COLOURS = {
-    "go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1",
-}  # fmt: skip
+_COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
 _EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 
 

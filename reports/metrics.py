@@ -43,8 +43,9 @@ def registry(
     """Return the metrics of a run as a registry, to be pushed or served."""
     made = _Metrics()
     if bad is not None:
-        judged = made.gauge("seatrial_node_bad", "1 for a node that failed repeatedly, 0 for one that passed.",
-                            ("node",))  # fmt: skip
+        judged = made.gauge(
+            "seatrial_node_bad", "1 for a node that failed repeatedly, 0 for one that passed.", ("node",)
+        )
         made.fill(judged, {(name,): float(bad[name]) for name in sorted(bad, key=lambda name: not bad[name])})
     _of_run(made, record, last_success)
     _of_nodes(made, record)
@@ -73,19 +74,22 @@ class _Metrics:
 
 
 def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
-    about = made.gauge("seatrial_run_info", "What was judged, as labels; always 1.",
-                       ("profile", "scope", "namespace", "simulated"))  # fmt: skip
+    about = made.gauge(
+        "seatrial_run_info", "What was judged, as labels; always 1.", ("profile", "scope", "namespace", "simulated")
+    )
     namespace = (record.get("cluster") or {}).get("namespace") or ""
-    about.labels(record.get("profile") or "", record.get("scope") or "", namespace,
-                 str(bool(record.get("simulated"))).lower()).set(1)  # fmt: skip
+    about.labels(
+        record.get("profile") or "", record.get("scope") or "", namespace, str(bool(record.get("simulated"))).lower()
+    ).set(1)
     verdict = made.gauge("seatrial_run_verdict", "1 for the verdict of the run, 0 for the others.", ("verdict",))
     made.fill(verdict, {(name,): float(record.get("verdict") == name) for name in VERDICTS})
     made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record.get("seconds") or 0)
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
     success = succeeded(record) or last_success
     if success is not None:
-        made.gauge("seatrial_last_success_timestamp_seconds",
-                   "When the last full run that was accepted ended, since 1970.").set(success)  # fmt: skip
+        made.gauge(
+            "seatrial_last_success_timestamp_seconds", "When the last full run that was accepted ended, since 1970."
+        ).set(success)
 
 
 def _of_nodes(made: _Metrics, record: Record) -> None:
@@ -93,9 +97,13 @@ def _of_nodes(made: _Metrics, record: Record) -> None:
     coverage = coverage_of(record)
     made.gauge("seatrial_nodes_tried", "Nodes on which the trial of this run ran.").set(len(coverage.tried))
     made.gauge("seatrial_pool_nodes", "Nodes of the pool that this run is about; NaN where they are not seen.").set(
-        math.nan if coverage.pool is None else len(coverage.pool))  # fmt: skip
-    each = made.gauge("seatrial_node_tried", "1 for a node that the trial of this run ran on, 0 for another one of the "
-                      "pool.", ("node",))  # fmt: skip
+        math.nan if coverage.pool is None else len(coverage.pool)
+    )
+    each = made.gauge(
+        "seatrial_node_tried",
+        "1 for a node that the trial of this run ran on, 0 for another one of the pool.",
+        ("node",),
+    )
     made.fill(each, {(node,): float(node in coverage.tried) for node in (*coverage.untried, *coverage.tried)})
 
 
@@ -126,9 +134,11 @@ def _of_trial(made: _Metrics, record: Record) -> None:
             node = nodes.get(str(host.get("name")), str(host.get("name")))
             for rail in (host.get("rails") or {}).values():
                 rails.setdefault((node,), set()).update(map(str, rail))
-    bandwidth = made.gauge("seatrial_bus_bandwidth_bytes_per_second",
-                           "Bus bandwidth as nccl-tests defines it, median of the samples of a row.",
-                           ("nodes", "collective", "run", "size_bytes"))  # fmt: skip
+    bandwidth = made.gauge(
+        "seatrial_bus_bandwidth_bytes_per_second",
+        "Bus bandwidth as nccl-tests defines it, median of the samples of a row.",
+        ("nodes", "collective", "run", "size_bytes"),
+    )
     made.fill(bandwidth, {labels: statistics.median(values) * 1e9 for labels, values in samples.items()})
     used = made.gauge("seatrial_rails_used", "Network devices that carried data, by node.", ("node",))
     made.fill(used, {labels: float(len(devices)) for labels, devices in rails.items() if devices})

@@ -125,8 +125,10 @@ def coverage_of(record: Mapping[str, Any]) -> Coverage:
     """Return the coverage of a record; one of an earlier version knows the nodes it tried and not their pool."""
     hosts = (record.get("trial") or {}).get("hosts") or {}
     pool = (record.get("coverage") or {}).get("pool")
-    return Coverage(tried=tuple(sorted({str(node) for node in hosts.values()})),
-                    pool=None if pool is None else tuple(map(str, pool)))  # fmt: skip
+    return Coverage(
+        tried=tuple(sorted({str(node) for node in hosts.values()})),
+        pool=None if pool is None else tuple(map(str, pool)),
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -190,10 +192,12 @@ class Run:
         """
         results = {r.id: r.outcome for r in self.results}
         skipped = [
-            r.id for r in self.results
-            if r.outcome is Outcome.SKIPPED and not r.waived
+            r.id
+            for r in self.results
+            if r.outcome is Outcome.SKIPPED
+            and not r.waived
             and not (r.proven_by and all(results.get(other) is Outcome.PASSED for other in r.proven_by))
-        ]  # fmt: skip
+        ]
         missing = [i for i in self.required if i not in results] if self.scope == "full" else []
         return tuple(i for i in self.required if i in skipped or i in missing)
 
@@ -390,17 +394,26 @@ def _no_number(word: str) -> NoReturn:
 def verdict_of(record: Mapping[str, Any]) -> Verdict:
     """Return the verdict that a record's own checks give; another one than it says was not written by a run."""
     results = [
-        CheckResult(id=str(check.get("id")), title="", outcome=Outcome(check["outcome"]),
-                    waived=check.get("waived") is True, proven_by=tuple(map(str, check.get("proven_by") or ())))
+        CheckResult(
+            id=str(check.get("id")),
+            title="",
+            outcome=Outcome(check["outcome"]),
+            waived=check.get("waived") is True,
+            proven_by=tuple(map(str, check.get("proven_by") or ())),
+        )
         for check in record.get("checks") or []
-    ]  # fmt: skip
+    ]
     code = record.get("exit_code")
     return Run(
-        scope=str(record.get("scope")), required=tuple(map(str, record.get("required") or ())), results=results,
-        interrupted=str(record.get("interrupted") or ""), pytest_exit=code if code in (2, 3, 4, 5) else 0,
-        trial=record.get("trial") or {}, pool=coverage_of(record).pool,
+        scope=str(record.get("scope")),
+        required=tuple(map(str, record.get("required") or ())),
+        results=results,
+        interrupted=str(record.get("interrupted") or ""),
+        pytest_exit=code if code in (2, 3, 4, 5) else 0,
+        trial=record.get("trial") or {},
+        pool=coverage_of(record).pool,
         asks_all=(record.get("coverage") or {}).get("asked") == "all",
-    ).verdict  # fmt: skip
+    ).verdict
 
 
 ALONE = "node"

@@ -173,8 +173,11 @@ def _findings(terminal: Any, rows: Sequence[Finding], width: int) -> None:
     room = (width // 4, width // 3, width // 4, width)
     wrapped = [[_wrap(cell, most) for cell, most in zip(row, room, strict=True)] for row in cells]
     if all(len(cell) <= 2 for row in wrapped for cell in row):
-        text = tabulate([["\n".join(cell) for cell in row] for row in wrapped],
-                        headers=["subject", "observed", "expected", "fault"], disable_numparse=True)
+        text = tabulate(
+            [["\n".join(cell) for cell in row] for row in wrapped],
+            headers=["subject", "observed", "expected", "fault"],
+            disable_numparse=True,
+        )
         terminal.write_line(textwrap.indent(text, "  "))
         return
     for subject, observed, expected, fault in cells:

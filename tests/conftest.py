@@ -54,7 +54,11 @@ def rendered(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
         deploy = ROOT / "deploy"
         folder = deploy / "overlays" / overlay
         if namespace != "default" or components:
-            places = {"resources": [folder], "transformers": [deploy / "anywhere"], "components": [deploy / c for c in components]}
+            places = {
+                "resources": [folder],
+                "transformers": [deploy / "anywhere"],
+                "components": [deploy / c for c in components],
+            }
             around = {key: [os.path.relpath(p, tmp_path) for p in paths] for key, paths in places.items()}
             folder = tmp_path
             (folder / "kustomization.yaml").write_text(yaml.safe_dump({"namespace": namespace, **around}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..raw import as_list, as_map
+from ..cluster.unstructured import as_list, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,10 +34,7 @@ class History:
     _failed: bool = False
 
     def enter(
-        self,
-        job: Mapping[str, Any] | None,
-        pods: Iterable[dict[str, Any]],
-        departed: Iterable[dict[str, Any]] = (),
+        self, job: Mapping[str, Any] | None, pods: Iterable[dict[str, Any]], departed: Iterable[dict[str, Any]] = ()
     ) -> None:
         """Take in one look: the job in the words of a batch/v1 Job, its pods, and the last states of those gone."""
         if job is not None and as_map(job.get("spec")).get("suspend") is not True:

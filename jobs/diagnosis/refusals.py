@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..redact import safe
+from ..cluster.redact import safe
 
 
 @dataclass(frozen=True, slots=True)

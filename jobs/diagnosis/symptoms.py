@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..raw import as_map
-from ..redact import safe
-from ..state import ERR_INFRA, ERR_PROGRAM, Issue
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_map
 from .patience import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
+from .state import ERR_INFRA, ERR_PROGRAM, Issue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,45 +53,85 @@ _FINAL_PULL = re.compile(
     r"|denied|invalid reference|couldn't parse image|no match for platform|does not exist|not valid"
 )
 _PULL_ADVICE = (
-    (r"(?i)unauthorized|authentication required|access denied|denied|forbidden|\b40[13]\b",
-     "The registry wants credentials: create a pull secret in the namespace and name it (pull_secrets)."),
+    (
+        r"(?i)unauthorized|authentication required|access denied|denied|forbidden|\b40[13]\b",
+        "The registry wants credentials: create a pull secret in the namespace and name it (pull_secrets).",
+    ),
     (r"(?i)no match for platform", "The image has no build for this node's CPU architecture."),
-    (r"(?i)toomanyrequests|rate limit|\b429\b",
-     "The registry limits the rate: use a mirror (--registry) or credentials."),
-    (r"(?i)not found|manifest unknown|name unknown|does not exist|couldn't parse|invalid reference",
-     "The name, tag or digest does not exist there: correct --image."),
-    (r"(?i)no such host|timeout|timed out|refused|unreachable|reset|deadline|tls|x509|EOF",
-     "The node does not reach the registry: use a mirror (--registry PREFIX), or repair its route, DNS or CA."),
+    (
+        r"(?i)toomanyrequests|rate limit|\b429\b",
+        "The registry limits the rate: use a mirror (--registry) or credentials.",
+    ),
+    (
+        r"(?i)not found|manifest unknown|name unknown|does not exist|couldn't parse|invalid reference",
+        "The name, tag or digest does not exist there: correct --image.",
+    ),
+    (
+        r"(?i)no such host|timeout|timed out|refused|unreachable|reset|deadline|tls|x509|EOF",
+        "The node does not reach the registry: use a mirror (--registry PREFIX), or repair its route, DNS or CA.",
+    ),
     (r"(?i)no space left", "The node's disk for images is full."),
-)  # fmt: skip
+)
 _PULL_REASONS = frozenset(
     {
-        "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
-        "RegistryUnavailable", "SignatureValidationFailed",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
     }
-)  # fmt: skip
+)
 
 # Texts of a container that could not be started: (pattern, fault, whose, advice).
 _START = (
-    (r"(?i)nvidia-container-cli|nvidia-container-runtime|nvml error|driver not loaded|libnvidia-ml|unresolvable CDI"
-     r"|CDI device", "container.start", ERR_INFRA,
-     "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) configured?"),
-    (r"(?i)OOM-?killed|memory limit too low", "container.oom", ERR_INFRA,
-     "The memory limit is too small even to start the container: raise memory."),
-    (r"(?i)exec: \\?\"[^\"]*\bsshd\\?\".*(?:not found|no such file)", "mpi.sshd-missing", ERR_PROGRAM,
-     "An MPIJob's workers run sshd, which this image does not have: use one with openssh-server (--image)."),
-    (r"(?i)exec: \\?\"[^\"]*\bmpirun\\?\".*(?:not found|no such file)", "mpi.mpirun-missing", ERR_PROGRAM,
-     "An MPIJob's launcher runs mpirun, which this image does not have: use one with Open MPI (--image)."),
-    (r"(?i)executable file .*not found|stat \S+: no such file or directory|exec: \\?\".*no such file or directory"
-     r"|exec: no such file or directory|no command specified",
-     "image.no-python", ERR_PROGRAM,
-     "The image does not have the command that it is asked to run: use an image with python3 and PyTorch (--image)."),
-    (r"(?i)exec format error", "container.start", ERR_PROGRAM,
-     "The image is built for another CPU architecture than this node's."),
+    (
+        r"(?i)nvidia-container-cli|nvidia-container-runtime|nvml error|driver not loaded|libnvidia-ml|unresolvable CDI"
+        r"|CDI device",
+        "container.start",
+        ERR_INFRA,
+        "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) configured?",
+    ),
+    (
+        r"(?i)OOM-?killed|memory limit too low",
+        "container.oom",
+        ERR_INFRA,
+        "The memory limit is too small even to start the container: raise memory.",
+    ),
+    (
+        r"(?i)exec: \\?\"[^\"]*\bsshd\\?\".*(?:not found|no such file)",
+        "mpi.sshd-missing",
+        ERR_PROGRAM,
+        "An MPIJob's workers run sshd, which this image does not have: use one with openssh-server (--image).",
+    ),
+    (
+        r"(?i)exec: \\?\"[^\"]*\bmpirun\\?\".*(?:not found|no such file)",
+        "mpi.mpirun-missing",
+        ERR_PROGRAM,
+        "An MPIJob's launcher runs mpirun, which this image does not have: use one with Open MPI (--image).",
+    ),
+    (
+        r"(?i)executable file .*not found|stat \S+: no such file or directory|exec: \\?\".*no such file or directory"
+        r"|exec: no such file or directory|no command specified",
+        "image.no-python",
+        ERR_PROGRAM,
+        "The image does not have the command that it is asked to run: use an image with python3 and PyTorch (--image).",
+    ),
+    (
+        r"(?i)exec format error",
+        "container.start",
+        ERR_PROGRAM,
+        "The image is built for another CPU architecture than this node's.",
+    ),
     (r"(?i)exec: .*permission denied", "container.start", ERR_PROGRAM, "The command in the image may not be executed."),
-    (r"(?i)no runtime for|unknown runtime|invalid runtime|runtime handler", "container.start", ERR_INFRA,
-     "The RuntimeClass names a handler that this node's container runtime does not have configured."),
-)  # fmt: skip
+    (
+        r"(?i)no runtime for|unknown runtime|invalid runtime|runtime handler",
+        "container.start",
+        ERR_INFRA,
+        "The RuntimeClass names a handler that this node's container runtime does not have configured.",
+    ),
+)
 
 # Exit statuses with a meaning of their own (128 + signal; bash(1) for 126 and 127).
 _EXITS = {

@@ -11,33 +11,43 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..facts.events import Event, about, latest, warnings
-from ..facts.scheduling import lacking, possible_nodes
-from ..launchers import KINDS
-from ..launchers.kind import MOST_REPLICAS
-from ..raw import as_list, as_map
-from ..redact import safe
-from ..state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
-from .case import CREATED, FAILED, Case
+from ..cluster.facts.events import Event, about, latest, warnings
+from ..cluster.facts.scheduling import lacking, possible_nodes
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map
+from ..trial.launchers import KINDS
+from ..trial.launchers.kind import MOST_REPLICAS
 from .history import History, ended
+from .job import CREATED, FAILED, Case
 from .patience import CONTROLLER_S, JOINING_S, REFUSED_S, RIGHTS_S
-from .patient import Surroundings, examine, from_events, later, unready
+from .pod import Surroundings, examine, from_events, later, unready
 from .refusals import read_refusal
+from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, NOT_STARTED, REFUSED, Symptom, disruption, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..launchers import Kind
+    from ..trial.launchers import Kind
 
 # What happens to nodes that fails jobs (kubelet, node lifecycle controller, Node Problem Detector).
 _NODE_EVENTS = frozenset(
     {
-        "SystemOOM", "OOMKilling", "NodeNotReady", "Rebooted", "NodeHasDiskPressure", "EvictionThresholdMet",
-        "NodeHasInsufficientMemory", "KernelOops", "TaskHung", "XidError", "GpuError", "FreeDiskSpaceFailed",
+        "SystemOOM",
+        "OOMKilling",
+        "NodeNotReady",
+        "Rebooted",
+        "NodeHasDiskPressure",
+        "EvictionThresholdMet",
+        "NodeHasInsufficientMemory",
+        "KernelOops",
+        "TaskHung",
+        "XidError",
+        "GpuError",
+        "FreeDiskSpaceFailed",
         "Shutdown",
     }
-)  # fmt: skip
+)
 
 
 def diagnose(
@@ -55,7 +65,7 @@ def diagnose(
 ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
     """Conclude from a job (None: it is gone), all pods and events of its namespace, and what nodes are visible.
 
-    `queue` is what its queue says (jobs/running/queueing.py), `gang` that its pods were to start together or not at
+    `queue` is what its queue says (jobs/run/queueing.py), `gang` that its pods were to start together or not at
     all, `history` what earlier looks have seen, `given_up` which pods' own words say that another attempt would end the
     same.
     """
@@ -280,8 +290,13 @@ class _Judgement(Case):
         placed = sum(1 for pod in self.living() if as_map(pod.get("spec")).get("nodeName"))
         words = Issue("PartialStart", f"{placed} of {self.wanted()} pods started; {cause.issue}")
         advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
-        return replace(cause, fault="gang.partial", issue=words, suggestion=f"{advice} {cause.suggestion}",
-                       expected="all pods of the job start, or none")  # fmt: skip
+        return replace(
+            cause,
+            fault="gang.partial",
+            issue=words,
+            suggestion=f"{advice} {cause.suggestion}",
+            expected="all pods of the job start, or none",
+        )
 
     def _job_wide(self, candidates: Sequence[Symptom]) -> Symptom | None:
         """What only the Job itself says."""

@@ -1,1 +1,21 @@
-"""What executes inside a trial's pod: the standard library alone, Python 3.8 and newer, no import from the suite."""
+"""Which files does a trial pod need? The probe, its stages, the bench and the reader of NCCL's logs, as text.
+
+What lies in this folder runs inside somebody else's container image: standard library only, Python 3.8 and newer, no
+import from the rest of the suite. Nothing here is imported by the suite itself but `files`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["files"]
+
+
+def files() -> dict[str, str]:
+    """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add."""
+    here = Path(__file__).resolve().parent
+    sources = [(here, here / "probe.py"), (here, here / "measure.py")]
+    sources += [(here, path) for folder in ("stages", "bench") for path in sorted((here / folder).glob("*.py"))]
+    analyzer = here / "nccl_reader"
+    sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for root, path in sources}

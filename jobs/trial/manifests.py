@@ -12,16 +12,16 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..launchers import kind_of
-from ..launchers.queues import pod_group
 from . import pod
+from .launchers import kind_of
+from .launchers.queues import pod_group
 from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
 from .spec import SpecError, TrialSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..launchers import Kind
+    from .launchers import Kind
     from .parts import Collective
 
 __all__ = [
@@ -83,8 +83,13 @@ class Manifests:
         Not blockOwnerDeletion: that needs a right on the owner's finalizers where the API server checks it.
         """
         name = self.job["metadata"]["name"]
-        owner = {"apiVersion": self.job["apiVersion"], "kind": self.job["kind"], "name": name, "uid": uid,
-                 "controller": False}  # fmt: skip
+        owner = {
+            "apiVersion": self.job["apiVersion"],
+            "kind": self.job["kind"],
+            "name": name,
+            "uid": uid,
+            "controller": False,
+        }
         for item in self.all_owned():
             meta = item.body["metadata"] | {"ownerReferences": [owner]}
             yield Owned(item.resource, item.group, item.version, item.body | {"metadata": meta})
@@ -201,8 +206,16 @@ def _storage(spec: TrialSpec) -> dict[str, Any] | None:
     keys = ("name", "path", "kind", "shared", "write", "bytes")
     paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]
     if spec.scratch:
-        paths.append({"name": "scratch", "path": spec.scratch, "kind": "scratch", "shared": False, "write": True,
-                      "bytes": _SCRATCH_BYTES})  # fmt: skip
+        paths.append(
+            {
+                "name": "scratch",
+                "path": spec.scratch,
+                "kind": "scratch",
+                "shared": False,
+                "write": True,
+                "bytes": _SCRATCH_BYTES,
+            }
+        )
     s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
     return {"paths": paths, "s3": s3, "burst_bytes": spec.burst_bytes} if paths or s3 else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..redact import safe
+from ..cluster.redact import safe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..redact import safe
-from ..renewal import SECONDS
+from ..cluster.redact import safe
+from ..cluster.renewal import SECONDS
 from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 
 if TYPE_CHECKING:

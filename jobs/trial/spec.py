@@ -12,8 +12,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..quantity import quantity
-from ..redact import safe
+from ..cluster.quantity import quantity
+from ..cluster.redact import safe
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
 from .parts import S3, Bench, Claim, Collective, Deadlines, Mpi, Network, Queue, Storage
 
@@ -54,10 +54,20 @@ _MOST_NODES = 5000
 # What the manifests set themselves; a user's value would contradict the pods' real shape.
 RESERVED_ENV = frozenset(
     {
-        "WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
-        "JOB_COMPLETION_INDEX", "SEATRIAL_RUN", "SEATRIAL_NODE_NAME", "SEATRIAL_POD_NAME", "SEATRIAL_POD_IP",
+        "WORLD_SIZE",
+        "NUM_GPU_PER_NODE",
+        "NNODES",
+        "NPROC_PER_NODE",
+        "NODE_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "JOB_COMPLETION_INDEX",
+        "SEATRIAL_RUN",
+        "SEATRIAL_NODE_NAME",
+        "SEATRIAL_POD_NAME",
+        "SEATRIAL_POD_IP",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

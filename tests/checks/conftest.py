@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.evidence import Evidence
-from checks.options import Options
-from checks.profile import load_profile
-from checks.trial_spec import build_spec
-from jobs.facts.inventory import Inventory, Node, PodUse, Taint
-from jobs.running.evidence import RankEvidence
-from jobs.state import JobState, Replica
+from checks.framework.evidence import Evidence
+from checks.framework.options import Options
+from checks.framework.trial_spec import build_spec
+from checks.profiles.loader import load_profile
+from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
+from jobs.diagnosis.state import JobState, Replica
+from jobs.run.evidence import RankEvidence
 
 GPU = "nvidia.com/gpu"
 
@@ -50,9 +50,20 @@ def node():
     def make(name, capacity=8, allocatable=8, *, ready=True, labels=None, taints=(), unschedulable=False, pressures=()):
         have = {} if capacity is None else {GPU: capacity}
         offer = {} if allocatable is None else {GPU: allocatable}
-        return Node(name=name, labels=labels or {}, ready=ready, ready_reason="KubeletNotReady: no cni",
-                    unschedulable=unschedulable, taints=tuple(Taint(*t) for t in taints), pressures=pressures,
-                    capacity=have, allocatable=offer, kernel="6.8", runtime="containerd://2", kubelet="v1.36.2")  # fmt: skip
+        return Node(
+            name=name,
+            labels=labels or {},
+            ready=ready,
+            ready_reason="KubeletNotReady: no cni",
+            unschedulable=unschedulable,
+            taints=tuple(Taint(*t) for t in taints),
+            pressures=pressures,
+            capacity=have,
+            allocatable=offer,
+            kernel="6.8",
+            runtime="containerd://2",
+            kubelet="v1.36.2",
+        )
 
     return make
 
@@ -62,51 +73,116 @@ def inventory():
     """Make an inventory: `inventory([nodes], [(namespace, pod, node, gpus, owner)])`."""
 
     def make(nodes, pods=(), not_seen=None):
-        uses = tuple(PodUse(namespace=ns, name=pod, node=at, requests={GPU: n}, owner=owner, phase="Running")
-                     for ns, pod, at, n, owner in pods)  # fmt: skip
+        uses = tuple(
+            PodUse(namespace=ns, name=pod, node=at, requests={GPU: n}, owner=owner, phase="Running")
+            for ns, pod, at, n, owner in pods
+        )
         return Inventory(nodes=tuple(nodes), pods=uses, not_seen=not_seen or {})
 
     return make
 
 
 def gpu(index):
-    return {"index": index, "uuid": f"GPU-{index}", "name": "NVIDIA H100 80GB HBM3", "ecc_uncorrected_volatile": 0,
-            "ecc_uncorrected_aggregate": 0, "retired_pending": None, "remap_pending": False, "remap_failure": False,
-            "throttle": [], "fabric_state": "Completed", "fabric_status": "Success"}  # fmt: skip
+    return {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": "NVIDIA H100 80GB HBM3",
+        "ecc_uncorrected_volatile": 0,
+        "ecc_uncorrected_aggregate": 0,
+        "retired_pending": None,
+        "remap_pending": False,
+        "remap_failure": False,
+        "throttle": [],
+        "fabric_state": "Completed",
+        "fabric_status": "Success",
+    }
 
 
 def stages(rank, nodes=2):
     ip = f"10.0.{rank}.5"
     other = [r for r in range(nodes) if r != rank]
-    bench = {"name": "ring", "exit": 0, "timed_out": False, "stopped": None, "seconds": 3.2, "error": None,
-             "output_tail": "# Avg bus bandwidth : 1", "nccl": {}}  # fmt: skip
+    bench = {
+        "name": "ring",
+        "exit": 0,
+        "timed_out": False,
+        "stopped": None,
+        "seconds": 3.2,
+        "error": None,
+        "output_tail": "# Avg bus bandwidth : 1",
+        "nccl": {},
+    }
     return {
-        "start": {"hostname": f"seatrial-abc-{rank}", "pod_ip": ip, "shm_bytes": 16 * 2**30, "memlock_bytes": 65536,
-                  "cap_eff": "00000000a80425fb"},
-        "runtime": {"nvidia_smi": {"found": True, "exit": 0, "error": ""}, "driver": "580.95.05", "requested": 8,
-                    "gpus": [gpu(i) for i in range(8)]},
-        "dns": {"peers": [{"index": p, "addresses": [f"10.0.{p}.5"], "seconds_to_first_answer": 0.2, "attempts": 1,
-                           "first_error": None, "error": None, "pod_ip_matches": True} for p in range(nodes)]},
-        "port": {"port": 29500, "listening": True, "error": None,
-                 "peers": [{"index": p, "address": f"10.0.{p}.5", "outbound": True, "outbound_seconds": 0.001,
-                            "outbound_error": None, "inbound": True, "clock_skew_s": 0.01} for p in other]},
+        "start": {
+            "hostname": f"seatrial-abc-{rank}",
+            "pod_ip": ip,
+            "shm_bytes": 16 * 2**30,
+            "memlock_bytes": 65536,
+            "cap_eff": "00000000a80425fb",
+        },
+        "runtime": {
+            "nvidia_smi": {"found": True, "exit": 0, "error": ""},
+            "driver": "580.95.05",
+            "requested": 8,
+            "gpus": [gpu(i) for i in range(8)],
+        },
+        "dns": {
+            "peers": [
+                {
+                    "index": p,
+                    "addresses": [f"10.0.{p}.5"],
+                    "seconds_to_first_answer": 0.2,
+                    "attempts": 1,
+                    "first_error": None,
+                    "error": None,
+                    "pod_ip_matches": True,
+                }
+                for p in range(nodes)
+            ]
+        },
+        "port": {
+            "port": 29500,
+            "listening": True,
+            "error": None,
+            "peers": [
+                {
+                    "index": p,
+                    "address": f"10.0.{p}.5",
+                    "outbound": True,
+                    "outbound_seconds": 0.001,
+                    "outbound_error": None,
+                    "inbound": True,
+                    "clock_skew_s": 0.01,
+                }
+                for p in other
+            ],
+        },
         "collective.ring": dict(bench),
         "collective.default": dict(bench, name="default"),
         "collective.sendrecv": dict(bench, name="sendrecv", op="sendrecv"),
         "collective.alltoall": dict(bench, name="alltoall", op="all_to_all"),
         "collective.node": dict(bench, name="node", scope="node"),
         "end": {"seconds": 9.0},
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture
 def trial():
     """Two ranks on gpu-node-0 and gpu-node-1 that saw nothing wrong."""
-    replicas = tuple(Replica(index=i, pod=f"seatrial-abc-{i}-x", node=f"gpu-node-{i}", phase="Succeeded", exit_code=0)
-                     for i in range(2))  # fmt: skip
+    replicas = tuple(
+        Replica(index=i, pod=f"seatrial-abc-{i}-x", node=f"gpu-node-{i}", phase="Succeeded", exit_code=0)
+        for i in range(2)
+    )
     ranks = {i: RankEvidence(rank=i, stages=stages(i), complete=True, lines=12) for i in range(2)}
-    return SimpleNamespace(job="seatrial-abc", state=JobState.COMPLETE, replicas=replicas, analysis=None,
-                           evidence=ranks, logs={}, seconds=12.0, attempts=1)  # fmt: skip
+    return SimpleNamespace(
+        job="seatrial-abc",
+        state=JobState.COMPLETE,
+        replicas=replicas,
+        analysis=None,
+        evidence=ranks,
+        logs={},
+        seconds=12.0,
+        attempts=1,
+    )
 
 
 def table(ring, op="all_reduce", top=None):
@@ -123,14 +199,30 @@ def document(ring):
     hosts = ("seatrial-abc-0", "seatrial-abc-1")
     devices = [f"mlx5_{i}" for i in range(8)]
     return {
-        "inter_node_transport": "ib", "gdr": True, "socket_fallback": False, "mixed": False, "ranks": 16, "nodes": 2,
-        "hang": False, "crash": False, "truncated": False, "evidence_shown": True, "sharp": None, "faults": [],
-        "sentence": "16 ranks on 2 nodes over InfiniBand with GPUDirect RDMA.", "advice": "",
-        "tables": [table(ring)], "avg_busbw": 250.0,
-        "pairs": [{"src": a, "dst": b, "direction": "both", "transports": {"ib": 16}, "devices": devices, "gdr": True}
-                  for a, b in (hosts, hosts[::-1])],
-        "hosts": [{"name": h, "ranks": list(range(8)), "rails": {str(i): [d] for i, d in enumerate(devices)}} for h in hosts],
-    }  # fmt: skip
+        "inter_node_transport": "ib",
+        "gdr": True,
+        "socket_fallback": False,
+        "mixed": False,
+        "ranks": 16,
+        "nodes": 2,
+        "hang": False,
+        "crash": False,
+        "truncated": False,
+        "evidence_shown": True,
+        "sharp": None,
+        "faults": [],
+        "sentence": "16 ranks on 2 nodes over InfiniBand with GPUDirect RDMA.",
+        "advice": "",
+        "tables": [table(ring)],
+        "avg_busbw": 250.0,
+        "pairs": [
+            {"src": a, "dst": b, "direction": "both", "transports": {"ib": 16}, "devices": devices, "gdr": True}
+            for a, b in (hosts, hosts[::-1])
+        ],
+        "hosts": [
+            {"name": h, "ranks": list(range(8)), "rails": {str(i): [d] for i, d in enumerate(devices)}} for h in hosts
+        ],
+    }
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from checks.blocking import blocks, named, told
-from checks.evidence import Blocked, CannotTell, CheckFailed, Evidence
-from checks.selection import Declaration
+from checks.framework.blocking import blocks, named, told
+from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
+from checks.framework.selection import Declaration
 from reports.record import CheckResult, Finding, Outcome
 
 NODES = {"n-0", "n-1", "n-2", "n-10"}
@@ -19,13 +19,25 @@ def declared(*, requires=("nodes.gpu",), by_node=True, stage="preflight", **more
 def result(check_id="nodes.gpu", outcome=Outcome.FAILED, *, bad=("n-1",), good=("n-0", "n-2"), blocked_by=()):
     findings = [Finding(subject=s, ok=False, observed="x", fault="nodes.not-ready") for s in bad]
     findings += [Finding(subject=s, ok=True, observed="fine") for s in good]
-    return {check_id: CheckResult(id=check_id, title="", outcome=outcome, findings=tuple(findings), blocked_by=blocked_by)}
+    return {
+        check_id: CheckResult(id=check_id, title="", outcome=outcome, findings=tuple(findings), blocked_by=blocked_by)
+    }
 
 
-@pytest.mark.parametrize(("subject", "nodes"), [
-    ("n-1", {"n-1"}), ("n-1 GPU 3", {"n-1"}), ("n-1 - n-0", {"n-0", "n-1"}), ("n-1 -> n-10", {"n-1", "n-10"}),
-    ("n-1/mlx5_0", {"n-1"}), ("cluster", set()), ("n-100", set()), ("device plugin", set()), ("n-1.example", set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("subject", "nodes"),
+    [
+        ("n-1", {"n-1"}),
+        ("n-1 GPU 3", {"n-1"}),
+        ("n-1 - n-0", {"n-0", "n-1"}),
+        ("n-1 -> n-10", {"n-1", "n-10"}),
+        ("n-1/mlx5_0", {"n-1"}),
+        ("cluster", set()),
+        ("n-100", set()),
+        ("device plugin", set()),
+        ("n-1.example", set()),
+    ],
+)
 def test_a_subject_names_whole_nodes_only(subject, nodes):
     """n-1 is not n-10, and what is no node names none."""
     assert named(subject, NODES) == nodes
@@ -38,15 +50,27 @@ def test_a_bad_node_is_withheld_and_the_others_are_judged():
     assert list(told(found.nodes)) == ["n-1 (nodes.gpu)"]
 
 
-@pytest.mark.parametrize(("check", "results", "by_node"), [
-    (declared(by_node=False), result(), BY_NODE),
-    (declared(), result(), set()),
-    (declared(), result(bad=("n-1", "cluster")), BY_NODE),
-    (declared(), result(bad=(), outcome=Outcome.ERROR), BY_NODE),
-    (declared(), result(bad=(), good=(), outcome=Outcome.BLOCKED), BY_NODE),
-    (declared(), result(bad=("n-0", "n-1", "n-2"), good=()), BY_NODE),
-    (declared(), {}, BY_NODE),
-], ids=["judges the whole", "whole before it", "cluster", "did not look", "did not run", "no node left", "was not run"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("check", "results", "by_node"),
+    [
+        (declared(by_node=False), result(), BY_NODE),
+        (declared(), result(), set()),
+        (declared(), result(bad=("n-1", "cluster")), BY_NODE),
+        (declared(), result(bad=(), outcome=Outcome.ERROR), BY_NODE),
+        (declared(), result(bad=(), good=(), outcome=Outcome.BLOCKED), BY_NODE),
+        (declared(), result(bad=("n-0", "n-1", "n-2"), good=()), BY_NODE),
+        (declared(), {}, BY_NODE),
+    ],
+    ids=[
+        "judges the whole",
+        "whole before it",
+        "cluster",
+        "did not look",
+        "did not run",
+        "no node left",
+        "was not run",
+    ],
+)
 def test_what_is_not_about_single_nodes_blocks_the_check(check, results, by_node):
     """A near miss of each: then nothing can be judged."""
     found = blocks(check, results, by_node, NODES)

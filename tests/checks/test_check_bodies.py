@@ -10,11 +10,11 @@ import pytest
 from checks import test_bandwidth as bandwidth
 from checks import test_nccl as nccl
 from checks import test_nodes as nodes
-from checks.evidence import CannotTell, CheckFailed
-from checks.expected.launch import Launch
-from checks.judgement.pool import Pool, pool_of
-from checks.profile import Fabric, Profile
-from jobs.facts.stack import Listing
+from checks.framework.evidence import CannotTell, CheckFailed
+from checks.profiles.loader import Fabric, Profile
+from checks.profiles.schema.launch import Launch
+from checks.rules.pool import Pool, pool_of
+from jobs.cluster.facts.stack import Listing
 
 MOST_LINES = 25
 
@@ -64,7 +64,13 @@ def test_prerequisites_are_checks_that_exist(root):
     """A misspelt prerequisite would block for ever, or never."""
     markers = [d for _, n in functions(root) for d in n.decorator_list if "mark.check" in ast.unparse(d)]
     ids = {m.args[0].value for m in markers}
-    needs = {e.value for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed", "unless_found") for e in k.value.elts}
+    needs = {
+        e.value
+        for m in markers
+        for k in m.keywords
+        if k.arg in ("requires", "unless_failed", "unless_found")
+        for e in k.value.elts
+    }
     assert needs <= ids
     assert set(Profile().required) <= ids
 
@@ -84,8 +90,19 @@ def nothing_listed(resource):
 def test_gpus_behind_their_own_name_are_counted_in_slices(inventory, node, spec, evidence, h100):
     """Kubernetes 1.36: a DeviceClass stands for nvidia.com/gpu, pods ask as ever, no node counts any."""
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}},))
-    slices = Listing(tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
-                                     "devices": [{"name": f"gpu-{i}"} for i in range(count)]}} for name, count in (("a", 8), ("b", 7))))  # fmt: skip
+    slices = Listing(
+        tuple(
+            {
+                "spec": {
+                    "driver": "gpu.nvidia.com",
+                    "nodeName": name,
+                    "pool": {"name": name, "generation": 1},
+                    "devices": [{"name": f"gpu-{i}"} for i in range(count)],
+                }
+            }
+            for name, count in (("a", 8), ("b", 7))
+        )
+    )
     listed = {"deviceclasses": classes, "resourceslices": slices}.__getitem__
     cluster = inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"])
     mine = pool_of(cluster, h100)
@@ -102,12 +119,25 @@ def test_a_profile_that_counts_claimed_gpus_is_another_kinds(inventory, node, sp
     """The GPUs are published to be claimed: nothing is wrong with the cluster, and nothing of it was judged."""
     cel = [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": cel}},))
-    slices = Listing(({"spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "pool": {"name": "a", "generation": 1},
-                                "devices": [{"name": f"gpu-{i}"} for i in range(8)]}},))  # fmt: skip
-    mine = pool_of(inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"]), h100)
+    slices = Listing(
+        (
+            {
+                "spec": {
+                    "driver": "gpu.nvidia.com",
+                    "nodeName": "a",
+                    "pool": {"name": "a", "generation": 1},
+                    "devices": [{"name": f"gpu-{i}"} for i in range(8)],
+                }
+            },
+        )
+    )
+    mine = pool_of(
+        inventory([node(name, None, None, labels={"nvidia.com/gpu.present": "true"}) for name in "ab"]), h100
+    )
     with pytest.raises(CannotTell, match=r"8 devices of gpu\.nvidia\.com in ResourceSlices"):
         nodes.test_every_gpu_node_offers_all_its_gpus(
-            mine, h100, spec, {"deviceclasses": classes, "resourceslices": slices}.__getitem__, evidence)  # fmt: skip
+            mine, h100, spec, {"deviceclasses": classes, "resourceslices": slices}.__getitem__, evidence
+        )
     assert {(f.ok, f.fault) for f in evidence.findings} == {(None, "nodes.other-kind")}
     with pytest.raises(CheckFailed, match="0 allocatable"):  # published by nobody: the device plugin is dead
         nodes.test_every_gpu_node_offers_all_its_gpus(mine, h100, spec, nothing_listed, evidence)
@@ -126,7 +156,9 @@ def test_without_a_profile_the_gpu_count_is_an_error_or_a_failure(node, spec, ev
         nodes.test_every_gpu_node_offers_all_its_gpus(Pool((node("a"), node("b"))), Profile(), spec, None, evidence)
     evidence.findings.clear()
     with pytest.raises(CheckFailed, match="b: 7 allocatable of 8"):
-        nodes.test_every_gpu_node_offers_all_its_gpus(Pool((node("a"), node("b", 8, 7))), Profile(), spec, None, evidence)
+        nodes.test_every_gpu_node_offers_all_its_gpus(
+            Pool((node("a"), node("b", 8, 7))), Profile(), spec, None, evidence
+        )
 
 
 def test_nodes_that_are_not_needed_may_be_busy(inventory, node, spec, evidence):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.judgement.comparison import Comparison, compare
+from reports.compare.comparison import Comparison, compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,13 @@ INSIDE = (452.0, 468.0, 475.0, 479.0)
 HEALTHY = ("rights.run", "nccl.completed", "nccl.transport", "nccl.gdr", "nccl.rails", "nccl.bandwidth-ring")
 
 
-def record(seed: int = 0, noise: float = 0.03, scale: float = 1.0, sides: tuple[str, ...] = ("out_of_place", "in_place"),
-           **changes: Any) -> dict[str, Any]:  # fmt: skip
+def record(
+    seed: int = 0,
+    noise: float = 0.03,
+    scale: float = 1.0,
+    sides: tuple[str, ...] = ("out_of_place", "in_place"),
+    **changes: Any,
+) -> dict[str, Any]:
     """A full run that was accepted, with noise on every sample."""
     chance = random.Random(seed)
 
@@ -32,23 +37,44 @@ def record(seed: int = 0, noise: float = 0.03, scale: float = 1.0, sides: tuple[
         return {"busbw_gbps": round(rate * scale * (1 + chance.uniform(-noise, noise)), 2)}
 
     def job(rates: tuple[float, ...], *numbers: int) -> dict[str, Any]:
-        rows = [{"size_bytes": size << 30, **{s: side(rate) for s in sides}}
-                for size, rate in zip((1, 2, 4, 8), rates, strict=True)]  # fmt: skip
-        hosts = [{"name": f"run{seed}-{n}", "gdr": True, "version": "2.28.9",
-                  "rails": {str(8 * n + g): [f"mlx5_{g}:1"] for g in range(8)}} for n in numbers]  # fmt: skip
+        rows = [
+            {"size_bytes": size << 30, **{s: side(rate) for s in sides}}
+            for size, rate in zip((1, 2, 4, 8), rates, strict=True)
+        ]
+        hosts = [
+            {
+                "name": f"run{seed}-{n}",
+                "gdr": True,
+                "version": "2.28.9",
+                "rails": {str(8 * n + g): [f"mlx5_{g}:1"] for g in range(8)},
+            }
+            for n in numbers
+        ]
         pair = {"src": f"run{seed}-0", "dst": f"run{seed}-1", "transports": {"ib": 16}}
-        return {"nodes": len(hosts), "ranks": 8 * len(hosts), "nccl_versions": ["2.28.9"], "hosts": hosts,
-                "pairs": [pair] if len(hosts) > 1 else [],
-                "tables": [{"collective": "all_reduce", "rows": rows}]}  # fmt: skip
+        return {
+            "nodes": len(hosts),
+            "ranks": 8 * len(hosts),
+            "nccl_versions": ["2.28.9"],
+            "hosts": hosts,
+            "pairs": [pair] if len(hosts) > 1 else [],
+            "tables": [{"collective": "all_reduce", "rows": rows}],
+        }
 
     return {
-        "schema": 1, "run_id": f"run{seed}", "verdict": "go", "scope": "full", "profile": "h100-ib", "simulated": False,
-        "interrupted": "", "checks": [{"id": name, "outcome": "passed", "findings": []} for name in HEALTHY],
+        "schema": 1,
+        "run_id": f"run{seed}",
+        "verdict": "go",
+        "scope": "full",
+        "profile": "h100-ib",
+        "simulated": False,
+        "interrupted": "",
+        "checks": [{"id": name, "outcome": "passed", "findings": []} for name in HEALTHY],
         "collectives": {name: job(rates, 0, 1) for name, rates in RATES.items()},
         "inside": {node: job(INSIDE, n) for n, node in enumerate(NODES)},
         "trial": {"hosts": {f"run{seed}-{n}": NODES[n] for n in range(2)}},
-        "bom": {"nodes": {"driver": ["580.95.05"]}}, **changes,
-    }  # fmt: skip
+        "bom": {"nodes": {"driver": ["580.95.05"]}},
+        **changes,
+    }
 
 
 def changes(found: Comparison, kind: str = "worse") -> set[tuple[str, str]]:
@@ -59,8 +85,11 @@ def changes(found: Comparison, kind: str = "worse") -> set[tuple[str, str]]:
 @pytest.mark.parametrize("sides", [("out_of_place", "in_place"), ("in_place",)])
 def test_healthy_against_healthy_is_quiet_in_a_thousand_trials(sides: tuple[str, ...]) -> None:
     """Only the noise differs: nothing is called, in 1,000 of 1,000."""
-    called = [seed for seed in range(1000)
-              if compare([record(seed, sides=sides)], [record(seed + 5000, sides=sides)]).verdict != "same"]  # fmt: skip
+    called = [
+        seed
+        for seed in range(1000)
+        if compare([record(seed, sides=sides)], [record(seed + 5000, sides=sides)]).verdict != "same"
+    ]
     assert called == []
 
 
@@ -92,10 +121,18 @@ def shaped(seed: int, draw: Callable[[random.Random], float], level: str, scale:
         rows = job["tables"][0]["rows"]
         noise = {row["size_bytes"]: run * (1 + draw(chance) * (level == "row")) for row in rows}
         job["tables"][0]["rows"] = [
-            {"size_bytes": row["size_bytes"], "out_of_place": None, "in_place": {"busbw_gbps":
-                row["in_place"]["busbw_gbps"] * noise[row["size_bytes"]] * (1 + draw(chance) * (level == "sample"))}}
-            for row in rows for _ in range(3)
-        ]  # fmt: skip
+            {
+                "size_bytes": row["size_bytes"],
+                "out_of_place": None,
+                "in_place": {
+                    "busbw_gbps": row["in_place"]["busbw_gbps"]
+                    * noise[row["size_bytes"]]
+                    * (1 + draw(chance) * (level == "sample"))
+                },
+            }
+            for row in rows
+            for _ in range(3)
+        ]
     return made
 
 
@@ -116,9 +153,15 @@ def heavy_tails(chance: random.Random) -> float:
 
 @pytest.mark.parametrize(
     ("draw", "level"),
-    [(within_three_percent, "sample"), (within_three_percent, "row"), (within_three_percent, "run"), (bell, "sample"),
-     (bell, "row"), (heavy_tails, "sample")],
-)  # fmt: skip
+    [
+        (within_three_percent, "sample"),
+        (within_three_percent, "row"),
+        (within_three_percent, "run"),
+        (bell, "sample"),
+        (bell, "row"),
+        (heavy_tails, "sample"),
+    ],
+)
 def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], level: str) -> None:
     """Noise of each sample, of each row of a run, of whole runs; bell-shaped or with heavy tails: quiet in 300 of 300."""
     found = [compare([shaped(seed, draw, level)], [shaped(seed + 5000, draw, level)]).verdict for seed in range(300)]
@@ -126,17 +169,18 @@ def test_no_shape_of_noise_is_called(draw: Callable[[random.Random], float], lev
 
 
 @pytest.mark.parametrize(("draw", "level"), [(within_three_percent, "sample"), (bell, "row"), (heavy_tails, "sample")])
-def test_ten_percent_is_called_under_each_shape_of_noise(
-    draw: Callable[[random.Random], float], level: str
-) -> None:
+def test_ten_percent_is_called_under_each_shape_of_noise(draw: Callable[[random.Random], float], level: str) -> None:
     """Both collectives are named in at least 99 of 100 trials."""
     wanted = {("bandwidth", f"{PAIR}: all_reduce {run}") for run in RATES}
-    called = [wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in range(300)]
+    called = [
+        wanted <= changes(compare([shaped(s, draw, level)], [shaped(s + 5000, draw, level, 0.9)])) for s in range(300)
+    ]
     assert sum(called) >= 297
 
 
 def test_repeats_make_it_sharper() -> None:
     """Whole runs that are 3 % off hide 10 % now and then; of three runs a side they do not, and nothing is called without."""
+
     def side(first: int, scale: float = 1.0) -> list[dict[str, Any]]:
         return [shaped(first + n, within_three_percent, "run", scale) for n in range(3)]
 
@@ -147,6 +191,7 @@ def test_repeats_make_it_sharper() -> None:
 
 def test_every_pair_of_many_is_named() -> None:
     """One run over 28 pairs with one sample a row: ten percent less on one of them names that pair alone."""
+
     def sweep(seed: int, slow: str = "") -> dict[str, Any]:
         made = record(seed, sides=("in_place",))
         ring = made["collectives"]["ring"]
@@ -156,7 +201,9 @@ def test_every_pair_of_many_is_named() -> None:
             job = copy.deepcopy(record(seed + 100 * n, sides=("in_place",))["collectives"]["ring"])
             for row in job["tables"][0]["rows"] if pair[0] == slow else []:
                 row["in_place"]["busbw_gbps"] *= 0.9
-            job["hosts"] = [{**host, "name": f"run{seed}-{name}"} for host, name in zip(ring["hosts"], pair, strict=True)]
+            job["hosts"] = [
+                {**host, "name": f"run{seed}-{name}"} for host, name in zip(ring["hosts"], pair, strict=True)
+            ]
             job["pairs"] = [{"src": f"run{seed}-{pair[0]}", "dst": f"run{seed}-{pair[1]}", "transports": {"ib": 16}}]
             jobs[f"ring-{n}"] = job
             hosts |= {f"run{seed}-{name}": name for name in pair}
@@ -164,7 +211,9 @@ def test_every_pair_of_many_is_named() -> None:
 
     for seed in range(20):
         assert compare([sweep(seed)], [sweep(seed + 5000)]).verdict == "same"
-        assert changes(compare([sweep(seed)], [sweep(seed + 5000, "n20")])) == {("bandwidth", "n20 - n21: all_reduce ring-10")}
+        assert changes(compare([sweep(seed)], [sweep(seed + 5000, "n20")])) == {
+            ("bandwidth", "n20 - n21: all_reduce ring-10")
+        }
 
 
 PAIR = "gpu-node-0 - gpu-node-1"
@@ -200,11 +249,13 @@ def test_one_slow_size_does_not_hide_in_the_mean(factor: dict[int, float], verdi
 
 def test_medium_sizes_and_short_sweeps_are_judged() -> None:
     """Half the bandwidth at 128 MiB is told as such; a sweep that ends at 512 MiB is judged by its largest rows."""
+
     def sweep(sizes: dict[int, float]) -> dict[str, Any]:
         made = record(noise=0.0)
         for job in made["collectives"].values():
-            job["tables"][0]["rows"] = [{"size_bytes": mib << 20, "in_place": {"busbw_gbps": rate}}
-                                        for mib, rate in sizes.items()] * 3  # fmt: skip
+            job["tables"][0]["rows"] = [
+                {"size_bytes": mib << 20, "in_place": {"busbw_gbps": rate}} for mib, rate in sizes.items()
+            ] * 3
         return made
 
     whole = {64: 100.0, 128: 150.0, 256: 200.0, 512: 250.0, 1024: 300.0, 2048: 350.0}
@@ -227,6 +278,7 @@ def test_rails_are_held_against_the_same_collective() -> None:
 
 def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
     """One of three runs before lacked a rail; after, all do: worse. The other way round, too, and the same is the same."""
+
     def side(seed: int, *lacking: bool) -> list[dict[str, Any]]:
         made = [record(seed + n) for n in range(len(lacking))]
         for run, lost in zip(made, lacking, strict=True):
@@ -254,6 +306,7 @@ def test_what_is_shown_no_longer_is_unclear() -> None:
 
 def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
     """Pods and jobs carry the run's id: a fault that both runs show is neither new nor gone."""
+
     def failed(seed: int) -> dict[str, Any]:
         made = record(seed, verdict="no-go")
         finding = {"subject": f"run{seed}-1 GPU 3", "ok": False, "observed": "ECC", "fault": "gpu.ecc"}
@@ -283,6 +336,7 @@ def halve_inside(after: dict[str, Any], node: str) -> None:
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_half_the_nvlinks_of_one_node_are_called_on_that_node(node: str, repeats: int) -> None:
     """In at least 99 of 100 trials, and nothing else is: with one sample of each buffer a row, and with three repeats."""
+
     def run(seed: int) -> dict[str, Any]:
         return record(seed) if repeats == 1 else shaped(seed, within_three_percent, "sample")
 
@@ -300,7 +354,9 @@ def test_records_of_before_know_nothing_inside_nodes() -> None:
     del old["inside"]
     found = compare([old], [record(2)])
     assert (found.verdict, {row.kind for row in found.rows if row.group.alone}) == ("same", {"appeared"})
-    assert changes(compare([record(2)], [old]), "unclear") == {("bandwidth", f"{node}: all_reduce node") for node in NODES}
+    assert changes(compare([record(2)], [old]), "unclear") == {
+        ("bandwidth", f"{node}: all_reduce node") for node in NODES
+    }
 
 
 def test_nodes_alone_are_no_network() -> None:
@@ -336,6 +392,7 @@ def test_what_an_upgrade_broke_is_called_on_the_right_subject(
 
 def test_a_single_noisy_sample_decides_nothing() -> None:
     """One row, one side: a number that is 20 % lower is not enough; repeats are asked for."""
+
     def one(rate: float) -> dict[str, Any]:
         made = record(noise=0.0, sides=("in_place",), scale=rate, inside={})
         for job in made["collectives"].values():
@@ -377,8 +434,12 @@ LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "n
         (record(noise=0.0), outcome("nccl.rails", "failed", **LOST), "worse", 1),
         (outcome("nccl.rails", "failed", **LOST), record(noise=0.0), "better", 0),
         (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "failed", **LOST), "same", 0),
-        (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "failed", **LOST | {"subject": "gpu-node-0"}),
-         "worse", 1),
+        (
+            outcome("nccl.rails", "failed", **LOST),
+            outcome("nccl.rails", "failed", **LOST | {"subject": "gpu-node-0"}),
+            "worse",
+            1,
+        ),
         (record(noise=0.0), outcome("nccl.rails", "error"), "unclear", 10),
         (record(noise=0.0), outcome("nccl.rails", "blocked"), "unclear", 10),
         (record(noise=0.0, verdict="inconclusive"), record(noise=0.0, verdict="inconclusive"), "unclear", 10),
@@ -391,11 +452,15 @@ LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "n
         (record(noise=0.0), record(noise=0.0, collectives={}), "unclear", 10),
         (record(noise=0.0), record(noise=0.0, checks=record()["checks"][:-1]), "unclear", 10),
         (record(noise=0.0, checks=record()["checks"][:-1]), record(noise=0.0), "same", 0),
-        (record(noise=0.0), record(noise=0.0, trial={"hosts": {"run0-0": "other-1", "run0-1": "other-2"}}),
-         "unclear", 10),
+        (
+            record(noise=0.0),
+            record(noise=0.0, trial={"hosts": {"run0-0": "other-1", "run0-1": "other-2"}}),
+            "unclear",
+            10,
+        ),
         (record(noise=0.0), record(noise=0.0, scale=1.2), "better", 0),
     ],
-)  # fmt: skip
+)
 def test_the_verdict_and_its_exit_code(before: dict[str, Any], after: dict[str, Any], verdict: str, code: int) -> None:
     """Worse only where something that was seen well is seen broken; what nobody looked at is unclear, never fine."""
     found = compare([before], [after])
@@ -406,10 +471,15 @@ def test_versions_that_are_counted_are_told_as_versions() -> None:
     """A bill of materials counts nodes by version: the version is what changed, and not the count."""
     before, after = record(noise=0.0), record(noise=0.0)
     before["bom"] = {"nodes": {"kernel": {"6.8.0-85": 2}}, "software": {"driver": {"nvcr.io/driver:580": "580"}}}
-    after["bom"] = {"nodes": {"kernel": {"6.8.0-85": 1, "6.8.0-90": 1}}, "software": {"driver": {"nvcr.io/driver:590": "590"}}}
+    after["bom"] = {
+        "nodes": {"kernel": {"6.8.0-85": 1, "6.8.0-90": 1}},
+        "software": {"driver": {"nvcr.io/driver:590": "590"}},
+    }
     told = {c.subject: (c.before, c.after) for c in compare([before], [after]).versions}
-    assert told == {"nodes.kernel": ("6.8.0-85", "6.8.0-85, 6.8.0-90"),
-                    "software.driver": ("nvcr.io/driver:580", "nvcr.io/driver:590")}  # fmt: skip
+    assert told == {
+        "nodes.kernel": ("6.8.0-85", "6.8.0-85, 6.8.0-90"),
+        "software.driver": ("nvcr.io/driver:580", "nvcr.io/driver:590"),
+    }
 
 
 def test_a_transport_that_became_sockets_is_worse() -> None:
@@ -428,15 +498,27 @@ def proofs(ends: dict[str, str] | None = None, subjects: int = 2, **changes: Any
     ends = ends or {}
     made = record(noise=0.0, **changes)
     made["checks"] = [
-        {"id": name, "outcome": ends.get(name, "passed"), "reason": "", "findings": [
-            {"subject": f"gpu-node-{n}", "ok": True, "observed": "8"} for n in range(subjects)]}
-        for name in PROVEN if ends.get(name) != ""
-    ]  # fmt: skip
+        {
+            "id": name,
+            "outcome": ends.get(name, "passed"),
+            "reason": "",
+            "findings": [{"subject": f"gpu-node-{n}", "ok": True, "observed": "8"} for n in range(subjects)],
+        }
+        for name in PROVEN
+        if ends.get(name) != ""
+    ]
     return made
 
 
-@pytest.mark.parametrize("ends", [{"runtime.gpus": "skipped"}, {"runtime.gpus": ""}, dict.fromkeys(PROVEN, "skipped"),
-                                  {"runtime.gpus": "skipped", "nodes.gpu": ""}])  # fmt: skip
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"runtime.gpus": "skipped"},
+        {"runtime.gpus": ""},
+        dict.fromkeys(PROVEN, "skipped"),
+        {"runtime.gpus": "skipped", "nodes.gpu": ""},
+    ],
+)
 def test_what_is_proven_no_longer_is_never_the_same(ends: dict[str, str]) -> None:
     """Checks that passed and are skipped or gone are named, and nobody can tell; the other way round is fine."""
     before = proofs()
@@ -479,7 +561,9 @@ def test_fewer_subjects_of_a_check_are_unclear() -> None:
     """It passed on 16 nodes and then on 15; names that change in every run (pods) are no loss."""
     found = compare([proofs(subjects=16)], [proofs(subjects=15)])
     assert found.exit_code == 10
-    assert {(c.subject, c.before, c.after) for c in found.changes} == {(n, "16 subjects", "15 subjects") for n in PROVEN}
+    assert {(c.subject, c.before, c.after) for c in found.changes} == {
+        (n, "16 subjects", "15 subjects") for n in PROVEN
+    }
     assert "gpu-node-15" in found.changes[0].note
     before, after = proofs(), proofs()
     for side, name in ((before, "plugin-x7f2k"), (after, "plugin-9qzzt")):
@@ -502,10 +586,13 @@ def test_fewer_nodes_and_fewer_gpus_are_unclear() -> None:
 
 def test_medium_sizes_that_are_measured_no_longer_are_unclear() -> None:
     """A sweep that was shortened from below compares less."""
+
     def sweep(*sizes: int) -> dict[str, Any]:
         made = record(noise=0.0)
         for job in made["collectives"].values():
-            job["tables"][0]["rows"] = [{"size_bytes": mib << 20, "in_place": {"busbw_gbps": 300.0}} for mib in sizes] * 3
+            job["tables"][0]["rows"] = [
+                {"size_bytes": mib << 20, "in_place": {"busbw_gbps": 300.0}} for mib in sizes
+            ] * 3
         return made
 
     whole = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -528,16 +615,26 @@ def at(server: str, ca: str = "", **more: Any) -> dict[str, Any]:
         (at("https://10.96.0.1:443", "sha256:a"), at("https://10.96.0.1:443", "sha256:b"), 10),
         (at("https://10.0.0.1:6443"), at("https://10.0.0.2:6443"), 10),
         (at("https://10.0.0.1:6443"), at("https://10.0.0.1:6443", "sha256:a"), 0),
-        (at("https://r.example/k8s/clusters/c-1", "sha256:a"), at("https://r.example/k8s/clusters/c-2", "sha256:a"), 10),
+        (
+            at("https://r.example/k8s/clusters/c-1", "sha256:a"),
+            at("https://r.example/k8s/clusters/c-2", "sha256:a"),
+            10,
+        ),
         ({}, at("https://10.0.0.1:6443", "sha256:a"), 0),
-        (at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
-         at("https://127.0.0.1:2", "sha256:b", platform="h100-ib") | {"simulated": True}, 0),
-        (at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
-         at("https://127.0.0.1:2", "sha256:b", platform="h200-ib") | {"simulated": True}, 10),
+        (
+            at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
+            at("https://127.0.0.1:2", "sha256:b", platform="h100-ib") | {"simulated": True},
+            0,
+        ),
+        (
+            at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
+            at("https://127.0.0.1:2", "sha256:b", platform="h200-ib") | {"simulated": True},
+            10,
+        ),
         ({"profile_digest": "sha256:a"}, {"profile_digest": "sha256:b"}, 10),
         ({}, {"profile_digest": "sha256:b"}, 0),
     ],
-)  # fmt: skip
+)
 def test_another_cluster_or_another_profile_of_that_name_cannot_be_compared(
     before: dict[str, Any], after: dict[str, Any], code: int
 ) -> None:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from checks.faults import FAULTS, explain, fill, right_arguments
+from checks.faults.catalogue import FAULTS, explain, fill, right_arguments
 from jobs import nccl
 
 TESTS = ("checks", "jobs")
@@ -16,8 +16,11 @@ def declared(root):
     found = set()
     for path in (root / "checks").glob("test_*.py"):
         tree = ast.parse(path.read_text())
-        constants = {n.targets[0].id: n.value for n in tree.body
-                     if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}  # fmt: skip
+        constants = {
+            n.targets[0].id: n.value
+            for n in tree.body
+            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+        }
         for node in ast.walk(tree):
             if isinstance(node, ast.keyword) and node.arg == "faults":
                 value = constants[node.value.id] if isinstance(node.value, ast.Name) else node.value
@@ -36,11 +39,17 @@ def test_every_fault_in_the_code_is_in_the_catalogue_and_declared(root):
     areas = "|".join(sorted({i.partition(".")[0] for i in FAULTS}))
     word = re.compile(rf"[\"']((?:{areas})\.[a-z0-9-]+)[\"']")
     checks = {p.name: set(word.findall(p.read_text())) for p in (root / "checks").glob("*.py")}
-    ids = {m for p in (root / "checks").glob("test_*.py") for m in re.findall(r'mark\.check\(\s*"([a-z0-9.-]+)"', p.read_text())}
+    ids = {
+        m
+        for p in (root / "checks").glob("test_*.py")
+        for m in re.findall(r'mark\.check\(\s*"([a-z0-9.-]+)"', p.read_text())
+    }
     named = set().union(*checks.values()) - ids - {"nccl.conf", "gpu.resource", "gpu.per_node"}
     assert not named - set(FAULTS)
     launcher = {m for p in (root / "jobs").glob("*.py") for m in word.findall(p.read_text())}
-    faults = {m for m in launcher if m.partition(".")[0] in ("job", "image", "container", "quota", "volume", "limitrange")}
+    faults = {
+        m for m in launcher if m.partition(".")[0] in ("job", "image", "container", "quota", "volume", "limitrange")
+    }
     assert faults
     assert not faults - set(FAULTS)
 
@@ -76,7 +85,10 @@ def test_commands_are_filled_in():
     assert explain("nodes.cordoned", "gpu-node-1")["confirm"] == "kubectl get node gpu-node-1"
     assert explain("gpu.ecc", "gpu-node-1 GPU 3")["confirm"].startswith("kubectl debug node/gpu-node-1 ")
     assert explain("quota.exceeded", "q", "team")["confirm"] == "kubectl -n team describe resourcequota"
-    assert explain("rights.missing", "get pods/log in team")["confirm"] == "kubectl auth can-i get pods --subresource=log -n team"
+    assert (
+        explain("rights.missing", "get pods/log in team")["confirm"]
+        == "kubectl auth can-i get pods --subresource=log -n team"
+    )
     assert explain("rights.missing", "list nodes")["confirm"] == "kubectl auth can-i list nodes"
     assert explain("gpu.missing")["confirm"].startswith("kubectl get node NODE ")
 

@@ -7,20 +7,45 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.commands.listing import declared_checks
-from checks.faults import FAULTS, LOOK, explain
+from checks.faults.catalogue import FAULTS, LOOK, explain
+from cli.listing import declared_checks
 from jobs import nccl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from checks.selection import Declaration
+    from checks.framework.selection import Declaration
 
 COMMANDS = {
-    "grep", "env", "ibv_devinfo", "ibv_devices", "lsmod", "ibstat", "py-spy", "all_reduce_perf", "ldd", "ldconfig", "find",
-    "ls", "fi_info", "nvidia-smi", "ib_write_bw", "lspci", "ibdiagnet", "show_gids", "ulimit", "dmesg", "ucx_info", "kubectl",
-    "ip", "nc", "df", "systemctl", "NCCL_ALGO=Ring", "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    "grep",
+    "env",
+    "ibv_devinfo",
+    "ibv_devices",
+    "lsmod",
+    "ibstat",
+    "py-spy",
+    "all_reduce_perf",
+    "ldd",
+    "ldconfig",
+    "find",
+    "ls",
+    "fi_info",
+    "nvidia-smi",
+    "ib_write_bw",
+    "lspci",
+    "ibdiagnet",
+    "show_gids",
+    "ulimit",
+    "dmesg",
+    "ucx_info",
+    "kubectl",
+    "ip",
+    "nc",
+    "df",
+    "systemctl",
+    "NCCL_ALGO=Ring",
+    "TORCH_DISTRIBUTED_DEBUG=DETAIL",
 }
 
 
@@ -84,7 +109,9 @@ def waits_for(name: str, known: Mapping[str, Declaration]) -> set[str]:
 def test_the_steps_of_the_page_are_the_order_of_blocking(root: Path) -> None:
     """Seven steps; each check of a step waits for what the page says, and for nothing of a later step."""
     known = declared_checks()
-    rows = [row.split("|") for row in (root / "docs" / "checks.md").read_text().splitlines() if re.match(r"\| \d \|", row)]
+    rows = [
+        row.split("|") for row in (root / "docs" / "checks.md").read_text().splitlines() if re.match(r"\| \d \|", row)
+    ]
     steps = [(re.findall(r"`([\w.-]+)`", row[3]), re.findall(r"`([\w.-]+)`", row[4])) for row in rows]
     assert len(steps) == 7
     for number, (names, before) in enumerate(steps):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from checks.judgement.fit import misfit
-from checks.judgement.nodes import offer
-from checks.judgement.pool import pool_of
-from checks.profile import load_profile
+from checks.profiles.loader import load_profile
+from checks.rules.fit import misfit
+from checks.rules.nodes import offer
+from checks.rules.pool import pool_of
 
 HCA, VF = "rdma/hca_shared_devices_a", "nvidia.com/hostdev"
 
@@ -25,9 +25,11 @@ def test_another_product_is_named_with_the_key(node, inventory):
     assert "NVIDIA-H100-80GB-HBM3" in found
 
 
-@pytest.mark.parametrize(("offered", "fits"), [
-    ([(HCA,), (HCA,)], True), ([(VF,), (VF,)], False), ([(VF,), ()], True), ([(), ()], True), ([(VF,), (HCA,)], True),
-], ids=["as asked", "other cards everywhere", "none on one node", "no plugin at all", "right on one node"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("offered", "fits"),
+    [([(HCA,), (HCA,)], True), ([(VF,), (VF,)], False), ([(VF,), ()], True), ([(), ()], True), ([(VF,), (HCA,)], True)],
+    ids=["as asked", "other cards everywhere", "none on one node", "no plugin at all", "right on one node"],
+)
 def test_only_other_cards_on_every_node_are_another_fabric(node, inventory, h100, offered, fits):
     """A device plugin that is missing, or one node that is wrong, is no wrong profile."""
     nodes = [carded(node(name), *cards) for name, cards in zip("ab", offered, strict=True)]
@@ -36,9 +38,11 @@ def test_only_other_cards_on_every_node_are_another_fabric(node, inventory, h100
     assert fits or ("pod.resources" in found and VF in found)
 
 
-@pytest.mark.parametrize(("label", "ok", "fault"), [
-    ("8", None, "nodes.other-kind"), ("4", False, "gpu.oversubscribed"), ("", None, "gpu.oversubscribed"),
-], ids=["a larger machine", "each offered twice", "nothing tells"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("label", "ok", "fault"),
+    [("8", None, "nodes.other-kind"), ("4", False, "gpu.oversubscribed"), ("", None, "gpu.oversubscribed")],
+    ids=["a larger machine", "each offered twice", "nothing tells"],
+)
 def test_more_gpus_than_the_profile_names_may_be_the_profile(node, h100, label, ok, fault):
     """per_node 4 on machines of 8: only what feature discovery counts tells it from sharing."""
     four = replace(h100, gpu=replace(h100.gpu, per_node=4))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from checks.fitting import fitting
-from checks.options import Options
-from checks.profile import Profile
-from checks.trial_spec import build_spec
-from jobs.facts.stack import Listing
+from checks.framework.options import Options
+from checks.framework.trial_spec import build_spec
+from checks.profiles.cluster_defaults import fitting
+from checks.profiles.loader import Profile
+from jobs.cluster.facts.stack import Listing
 
 MARKED = {"nvidia.com/gpu.present": "true"}
 
@@ -18,15 +18,27 @@ def sized(made, cpu, memory):
 
 
 def published(**counts):
-    slices = tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
-                             "devices": [{"name": f"gpu-{i}"} for i in range(count)]}} for name, count in counts.items())  # fmt: skip
+    slices = tuple(
+        {
+            "spec": {
+                "driver": "gpu.nvidia.com",
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1},
+                "devices": [{"name": f"gpu-{i}"} for i in range(count)],
+            }
+        }
+        for name, count in counts.items()
+    )
     return Listing(slices)
 
 
 def listing(name="gpu.nvidia.com", resource="", **counts):
     spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
     spec |= {"extendedResourceName": resource} if resource else {}
-    known = {"deviceclasses": Listing(({"metadata": {"name": name}, "spec": spec},)), "resourceslices": published(**counts)}
+    known = {
+        "deviceclasses": Listing(({"metadata": {"name": name}, "spec": spec},)),
+        "resourceslices": published(**counts),
+    }
     return known.__getitem__
 
 

@@ -6,18 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from checks.expected.bench import Bench, Floor
-from checks.expected.fabric import Fabric
-from checks.expected.gpu import Gpu
-from checks.expected.pod import Pod
-from checks.judgement.floors import objections
-from checks.judgement.physics import wire_limit_gbps
-from checks.profile import Profile, load_profile, profile_names
-from checks.strict import Size
+from checks.profiles.lint import objections
+from checks.profiles.loader import Profile, load_profile, profile_names
+from checks.profiles.schema.bench import Bench, Floor
+from checks.profiles.schema.fabric import Fabric
+from checks.profiles.schema.gpu import Gpu
+from checks.profiles.schema.pod import Pod
+from checks.profiles.yaml_schema import Size
+from checks.rules.physics import wire_limit_gbps
 
 GI = Size(2**30)
-FLOOR = Floor(collective="all_reduce", algorithm="ring", nodes=2, size=Size(8 * GI), busbw_gbps=350.0,
-              topology="2 x 8", source="a test")  # fmt: skip
+FLOOR = Floor(
+    collective="all_reduce",
+    algorithm="ring",
+    nodes=2,
+    size=Size(8 * GI),
+    busbw_gbps=350.0,
+    topology="2 x 8",
+    source="a test",
+)
 PROFILE = Profile(name="p", gpu=Gpu(per_node=8), fabric=Fabric(kind="ib", rails=8, rail_gbit_s=400.0), floors=(FLOOR,))
 
 
@@ -52,7 +59,7 @@ def test_every_shipped_profile_passes_its_own_lint(name: str) -> None:
         ({"collective": "sendrecv", "busbw_gbps": 20.0}, [("floors[0].busbw_gbps", False)]),
         ({"nodes": 1, "algorithm": "default", "busbw_gbps": 9.0}, []),  # NVLink: the network's wires say nothing
     ],
-)  # fmt: skip
+)
 def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected: list[tuple[str, bool]]) -> None:
     """Above the physics of the links is fatal, so low that half of them may be lost is blind."""
     floor = replace(FLOOR, **changes)  # type: ignore[arg-type]
@@ -100,12 +107,14 @@ def test_what_is_not_known_of_the_wires_is_said() -> None:
     ("profile", "path"),
     [
         (replace(PROFILE, fabric=Fabric(kind="socket", gdr=True), floors=()), "fabric.gdr"),
-        (replace(PROFILE, fabric=Fabric(kind="efa", rails=8, rail_gbit_s=400.0, node_gbit_s=6400.0)),
-         "fabric.node_gbit_s"),
+        (
+            replace(PROFILE, fabric=Fabric(kind="efa", rails=8, rail_gbit_s=400.0, node_gbit_s=6400.0)),
+            "fabric.node_gbit_s",
+        ),
         (replace(PROFILE, floors=(FLOOR, replace(FLOOR, busbw_gbps=300.0))), "floors[1]"),
         (replace(PROFILE, bench=Bench(max=Size(GI))), "floors[0].size"),
     ],
-)  # fmt: skip
+)
 def test_a_profile_that_contradicts_itself_is_refused(profile: Profile, path: str) -> None:
     """Two numbers of which one must be wrong are fatal: nothing is judged by them."""
     assert (path, True) in told(profile)

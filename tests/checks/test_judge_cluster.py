@@ -8,15 +8,15 @@ import pytest
 from checks import test_admission as admission_checks
 from checks import test_api as api_checks
 from checks import test_namespace as namespace_checks
-from checks.evidence import CannotTell, CheckFailed
-from checks.expected.api import Api
-from checks.judgement import rights
-from checks.judgement.admission import namespace_state, refusal, try_pods
-from checks.judgement.api import at_least, contact
-from checks.judgement.quota import demand
-from checks.profile import Profile
-from jobs.client.errors import Unauthorized, Unreachable, api_error
-from jobs.client.kube import Allowed, Response
+from checks.framework.evidence import CannotTell, CheckFailed
+from checks.profiles.loader import Profile
+from checks.profiles.schema.api import Api
+from checks.rules import rights
+from checks.rules.admission import namespace_state, refusal, try_pods
+from checks.rules.api import at_least, contact
+from checks.rules.quota import demand
+from jobs.cluster.client.errors import Unauthorized, Unreachable, api_error
+from jobs.cluster.client.kube import Allowed, Response
 from jobs.trial.manifests import dry_pod
 
 
@@ -79,7 +79,15 @@ def test_contact_tells_the_ways_of_not_being_answered_apart():
 
 @pytest.mark.parametrize(
     ("version", "expected"),
-    [("v1.36.2", True), ("v1.28.0-eks-1", True), ("v1.27.9", False), ("v1.9.0", False), ("v2.0.1", True), ("", None), ("x", None)],
+    [
+        ("v1.36.2", True),
+        ("v1.28.0-eks-1", True),
+        ("v1.27.9", False),
+        ("v1.9.0", False),
+        ("v2.0.1", True),
+        ("", None),
+        ("x", None),
+    ],
 )
 def test_versions_are_compared_as_numbers(version, expected):
     """1.9 is older than 1.28 (api.version-too-old), and what is no version is not told."""
@@ -98,7 +106,9 @@ def test_an_api_that_does_not_answer_is_an_error_with_a_fault(evidence):
         api_checks.test_api_server_answers(FakeKube(version={"hello": "proxy"}), evidence)
 
 
-@pytest.mark.parametrize(("skew", "fault"), [(0.4, ""), (-59.0, ""), (61.0, "api.clock-skew"), (-1800.0, "api.clock-skew"), (None, "")])
+@pytest.mark.parametrize(
+    ("skew", "fault"), [(0.4, ""), (-59.0, ""), (61.0, "api.clock-skew"), (-1800.0, "api.clock-skew"), (None, "")]
+)
 def test_a_skewed_clock_is_never_held_against_the_cluster(evidence, skew, fault):
     """Which of two clocks is wrong is not known from here; without a Date header nothing is."""
     if skew is not None and not fault:
@@ -140,8 +150,12 @@ def test_a_missing_right_is_named_and_sight_is_not_asked_for(evidence, spec):
     """A right of the run fails the check; what only makes more visible is a note that names the ways out."""
     answers = rights.Answers(FakeKube(denied={("create", "jobs"), ("list", "nodes")}))
     with pytest.raises(CheckFailed):
-        namespace_checks.test_every_right_of_the_run_is_granted(seen_by("run", "nodes", "pods"), answers, spec, evidence)
-    assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("create jobs.batch in team", "rights.missing")]
+        namespace_checks.test_every_right_of_the_run_is_granted(
+            seen_by("run", "nodes", "pods"), answers, spec, evidence
+        )
+    assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [
+        ("create jobs.batch in team", "rights.missing")
+    ]
     assert any("list nodes" in note and "--tenant" in note for note in evidence.notes)
     evidence.__init__()
     namespace_checks.test_every_right_of_a_training_job_is_granted(rights.Answers(FakeKube()), spec, evidence)
@@ -151,14 +165,18 @@ def test_no_right_is_asked_for_twice(evidence, spec):
     """Both checks of rights share what was answered."""
     kube = FakeKube()
     answers = rights.Answers(kube)
-    namespace_checks.test_every_right_of_the_run_is_granted(seen_by("run", "training", "nodes"), answers, spec, evidence)
+    namespace_checks.test_every_right_of_the_run_is_granted(
+        seen_by("run", "training", "nodes"), answers, spec, evidence
+    )
     namespace_checks.test_every_right_of_a_training_job_is_granted(answers, spec, evidence)
     assert len(kube.asked) == len(set(kube.asked))
 
 
 def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence, h100):
     """An administrator may try --tenant; a profile that wants least rights fails (rights.excessive)."""
-    answers = rights.Answers(FakeKube(denied=[(r.verb, r.resource) for r in rights.EXCESSIVE if r.resource != "secrets"]))
+    answers = rights.Answers(
+        FakeKube(denied=[(r.verb, r.resource) for r in rights.EXCESSIVE if r.resource != "secrets"])
+    )
     check = namespace_checks.test_a_tenant_may_not_reach_beyond_its_namespace
     with pytest.raises(pytest.skip.Exception, match="no tenant's run"):
         check(seen_by(), answers, h100, evidence)
@@ -168,7 +186,10 @@ def test_a_tenants_excess_is_shown_and_judged_where_the_profile_says_so(evidence
     with pytest.raises(CheckFailed):
         check(seen_by(tenant=True), answers, replace(h100, least_rights=True), evidence)
     assert {f.fault for f in evidence.findings if not f.ok} == {"rights.excessive"}
-    assert {f.subject for f in evidence.findings if not f.ok} == {"get secrets in all namespaces", "list secrets in all namespaces"}
+    assert {f.subject for f in evidence.findings if not f.ok} == {
+        "get secrets in all namespaces",
+        "list secrets in all namespaces",
+    }
 
 
 def admission_check(kube, spec, evidence):
@@ -216,15 +237,27 @@ def test_rights_are_named_as_kubectl_does():
         ({}, True, ""),
         ({"get": error(404, 'namespaces "team" not found')}, False, "namespace.missing"),
         ({"get": {"status": {"phase": "Terminating"}}}, False, "namespace.terminating"),
-        ({"get": {"metadata": {"deletionTimestamp": "t"}, "status": {"phase": "Active"}}}, False, "namespace.terminating"),
+        (
+            {"get": {"metadata": {"deletionTimestamp": "t"}, "status": {"phase": "Active"}}},
+            False,
+            "namespace.terminating",
+        ),
         ({"get": {}}, None, ""),
         ({"get": error(403, "no")}, True, ""),
         ({"get": error(403, "no"), "ConfigMap": error(404, 'namespaces "team" not found')}, False, "namespace.missing"),
-        ({"get": error(403, "no"), "ConfigMap": error(403, "unable to create new content in namespace team because it is being terminated")},
-         False, "namespace.terminating"),
+        (
+            {
+                "get": error(403, "no"),
+                "ConfigMap": error(
+                    403, "unable to create new content in namespace team because it is being terminated"
+                ),
+            },
+            False,
+            "namespace.terminating",
+        ),
         ({"get": error(403, "no"), "ConfigMap": error(403, "no")}, None, ""),
     ],
-)  # fmt: skip
+)
 def test_the_namespace_is_seen_or_tried(answers, ok, fault):
     """A tenant who may not read the namespace still learns its state from a create that is not done."""
     found = namespace_state(FakeKube(**answers))
@@ -234,12 +267,27 @@ def test_the_namespace_is_seen_or_tried(answers, ok, fault):
 JOB = {
     "kind": "Job",
     "metadata": {"name": "seatrial-abc", "namespace": "team"},
-    "spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {
-        "containers": [{"name": "trial", "resources": {
-            "requests": {"cpu": "8", "memory": "32Gi"}, "limits": {"memory": "32Gi", "nvidia.com/gpu": "8"}}}],
-        "initContainers": [{"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
-                           {"name": "once", "resources": {"requests": {"cpu": "9"}}}]}}},
-}  # fmt: skip
+    "spec": {
+        "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "containers": [
+                    {
+                        "name": "trial",
+                        "resources": {
+                            "requests": {"cpu": "8", "memory": "32Gi"},
+                            "limits": {"memory": "32Gi", "nvidia.com/gpu": "8"},
+                        },
+                    }
+                ],
+                "initContainers": [
+                    {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
+                    {"name": "once", "resources": {"requests": {"cpu": "9"}}},
+                ],
+            },
+        }
+    },
+}
 
 POD = {"kind": "Pod", "metadata": {"name": "seatrial-abc-0"}, "spec": JOB["spec"]["template"]["spec"]}
 
@@ -260,7 +308,10 @@ def test_the_pod_is_tried_as_a_pod():
         (FORBIDDEN + "maximum memory usage per Container is 1Gi, but limit is 32Gi", "limitrange.denied"),
         (FORBIDDEN + 'pod rejected: RuntimeClass "nvidia" not found', "runtimeclass.missing"),
         (FORBIDDEN + "no PriorityClass with name low was found", "priorityclass.missing"),
-        (FORBIDDEN + 'error looking up service account team/robot: serviceaccount "robot" not found', "serviceaccount.missing"),
+        (
+            FORBIDDEN + 'error looking up service account team/robot: serviceaccount "robot" not found',
+            "serviceaccount.missing",
+        ),
         ('admission webhook "validate.kyverno.svc" denied the request: image not allowed', "admission.denied"),
         (FORBIDDEN + "some policy of the provider", "admission.denied"),
     ],
@@ -274,10 +325,12 @@ def test_each_gate_is_told_apart(message, fault):
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [(422, 'The pods "p" is invalid: : ValidatingAdmissionPolicy \'gpu-only\' with binding \'b\' denied request: no'),
-     (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: no'),
-     (403, FORBIDDEN + "unable to validate against any security context constraint: [provider restricted-v2: no]")],
-)  # fmt: skip
+    [
+        (422, "The pods \"p\" is invalid: : ValidatingAdmissionPolicy 'gpu-only' with binding 'b' denied request: no"),
+        (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: no'),
+        (403, FORBIDDEN + "unable to validate against any security context constraint: [provider restricted-v2: no]"),
+    ],
+)
 def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
     """A policy's default is 422, Kyverno's is 400, OpenShift's constraints answer 403: all are the cluster's word."""
     found = refusal(error(status, message))
@@ -287,9 +340,13 @@ def test_a_policy_refuses_with_whatever_status_it_likes(status, message):
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [(400, 'admission webhook "x" does not support dry run'), (500, "etcd is gone"), (422, 'Pod "p" is invalid: spec.x: y'),
-     (404, 'namespaces "team" not found')],
-)  # fmt: skip
+    [
+        (400, 'admission webhook "x" does not support dry run'),
+        (500, "etcd is gone"),
+        (422, 'Pod "p" is invalid: spec.x: y'),
+        (404, 'namespaces "team" not found'),
+    ],
+)
 def test_what_no_gate_said_is_not_told(status, message):
     """A webhook that cannot dry-run, a server in trouble and a pod that is itself wrong are no refusal of the cluster."""
     found = refusal(error(status, message))
@@ -299,7 +356,9 @@ def test_what_no_gate_said_is_not_told(status, message):
 
 def test_without_the_right_to_create_pods_the_job_is_tried():
     """The Job's PodSecurity warning is read, and what stays unseen is said."""
-    no_right = error(403, 'pods is forbidden: User "t" cannot create resource "pods" in API group "" in the namespace "team"')
+    no_right = error(
+        403, 'pods is forbidden: User "t" cannot create resource "pods" in API group "" in the namespace "team"'
+    )
     found = try_pods(FakeKube(Pod=no_right), POD, JOB, pods=2)
     assert found.ok is True
     assert "not seen" in found.notes[0]
@@ -314,15 +373,29 @@ def quota(hard, used=None, **spec):
 
 @pytest.mark.parametrize(
     ("hard", "used", "short"),
-    [({"requests.nvidia.com/gpu": "16"}, {}, None), ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 8 left")),
-     ({"requests.nvidia.com/gpu": "16"}, {"requests.nvidia.com/gpu": "8"}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 16 left")),
-     ({"cpu": "18"}, {}, None), ({"requests.cpu": "17"}, {}, ("requests.cpu", "18 for 2 pods", "17 of 17 left")),
-     ({"memory": "64Gi"}, {}, None), ({"limits.memory": "63Gi"}, {}, ("limits.memory", "68719476736 for 2 pods", "67645734912 of 63Gi left")),
-     ({"pods": "1"}, {}, ("pods", "2 for 2 pods", "1 of 1 left")), ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, ("count/jobs.batch", "1 for the trial", "0 of 3 left")),
-     ({"configmaps": "1"}, {"configmaps": "2"},
-      ("configmaps", "1 for the trial", "0 of 1 left (2 used: more than that, since the quota was lowered)")),
-     ({"persistentvolumeclaims": "0", "requests.amd.com/gpu": "0"}, {}, None), ({"cpu": "garbage"}, {}, None)],
-)  # fmt: skip
+    [
+        ({"requests.nvidia.com/gpu": "16"}, {}, None),
+        ({"requests.nvidia.com/gpu": "8"}, {}, ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 8 left")),
+        (
+            {"requests.nvidia.com/gpu": "16"},
+            {"requests.nvidia.com/gpu": "8"},
+            ("requests.nvidia.com/gpu", "16 for 2 pods", "8 of 16 left"),
+        ),
+        ({"cpu": "18"}, {}, None),
+        ({"requests.cpu": "17"}, {}, ("requests.cpu", "18 for 2 pods", "17 of 17 left")),
+        ({"memory": "64Gi"}, {}, None),
+        ({"limits.memory": "63Gi"}, {}, ("limits.memory", "68719476736 for 2 pods", "67645734912 of 63Gi left")),
+        ({"pods": "1"}, {}, ("pods", "2 for 2 pods", "1 of 1 left")),
+        ({"count/jobs.batch": "3"}, {"count/jobs.batch": "3"}, ("count/jobs.batch", "1 for the trial", "0 of 3 left")),
+        (
+            {"configmaps": "1"},
+            {"configmaps": "2"},
+            ("configmaps", "1 for the trial", "0 of 1 left (2 used: more than that, since the quota was lowered)"),
+        ),
+        ({"persistentvolumeclaims": "0", "requests.amd.com/gpu": "0"}, {}, None),
+        ({"cpu": "garbage"}, {}, None),
+    ],
+)
 def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
     """One pod that fits says nothing about two; what the trial does not use is no shortage."""
     found = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
@@ -338,11 +411,23 @@ def test_a_quota_that_is_not_yet_counted_limits_all_the_same():
 
 @pytest.mark.parametrize(
     ("scope", "counts"),
-    [({"scopes": ["BestEffort"]}, False), ({"scopes": ["NotBestEffort"]}, True), ({"scopes": ["Terminating"]}, False),
-     ({"scopes": ["NotTerminating"]}, True), ({"scopes": ["NotTerminating", "BestEffort"]}, False),
-     ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}, False),
-     ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, True)],
-)  # fmt: skip
+    [
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopes": ["NotBestEffort"]}, True),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopes": ["NotTerminating"]}, True),
+        ({"scopes": ["NotTerminating", "BestEffort"]}, False),
+        (
+            {
+                "scopeSelector": {
+                    "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]
+                }
+            },
+            False,
+        ),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, True),
+    ],
+)
 def test_a_scoped_quota_counts_the_pods_of_its_scope(scope, counts):
     """A quota for other pods has no say; one for these counts them all."""
     found = try_pods(FakeKube(quotas=[quota({"pods": "0"}, **scope)]), POD, JOB, pods=2)

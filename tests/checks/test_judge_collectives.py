@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from checks.judgement.bandwidth import (
+from checks.framework.trial_spec import NODE
+from checks.rules.bandwidth import (
     blind_findings,
     correct,
     correctness_findings,
@@ -15,9 +16,8 @@ from checks.judgement.bandwidth import (
     spread_findings,
     table_of,
 )
-from checks.judgement.collectives import alone_findings, completed_findings, over_all_nodes
-from checks.judgement.inside import channels, path_findings
-from checks.trial_spec import NODE
+from checks.rules.collectives import alone_findings, completed_findings, over_all_nodes
+from checks.rules.intra_node import channels, path_findings
 
 NODES = ["gpu-node-0", "gpu-node-1"]
 
@@ -104,9 +104,13 @@ def test_wrong_sums_of_one_node_name_it(node_jobs):
 # ------------------------------------------------------------------------------------------------- other collectives
 
 
-@pytest.mark.parametrize(("name", "op", "fault"), [
-    ("sendrecv", "sendrecv", "nccl.low-bandwidth-sendrecv"), ("alltoall", "all_to_all", "nccl.low-bandwidth-alltoall"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "op", "fault"),
+    [
+        ("sendrecv", "sendrecv", "nccl.low-bandwidth-sendrecv"),
+        ("alltoall", "all_to_all", "nccl.low-bandwidth-alltoall"),
+    ],
+)
 def test_a_slow_pattern_has_a_fault_of_its_own(all_jobs, h100, bad, name, op, fault):
     """Pipelines and experts suffer from other things than sums do; the entry says from which."""
     table = table_of(all_jobs[name], op)

@@ -8,17 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from checks.judgement.network import mtu_findings, port_findings, rate_findings, secondary_findings
-from checks.judgement.rdma import device_findings, firmware_note, lets_through
-from checks.judgement.rdma_counters import error_findings, idle_note
-from checks.judgement.rdma_offer import (
-    attached_names,
-    definition_findings,
-    named_networks,
-    offer_findings,
-    selections,
-)
-from checks.judgement.topology import (
+from checks.profiles.loader import Profile, load_profile
+from checks.profiles.yaml_schema import ProfileError
+from checks.rules.network import mtu_findings, port_findings, rate_findings, secondary_findings
+from checks.rules.rdma import device_findings, firmware_note, lets_through
+from checks.rules.rdma_counters import error_findings, idle_note
+from checks.rules.rdma_offer import attached_names, definition_findings, named_networks, offer_findings, selections
+from checks.rules.topology import (
     acs_findings,
     affinity_findings,
     likeness_findings,
@@ -26,26 +22,48 @@ from checks.judgement.topology import (
     read_zones,
     refused,
 )
-from checks.profile import Profile, load_profile
-from checks.strict import ProfileError
-from jobs.facts.inventory import PodUse
+from jobs.cluster.facts.inventory import PodUse
 
 RDMA = "rdma/hca_shared_devices_a"
 MULTUS = "k8s.v1.cni.cncf.io/networks"
 
 
 def peer(index):
-    return {"index": index, "address": f"10.0.{index}.5", "first_mtu": 1500, "path_mtu": 1500, "learned_mtu": 1500,
-            "df_ok": True, "mtu_error": None, "throughput_gbit_s": 8.1, "peak_gbit_s": 9.4, "bytes": 10**9,
-            "ports": [{"port": 40001, "ok": True, "error": None}, {"port": 50001, "ok": True, "error": None}],
-            "error": None}  # fmt: skip
+    return {
+        "index": index,
+        "address": f"10.0.{index}.5",
+        "first_mtu": 1500,
+        "path_mtu": 1500,
+        "learned_mtu": 1500,
+        "df_ok": True,
+        "mtu_error": None,
+        "throughput_gbit_s": 8.1,
+        "peak_gbit_s": 9.4,
+        "bytes": 10**9,
+        "ports": [{"port": 40001, "ok": True, "error": None}, {"port": 50001, "ok": True, "error": None}],
+        "error": None,
+    }
 
 
 def port(rail, node=0):
-    return {"name": f"mlx5_{rail}", "port": 1, "state": "ACTIVE", "phys_state": "LinkUp", "rate_gbps": 400.0,
-            "link_layer": "InfiniBand", "gid": True, "gids": [{"index": 0, "gid": f"fe80::{node}{rail}", "type": None}],
-            "pkeys": ["0xffff"], "lid": rail, "sm_lid": 1, "fw": "28.43.2026", "board": "MT_0000000838", "counters": 20,
-            "errors": {"link_downed": 3}, "usable": True}  # fmt: skip
+    return {
+        "name": f"mlx5_{rail}",
+        "port": 1,
+        "state": "ACTIVE",
+        "phys_state": "LinkUp",
+        "rate_gbps": 400.0,
+        "link_layer": "InfiniBand",
+        "gid": True,
+        "gids": [{"index": 0, "gid": f"fe80::{node}{rail}", "type": None}],
+        "pkeys": ["0xffff"],
+        "lid": rail,
+        "sm_lid": 1,
+        "fw": "28.43.2026",
+        "board": "MT_0000000838",
+        "counters": 20,
+        "errors": {"link_downed": 3},
+        "usable": True,
+    }
 
 
 @pytest.fixture
@@ -55,11 +73,19 @@ def world(trial):
         address = f"10.0.{rank}.5"
         told.stages["network"] = {
             "interfaces": [{"name": "eth0", "mtu": 1500, "addresses": [address], "up": True}],
-            "port_range": [32768, 60999], "peers": [peer(1 - rank)], "error": None,
-        }  # fmt: skip
-        told.stages["rdma"] = {"devices": [port(rail, rank) for rail in range(8)], "source": "sysfs", "error": None,
-                               "uverbs": [f"uverbs{n}" for n in range(8)]}  # fmt: skip
-        paths = [{"gpu": g, "nic": f"mlx5_{n}", "path": "PIX" if g == n else "NODE"} for g in range(8) for n in range(8)]
+            "port_range": [32768, 60999],
+            "peers": [peer(1 - rank)],
+            "error": None,
+        }
+        told.stages["rdma"] = {
+            "devices": [port(rail, rank) for rail in range(8)],
+            "source": "sysfs",
+            "error": None,
+            "uverbs": [f"uverbs{n}" for n in range(8)],
+        }
+        paths = [
+            {"gpu": g, "nic": f"mlx5_{n}", "path": "PIX" if g == n else "NODE"} for g in range(8) for n in range(8)
+        ]
         told.stages["topology"] = {"paths": paths, "rows": [f"GPU{g} NUMA 0 | | PIX" for g in range(8)], "acs": None}
         moved = {f"mlx5_{n}/1/port_xmit_data": 10**9 for n in range(8)}
         told.stages["collective.ring"]["rdma_counters"] = moved
@@ -80,9 +106,15 @@ def unclear(findings):
 
 def test_a_healthy_fabric_raises_nothing(world, spec, h100):
     """Every judgement of the three layers is quiet, and has looked."""
-    judged = [port_findings(world, spec), mtu_findings(world, spec, h100), rate_findings(world, spec, h100),
-              device_findings(world, spec, h100), error_findings(world, spec), affinity_findings(world, spec, h100),
-              likeness_findings(world, spec)]  # fmt: skip
+    judged = [
+        port_findings(world, spec),
+        mtu_findings(world, spec, h100),
+        rate_findings(world, spec, h100),
+        device_findings(world, spec, h100),
+        error_findings(world, spec),
+        affinity_findings(world, spec, h100),
+        likeness_findings(world, spec),
+    ]
     for findings in judged:
         found = list(findings)
         assert found
@@ -93,9 +125,11 @@ def test_a_healthy_fabric_raises_nothing(world, spec, h100):
 def test_evidence_that_never_came_is_no_pass(world, spec, h100, name):
     """A stage that is missing is unclear, for every judgement that needs it."""
     del world.evidence[1].stages[name]
-    judged = {"network": [port_findings(world, spec), mtu_findings(world, spec, h100)],
-              "rdma": [device_findings(world, spec, h100)],
-              "topology": [affinity_findings(world, spec, h100), likeness_findings(world, spec)]}[name]  # fmt: skip
+    judged = {
+        "network": [port_findings(world, spec), mtu_findings(world, spec, h100)],
+        "rdma": [device_findings(world, spec, h100)],
+        "topology": [affinity_findings(world, spec, h100), likeness_findings(world, spec)],
+    }[name]
     assert all(unclear(found) for found in judged)
 
 
@@ -170,17 +204,30 @@ def test_attached_interfaces_must_carry_jumbo_frames(world, spec):
 
 
 def plugin(node, *, ready=True):
-    return PodUse(namespace="nvidia-network-operator", name=f"rdma-shared-dp-ds-{node}", node=node, requests={}, owner="",
-                  phase="Running", ready=ready, trouble="" if ready else "CrashLoopBackOff: back-off")  # fmt: skip
+    return PodUse(
+        namespace="nvidia-network-operator",
+        name=f"rdma-shared-dp-ds-{node}",
+        node=node,
+        requests={},
+        owner="",
+        phase="Running",
+        ready=ready,
+        trouble="" if ready else "CrashLoopBackOff: back-off",
+    )
 
 
 @pytest.mark.parametrize(
     ("capacity", "allocatable", "ready", "fault"),
     [
-        (63, 63, True, None), (1, 1, True, None), (63, 63, False, None), (None, None, True, "rdma.resource-missing"),
-        (8, 6, True, "rdma.resource-short"), (63, 0, False, "rdma.plugin-down"), (None, None, False, "rdma.plugin-down"),
+        (63, 63, True, None),
+        (1, 1, True, None),
+        (63, 63, False, None),
+        (None, None, True, "rdma.resource-missing"),
+        (8, 6, True, "rdma.resource-short"),
+        (63, 0, False, "rdma.plugin-down"),
+        (None, None, False, "rdma.plugin-down"),
     ],
-)  # fmt: skip
+)
 def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, fault):
     """Missing, too few, or withdrawn because the plugin is down: each has its name; more than enough is quiet."""
     one = node("a")
@@ -204,8 +251,10 @@ def test_networks_are_named_in_both_forms():
     long = {MULTUS: json.dumps([{"name": "rdma-0", "namespace": "x"}, {"name": "b", "interface": "net7"}])}
     assert selections(long, "team") == [("x", "rdma-0", "net1"), ("team", "b", "net7")]
     assert selections({MULTUS: "[{"}, "team") == selections({}, "team") == []
-    gke = {"networking.gke.io/interfaces": '[{"interfaceName":"eth0","network":"default"},'
-                                           '{"interfaceName":"eth2","network":"rdma-0"}]'}  # fmt: skip
+    gke = {
+        "networking.gke.io/interfaces": '[{"interfaceName":"eth0","network":"default"},'
+        '{"interfaceName":"eth2","network":"rdma-0"}]'
+    }
     assert attached_names(gke, "team") == {"eth2": "rdma-0"}
 
 
@@ -231,11 +280,14 @@ def test_definitions_must_exist_and_not_shrink_packets(spec, config, fault):
 # -- layer 9, the pods
 
 SICK = [
-    ({"state": "INIT"}, "rdma.no-subnet-manager"), ({"state": "DOWN", "phys_state": "Disabled"}, "rdma.port-down"),
-    ({"rate_gbps": 200.0}, "rdma.rate-low"), ({"gid": False, "gids": []}, "rdma.gid-missing"),
-    ({"pkeys": []}, "rdma.pkey-empty"), ({"pkeys": ["0x7fff", "0x8012"]}, "rdma.pkey-limited"),
+    ({"state": "INIT"}, "rdma.no-subnet-manager"),
+    ({"state": "DOWN", "phys_state": "Disabled"}, "rdma.port-down"),
+    ({"rate_gbps": 200.0}, "rdma.rate-low"),
+    ({"gid": False, "gids": []}, "rdma.gid-missing"),
+    ({"pkeys": []}, "rdma.pkey-empty"),
+    ({"pkeys": ["0x7fff", "0x8012"]}, "rdma.pkey-limited"),
     ({"link_layer": "Ethernet"}, "rdma.wrong-link-layer"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "fault"), SICK, ids=[fault for _, fault in SICK])
@@ -286,8 +338,9 @@ def test_a_network_that_is_not_attached_comes_first(world, spec):
     for rank in (0, 1):
         stage(world, rank, "network")["interfaces"] += [{"name": "net1", "mtu": 9000, "addresses": []}]
     assert set(faults(device_findings(world, asked, roce))) == {
-        ("gpu-node-0", "rdma.not-attached"), ("gpu-node-1", "rdma.not-attached")
-    }  # fmt: skip
+        ("gpu-node-0", "rdma.not-attached"),
+        ("gpu-node-1", "rdma.not-attached"),
+    }
 
 
 def test_the_partition_is_an_index(world, spec, h100):
@@ -322,9 +375,16 @@ def test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault(world, spec,
 
 @pytest.mark.parametrize(
     ("spec_", "name", "through"),
-    [("^mlx5_0", "mlx5_0", False), ("^mlx5_0", "mlx5_1", True), ("mlx5", "mlx5_7", True), ("=mlx5_1", "mlx5_10", False),
-     ("mlx5_1:2", "mlx5_1", False), ("mlx5_1:1", "mlx5_1", True), ("^=mlx5_1", "mlx5_10", True)],
-)  # fmt: skip
+    [
+        ("^mlx5_0", "mlx5_0", False),
+        ("^mlx5_0", "mlx5_1", True),
+        ("mlx5", "mlx5_7", True),
+        ("=mlx5_1", "mlx5_10", False),
+        ("mlx5_1:2", "mlx5_1", False),
+        ("mlx5_1:1", "mlx5_1", True),
+        ("^=mlx5_1", "mlx5_10", True),
+    ],
+)
 def test_nccls_list_of_cards_is_read_as_nccl_does(spec_, name, through):
     """'^' excludes, '=' wants whole names, a number is a port."""
     assert lets_through(spec_, name, 1) is through
@@ -376,9 +436,16 @@ def test_nothing_that_flowed_is_no_pass(world, spec):
 
 
 def topology_object(policy, *gpus, version=2):
-    zones = [{"name": f"node-{n}", "type": "Node", "resources": [
-        {"name": "nvidia.com/gpu", "capacity": str(count), "allocatable": str(count), "available": "0"}]}
-        for n, count in enumerate(gpus)]  # fmt: skip
+    zones = [
+        {
+            "name": f"node-{n}",
+            "type": "Node",
+            "resources": [
+                {"name": "nvidia.com/gpu", "capacity": str(count), "allocatable": str(count), "available": "0"}
+            ],
+        }
+        for n, count in enumerate(gpus)
+    ]
     item = {"metadata": {"name": "gpu-node-0"}, "zones": zones}
     if version == 1:
         return {**item, "topologyPolicies": [policy]}
@@ -388,13 +455,20 @@ def topology_object(policy, *gpus, version=2):
 @pytest.mark.parametrize(
     ("policy", "zones", "wanted", "admitted"),
     [
-        ("single-numa-node", (4, 4), 4, True), ("single-numa-node", (4, 4), 6, False),
-        ("single-numa-node", (4, 4), 8, False), ("single-numa-node", (8,), 8, True),
-        ("restricted", (4, 4), 8, True), ("restricted", (4, 4), 6, True), ("restricted", (4, 4), 9, False),
-        ("best-effort", (4, 4), 9, True), ("none", (4, 4), 6, True), ("single-numa-node", (), 8, True),
-        ("single-numa-node", (2, 2, 2, 2), 2, True), ("single-numa-node", (2, 2, 2, 2), 4, False),
+        ("single-numa-node", (4, 4), 4, True),
+        ("single-numa-node", (4, 4), 6, False),
+        ("single-numa-node", (4, 4), 8, False),
+        ("single-numa-node", (8,), 8, True),
+        ("restricted", (4, 4), 8, True),
+        ("restricted", (4, 4), 6, True),
+        ("restricted", (4, 4), 9, False),
+        ("best-effort", (4, 4), 9, True),
+        ("none", (4, 4), 6, True),
+        ("single-numa-node", (), 8, True),
+        ("single-numa-node", (2, 2, 2, 2), 2, True),
+        ("single-numa-node", (2, 2, 2, 2), 4, False),
     ],
-)  # fmt: skip
+)
 def test_which_requests_a_topology_policy_admits(policy, zones, wanted, admitted):
     """Six GPUs on two NUMA nodes of four: never under single-numa-node, well under restricted."""
     known = read_zones([topology_object(policy, *zones)])["gpu-node-0"]
@@ -403,10 +477,20 @@ def test_which_requests_a_topology_policy_admits(policy, zones, wanted, admitted
 
 def test_two_kinds_of_devices_must_share_their_best_set():
     """GPUs on one NUMA node and cards on the other have no set in common under restricted."""
-    item = {"metadata": {"name": "a"}, "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}], "zones": [
-        {"type": "Node", "resources": [{"name": "nvidia.com/gpu", "allocatable": "4"}, {"name": "x/nic", "allocatable": "0"}]},
-        {"type": "Node", "resources": [{"name": "nvidia.com/gpu", "allocatable": "0"}, {"name": "x/nic", "allocatable": 4}]},
-    ]}  # fmt: skip
+    item = {
+        "metadata": {"name": "a"},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}],
+        "zones": [
+            {
+                "type": "Node",
+                "resources": [{"name": "nvidia.com/gpu", "allocatable": "4"}, {"name": "x/nic", "allocatable": "0"}],
+            },
+            {
+                "type": "Node",
+                "resources": [{"name": "nvidia.com/gpu", "allocatable": "0"}, {"name": "x/nic", "allocatable": 4}],
+            },
+        ],
+    }
     known = read_zones([item])["a"]
     assert "no set of NUMA nodes" in refused(known, {"nvidia.com/gpu": 2, "x/nic": 2})
     assert refused(known, {"nvidia.com/gpu": 2, "rdma/unlisted": 1}) == ""
@@ -466,11 +550,14 @@ def test_acs_is_judged_where_it_can_be_read(world, spec):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("network: {mtu: 99999, source: x}", "network.mtu"), ("network: {tcp_gbit_s: 1}", "network.source"),
-        ("topology: {gpu_nic_max: PBX, source: x}", "did you mean PXB"), ("topology: {acs_off: true}", "topology.source"),
-        ("fabric: {devices: 0}", "fabric.devices"), ("network: {mut: 1500}", "did you mean mtu"),
+        ("network: {mtu: 99999, source: x}", "network.mtu"),
+        ("network: {tcp_gbit_s: 1}", "network.source"),
+        ("topology: {gpu_nic_max: PBX, source: x}", "did you mean PXB"),
+        ("topology: {acs_off: true}", "topology.source"),
+        ("fabric: {devices: 0}", "fabric.devices"),
+        ("network: {mut: 1500}", "did you mean mtu"),
     ],
-)  # fmt: skip
+)
 def test_numbers_of_the_fabric_that_cannot_be_true_are_refused(tmp_path, text, why):
     """Each refusal names the key; a number without a source is nobody's."""
     (tmp_path / "p.yaml").write_text(text + "\n")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from checks.judgement.kept import kept_findings, kept_notes
-from checks.profile import load_profile
-from checks.trial_spec import spec_of
+from checks.framework.trial_spec import spec_of
+from checks.profiles.loader import load_profile
+from checks.rules.mutations import kept_findings, kept_notes
 from jobs.trial.manifests import dry_pod
 
 ASKED = dry_pod(spec_of(load_profile("a3-ultra"), run_id="abc", namespace="team"))
@@ -34,15 +34,23 @@ def changed(change: Any) -> dict[str, Any]:
         (lambda pod, spec, main: main["resources"]["limits"].pop("nvidia.com/gpu"), "trial nvidia.com/gpu"),
         (lambda pod, spec, main: main["securityContext"]["capabilities"].pop("add"), "trial capability IPC_LOCK"),
         (lambda pod, spec, main: main["volumeMounts"].pop(), "trial mount /usr/local/gib"),
-        (lambda pod, spec, main: main["env"].append({"name": "NCCL_NET", "value": "Socket"}),
-         "trial variable NCCL_NET"),
-        (lambda pod, spec, main: [main["env"].remove(e) for e in list(main["env"]) if e["name"] == "NCCL_NET"],
-         "trial variable NCCL_NET"),
-        (lambda pod, spec, main: [v["emptyDir"].update(sizeLimit="64Mi") for v in spec["volumes"] if "emptyDir" in v],
-         "volume shm sizeLimit"),
+        (
+            lambda pod, spec, main: main["env"].append({"name": "NCCL_NET", "value": "Socket"}),
+            "trial variable NCCL_NET",
+        ),
+        (
+            lambda pod, spec, main: [main["env"].remove(e) for e in list(main["env"]) if e["name"] == "NCCL_NET"],
+            "trial variable NCCL_NET",
+        ),
+        (
+            lambda pod, spec, main: [
+                v["emptyDir"].update(sizeLimit="64Mi") for v in spec["volumes"] if "emptyDir" in v
+            ],
+            "volume shm sizeLimit",
+        ),
     ],
     ids=["network", "subdomain", "toleration", "fewer", "none", "capability", "mount", "set", "unset", "shm"],
-)  # fmt: skip
+)
 def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
     """One thing is taken away: one or more findings, the first of them names it."""
     found = list(kept_findings(ASKED, changed(change)))

@@ -2,17 +2,12 @@
 
 import pytest
 
-from checks.judgement import cards, transport
-from checks.judgement.bandwidth import (
-    correctness_findings,
-    floor_findings,
-    impossible_findings,
-    notes,
-    table_of,
-)
-from checks.judgement.collectives import by_node, completed_findings, expectation, logged, next_steps, seen
-from checks.judgement.physics import limit_gbps, tree_limit_gbps
-from checks.profile import Fabric, Profile, load_profile
+from checks.profiles.loader import Fabric, Profile, load_profile
+from checks.rules import nics as cards
+from checks.rules import transport
+from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
+from checks.rules.collectives import by_node, completed_findings, expectation, logged, next_steps, seen
+from checks.rules.physics import limit_gbps, tree_limit_gbps
 
 RING = "collective.ring"
 SOCKET = {"fault": "nccl.socket-fallback", "severity": "fatal", "subject": "all ranks", "cause": "no InfiniBand device"}
@@ -21,15 +16,19 @@ SOCKET = {"fault": "nccl.socket-fallback", "severity": "fatal", "subject": "all 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
     """Every judgement is quiet about a healthy pair of collectives."""
     for found in (
-        completed_findings(trial, spec, jobs), transport.transport_findings(trial, jobs, h100),
-        transport.fabric_findings(jobs, "ib"), transport.gdr_findings(trial, jobs),
-        transport.rail_findings(trial, jobs, 8), transport.rank_findings(jobs, spec),
-        transport.other_findings(trial, jobs), correctness_findings(seen(jobs)),
+        completed_findings(trial, spec, jobs),
+        transport.transport_findings(trial, jobs, h100),
+        transport.fabric_findings(jobs, "ib"),
+        transport.gdr_findings(trial, jobs),
+        transport.rail_findings(trial, jobs, 8),
+        transport.rank_findings(jobs, spec),
+        transport.other_findings(trial, jobs),
+        correctness_findings(seen(jobs)),
         floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)),
         floor_findings(table_of(jobs["default"]), h100.floor("all_reduce", "default", 2)),
         impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec),
         impossible_findings("default", jobs["default"], table_of(jobs["default"]), h100, spec),
-    ):  # fmt: skip
+    ):
         assert not bad(found), found
 
 
@@ -60,8 +59,13 @@ def test_a_program_that_never_reached_nccl_is_no_hang(trial, spec, jobs):
 
 def test_a_crash_names_its_cause(trial, spec, jobs):
     """The analyzer's first cause is quoted, with the node instead of the pod's host name."""
-    jobs["ring"].update(crash=True, tables=[], faults=[
-        {"fault": "nccl.crash", "severity": "fatal", "subject": "rank 9 on seatrial-abc-1", "cause": "system error"}])  # fmt: skip
+    jobs["ring"].update(
+        crash=True,
+        tables=[],
+        faults=[
+            {"fault": "nccl.crash", "severity": "fatal", "subject": "rank 9 on seatrial-abc-1", "cause": "system error"}
+        ],
+    )
     trial.evidence[1].stages[RING].update(exit=1)
     found = next(completed_findings(trial, spec, jobs))
     assert (found.ok, found.fault) == (False, "nccl.crash")
@@ -70,9 +74,14 @@ def test_a_crash_names_its_cause(trial, spec, jobs):
 
 def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
     """Where the log names what ended it, that is the fault, and not merely that it ended."""
-    jobs["ring"].update(hang=True, tables=[], faults=[
-        {"fault": "nccl.ib-retry", "severity": "fatal", "subject": "seatrial-abc-1", "cause": "retry exceeded"},
-        {"fault": "nccl.hang", "severity": "fatal", "subject": "the job", "cause": "it followed"}])  # fmt: skip
+    jobs["ring"].update(
+        hang=True,
+        tables=[],
+        faults=[
+            {"fault": "nccl.ib-retry", "severity": "fatal", "subject": "seatrial-abc-1", "cause": "retry exceeded"},
+            {"fault": "nccl.hang", "severity": "fatal", "subject": "the job", "cause": "it followed"},
+        ],
+    )
     found = next(completed_findings(trial, spec, jobs))
     assert (found.ok, found.fault) == (False, "nccl.ib-retry")
 
@@ -91,7 +100,9 @@ def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):
     """The probe's own words for it are recognised."""
     for rank in trial.evidence.values():
         for name in ("ring", "default"):
-            rank.stages[f"collective.{name}"] = {"skipped": "rank 0: neither torchrun nor a Python with torch is in this image"}
+            rank.stages[f"collective.{name}"] = {
+                "skipped": "rank 0: neither torchrun nor a Python with torch is in this image"
+            }
             jobs[name] = None
     assert {(f.ok, f.fault) for f in completed_findings(trial, spec, jobs)} == {(None, "nccl.program")}
 
@@ -143,8 +154,17 @@ def test_a_socket_fallback_is_told_once(trial, jobs, h100):
 def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
     """A mixed job is one fault on that rank; its node is named instead of the pod."""
     for job in jobs.values():
-        job.update(mixed=True, socket_fallback=True, faults=[
-            {"fault": "nccl.mixed-transport", "subject": "rank 11 on seatrial-abc-1", "cause": "Failed to open mlx5_3"}])  # fmt: skip
+        job.update(
+            mixed=True,
+            socket_fallback=True,
+            faults=[
+                {
+                    "fault": "nccl.mixed-transport",
+                    "subject": "rank 11 on seatrial-abc-1",
+                    "cause": "Failed to open mlx5_3",
+                }
+            ],
+        )
         job["pairs"][0]["transports"] = {"ib": 14, "socket": 2}
     found = list(transport.transport_findings(trial, jobs, h100))
     assert bad(found) == [("rank 11 on gpu-node-1", "nccl.mixed-transport")]
@@ -162,7 +182,9 @@ def test_sockets_are_right_where_they_were_bought(trial, jobs):
     """A profile whose fabric is plain TCP says so, and nothing has fallen back."""
     for job in jobs.values():
         job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
-    assert all(f.ok for f in transport.transport_findings(trial, jobs, Profile(name="tcp", fabric=Fabric(kind="socket"))))
+    assert all(
+        f.ok for f in transport.transport_findings(trial, jobs, Profile(name="tcp", fabric=Fabric(kind="socket")))
+    )
 
 
 def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
@@ -177,13 +199,20 @@ def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
-    [({}, "nccl.no-evidence"), ({"truncated": True}, "nccl.log-truncated"), ({"hang": True}, ""), ({"crash": True}, "")],
+    [
+        ({}, "nccl.no-evidence"),
+        ({"truncated": True}, "nccl.log-truncated"),
+        ({"hang": True}, ""),
+        ({"crash": True}, ""),
+    ],
     ids=["silent", "truncated", "hung", "crashed"],
 )
 def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault):
     """No transport shown is never a pass; where the collective died first, that is the cause and not this."""
     for job in jobs.values():
-        job.update(inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes)
+        job.update(
+            inter_node_transport="unknown", pairs=[], socket_fallback=None, advice="set NCCL_DEBUG=INFO", **changes
+        )
     found = list(transport.transport_findings(trial, jobs, h100))
     assert {(f.ok, f.fault) for f in found} == {(None, fault)}
     said = "NCCL ended before" if changes.get("crash") else "NCCL_DEBUG"  # a crash needs no other log, but its cause
@@ -203,11 +232,14 @@ def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
 
 @pytest.mark.parametrize(
     "half",
-    [{"pairs": []}, {"pairs": [{"src": "a", "dst": "b", "direction": "send", "transports": {"ib": 2}}]},
-     {"hosts": [{"name": "a", "ranks": [0, 1], "rails": {}}]},
-     {"hosts": [{"name": "a", "ranks": list(range(16)), "connected": list(range(15)), "rails": {}}]}],
+    [
+        {"pairs": []},
+        {"pairs": [{"src": "a", "dst": "b", "direction": "send", "transports": {"ib": 2}}]},
+        {"hosts": [{"name": "a", "ranks": [0, 1], "rails": {}}]},
+        {"hosts": [{"name": "a", "ranks": list(range(16)), "connected": list(range(15)), "rails": {}}]},
+    ],
     ids=["banner only", "one end", "ranks missing", "a rank without channels"],
-)  # fmt: skip
+)
 def test_half_of_the_evidence_is_not_a_pass(trial, jobs, h100, half):
     """A selected network without channels, a pair that only one end shows, ranks without a line: could not tell."""
     jobs["ring"].update(half)
@@ -220,7 +252,8 @@ def test_the_actual_cause_brings_its_own_remedy(jobs):
     for job in jobs.values():
         job["faults"] = [dict(SOCKET, why="nccl.ib-no-device", confirm="ibv_devinfo", remedy="request the resource")]
     assert list(next_steps(jobs, transport.TRANSPORT)) == [
-        "nccl.ib-no-device: to confirm: ibv_devinfo; remedy: request the resource"]  # fmt: skip
+        "nccl.ib-no-device: to confirm: ibv_devinfo; remedy: request the resource"
+    ]
     assert not list(next_steps(jobs, transport.GDR))
 
 
@@ -298,15 +331,24 @@ def test_every_gpu_must_have_taken_part(jobs, spec, bad):
 def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
     """Degrading faults without a check of their own fail nccl.other; information and judged faults do not."""
     jobs["ring"]["faults"] = [
-        {"fault": "nccl.version-mismatch", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "2.27 and 2.28"},
-        {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"}, dict(SOCKET),
-    ]  # fmt: skip
+        {
+            "fault": "nccl.version-mismatch",
+            "severity": "degraded",
+            "subject": "seatrial-abc-1",
+            "cause": "2.27 and 2.28",
+        },
+        {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"},
+        dict(SOCKET),
+    ]
     assert bad(transport.other_findings(trial, jobs)) == [("gpu-node-1", "nccl.version-mismatch")]
 
 
 def test_hosts_are_replaced_whole(trial):
     """A host name that another one begins with, or that is part of a word, is not touched."""
-    assert by_node(trial, "seatrial-abc-1: seatrial-abc-10 xseatrial-abc-1") == "gpu-node-1: seatrial-abc-10 xseatrial-abc-1"
+    assert (
+        by_node(trial, "seatrial-abc-1: seatrial-abc-10 xseatrial-abc-1")
+        == "gpu-node-1: seatrial-abc-10 xseatrial-abc-1"
+    )
 
 
 def test_the_analyzer_is_told_what_the_profile_expects(h100):
@@ -382,9 +424,12 @@ def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
 def test_a_card_below_its_rate_or_down_is_named(trial, h100):
     """One slow rail sets the pace of all eight: the pods saw which, so the reader need not search."""
     states, rates = {"mlx5_5": "DOWN"}, {"mlx5_3": 100.0}
-    trial.evidence[1].stages["rdma"] = {"devices": [
-        {"name": n, "state": states.get(n, "ACTIVE"), "rate_gbps": rates.get(n, 400.0)} for n in map("mlx5_{}".format, range(8))
-    ]}
+    trial.evidence[1].stages["rdma"] = {
+        "devices": [
+            {"name": n, "state": states.get(n, "ACTIVE"), "rate_gbps": rates.get(n, 400.0)}
+            for n in map("mlx5_{}".format, range(8))
+        ]
+    }
     down = "gpu-node-1: the port of mlx5_5 is DOWN"
     assert list(cards.notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400", down]
     assert list(cards.notes(trial, Profile())) == [down]
@@ -417,7 +462,9 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     trial.evidence[0].stages["rdma"] = {"devices": [{"name": "rdmap79s0", "state": "ACTIVE", "rate_gbps": 100.0}]}
     assert list(cards.notes(trial, load_profile("p5-efa"))) == []
     trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
-    assert list(cards.notes(trial, load_profile("p5-efa"))) == ["gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"]
+    assert list(cards.notes(trial, load_profile("p5-efa"))) == [
+        "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
+    ]
 
 
 def test_another_fabric_names_what_chose_it(jobs):
@@ -432,5 +479,7 @@ def test_another_fabric_names_what_chose_it(jobs):
 def test_what_every_collective_meets_is_told_once(trial, jobs):
     """Four collectives with one warning are one finding."""
     for job in jobs.values():
-        job["faults"] = [{"fault": "nccl.tcpx-stall", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "stalls"}]
+        job["faults"] = [
+            {"fault": "nccl.tcpx-stall", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "stalls"}
+        ]
     assert len([f for f in transport.other_findings(trial, jobs) if f.ok is False]) == 1

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from checks.judgement.capacity import releases, rooms, tolerated
-from checks.judgement.nodes import node_findings, offer
-from checks.judgement.pool import Pool, pool_of
-from checks.profile import Profile
-from jobs.facts.inventory import Taint
+from checks.profiles.loader import Profile
+from checks.rules.capacity import releases, rooms, tolerated
+from checks.rules.nodes import node_findings, offer
+from checks.rules.pool import Pool, pool_of
+from jobs.cluster.facts.inventory import Taint
 
 
 def test_two_healthy_nodes_raise_nothing(inventory, node, h100, spec, bad):
@@ -58,9 +58,12 @@ def test_what_a_selector_leaves_out_accuses_no_cluster(inventory, node, h100, no
 
 @pytest.mark.parametrize(
     ("broken", "fault"),
-    [({"ready": False}, "nodes.not-ready"), ({"pressures": ("DiskPressure",)}, "nodes.pressure"),
-     ({"ready": False, "pressures": ("DiskPressure",)}, "nodes.not-ready")],
-)  # fmt: skip
+    [
+        ({"ready": False}, "nodes.not-ready"),
+        ({"pressures": ("DiskPressure",)}, "nodes.pressure"),
+        ({"ready": False, "pressures": ("DiskPressure",)}, "nodes.not-ready"),
+    ],
+)
 def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken, fault):
     """NotReady and pressure are the node's fault, and one fault each."""
     cluster = inventory([node("a"), node("b", **broken)])
@@ -69,9 +72,16 @@ def test_a_node_that_is_not_ready_is_named(inventory, node, h100, bad, broken, f
 
 @pytest.mark.parametrize(
     ("capacity", "allocatable", "fault"),
-    [(8, 8, ""), (8, 7, "gpu.missing"), (7, 7, "gpu.missing"), (8, 0, "gpu.none-allocatable"),
-     (None, None, "gpu.none-allocatable"), (0, 0, "gpu.none-allocatable"), (32, 32, "gpu.oversubscribed")],
-)  # fmt: skip
+    [
+        (8, 8, ""),
+        (8, 7, "gpu.missing"),
+        (7, 7, "gpu.missing"),
+        (8, 0, "gpu.none-allocatable"),
+        (None, None, "gpu.none-allocatable"),
+        (0, 0, "gpu.none-allocatable"),
+        (32, 32, "gpu.oversubscribed"),
+    ],
+)
 def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, fault):
     """What a node offers is compared with the profile; a node that agrees with itself may still have lost a GPU."""
     found = offer(node("a", capacity, allocatable), h100)
@@ -111,11 +121,13 @@ def test_a_cordon_is_one_cause_not_two(inventory, node, spec):
 
 def test_a_foreign_taint_is_named(inventory, node, spec):
     """A taint that the pod does not tolerate keeps it away; the GPU taint of managed clusters is tolerated."""
-    cluster = inventory([
-        node("a", taints=[("team", "vision", "NoSchedule")]),
-        node("b", taints=[(spec.gpu_resource, "present", "NoSchedule")]),
-        node("c", taints=[("soft", "", "PreferNoSchedule")]),
-    ])  # fmt: skip
+    cluster = inventory(
+        [
+            node("a", taints=[("team", "vision", "NoSchedule")]),
+            node("b", taints=[(spec.gpu_resource, "present", "NoSchedule")]),
+            node("c", taints=[("soft", "", "PreferNoSchedule")]),
+        ]
+    )
     found = rooms(cluster, cluster.nodes, spec)
     assert [r.fault for r in found] == ["nodes.tainted", "", ""]
     assert "team=vision:NoSchedule" in found[0].observed
@@ -123,10 +135,16 @@ def test_a_foreign_taint_is_named(inventory, node, spec):
 
 @pytest.mark.parametrize(
     ("toleration", "expected"),
-    [({"operator": "Exists"}, True), ({"key": "k", "operator": "Exists"}, True), ({"key": "k", "value": "v"}, True),
-     ({"key": "k", "value": "w"}, False), ({"key": "k"}, False), ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
-     ({"key": "other", "operator": "Exists"}, False)],
-)  # fmt: skip
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "k", "operator": "Exists"}, True),
+        ({"key": "k", "value": "v"}, True),
+        ({"key": "k", "value": "w"}, False),
+        ({"key": "k"}, False),
+        ({"key": "k", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
 def test_tolerations_match_as_kubernetes_does(toleration, expected):
     """Key, operator, value and effect, with Kubernetes' defaults."""
     assert tolerated(Taint("k", "v", "NoSchedule"), [toleration]) is expected

@@ -9,26 +9,45 @@ from checks import test_bom as bom_checks
 from checks import test_images as image_checks
 from checks import test_observability as metric_checks
 from checks import test_stack as stack_checks
-from checks.evidence import CannotTell, CheckFailed
-from checks.expected.images import Images
-from checks.expected.observability import Observability
-from checks.expected.stack import Stack
-from checks.judgement import gpu_stack, images, pool, secrets, uniform
-from checks.judgement.capacity import rooms
-from checks.judgement.nodes import node_findings, offers
-from checks.profile import Profile
-from jobs.client.errors import api_error
-from jobs.facts.inventory import PodUse
-from jobs.facts.stack import Listing, devices_by_node, image_version, listing, operand, policies, toolkit_version
-from jobs.state import PodFacts
+from checks.framework.evidence import CannotTell, CheckFailed
+from checks.profiles.loader import Profile
+from checks.profiles.schema.images import Images
+from checks.profiles.schema.observability import Observability
+from checks.profiles.schema.stack import Stack
+from checks.rules import images, pool, secrets, uniform
+from checks.rules import stack as gpu_stack
+from checks.rules.capacity import rooms
+from checks.rules.nodes import node_findings, offers
+from jobs.cluster.client.errors import api_error
+from jobs.cluster.facts.inventory import PodUse
+from jobs.cluster.facts.stack import (
+    Listing,
+    devices_by_node,
+    image_version,
+    listing,
+    operand,
+    policies,
+    toolkit_version,
+)
+from jobs.diagnosis.state import PodFacts
 from jobs.trial.parts import Claim
 
 PLUGIN = "nvidia-device-plugin-daemonset"
 
 
 def pod(name, node="a", *, ready=True, trouble="", images=(), app=""):
-    return PodUse(namespace="gpu-operator", name=name, node=node, requests={}, owner=f"DaemonSet/{name}", phase="Running",
-                  ready=ready, trouble=trouble, images=tuple(images), app=app)  # fmt: skip
+    return PodUse(
+        namespace="gpu-operator",
+        name=name,
+        node=node,
+        requests={},
+        owner=f"DaemonSet/{name}",
+        phase="Running",
+        ready=ready,
+        trouble=trouble,
+        images=tuple(images),
+        app=app,
+    )
 
 
 def labelled(node, name, **labels):
@@ -42,8 +61,13 @@ def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, b
     """Two pools are two profiles: neither the labels' nor the product's outsiders are compared."""
     profile = replace(h100, pool={"pool": "training"})
     mine = node("a", labels={"pool": "training"})
-    cluster = inventory([mine, node("b", 4, 4, labels={"pool": "inference"}),
-                         node("c", 4, 4, labels={"pool": "training", "nvidia.com/gpu.product": "NVIDIA-L40S"})])  # fmt: skip
+    cluster = inventory(
+        [
+            mine,
+            node("b", 4, 4, labels={"pool": "inference"}),
+            node("c", 4, 4, labels={"pool": "training", "nvidia.com/gpu.product": "NVIDIA-L40S"}),
+        ]
+    )
     found = pool.pool_of(cluster, profile)
     assert [n.name for n in found.nodes] == ["a"]
     assert "outside of the profile's pool (pool is inference, not training)" in found.outside["b"]
@@ -54,9 +78,14 @@ def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, b
 
 @pytest.mark.parametrize(
     ("labels", "capacity", "inside"),
-    [({"nvidia.com/gpu.workload.config": "vm-passthrough"}, None, False), ({"nvidia.com/gpu.workload.config": "container"}, None, True),
-     ({"nvidia.com/gpu.deploy.operands": "false"}, None, False), ({"nvidia.com/gpu.deploy.operands": "false"}, 8, True), ({}, 0, True)],
-)  # fmt: skip
+    [
+        ({"nvidia.com/gpu.workload.config": "vm-passthrough"}, None, False),
+        ({"nvidia.com/gpu.workload.config": "container"}, None, True),
+        ({"nvidia.com/gpu.deploy.operands": "false"}, None, False),
+        ({"nvidia.com/gpu.deploy.operands": "false"}, 8, True),
+        ({}, 0, True),
+    ],
+)
 def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, node, h100, labels, capacity, inside):
     """KubeVirt's nodes beside training's, or nodes left to somebody else; one that offers GPUs is judged whatever it says."""
     cluster = inventory([node("a"), node("b", capacity, capacity, labels={"nvidia.com/gpu.present": "true", **labels})])
@@ -82,15 +111,37 @@ def test_a_profile_of_other_machines_is_not_held_against_these(inventory, node, 
 
 @pytest.mark.parametrize(
     ("labels", "capacity", "why", "fault"),
-    [({}, {"nvidia.com/gpu": 8}, "", ""),
-     ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 0}, "", ""),
-     ({"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}, {"nvidia.com/gpu": 8}, "", ""),
-     ({"nvidia.com/mig.strategy": "mixed"}, {"nvidia.com/gpu": 0, "nvidia.com/mig-3g.40gb": 16}, "MIG mixed", "gpu.partitioned"),
-     ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, {"nvidia.com/gpu": 56}, "MIG single", "gpu.partitioned"),
-     ({}, {"amd.com/cpx_nps4": 64}, "partitioned", "gpu.partitioned"),
-     ({"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}, {"nvidia.com/gpu": 32}, "4 times", "gpu.oversubscribed"),
-     ({}, {"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 32}, "shared", "gpu.oversubscribed")],
-)  # fmt: skip
+    [
+        ({}, {"nvidia.com/gpu": 8}, "", ""),
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 0},
+            "",
+            "",
+        ),
+        ({"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}, {"nvidia.com/gpu": 8}, "", ""),
+        (
+            {"nvidia.com/mig.strategy": "mixed"},
+            {"nvidia.com/gpu": 0, "nvidia.com/mig-3g.40gb": 16},
+            "MIG mixed",
+            "gpu.partitioned",
+        ),
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"},
+            {"nvidia.com/gpu": 56},
+            "MIG single",
+            "gpu.partitioned",
+        ),
+        ({}, {"amd.com/cpx_nps4": 64}, "partitioned", "gpu.partitioned"),
+        (
+            {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"},
+            {"nvidia.com/gpu": 32},
+            "4 times",
+            "gpu.oversubscribed",
+        ),
+        ({}, {"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 32}, "shared", "gpu.oversubscribed"),
+    ],
+)
 def test_parts_of_gpus_are_never_compared_as_whole_ones(node, labels, capacity, why, fault):
     """MIG under both strategies, AMD's partitions, time-slicing with and without a name of its own; near-misses are whole."""
     parted = pool.parted(replace(node("a", labels=labels), capacity=capacity))
@@ -101,7 +152,9 @@ def test_parts_of_gpus_are_never_compared_as_whole_ones(node, labels, capacity, 
 def test_parted_nodes_fail_only_where_whole_ones_are_few(inventory, node, h100, spec, bad):
     """A node of notebooks beside two whole ones is noted, and takes no pod of the trial."""
     mig = replace(node("m"), capacity={"nvidia.com/mig-1g.10gb": 56}, allocatable={"nvidia.com/mig-1g.10gb": 56})
-    some = pool.pool_of(inventory([node("a"), node("b"), replace(mig, labels={"nvidia.com/gpu.present": "true"})]), h100)
+    some = pool.pool_of(
+        inventory([node("a"), node("b"), replace(mig, labels={"nvidia.com/gpu.present": "true"})]), h100
+    )
     assert set(some.parts) == {"m"}
     assert bad(offers(some, h100, 2)) == []
     few = replace(some, nodes=some.nodes[1:])
@@ -130,9 +183,15 @@ def test_drift_names_the_odd_one(node, bad):
 
 @pytest.mark.parametrize(
     ("other", "drifts"),
-    [({"kubelet": "v1.36.4-gke.1201000"}, False), ({"kubelet": "v1.35.9"}, True), ({"os": "Ubuntu 24.04.1 LTS"}, False),
-     ({"os": "Ubuntu 22.04.5 LTS"}, True), ({"runtime": "containerd://1.7.28"}, True), ({"kernel": "6.8.0-1030-aws"}, True)],
-)  # fmt: skip
+    [
+        ({"kubelet": "v1.36.4-gke.1201000"}, False),
+        ({"kubelet": "v1.35.9"}, True),
+        ({"os": "Ubuntu 24.04.1 LTS"}, False),
+        ({"os": "Ubuntu 22.04.5 LTS"}, True),
+        ({"runtime": "containerd://1.7.28"}, True),
+        ({"kernel": "6.8.0-1030-aws"}, True),
+    ],
+)
 def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, drifts):
     """A managed pool always has two of them during a roll-out; kernel and runtime are held to the last figure."""
     nodes = [replace(node(name), os="Ubuntu 24.04.3 LTS") for name in "ab"]
@@ -158,15 +217,24 @@ def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
     """GB200 beside H100, or two instance types, where no profile names one pool; an unlabelled node is no kind of its own."""
     x86 = {"kubernetes.io/arch": "amd64", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     arm = {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "NVIDIA-GB200"}
-    nodes = [node("a", labels=x86), node("b", labels=x86), *(replace(node(n, labels=arm), kernel="6.8.0-nvidia-64k") for n in "cd")]
+    nodes = [
+        node("a", labels=x86),
+        node("b", labels=x86),
+        *(replace(node(n, labels=arm), kernel="6.8.0-nvidia-64k") for n in "cd"),
+    ]
     assert bad(uniform.drift(nodes)) == []
     silent = replace(node("e", labels={"kubernetes.io/arch": "amd64"}), kernel="6.8.0-52")
     assert bad(uniform.drift([*nodes, silent])) == [("e", "nodes.drift")]
-    types = [replace(node(n, labels={"node.kubernetes.io/instance-type": t}), kernel=t) for n, t in zip("abcd", ("p4d", "p4d", "g5", "g5"), strict=True)]
+    types = [
+        replace(node(n, labels={"node.kubernetes.io/instance-type": t}), kernel=t)
+        for n, t in zip("abcd", ("p4d", "p4d", "g5", "g5"), strict=True)
+    ]
     assert bad(uniform.drift(types)) == []
 
 
-@pytest.mark.parametrize(("kubelet", "ok"), [("v1.36.9", True), ("v1.33.0", True), ("v1.32.9", False), ("v1.37.0", False), ("", None)])
+@pytest.mark.parametrize(
+    ("kubelet", "ok"), [("v1.36.9", True), ("v1.33.0", True), ("v1.32.9", False), ("v1.37.0", False), ("", None)]
+)
 def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
     """Not newer than the server, at most three minors older (nodes.kubelet-skew); an unknown one is not judged."""
     (finding,) = uniform.kubelet_skew([replace(node("a"), kubelet=kubelet)], "v1.36.2")
@@ -179,16 +247,30 @@ def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
 
 @pytest.mark.parametrize(
     ("name", "app", "kind"),
-    [("nvidia-device-plugin-daemonset-x1", "", "device-plugin"), ("nvidia-gpu-device-plugin-medium-a", "", "device-plugin"),
-     ("gpu-dp-1", "nvidia-device-plugin", "device-plugin"), ("amdgpu-device-plugin-daemonset-q", "", "device-plugin"),
-     ("nvidia-driver-daemonset-ubuntu24", "", "driver"), ("nvidia-container-toolkit-daemonset-k", "", "toolkit"),
-     ("nvidia-dcgm-exporter-9", "", "dcgm-exporter"), ("gpu-operator-6f", "", "operator"), ("kube-multus-ds-2", "", "multus"),
-     ("nvdp-nvidia-device-plugin-4kq2x", "nvidia-device-plugin", "device-plugin"), ("nvdp-nvidia-device-plugin-gpu-feature-discovery-9", "nvidia-device-plugin", "feature-discovery"),
-     ("nvidia-device-plugin-mps-control-daemon-7", "nvidia-device-plugin", ""), ("nvidia-device-plugin-validator-2", "", ""),
-     ("nvidia-device-plugin-node-feature-discovery-worker-5", "node-feature-discovery", ""), ("default-node-labeller-q", "", "feature-discovery"),
-     ("nvidia-gpu-driver-ubuntu22.04-788484b9bb-6zhd9", "", "driver"), ("nvidia-driver-daemonset-416.94.202411-0-x", "", "driver"), ("nvidia-driver-installer-c", "", "driver"),
-     ("nvidia-driver-manager-1", "", ""), ("my-training-0", "", ""), ("coredns-1", "kube-dns", "")],
-)  # fmt: skip
+    [
+        ("nvidia-device-plugin-daemonset-x1", "", "device-plugin"),
+        ("nvidia-gpu-device-plugin-medium-a", "", "device-plugin"),
+        ("gpu-dp-1", "nvidia-device-plugin", "device-plugin"),
+        ("amdgpu-device-plugin-daemonset-q", "", "device-plugin"),
+        ("nvidia-driver-daemonset-ubuntu24", "", "driver"),
+        ("nvidia-container-toolkit-daemonset-k", "", "toolkit"),
+        ("nvidia-dcgm-exporter-9", "", "dcgm-exporter"),
+        ("gpu-operator-6f", "", "operator"),
+        ("kube-multus-ds-2", "", "multus"),
+        ("nvdp-nvidia-device-plugin-4kq2x", "nvidia-device-plugin", "device-plugin"),
+        ("nvdp-nvidia-device-plugin-gpu-feature-discovery-9", "nvidia-device-plugin", "feature-discovery"),
+        ("nvidia-device-plugin-mps-control-daemon-7", "nvidia-device-plugin", ""),
+        ("nvidia-device-plugin-validator-2", "", ""),
+        ("nvidia-device-plugin-node-feature-discovery-worker-5", "node-feature-discovery", ""),
+        ("default-node-labeller-q", "", "feature-discovery"),
+        ("nvidia-gpu-driver-ubuntu22.04-788484b9bb-6zhd9", "", "driver"),
+        ("nvidia-driver-daemonset-416.94.202411-0-x", "", "driver"),
+        ("nvidia-driver-installer-c", "", "driver"),
+        ("nvidia-driver-manager-1", "", ""),
+        ("my-training-0", "", ""),
+        ("coredns-1", "kube-dns", ""),
+    ],
+)
 def test_parts_of_the_stack_are_known_by_name_or_label(name, app, kind):
     """GPU operator, GKE, OpenShift, Helm charts, AMD; a training pod is none, nor what stands beside the plugin."""
     assert operand(pod(name, app=app)) == kind
@@ -196,10 +278,15 @@ def test_parts_of_the_stack_are_known_by_name_or_label(name, app, kind):
 
 @pytest.mark.parametrize(
     ("name", "image", "kind"),
-    [("default-device-plugin-h7rhq", "docker.io/rocm/k8s-device-plugin:latest", "device-plugin"), ("default-x-1", "rocm/k8s-device-plugin:labeller-latest", ""),
-     ("device-plugin-x", "ghcr.io/run-ai/fake-gpu-operator/device-plugin:0.0.62", "device-plugin"), ("site-gpus-1", "nvcr.io/nvidia/k8s-device-plugin@sha256:1", "device-plugin"),
-     ("default-metrics-exporter-q", "rocm/device-metrics-exporter:v1.4.0", "dcgm-exporter"), ("train-0", "nvcr.io/nvidia/pytorch:25.08-py3", "")],
-)  # fmt: skip
+    [
+        ("default-device-plugin-h7rhq", "docker.io/rocm/k8s-device-plugin:latest", "device-plugin"),
+        ("default-x-1", "rocm/k8s-device-plugin:labeller-latest", ""),
+        ("device-plugin-x", "ghcr.io/run-ai/fake-gpu-operator/device-plugin:0.0.62", "device-plugin"),
+        ("site-gpus-1", "nvcr.io/nvidia/k8s-device-plugin@sha256:1", "device-plugin"),
+        ("default-metrics-exporter-q", "rocm/device-metrics-exporter:v1.4.0", "dcgm-exporter"),
+        ("train-0", "nvcr.io/nvidia/pytorch:25.08-py3", ""),
+    ],
+)
 def test_a_part_with_a_name_of_the_users_own_is_known_by_its_image(name, image, kind):
     """AMD's operator calls its DaemonSets after the DeviceConfig; Helm releases may have any name."""
     assert operand(pod(name, images=[image])) == kind
@@ -217,15 +304,24 @@ def test_the_plugin_must_be_ready_on_every_node(node, bad):
 
 def test_the_first_broken_part_is_the_cause(node, bad):
     """A toolkit that is down takes the plugin with it: one fault (stack.operand-down)."""
-    pods = [pod(f"{part}-{n}", n, ready=n == "a") for n in "ab" for part in (PLUGIN, "nvidia-container-toolkit-daemonset")]
+    pods = [
+        pod(f"{part}-{n}", n, ready=n == "a") for n in "ab" for part in (PLUGIN, "nvidia-container-toolkit-daemonset")
+    ]
     assert bad(gpu_stack.stack_findings([node("a"), node("b")], pods)) == [("b", "stack.operand-down")]
 
 
 @pytest.mark.parametrize(
     ("label", "allocatable", "ok"),
-    [("", 8, True), ("", 7, False), ("", 0, False), ("true", 8, False), ("pre-installed", 0, True), ("false", 8, True),
-     ("paused-for-driver-upgrade", 0, None)],
-)  # fmt: skip
+    [
+        ("", 8, True),
+        ("", 7, False),
+        ("", 0, False),
+        ("true", 8, False),
+        ("pre-installed", 0, True),
+        ("false", 8, True),
+        ("paused-for-driver-upgrade", 0, None),
+    ],
+)
 def test_a_part_without_a_pod_is_missing_where_one_belongs(node, label, allocatable, ok):
     """Hosts with their own driver beside others, two node images, GKE's installer on one pool: told by the operator's
     label, else by whether the node offers all its GPUs."""
@@ -258,16 +354,23 @@ def test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers(inventory,
 
 def policy(state, name="p", **conditions):
     said = [{"type": kind, "status": "True", "reason": "R", "message": text} for kind, text in conditions.items()]
-    return {"metadata": {"name": name}, "status": {"state": state, "conditions": said},
-            "spec": {"toolkit": {"version": "v1.19.0-ubuntu20.04"}, "driver": {"version": "580.1", "enabled": False}}}  # fmt: skip
+    return {
+        "metadata": {"name": name},
+        "status": {"state": state, "conditions": said},
+        "spec": {"toolkit": {"version": "v1.19.0-ubuntu20.04"}, "driver": {"version": "580.1", "enabled": False}},
+    }
 
 
 @pytest.mark.parametrize(
     ("items", "found"),
-    [([policy("ready")], []), ([policy("ready"), policy("ignored", "old")], []),
-     ([policy("notReady", Error="driver missing")], [("clusterpolicy/p", False)]), ([policy("ignored")], [("clusterpolicy/p", False)]),
-     ([policy("")], [("clusterpolicy/p", None)])],
-)  # fmt: skip
+    [
+        ([policy("ready")], []),
+        ([policy("ready"), policy("ignored", "old")], []),
+        ([policy("notReady", Error="driver missing")], [("clusterpolicy/p", False)]),
+        ([policy("ignored")], [("clusterpolicy/p", False)]),
+        ([policy("")], [("clusterpolicy/p", None)]),
+    ],
+)
 def test_the_operator_must_say_that_it_is_done(items, found):
     """ready is the only good word; one that it ignores beside a ready one is none (stack.clusterpolicy)."""
     said = list(gpu_stack.policy_findings(policies(Listing(tuple(items)))))
@@ -288,7 +391,8 @@ def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evide
 
 
 @pytest.mark.parametrize(
-    ("state", "ok"), [("", True), ("upgrade-done", True), ("drain-required", None), ("upgrade-failed", False), ("new-word", None)]
+    ("state", "ok"),
+    [("", True), ("upgrade-done", True), ("drain-required", None), ("upgrade-failed", False), ("new-word", None)],
 )
 def test_a_driver_upgrade_is_no_fault_of_the_cluster(node, state, ok):
     """Under way: try again. Failed: the node needs help (stack.driver-upgrade)."""
@@ -299,7 +403,11 @@ def test_a_driver_upgrade_is_no_fault_of_the_cluster(node, state, ok):
 
 def test_labels_that_disagree_are_named(node, bad):
     """Feature discovery's count against the kubelet's (gpu.labels-disagree); no label, no comparison."""
-    nodes = (node("a", labels={"nvidia.com/gpu.count": "8"}), node("b", labels={"nvidia.com/gpu.count": "7"}), node("c"))
+    nodes = (
+        node("a", labels={"nvidia.com/gpu.count": "8"}),
+        node("b", labels={"nvidia.com/gpu.count": "7"}),
+        node("c"),
+    )
     found = list(gpu_stack.label_findings(pool.Pool(nodes), "nvidia.com/gpu"))
     assert bad(found) == [("b", "gpu.labels-disagree")]
     assert [f.subject for f in found] == ["a", "b"]
@@ -307,14 +415,24 @@ def test_labels_that_disagree_are_named(node, bad):
 
 def slice_of(node, devices, generation=1, kind="gpu", name="pool"):
     listed = [{"name": f"gpu-{n}", "attributes": {"type": {"string": kind}}} for n in range(devices)]
-    return {"spec": {"driver": "gpu.nvidia.com", "nodeName": node, "pool": {"name": f"{name}-{node}", "generation": generation},
-                     "devices": listed}}  # fmt: skip
+    return {
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node,
+            "pool": {"name": f"{name}-{node}", "generation": generation},
+            "devices": listed,
+        }
+    }
 
 
 def test_published_devices_are_counted_in_the_newest_generation():
     """Slices of an older generation are being replaced; partitions are no GPUs; both shapes of attributes are read."""
-    old_form = {"spec": {"nodeName": "b", "driver": "d", "pool": {"name": "x"}, "devices": [{"basic": {"attributes": {}}}]}}
-    found = Listing((slice_of("a", 8, 1), slice_of("a", 4, 2), slice_of("a", 4, 2), slice_of("a", 7, 1, "mig", "m"), old_form))
+    old_form = {
+        "spec": {"nodeName": "b", "driver": "d", "pool": {"name": "x"}, "devices": [{"basic": {"attributes": {}}}]}
+    }
+    found = Listing(
+        (slice_of("a", 8, 1), slice_of("a", 4, 2), slice_of("a", 4, 2), slice_of("a", 7, 1, "mig", "m"), old_form)
+    )
     assert devices_by_node(found, kind="gpu") == {"a": 8, "b": 1}
     assert devices_by_node(found, "gpu.nvidia.com", "mig") == {"a": 7}
 
@@ -329,7 +447,9 @@ def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
     assert [(f.subject, f.fault) for f in evidence.findings] == [("deviceclass/gpu.nvidia.com", "dra.class-missing")]
     evidence.__init__()
     cel = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
-    known["deviceclasses"] = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": [{"cel": {"expression": cel}}]}},))
+    known["deviceclasses"] = Listing(
+        ({"metadata": {"name": "gpu.nvidia.com"}, "spec": {"selectors": [{"cel": {"expression": cel}}]}},)
+    )
     known["resourceslices"] = Listing((slice_of("a", 8), slice_of("b", 8, kind="mig")))
     with pytest.raises(CheckFailed):
         stack_checks.test_dra_knows_every_gpu(mine, claimed, known.__getitem__, evidence)
@@ -359,7 +479,9 @@ class Lists:
 
 def test_an_older_version_of_a_kind_is_found_and_hidden_is_not_absent():
     """resource.k8s.io is v1beta1 on 1.32; 403 says nothing about the cluster, 404 does."""
-    found = listing(Lists(v1beta1=[{"metadata": {}}, "torn"]), "resourceslices", "resource.k8s.io", "v1", "v1beta2", "v1beta1")
+    found = listing(
+        Lists(v1beta1=[{"metadata": {}}, "torn"]), "resourceslices", "resource.k8s.io", "v1", "v1beta2", "v1beta1"
+    )
     assert (len(found.items), found.served, found.hidden) == (1, True, "")
     assert listing(Lists(), "x", "y", "v1") == Listing(served=False)
     assert listing(Lists(v1=403), "x", "y", "v1").hidden
@@ -379,11 +501,17 @@ def test_the_toolkits_version_is_read_where_the_operator_shows_it():
 
 @pytest.mark.parametrize(
     ("image", "registries", "ok"),
-    [("nvcr.io/nvidia/pytorch:1", ["nvcr.io"], True), ("nvcr.io/nvidia/pytorch:1", ["nvcr.io/nvidia"], True),
-     ("nvcr.io/nvidia/pytorch:1", ["nvcr.io/nv"], False), ("busybox", ["docker.io"], True), ("busybox", ["docker.io/library"], True),
-     ("fluent/fluent-bit:4", ["docker.io/library"], False), ("mirror:5000/x@sha256:0", ["mirror:5000/"], True),
-     ("nvcr.io.evil.example/x:1", ["nvcr.io"], False)],
-)  # fmt: skip
+    [
+        ("nvcr.io/nvidia/pytorch:1", ["nvcr.io"], True),
+        ("nvcr.io/nvidia/pytorch:1", ["nvcr.io/nvidia"], True),
+        ("nvcr.io/nvidia/pytorch:1", ["nvcr.io/nv"], False),
+        ("busybox", ["docker.io"], True),
+        ("busybox", ["docker.io/library"], True),
+        ("fluent/fluent-bit:4", ["docker.io/library"], False),
+        ("mirror:5000/x@sha256:0", ["mirror:5000/"], True),
+        ("nvcr.io.evil.example/x:1", ["nvcr.io"], False),
+    ],
+)
 def test_a_registry_is_allowed_by_whole_path_parts(image, registries, ok):
     """Docker Hub's short names are written out; a prefix never covers half a name."""
     assert images.allowed(image, registries) is ok
@@ -391,16 +519,31 @@ def test_a_registry_is_allowed_by_whole_path_parts(image, registries, ok):
 
 def test_images_are_judged_as_the_profile_asks(bad):
     """Registry before digest, one fault an image; sidecars and init containers are among them."""
-    admitted = {"spec": {"initContainers": [{"name": "mesh", "image": "mesh:1"}], "containers": [{"name": "trial", "image": "nvcr.io/x@sha256:1"}]}}
+    admitted = {
+        "spec": {
+            "initContainers": [{"name": "mesh", "image": "mesh:1"}],
+            "containers": [{"name": "trial", "image": "nvcr.io/x@sha256:1"}],
+        }
+    }
     found = images.images_of(admitted)
     assert set(found) == {"mesh", "trial"}
     assert bad(images.image_findings(found, Images(digest=True))) == [("mesh: mesh:1", "images.not-by-digest")]
-    assert bad(images.image_findings(found, Images(digest=True, registries=("nvcr.io",)))) == [("mesh: mesh:1", "images.registry")]
+    assert bad(images.image_findings(found, Images(digest=True, registries=("nvcr.io",)))) == [
+        ("mesh: mesh:1", "images.registry")
+    ]
 
 
 def ran(**seconds):
-    facts = tuple(PodFacts(index=n, name=f"p{n}", node=node, images={"trial": ("nvcr.io/x:1", "nvcr.io/x@sha256:9")},
-                           pull_seconds={"nvcr.io/x:1": took}) for n, (node, took) in enumerate(seconds.items()))  # fmt: skip
+    facts = tuple(
+        PodFacts(
+            index=n,
+            name=f"p{n}",
+            node=node,
+            images={"trial": ("nvcr.io/x:1", "nvcr.io/x@sha256:9")},
+            pull_seconds={"nvcr.io/x:1": took},
+        )
+        for n, (node, took) in enumerate(seconds.items())
+    )
     return SimpleNamespace(pods=facts)
 
 
@@ -426,7 +569,9 @@ def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
 def test_what_ran_must_come_from_an_allowed_registry(h100, evidence):
     """Read from the pods: what a webhook added after the dry run is seen, too."""
     with pytest.raises(CheckFailed):
-        image_checks.test_images_reached_every_node(ran(a=1.0), replace(h100, images=Images(registries=("mirror",))), evidence)
+        image_checks.test_images_reached_every_node(
+            ran(a=1.0), replace(h100, images=Images(registries=("mirror",))), evidence
+        )
     assert {f.fault for f in evidence.findings} == {"images.registry"}
 
 
@@ -460,16 +605,26 @@ def test_metrics_are_asked_for_by_the_profile(inventory, node, h100, evidence):
         metric_checks.test_gpu_metrics_are_exported(cluster, mine, h100, evidence)
     with pytest.raises(CheckFailed):
         metric_checks.test_gpu_metrics_are_exported(
-            cluster, mine, replace(h100, observability=Observability(dcgm_exporter=True)), evidence)  # fmt: skip
+            cluster, mine, replace(h100, observability=Observability(dcgm_exporter=True)), evidence
+        )
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "observability.dcgm-missing")]
 
 
 @pytest.mark.parametrize(
     ("monitors", "ok"),
-    [(Listing(served=False), False), (Listing(), False), (Listing(({"metadata": {"name": "coredns"}, "spec": {}},)), False),
-     (Listing(({"metadata": {"name": "gpu"}, "spec": {"selector": {"matchLabels": {"app": "nvidia-dcgm-exporter"}}}},)), True),
-     (Listing(({"metadata": {"name": "nvidia-dcgm-exporter"}},)), True)],
-)  # fmt: skip
+    [
+        (Listing(served=False), False),
+        (Listing(), False),
+        (Listing(({"metadata": {"name": "coredns"}, "spec": {}},)), False),
+        (
+            Listing(
+                ({"metadata": {"name": "gpu"}, "spec": {"selector": {"matchLabels": {"app": "nvidia-dcgm-exporter"}}}},)
+            ),
+            True,
+        ),
+        (Listing(({"metadata": {"name": "nvidia-dcgm-exporter"}},)), True),
+    ],
+)
 def test_a_service_monitor_must_mean_the_exporter(monitors, ok, h100, evidence):
     """By its name or by what it selects (observability.servicemonitor-missing)."""
     wanted = replace(h100, observability=Observability(service_monitor=True))
@@ -505,7 +660,9 @@ def test_the_platform_is_recorded_with_counts(inventory, node, h100, evidence):
 def test_a_tenant_records_what_it_sees_and_nothing_is_an_error(inventory, evidence):
     """The version alone is a record; not even that is none."""
     session = recorded()
-    bom_checks.test_platform_is_on_record(session, inventory([]), pool.Pool(), lambda _: Listing(hidden="tenant"), evidence)
+    bom_checks.test_platform_is_on_record(
+        session, inventory([]), pool.Pool(), lambda _: Listing(hidden="tenant"), evidence
+    )
     assert session.run.bom == {"kubernetes": "v1.36.2"}
     evidence.__init__()
     with pytest.raises(CannotTell):

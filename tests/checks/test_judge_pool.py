@@ -1,7 +1,7 @@
 """Which nodes the trial must stay off: those whose GPUs are parts, and those of another product."""
 
-from checks.judgement.nodes import node_findings
-from checks.judgement.pool import MOST_AVOIDED, Pool, avoided, pool_of
+from checks.rules.nodes import node_findings
+from checks.rules.pool import MOST_AVOIDED, Pool, avoided, pool_of
 
 
 def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
@@ -33,7 +33,9 @@ def test_nodes_that_on_leaves_out_are_not_judged(inventory, node, h100, bad):
     assert [each.name for each in found.nodes] == ["a", "b"]
     assert found.notes() == ("not judged: c, not named by --on", "not judged: d, not named by --on")
     assert bad(node_findings(cluster, found, h100, "", ("a", "b"))) == []
-    assert bad(node_findings(cluster, pool_of(cluster, h100, ("a", "d")), h100, "", ("a", "d"))) == [("d", "nodes.not-ready")]
+    assert bad(node_findings(cluster, pool_of(cluster, h100, ("a", "d")), h100, "", ("a", "d"))) == [
+        ("d", "nodes.not-ready")
+    ]
     (few, _) = node_findings(cluster, pool_of(cluster, h100, ("a",)), h100, "", ("a",))
     assert (few.subject, few.ok, few.fault) == ("cluster", None, "nodes.too-few")
     (alone, _) = node_findings(inventory([node("a")]), pool_of(inventory([node("a")]), h100, ("a",)), h100, "", ("a",))

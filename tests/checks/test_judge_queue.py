@@ -4,17 +4,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from checks.judgement.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
-from checks.judgement.start import start_findings
-from jobs.facts.offices import Offices
-from jobs.facts.presence import Serving
-from jobs.running.queueing import QueueFacts
-from jobs.state import FailureAnalysis, PodFacts, Replica
+from checks.rules.job import start_findings
+from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
+from jobs.diagnosis.state import FailureAnalysis, PodFacts, Replica
+from jobs.run.queueing import QueueFacts
+from jobs.trial.api_discovery import Serving
+from jobs.trial.launch_stack import LaunchStack
 from jobs.trial.spec import Queue, TrialSpec
 
 
 def spec(**more):
-    fields = {"run_id": "a", "namespace": "ns", "image": "i", "cpu": "8", "memory": "32Gi", "resources": {"rdma/hca": 1}}
+    fields = {
+        "run_id": "a",
+        "namespace": "ns",
+        "image": "i",
+        "cpu": "8",
+        "memory": "32Gi",
+        "resources": {"rdma/hca": 1},
+    }
     return TrialSpec(**(fields | {"queue": Queue(kind="kueue", name="team")} | more))
 
 
@@ -29,96 +36,147 @@ def cluster(quota=QUOTA, status=ACTIVE, **more):
     return {"metadata": {"name": "gpus"}, "spec": {"resourceGroups": groups, **more}, "status": status}
 
 
-def offices(**more):
-    return Offices(**({"queue_served": Serving(("v1beta1",)), "local": LOCAL, "cluster": cluster()} | more))
+def launch_stack(**more):
+    return LaunchStack(**({"queue_served": Serving(("v1beta1",)), "local": LOCAL, "cluster": cluster()} | more))
 
 
 def pod(name, image, *, ready=True, namespace="kueue-system"):
-    return SimpleNamespace(name=name, namespace=namespace, images=(image,), ready=ready, trouble="" if ready else "CrashLoopBackOff")
+    return SimpleNamespace(
+        name=name, namespace=namespace, images=(image,), ready=ready, trouble="" if ready else "CrashLoopBackOff"
+    )
 
 
 def bad(found):
     return [(f.subject, f.fault) for f in found if f.ok is not True]
 
 
-def judged(offices, wanted=None, pods=()):
-    return bad(present_findings(offices, wanted or spec(), pods))
+def judged(launch_stack, wanted=None, pods=()):
+    return bad(present_findings(launch_stack, wanted or spec(), pods))
 
 
 def test_a_queue_that_can_hold_the_trial_is_fine():
     """Active, every resource covered, room for both pods."""
-    assert judged(offices()) == []
+    assert judged(launch_stack()) == []
 
 
-@pytest.mark.parametrize(("found", "expected"), [
-    ({"local": None, "cluster": None}, [("localqueue/team", "queue.missing")]),
-    ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
-    ({"cluster": cluster(stopPolicy="Hold")}, [("clusterqueue/gpus", "queue.stopped")]),
-    ({"cluster": cluster(status={"conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound"}]})}, [("clusterqueue/gpus", "queue.stopped")]),
-    ({"local": LOCAL | {"spec": LOCAL["spec"] | {"stopPolicy": "HoldAndDrain"}}}, [("localqueue/team", "queue.stopped")]),
-    ({"cluster": cluster({k: v for k, v in QUOTA.items() if k != "rdma/hca"})}, [("clusterqueue/gpus", "queue.uncovered")]),
-    ({"cluster": cluster(QUOTA | {"nvidia.com/gpu": "15"})}, [("clusterqueue/gpus", "queue.quota-short")]),
-    ({"cluster": cluster(QUOTA | {"nvidia.com/gpu": "8"}, cohort="all")}, []),
-    ({"cluster": cluster(stopPolicy="None")}, []),
-    ({"queue_served": Serving(()), "local": None}, [("localqueues.kueue.x-k8s.io", "launcher.missing")]),
-], ids=["no-local", "no-cluster", "hold", "inactive", "local-stopped", "uncovered", "short", "cohort-lends", "none", "not-served"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"local": None, "cluster": None}, [("localqueue/team", "queue.missing")]),
+        ({"cluster": None}, [("clusterqueue/gpus", "queue.missing")]),
+        ({"cluster": cluster(stopPolicy="Hold")}, [("clusterqueue/gpus", "queue.stopped")]),
+        (
+            {
+                "cluster": cluster(
+                    status={"conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound"}]}
+                )
+            },
+            [("clusterqueue/gpus", "queue.stopped")],
+        ),
+        (
+            {"local": LOCAL | {"spec": LOCAL["spec"] | {"stopPolicy": "HoldAndDrain"}}},
+            [("localqueue/team", "queue.stopped")],
+        ),
+        (
+            {"cluster": cluster({k: v for k, v in QUOTA.items() if k != "rdma/hca"})},
+            [("clusterqueue/gpus", "queue.uncovered")],
+        ),
+        ({"cluster": cluster(QUOTA | {"nvidia.com/gpu": "15"})}, [("clusterqueue/gpus", "queue.quota-short")]),
+        ({"cluster": cluster(QUOTA | {"nvidia.com/gpu": "8"}, cohort="all")}, []),
+        ({"cluster": cluster(stopPolicy="None")}, []),
+        ({"queue_served": Serving(()), "local": None}, [("localqueues.kueue.x-k8s.io", "launcher.missing")]),
+    ],
+    ids=[
+        "no-local",
+        "no-cluster",
+        "hold",
+        "inactive",
+        "local-stopped",
+        "uncovered",
+        "short",
+        "cohort-lends",
+        "none",
+        "not-served",
+    ],
+)
 def test_what_is_wrong_with_a_queue_is_one_fault(found, expected):
     """The first cause, not what follows from it; a cohort may lend what is missing."""
-    assert judged(offices(**found)) == expected
+    assert judged(launch_stack(**found)) == expected
 
 
 def test_a_tenant_who_sees_no_clusterqueue_judges_the_rest():
     """Not seen is no fault."""
-    assert judged(offices(cluster=None, not_seen={"cluster": "forbidden"})) == []
-    assert judged(offices(local=None, not_seen={"local": "forbidden"})) == [("localqueue/team", "")]
+    assert judged(launch_stack(cluster=None, not_seen={"cluster": "forbidden"})) == []
+    assert judged(launch_stack(local=None, not_seen={"local": "forbidden"})) == [("localqueue/team", "")]
 
 
 def test_a_controller_without_a_ready_pod_is_down():
     """One ready replica is enough; pods of something else say nothing."""
     down = pod("kueue-controller-manager-x", "registry.k8s.io/kueue/kueue:v0.14.4", ready=False)
     up = pod("kueue-controller-manager-y", "registry.k8s.io/kueue/kueue:v0.14.4")
-    assert ("kueue-system/kueue-controller-manager-x", "operator.down") in judged(offices(), pods=[down])
-    assert judged(offices(), pods=[down, up]) == []
-    assert judged(offices(), pods=[pod("x", "registry.example/kueue-dashboard:1", ready=False)]) == []
+    assert ("kueue-system/kueue-controller-manager-x", "operator.down") in judged(launch_stack(), pods=[down])
+    assert judged(launch_stack(), pods=[down, up]) == []
+    assert judged(launch_stack(), pods=[pod("x", "registry.example/kueue-dashboard:1", ready=False)]) == []
 
 
-@pytest.mark.parametrize(("image", "known"), [
-    ("registry.k8s.io/kueue/kueue:v0.14.4", True), ("registry.redhat.io/kueue/kueue-rhel9@sha256:1", True),
-    ("registry.k8s.io/kueue/kueueviz-backend:v0.14.4", False), ("registry.k8s.io/kueue/kueue-populator:v1", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("image", "known"),
+    [
+        ("registry.k8s.io/kueue/kueue:v0.14.4", True),
+        ("registry.redhat.io/kueue/kueue-rhel9@sha256:1", True),
+        ("registry.k8s.io/kueue/kueueviz-backend:v0.14.4", False),
+        ("registry.k8s.io/kueue/kueue-populator:v1", False),
+    ],
+)
 def test_what_stands_beside_a_controller_is_not_taken_for_it(image, known):
     """A dashboard that runs says nothing of the manager that is down."""
-    down, beside = pod("kueue-controller-manager-x", image, ready=not known), pod("kueueviz-x", "registry.k8s.io/kueue/kueueviz-frontend:1")
-    assert judged(offices(), pods=(down, beside)) == ([("kueue-system/kueue-controller-manager-x", "operator.down")] if known else [])
+    down, beside = (
+        pod("kueue-controller-manager-x", image, ready=not known),
+        pod("kueueviz-x", "registry.k8s.io/kueue/kueueviz-frontend:1"),
+    )
+    assert judged(launch_stack(), pods=(down, beside)) == (
+        [("kueue-system/kueue-controller-manager-x", "operator.down")] if known else []
+    )
 
 
-@pytest.mark.parametrize(("launcher", "served", "expected"), [
-    ("mpijob", ("v1",), [("mpijobs.kubeflow.org", "mpi.wrong-version")]),
-    ("mpijob", (), [("mpijobs.kubeflow.org", "launcher.missing")]),
-    ("mpijob", ("v1", "v2beta1"), []),
-    ("pytorchjob", ("v1",), []),
-    ("trainjob", ("v1alpha1",), [("clustertrainingruntime/torch-distributed", "launcher.runtime-missing")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launcher", "served", "expected"),
+    [
+        ("mpijob", ("v1",), [("mpijobs.kubeflow.org", "mpi.wrong-version")]),
+        ("mpijob", (), [("mpijobs.kubeflow.org", "launcher.missing")]),
+        ("mpijob", ("v1", "v2beta1"), []),
+        ("pytorchjob", ("v1",), []),
+        ("trainjob", ("v1alpha1",), [("clustertrainingruntime/torch-distributed", "launcher.runtime-missing")]),
+    ],
+)
 def test_a_launcher_must_be_served_in_its_operators_version(launcher, served, expected):
     """And a TrainJob's runtime must be there."""
-    assert judged(Offices(served=Serving(served)), spec(launcher=launcher, queue=None)) == expected
+    assert judged(LaunchStack(served=Serving(served)), spec(launcher=launcher, queue=None)) == expected
 
 
 def test_volcanos_queue_must_be_open_and_large_enough():
     """Its capability bounds what all jobs get together."""
     wanted, served = spec(queue=Queue(kind="volcano", name="q")), Serving(("v1beta1",))
-    assert judged(Offices(queue_served=served), wanted) == [("queue/q", "queue.missing")]
-    for raw, fault in (({"status": {"state": "Closed"}}, "queue.stopped"), ({"spec": {"capability": {"nvidia.com/gpu": 8}}}, "queue.quota-short")):
-        assert judged(Offices(queue_served=served, volcano=raw), wanted) == [("queue/q", fault)]
-    assert judged(Offices(queue_served=served, volcano={"spec": {"capability": {"cpu": "64"}}}), wanted) == []
+    assert judged(LaunchStack(queue_served=served), wanted) == [("queue/q", "queue.missing")]
+    for raw, fault in (
+        ({"status": {"state": "Closed"}}, "queue.stopped"),
+        ({"spec": {"capability": {"nvidia.com/gpu": 8}}}, "queue.quota-short"),
+    ):
+        assert judged(LaunchStack(queue_served=served, volcano=raw), wanted) == [("queue/q", fault)]
+    assert judged(LaunchStack(queue_served=served, volcano={"spec": {"capability": {"cpu": "64"}}}), wanted) == []
 
 
 # -- what the trial showed -------------------------------------------------------------------------------------------
 
 
 def trial(**more):
-    fields = {"queue": QueueFacts(kind="kueue", name="team", admitted_s=2.0), "analysis": None, "state": "Complete", "pods": (),
-              "replicas": (Replica(index=0, node="a"), Replica(index=1, node="b"))}  # fmt: skip
+    fields = {
+        "queue": QueueFacts(kind="kueue", name="team", admitted_s=2.0),
+        "analysis": None,
+        "state": "Complete",
+        "pods": (),
+        "replicas": (Replica(index=0, node="a"), Replica(index=1, node="b")),
+    }
     return SimpleNamespace(**(fields | more))
 
 
@@ -126,27 +184,40 @@ def failed(fault, blame="ERR_INFRA", **more):
     return FailureAnalysis(fault=fault, subject="s", observed="o", expected="e", suggestion="", err_class=blame, **more)
 
 
-@pytest.mark.parametrize(("seen", "expected"), [
-    (trial(), (True, "")),
-    (trial(analysis=failed("queue.quota-short")), (False, "queue.quota-short")),
-    (trial(analysis=failed("gang.partial")), (False, "gang.partial")),
-    (trial(analysis=failed("queue.waiting", None)), (None, "queue.waiting")),
-    (trial(analysis=failed("image.pull")), (True, "")),
-    (trial(queue=QueueFacts(kind="kueue", name="team")), (None, "")),
-    (trial(replicas=(Replica(index=0, node="a"), Replica(index=1))), (None, "")),
-], ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (trial(), (True, "")),
+        (trial(analysis=failed("queue.quota-short")), (False, "queue.quota-short")),
+        (trial(analysis=failed("gang.partial")), (False, "gang.partial")),
+        (trial(analysis=failed("queue.waiting", None)), (None, "queue.waiting")),
+        (trial(analysis=failed("image.pull")), (True, "")),
+        (trial(queue=QueueFacts(kind="kueue", name="team")), (None, "")),
+        (trial(replicas=(Replica(index=0, node="a"), Replica(index=1))), (None, "")),
+    ],
+    ids=["in", "never", "half", "full", "later-fault", "not-in", "one-pod"],
+)
 def test_a_trial_is_let_in_whole_or_not_at_all(seen, expected):
     """What happens after it was let in is another check's; a full queue is nobody's fault."""
     (found,) = admitted_findings(seen, spec())
     assert (found.ok, found.fault) == expected
 
 
-@pytest.mark.parametrize(("fault", "blame", "ok"), [
-    ("launcher.missing", "ERR_INFRA", False), ("launcher.runtime-missing", "ERR_INFRA", False), ("operator.down", "ERR_INFRA", False),
-    ("mpi.wrong-version", "ERR_INFRA", False), ("mpi.ssh-failed", "ERR_INFRA", False), ("mpi.ssh-failed", "ERR_PROGRAM", None),
-    ("mpi.sshd-missing", "ERR_PROGRAM", None), ("mpi.mpirun-missing", "ERR_PROGRAM", None), ("queue.unmanaged", "ERR_INFRA", False),
-    ("gang.unschedulable", "ERR_INFRA", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "blame", "ok"),
+    [
+        ("launcher.missing", "ERR_INFRA", False),
+        ("launcher.runtime-missing", "ERR_INFRA", False),
+        ("operator.down", "ERR_INFRA", False),
+        ("mpi.wrong-version", "ERR_INFRA", False),
+        ("mpi.ssh-failed", "ERR_INFRA", False),
+        ("mpi.ssh-failed", "ERR_PROGRAM", None),
+        ("mpi.sshd-missing", "ERR_PROGRAM", None),
+        ("mpi.mpirun-missing", "ERR_PROGRAM", None),
+        ("queue.unmanaged", "ERR_INFRA", False),
+        ("gang.unschedulable", "ERR_INFRA", False),
+    ],
+)
 def test_whose_fault_it_is_decides(fault, blame, ok):
     """The cluster's is a failure, the image's an error: no verdict on the cluster."""
     (found,) = start_findings(trial(analysis=failed(fault, blame)), spec(queue=None))
@@ -158,16 +229,25 @@ def test_whose_fault_it_is_decides(fault, blame, ok):
 NODE = SimpleNamespace(name="n", labels={})
 
 
-@pytest.mark.parametrize(("found", "words"), [
-    (offices(), ""),
-    (offices(cluster=cluster(queueingStrategy="StrictFIFO")), "StrictFIFO"),
-    (offices(cluster=cluster(preemption={"withinClusterQueue": "LowerPriority"})), "preempts"),
-    (offices(cluster=cluster(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}})), "preempts"),
-    (offices(cluster=cluster(preemption={"withinClusterQueue": "Never", "borrowWithinCohort": {"policy": "Never"}})), ""),
-    (offices(cluster=cluster(cohortName="all")), "cohort"),
-    (offices(cluster=cluster(admissionChecks=["provision"])), "admission checks"),
-    (offices(cluster=None), "not seen"),
-], ids=["safe", "fifo", "preempts", "borrows", "never", "cohort", "checks", "unseen"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (launch_stack(), ""),
+        (launch_stack(cluster=cluster(queueingStrategy="StrictFIFO")), "StrictFIFO"),
+        (launch_stack(cluster=cluster(preemption={"withinClusterQueue": "LowerPriority"})), "preempts"),
+        (launch_stack(cluster=cluster(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}})), "preempts"),
+        (
+            launch_stack(
+                cluster=cluster(preemption={"withinClusterQueue": "Never", "borrowWithinCohort": {"policy": "Never"}})
+            ),
+            "",
+        ),
+        (launch_stack(cluster=cluster(cohortName="all")), "cohort"),
+        (launch_stack(cluster=cluster(admissionChecks=["provision"])), "admission checks"),
+        (launch_stack(cluster=None), "not seen"),
+    ],
+    ids=["safe", "fifo", "preempts", "borrows", "never", "cohort", "checks", "unseen"],
+)
 def test_the_negative_test_is_refused_where_it_could_hurt(found, words):
     """And says why."""
     told = gang_refusal(found, spec(), [NODE], [], on_demand=False)
@@ -178,21 +258,25 @@ def test_no_autoscaler_may_buy_nodes_for_it():
     """Known by its pods, by the labels of managed pools, or by the profile; without a queue there is no gang at all."""
     scaler = SimpleNamespace(name="cluster-autoscaler-x", namespace="kube-system")
     managed = SimpleNamespace(name="n", labels={"karpenter.sh/nodepool": "gpu"})
-    assert "autoscaler" in gang_refusal(offices(), spec(), [NODE], [scaler], on_demand=False)
-    assert "karpenter" in gang_refusal(offices(), spec(), [managed], [], on_demand=False)
-    assert "on demand" in gang_refusal(offices(), spec(), [NODE], [], on_demand=True)
-    assert "no gang" in gang_refusal(offices(), spec(queue=None), [NODE], [], on_demand=False)
+    assert "autoscaler" in gang_refusal(launch_stack(), spec(), [NODE], [scaler], on_demand=False)
+    assert "karpenter" in gang_refusal(launch_stack(), spec(), [managed], [], on_demand=False)
+    assert "on demand" in gang_refusal(launch_stack(), spec(), [NODE], [], on_demand=True)
+    assert "no gang" in gang_refusal(launch_stack(), spec(queue=None), [NODE], [], on_demand=False)
 
 
 def test_the_job_that_cannot_fit_is_no_larger_than_it_must_be():
     """One pod more than there are nodes; of a large cluster, one more than the quota holds."""
-    assert too_many(offices(), spec(), [NODE] * 2) == 3
-    assert too_many(offices(), spec(), [NODE] * 100) == 3
+    assert too_many(launch_stack(), spec(), [NODE] * 2) == 3
+    assert too_many(launch_stack(), spec(), [NODE] * 100) == 3
 
 
 def test_a_pod_of_the_job_that_cannot_fit_is_a_fault():
     """None placed, and the queue says why: passed. Placed: failed. Nothing known: an error."""
     placed = trial(pods=(PodFacts(index=0, name="p", node="n"), PodFacts(index=1, name="q")))
-    for seen, expected in ((placed, (False, "gang.started")), (trial(analysis=failed("queue.quota-short")), (True, "")), (trial(), (None, ""))):
+    for seen, expected in (
+        (placed, (False, "gang.started")),
+        (trial(analysis=failed("queue.quota-short")), (True, "")),
+        (trial(), (None, "")),
+    ):
         (found,) = gang_findings(seen, spec(nodes=3))
         assert (found.ok, found.fault) == expected

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from checks.expected.storage import Bucket, Storage, StoragePath
-from checks.judgement.storage import (
+from checks.framework.trial_spec import stored
+from checks.profiles.schema.storage import Bucket, Storage, StoragePath
+from checks.profiles.yaml_schema import Size
+from checks.rules.storage import (
     bucket_findings,
     burst_findings,
     claim_findings,
@@ -13,12 +15,11 @@ from checks.judgement.storage import (
     rate_findings,
     shared_findings,
 )
-from checks.strict import Size
-from checks.trial_spec import stored
-from jobs.facts.claims import Claim, Class
+from jobs.cluster.facts.claims import Claim, Class
 
-RESULTS = StoragePath(name="results", path="/results", claim="results", shared=True, write=True, bytes=Size(2**20),
-                      write_mb_s=100.0)  # fmt: skip
+RESULTS = StoragePath(
+    name="results", path="/results", claim="results", shared=True, write=True, bytes=Size(2**20), write_mb_s=100.0
+)
 DATA = StoragePath(name="data", path="/data", claim="data", not_empty=True)
 BUCKET = Bucket(uri="s3://bucket/x", endpoint="http://e")
 ASKED = Storage(paths=(DATA, RESULTS), s3=(BUCKET,), burst=Size(2**20), burst_mb_s=500.0, source="us")
@@ -26,11 +27,28 @@ NODES = ["gpu-node-0", "gpu-node-1"]
 
 
 def found(name, *, write, **changes):
-    path = {"name": name, "path": f"/{name}", "kind": "claim", "shared": write, "write": write, "exists": True,
-            "entries": 3, "readonly": False, "fs": "nfs4", "free_bytes": 2**40, "error": None, "errno": None,
-            "writable": write or None, "rename_ok": write or None, "read_back_ok": write or None,
-            "peer_file_ok": write or None, "peer_rename_ok": write or None, "peer_seconds": 0.1,
-            "write_mb_s": 900.0 if write else None, "read_mb_s": 1200.0}  # fmt: skip
+    path = {
+        "name": name,
+        "path": f"/{name}",
+        "kind": "claim",
+        "shared": write,
+        "write": write,
+        "exists": True,
+        "entries": 3,
+        "readonly": False,
+        "fs": "nfs4",
+        "free_bytes": 2**40,
+        "error": None,
+        "errno": None,
+        "writable": write or None,
+        "rename_ok": write or None,
+        "read_back_ok": write or None,
+        "peer_file_ok": write or None,
+        "peer_rename_ok": write or None,
+        "peer_seconds": 0.1,
+        "write_mb_s": 900.0 if write else None,
+        "read_mb_s": 1200.0,
+    }
     return path | changes
 
 
@@ -39,20 +57,39 @@ def stored_trial(trial):
     """A trial whose pods found everything as it should be."""
     for rank in trial.evidence.values():
         rank.stages["storage"] = {
-            "paths": [found("data", write=False), found("results", write=True)], "error": None,
-            "burst": {"path": "/results", "bytes": 2**23, "writers": 8, "seconds": 0.01, "mb_s": 800.0,
-                      "slowest_rank_s": 0.01, "error": None},
-            "s3": [{"uri": "s3://bucket/x", "endpoint": "http://e", "reachable": True, "status": 403, "can_sign": True,
-                    "missing": [], "error": None}],
-        }  # fmt: skip
+            "paths": [found("data", write=False), found("results", write=True)],
+            "error": None,
+            "burst": {
+                "path": "/results",
+                "bytes": 2**23,
+                "writers": 8,
+                "seconds": 0.01,
+                "mb_s": 800.0,
+                "slowest_rank_s": 0.01,
+                "error": None,
+            },
+            "s3": [
+                {
+                    "uri": "s3://bucket/x",
+                    "endpoint": "http://e",
+                    "reachable": True,
+                    "status": 403,
+                    "can_sign": True,
+                    "missing": [],
+                    "error": None,
+                }
+            ],
+        }
     return trial
 
 
 @pytest.fixture
 def claims():
     """Two bound claims of a shared class."""
-    return {name: Claim(name=name, exists=True, phase="Bound", storage_class="nfs", access_modes=("ReadWriteMany",))
-            for name in ("data", "results")}  # fmt: skip
+    return {
+        name: Claim(name=name, exists=True, phase="Bound", storage_class="nfs", access_modes=("ReadWriteMany",))
+        for name in ("data", "results")
+    }
 
 
 CLASSES = {"nfs": Class(name="nfs", exists=True, provisioner="nfs.csi.k8s.io", binding="Immediate")}
@@ -61,10 +98,13 @@ CLASSES = {"nfs": Class(name="nfs", exists=True, provisioner="nfs.csi.k8s.io", b
 def test_healthy_storage_raises_nothing(stored_trial, spec, claims, bad):
     """Every judgement is quiet about storage that does what the profile asks."""
     for findings in (
-        claim_findings(ASKED, 2, claims, CLASSES), path_findings(stored_trial, spec, ASKED),
-        shared_findings(stored_trial, spec, ASKED), rate_findings(stored_trial, spec, ASKED),
-        burst_findings(stored_trial, spec, ASKED), bucket_findings(stored_trial, spec, ASKED),
-    ):  # fmt: skip
+        claim_findings(ASKED, 2, claims, CLASSES),
+        path_findings(stored_trial, spec, ASKED),
+        shared_findings(stored_trial, spec, ASKED),
+        rate_findings(stored_trial, spec, ASKED),
+        burst_findings(stored_trial, spec, ASKED),
+        bucket_findings(stored_trial, spec, ASKED),
+    ):
         told = list(findings)
         assert told
         assert not bad(told)
@@ -73,13 +113,18 @@ def test_healthy_storage_raises_nothing(stored_trial, spec, claims, bad):
 # ------------------------------------------------------------------------------------------------- claims
 
 
-@pytest.mark.parametrize(("changes", "fault"), [
-    ({"exists": False, "phase": ""}, "storage.claim-missing"), ({"phase": "Pending"}, "storage.claim-pending"),
-    ({"phase": "Lost"}, "storage.claim-pending"), ({"access_modes": ("ReadWriteOnce",)}, "storage.access-mode"),
-    ({"access_modes": ("ReadOnlyMany",)}, "storage.access-mode"),
-    ({"access_modes": ("ReadWriteOncePod",), "phase": "Pending"}, "storage.access-mode"),
-    ({"phase": "Pending", "storage_class": "gone"}, "storage.class-missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"exists": False, "phase": ""}, "storage.claim-missing"),
+        ({"phase": "Pending"}, "storage.claim-pending"),
+        ({"phase": "Lost"}, "storage.claim-pending"),
+        ({"access_modes": ("ReadWriteOnce",)}, "storage.access-mode"),
+        ({"access_modes": ("ReadOnlyMany",)}, "storage.access-mode"),
+        ({"access_modes": ("ReadWriteOncePod",), "phase": "Pending"}, "storage.access-mode"),
+        ({"phase": "Pending", "storage_class": "gone"}, "storage.class-missing"),
+    ],
+)
 def test_a_claim_that_pods_cannot_use_is_one_fault(claims, bad, changes, fault):
     """Missing, unbound, for one node only, of a class that is not there: each on the claim that has it."""
     claims["results"] = replace(claims["results"], **changes)
@@ -105,24 +150,46 @@ def test_what_is_hidden_is_not_told(claims):
     assert {f.ok for f in claim_findings(ASKED, 2, hidden, {})} == {None}
     named = replace(ASKED, classes=("local",))
     assert next(claim_findings(named, 2, claims, CLASSES | {"local": Class(name="local", hidden="no")})).ok is None
-    assert next(claim_findings(named, 2, claims, CLASSES | {"local": Class(name="local")})).fault == "storage.class-missing"
+    assert (
+        next(claim_findings(named, 2, claims, CLASSES | {"local": Class(name="local")})).fault
+        == "storage.class-missing"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- paths
 
 
-@pytest.mark.parametrize(("name", "changes", "fault"), [
-    ("data", {"exists": False, "error": "No such file or directory (ENOENT)"}, "storage.not-visible"),
-    ("data", {"entries": 0}, "storage.not-visible"),
-    ("data", {"error": "Permission denied (EACCES)", "errno": "EACCES"}, "storage.not-visible"),
-    ("results", {"writable": False, "readonly": True, "error": "Read-only file system (EROFS)", "errno": "EROFS",
-                 "read_back_ok": None}, "storage.read-only"),
-    ("results", {"writable": False, "error": "Permission denied (EACCES)", "errno": "EACCES", "read_back_ok": None},
-     "storage.read-only"),
-    ("results", {"free_bytes": 1000, "write_bytes": 25}, "storage.full"),
-    ("results", {"error": "No space left on device (ENOSPC)", "errno": "ENOSPC", "read_back_ok": None}, "storage.full"),
-    ("results", {"read_back_ok": False}, "storage.corrupt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "changes", "fault"),
+    [
+        ("data", {"exists": False, "error": "No such file or directory (ENOENT)"}, "storage.not-visible"),
+        ("data", {"entries": 0}, "storage.not-visible"),
+        ("data", {"error": "Permission denied (EACCES)", "errno": "EACCES"}, "storage.not-visible"),
+        (
+            "results",
+            {
+                "writable": False,
+                "readonly": True,
+                "error": "Read-only file system (EROFS)",
+                "errno": "EROFS",
+                "read_back_ok": None,
+            },
+            "storage.read-only",
+        ),
+        (
+            "results",
+            {"writable": False, "error": "Permission denied (EACCES)", "errno": "EACCES", "read_back_ok": None},
+            "storage.read-only",
+        ),
+        ("results", {"free_bytes": 1000, "write_bytes": 25}, "storage.full"),
+        (
+            "results",
+            {"error": "No space left on device (ENOSPC)", "errno": "ENOSPC", "read_back_ok": None},
+            "storage.full",
+        ),
+        ("results", {"read_back_ok": False}, "storage.corrupt"),
+    ],
+)
 def test_a_path_that_training_cannot_use_is_named_on_its_node(stored_trial, spec, bad, name, changes, fault):
     """One node, one path, one fault: the other node's same path is good."""
     paths = stored_trial.evidence[1].stages["storage"]["paths"]
@@ -149,19 +216,24 @@ def test_an_empty_folder_for_results_is_normal(stored_trial, spec, bad):
     assert bad(path_findings(stored_trial, spec, ASKED)) == [("gpu-node-1", "")]
 
 
-@pytest.mark.parametrize(("changes", "ok", "fault"), [
-    ({"peer_file_ok": False, "peer_rename_ok": None, "peer_seconds": None}, False, "storage.not-shared"),
-    ({"peer_file_ok": False, "peer_rename_ok": None, "peer_seconds": 0.1}, False, "storage.corrupt"),
-    ({"peer_rename_ok": False}, False, "storage.stale-rename"), ({"peer_file_ok": None}, None, ""),
-    ({"peer_rename_ok": None}, None, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "ok", "fault"),
+    [
+        ({"peer_file_ok": False, "peer_rename_ok": None, "peer_seconds": None}, False, "storage.not-shared"),
+        ({"peer_file_ok": False, "peer_rename_ok": None, "peer_seconds": 0.1}, False, "storage.corrupt"),
+        ({"peer_rename_ok": False}, False, "storage.stale-rename"),
+        ({"peer_file_ok": None}, None, ""),
+        ({"peer_rename_ok": None}, None, ""),
+    ],
+)
 def test_what_the_next_node_does_not_see_is_a_fault(stored_trial, spec, changes, ok, fault):
     """Not there, or old for too long; what was not tried is not told."""
     stored_trial.evidence[0].stages["storage"]["paths"][1].update(changes)
     findings = list(shared_findings(stored_trial, spec, ASKED))
     assert [(f.subject, f.ok, f.fault) for f in findings] == [
-        ("gpu-node-0 /results", ok, fault), ("gpu-node-1 /results", True, "")
-    ]  # fmt: skip
+        ("gpu-node-0 /results", ok, fault),
+        ("gpu-node-1 /results", True, ""),
+    ]
 
 
 def test_slow_paths_and_bursts_are_named_with_the_profiles_number(stored_trial, spec, bad):
@@ -176,9 +248,15 @@ def test_slow_paths_and_bursts_are_named_with_the_profiles_number(stored_trial, 
 
 @pytest.mark.parametrize(
     ("code", "fault"),
-    [("ENOSPC", "storage.full"), ("EDQUOT", "storage.full"), ("EROFS", "storage.read-only"), ("EACCES", "storage.read-only"),
-     ("EIO", "storage.read-only"), (None, None)],
-)  # fmt: skip
+    [
+        ("ENOSPC", "storage.full"),
+        ("EDQUOT", "storage.full"),
+        ("EROFS", "storage.read-only"),
+        ("EACCES", "storage.read-only"),
+        ("EIO", "storage.read-only"),
+        (None, None),
+    ],
+)
 def test_a_checkpoint_that_cannot_be_written_is_a_fault(stored_trial, spec, bad, code, fault):
     """The file system refused a rank's file: no-go. That the time was up accuses no file system."""
     burst = {"path": "/results", "bytes": 2**20, "writers": 8, "error": f"refused ({code})", "errno": code}
@@ -189,11 +267,16 @@ def test_a_checkpoint_that_cannot_be_written_is_a_fault(stored_trial, spec, bad,
     assert [f.ok for f in rate_findings(stored_trial, spec, ASKED)] == [True, None]
 
 
-@pytest.mark.parametrize(("changes", "fault"), [
-    ({"reachable": False, "status": None, "error": "timed out"}, "storage.s3-unreachable"),
-    ({"status": 404}, "storage.s3-bucket-missing"), ({"can_sign": False, "missing": ["K"]}, "storage.s3-no-credentials"),
-    ({"status": 200}, ""), ({"status": 301}, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"reachable": False, "status": None, "error": "timed out"}, "storage.s3-unreachable"),
+        ({"status": 404}, "storage.s3-bucket-missing"),
+        ({"can_sign": False, "missing": ["K"]}, "storage.s3-no-credentials"),
+        ({"status": 200}, ""),
+        ({"status": 301}, ""),
+    ],
+)
 def test_a_bucket_is_judged_by_any_answer(stored_trial, spec, bad, changes, fault):
     """A refusal of a stranger shows that it is there; keys are asked for by presence."""
     stored_trial.evidence[1].stages["storage"]["s3"][0].update(changes)
@@ -205,7 +288,8 @@ def test_the_trial_tries_what_the_profile_names(h100):
     """Paths, buckets, burst and Secrets of the profile become the trial's; without any nothing is tried."""
     made = stored(replace(h100, storage=ASKED))
     assert [(s.name, s.claim, s.write, s.shared) for s in made["storage"]] == [
-        ("data", "data", False, False), ("results", "results", True, True)
-    ]  # fmt: skip
+        ("data", "data", False, False),
+        ("results", "results", True, True),
+    ]
     assert (made["burst_bytes"], made["s3"][0].uri) == (2**20, "s3://bucket/x")
     assert stored(h100) == {"storage": (), "s3": (), "scratch": "", "burst_bytes": 0, "env_secrets": ()}

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from checks.evidence import CannotTell
-from checks.judgement import gpu_health, rendezvous
-from checks.judgement.node_runtime import (
+from checks.framework.evidence import CannotTell
+from checks.profiles.loader import Profile, Runtime
+from checks.rules import gpu_health, rendezvous
+from checks.rules.job import start_findings
+from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
+from checks.rules.runtime import (
     can_lock,
     drift_findings,
     gpu_findings,
@@ -17,10 +20,7 @@ from checks.judgement.node_runtime import (
     toolkit_findings,
     version_at_least,
 )
-from checks.judgement.rendezvous import dns_findings, largest_skew_s, port_findings
-from checks.judgement.start import start_findings
-from checks.profile import Profile, Runtime
-from jobs.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
 
 
 def every_ailment(trial, spec):
@@ -33,23 +33,50 @@ def every_ailment(trial, spec):
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):
     """Every judgement is quiet about a healthy trial."""
-    judged = [start_findings(trial, spec), gpu_findings(trial, spec, h100), every_ailment(trial, spec),
-              limit_findings(trial, spec, h100), dns_findings(trial, spec), port_findings(trial, spec)]  # fmt: skip
+    judged = [
+        start_findings(trial, spec),
+        gpu_findings(trial, spec, h100),
+        every_ailment(trial, spec),
+        limit_findings(trial, spec, h100),
+        dns_findings(trial, spec),
+        port_findings(trial, spec),
+    ]
     assert [bad(found) for found in judged] == [[]] * 6
     assert largest_skew_s(trial, spec) == pytest.approx(0.01)
 
 
 def failure(fault, **changes):
-    return FailureAnalysis(fault=fault, subject="gpu-node-1", observed="o", expected="e", suggestion="s",
-                           **{"err_class": ERR_INFRA, **changes})  # fmt: skip
+    return FailureAnalysis(
+        fault=fault,
+        subject="gpu-node-1",
+        observed="o",
+        expected="e",
+        suggestion="s",
+        **{"err_class": ERR_INFRA, **changes},
+    )
 
 
 LAUNCHER = (
-    "job.unschedulable", "job.no-scheduler", "job.start-timeout", "job.deadline", "job.failed", "image.pull",
+    "job.unschedulable",
+    "job.no-scheduler",
+    "job.start-timeout",
+    "job.deadline",
+    "job.failed",
+    "image.pull",
     "container.config",
-    "container.oom", "container.start", "quota.exceeded", "limitrange.denied", "admission.denied",
-    "pod-security.denied", "rights.missing", "node.lost", "topology.affinity", "volume.mount", "runtimeclass.missing", "priorityclass.missing",
-)  # fmt: skip
+    "container.oom",
+    "container.start",
+    "quota.exceeded",
+    "limitrange.denied",
+    "admission.denied",
+    "pod-security.denied",
+    "rights.missing",
+    "node.lost",
+    "topology.affinity",
+    "volume.mount",
+    "runtimeclass.missing",
+    "priorityclass.missing",
+)
 
 
 def test_evidence_that_contradicts_itself_is_not_believed(trial, spec):
@@ -69,10 +96,14 @@ def test_what_the_cluster_did_wrong_fails_the_start(trial, spec, fault):
 
 @pytest.mark.parametrize(
     ("fault", "changes"),
-    [("job.disrupted", {"err_class": None, "disrupted": True}), ("image.no-python", {"err_class": ERR_PROGRAM}),
-     ("container.oom", {"disrupted": True}), ("node.simulated", {"err_class": None}),
-     ("job.log-unreachable", {"err_class": None})],
-)  # fmt: skip
+    [
+        ("job.disrupted", {"err_class": None, "disrupted": True}),
+        ("image.no-python", {"err_class": ERR_PROGRAM}),
+        ("container.oom", {"disrupted": True}),
+        ("node.simulated", {"err_class": None}),
+        ("job.log-unreachable", {"err_class": None}),
+    ],
+)
 def test_what_others_did_is_not_judged(trial, spec, fault, changes):
     """A disruption or the program's own fault is 'could not tell', never a failure of the cluster."""
     trial.analysis = failure(fault, **changes)
@@ -110,13 +141,24 @@ def runtime(trial, **changes):
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
-    [({"nvidia_smi": {"found": False, "exit": None, "error": "not in this pod"}}, "runtime.nvidia-smi"),
-     ({"nvidia_smi": {"found": True, "exit": 9, "error": "driver mismatch"}}, "runtime.nvidia-smi"),
-     ({"nvidia_smi": {"found": True, "exit": 15, "error": "Unable to determine the device handle for GPU 0000:9D:00.0: "
-                      "GPU is lost."}}, "gpu.off-bus"),
-     ({"assigned": ["GPU-0", "GPU-1"]}, "runtime.extra-gpus"),
-     ({"gpus": []}, "runtime.gpu-count"), ({"driver": "570.86.15"}, "runtime.driver-old")],
-)  # fmt: skip
+    [
+        ({"nvidia_smi": {"found": False, "exit": None, "error": "not in this pod"}}, "runtime.nvidia-smi"),
+        ({"nvidia_smi": {"found": True, "exit": 9, "error": "driver mismatch"}}, "runtime.nvidia-smi"),
+        (
+            {
+                "nvidia_smi": {
+                    "found": True,
+                    "exit": 15,
+                    "error": "Unable to determine the device handle for GPU 0000:9D:00.0: GPU is lost.",
+                }
+            },
+            "gpu.off-bus",
+        ),
+        ({"assigned": ["GPU-0", "GPU-1"]}, "runtime.extra-gpus"),
+        ({"gpus": []}, "runtime.gpu-count"),
+        ({"driver": "570.86.15"}, "runtime.driver-old"),
+    ],
+)
 def test_a_broken_runtime_is_one_fault_on_its_node(trial, spec, h100, bad, changes, fault):
     """The first thing that is wrong is told, on the node."""
     runtime(trial, **changes)
@@ -155,13 +197,19 @@ def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
 
 @pytest.mark.parametrize(
     ("changes", "fault"),
-    [({"ecc_uncorrected_volatile": 2}, "gpu.ecc"), ({"remap_pending": True}, "gpu.row-remap"),
-     ({"remap_failure": True, "remap_pending": True}, "gpu.remap-failed"), ({"retired_pending": True}, "gpu.row-remap"),
-     ({"fabric_state": "In Progress"}, "gpu.fabric"), ({"fabric_status": "Unknown Error"}, "gpu.fabric"),
-     ({"recovery_action": "Reset"}, "gpu.recovery-needed"), ({"nvlinks_active": 17}, "gpu.nvlink-down"),
-     ({"fabric_health": {"summary": "Unhealthy", "bandwidth": "Degraded"}}, "gpu.fabric"),
-     ({"throttle": ["hw_thermal_slowdown"]}, "gpu.throttled")],
-)  # fmt: skip
+    [
+        ({"ecc_uncorrected_volatile": 2}, "gpu.ecc"),
+        ({"remap_pending": True}, "gpu.row-remap"),
+        ({"remap_failure": True, "remap_pending": True}, "gpu.remap-failed"),
+        ({"retired_pending": True}, "gpu.row-remap"),
+        ({"fabric_state": "In Progress"}, "gpu.fabric"),
+        ({"fabric_status": "Unknown Error"}, "gpu.fabric"),
+        ({"recovery_action": "Reset"}, "gpu.recovery-needed"),
+        ({"nvlinks_active": 17}, "gpu.nvlink-down"),
+        ({"fabric_health": {"summary": "Unhealthy", "bandwidth": "Degraded"}}, "gpu.fabric"),
+        ({"throttle": ["hw_thermal_slowdown"]}, "gpu.throttled"),
+    ],
+)
 def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
     """One ailment is one fault on that GPU of that node."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
@@ -170,10 +218,14 @@ def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"ecc_uncorrected_aggregate": 4}, {"fabric_state": "N/A", "fabric_status": "N/A"},
-     {"fabric_state": None, "fabric_status": None}, {"throttle": ["sw_thermal_slowdown"]},
-     {"ecc_uncorrected_volatile": None}],
-)  # fmt: skip
+    [
+        {"ecc_uncorrected_aggregate": 4},
+        {"fabric_state": "N/A", "fabric_status": "N/A"},
+        {"fabric_state": None, "fabric_status": None},
+        {"throttle": ["sw_thermal_slowdown"]},
+        {"ecc_uncorrected_volatile": None},
+    ],
+)
 def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
     """Aggregate counters, a board without NVSwitch, a warm GPU and a card without ECC are healthy."""
     trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
@@ -197,9 +249,14 @@ def test_small_shared_memory_is_told(trial, spec, h100, bad):
 
 @pytest.mark.parametrize(
     ("memlock", "cap_eff", "wanted", "fault"),
-    [(65536, "0", -1, "runtime.memlock"), (65536, "4000", -1, ""), (-1, "0", -1, ""), (2**30, "0", 2**30, ""),
-     (2**30, "0", -1, "runtime.memlock")],
-)  # fmt: skip
+    [
+        (65536, "0", -1, "runtime.memlock"),
+        (65536, "4000", -1, ""),
+        (-1, "0", -1, ""),
+        (2**30, "0", 2**30, ""),
+        (2**30, "0", -1, "runtime.memlock"),
+    ],
+)
 def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad, memlock, cap_eff, wanted, fault):
     """IPC_LOCK or a high limit will do; without the profile's word it is not judged."""
     for rank in trial.evidence.values():
@@ -221,9 +278,14 @@ def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
 
 @pytest.mark.parametrize(
     ("installed", "seen", "fault"),
-    [("v1.17.8", None, "runtime.toolkit-old"), ("", "1.16.2", "runtime.toolkit-old"), ("v1.19.0", None, ""),
-     ("1.20", None, ""), ("", "1.19.1", "")],
-)  # fmt: skip
+    [
+        ("v1.17.8", None, "runtime.toolkit-old"),
+        ("", "1.16.2", "runtime.toolkit-old"),
+        ("v1.19.0", None, ""),
+        ("1.20", None, ""),
+        ("", "1.19.1", ""),
+    ],
+)
 def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, installed, seen, fault):
     """From the operator's image or from inside the pod; not seen is neither old nor new."""
     for rank in trial.evidence.values():
@@ -261,7 +323,9 @@ def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec
 def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad):
     """79 is the hardware's, 31 the program's; a pod that may not read the log says nothing either way."""
     assert not bad(gpu_health.xid_findings(trial, spec))
-    runtime(trial, xid=[{"bus_id": "0000:1b:00", "xid": 79, "count": 1}, {"bus_id": "0000:1b:00", "xid": 31, "count": 4}])
+    runtime(
+        trial, xid=[{"bus_id": "0000:1b:00", "xid": 79, "count": 1}, {"bus_id": "0000:1b:00", "xid": 31, "count": 4}]
+    )
     assert bad(gpu_health.xid_findings(trial, spec)) == [("gpu-node-1 GPU 0000:1b:00", "gpu.xid")]
     assert "gpu-node-1: other Xids in the kernel's log: 31" in list(gpu_health.notes(trial, spec))
 
@@ -317,7 +381,9 @@ def test_a_slow_name_passes(trial, spec, bad):
     assert any("first NXDOMAIN" in f.observed for f in dns_findings(trial, spec))
     assert not any("CoreDNS" in f.observed for f in dns_findings(trial, spec))
     lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=29.7, attempts=18)
-    assert any("stays denied for as long as a cache keeps that, CoreDNS 30 s" in f.observed for f in dns_findings(trial, spec))
+    assert any(
+        "stays denied for as long as a cache keeps that, CoreDNS 30 s" in f.observed for f in dns_findings(trial, spec)
+    )
 
 
 def test_a_second_attempt_is_held_against_its_own_names(trial, spec):
@@ -331,9 +397,13 @@ def test_a_second_attempt_is_held_against_its_own_names(trial, spec):
 
 @pytest.mark.parametrize(
     ("addresses", "fault"),
-    [(["10.9.9.9"], "dns.wrong-address"), (["10.0.1.5", "10.9.9.9"], "dns.wrong-address"),
-     (["10.0.1.5", "fd00::5"], ""), (["fd00::5"], "dns.wrong-address")],
-)  # fmt: skip
+    [
+        (["10.9.9.9"], "dns.wrong-address"),
+        (["10.0.1.5", "10.9.9.9"], "dns.wrong-address"),
+        (["10.0.1.5", "fd00::5"], ""),
+        (["fd00::5"], "dns.wrong-address"),
+    ],
+)
 def test_the_address_must_be_the_peers_own(trial, spec, bad, addresses, fault):
     """A wildcard record or a stale one leads elsewhere; a second family of a dual-stack cluster does not."""
     lookup(trial, 0, 1, addresses=addresses)
@@ -367,7 +437,9 @@ def test_the_other_side_speaks_for_a_silent_rank(trial, spec):
 
 def test_a_port_that_is_taken_is_one_fault(trial, spec, bad):
     """The pod that could not listen is told; that nobody reached it follows."""
-    trial.evidence[1].stages["port"].update(listening=False, error="cannot listen on port 29500: Address already in use")
+    trial.evidence[1].stages["port"].update(
+        listening=False, error="cannot listen on port 29500: Address already in use"
+    )
     port(trial, 0, outbound=False, outbound_error="connection refused")
     assert [(s, f) for s, f in bad(port_findings(trial, spec)) if f] == [("gpu-node-1", "port.in-use")]
     assert [f.ok for f in port_findings(trial, spec)] == [None, False, True]
@@ -385,7 +457,8 @@ def test_errors_end_the_check_as_an_error(trial, spec, evidence):
 def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
     """It ended well and its XML cannot be read: nobody knows how many GPUs there are."""
     trial.evidence[1].stages["runtime"].update(
-        gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"})
+        gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"}
+    )
     found = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
     assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "")]
     assert "broken XML: line 5" in found[0].observed
@@ -432,4 +505,5 @@ def test_a_variable_that_was_taken_away_is_named(trial, spec):
     assert list(rendezvous.convention_notes(trial, spec)) == []
     del trial.evidence[1].stages["start"]["env"]["NODE_RANK"]
     assert list(rendezvous.convention_notes(trial, spec)) == [
-        "gpu-node-1: NODE_RANK is not set in the pod; a launch script that reads them starts alone"]
+        "gpu-node-1: NODE_RANK is not set in the pod; a launch script that reads them starts alone"
+    ]

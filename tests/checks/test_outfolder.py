@@ -6,14 +6,29 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.outfolder import REPORTS, clear
+from checks.framework.outfolder import REPORTS, clear
 from jobs.trial.spec import PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-OURS = ("r1-0-clrf8", "k7a49xdg5h-2-1-9tf7z", "r1-launcher-bcd24", "r1-launcher", "r1-worker-0", "r1-master-0", "r1-node-0-1-xk2vq")
-FOREIGN = ("seatrial-notes.log", "seatrial-r1-0-clrf8.log.gz", "training-0-clrf8.log", "seatrial-r1-0-clrf8.txt", "seatrial-run-2.log", "README")
+OURS = (
+    "r1-0-clrf8",
+    "k7a49xdg5h-2-1-9tf7z",
+    "r1-launcher-bcd24",
+    "r1-launcher",
+    "r1-worker-0",
+    "r1-master-0",
+    "r1-node-0-1-xk2vq",
+)
+FOREIGN = (
+    "seatrial-notes.log",
+    "seatrial-r1-0-clrf8.log.gz",
+    "training-0-clrf8.log",
+    "seatrial-r1-0-clrf8.txt",
+    "seatrial-run-2.log",
+    "README",
+)
 
 
 def test_the_logs_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path) -> None:
@@ -26,7 +41,9 @@ def test_the_logs_of_an_earlier_run_are_removed_and_nothing_else(tmp_path: Path)
     (logs / f"{PREFIX}r3-0-clrf8.log").symlink_to(logs / "README")
     (tmp_path / REPORTS[0]).write_text("{}")
     clear(tmp_path)
-    assert sorted(p.name for p in logs.iterdir()) == sorted([*FOREIGN, f"{PREFIX}r2-0-clrf8.log", f"{PREFIX}r3-0-clrf8.log"])
+    assert sorted(p.name for p in logs.iterdir()) == sorted(
+        [*FOREIGN, f"{PREFIX}r2-0-clrf8.log", f"{PREFIX}r3-0-clrf8.log"]
+    )
     assert not (tmp_path / REPORTS[0]).exists()
 
 

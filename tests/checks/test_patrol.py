@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks.judgement.patrol import (
+from cli.schedule.node_history import (
     ANY,
     MOST_NODES,
     MOST_RUNS,
@@ -24,16 +24,27 @@ WEEK = 7 * 86400.0
 NOW = 1_000_000_000.0
 
 
-def record(verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = "", busbw: float = 380.0) -> dict[str, Any]:
+def record(
+    verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = "", busbw: float = 380.0
+) -> dict[str, Any]:
     """A run on some nodes; a failed one has a fault on its subject."""
     finding = {"subject": subject, "ok": False, "fault": "x.y"}
     check = {"id": "c", "outcome": "failed" if subject else "passed", "findings": [finding] if subject else []}
     hosts = {f"pod-{n}": node for n, node in enumerate(nodes)}
     side = {"busbw_gbps": busbw}
-    job = {"hosts": [{"name": pod} for pod in hosts],
-           "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": side}]}]}  # fmt: skip
-    return {"run_id": "r", "verdict": verdict, "scope": "full", "started": "2026-01-01T00:00:00+00:00", "checks": [check], "trial": {"hosts": hosts},
-            "collectives": {"ring": job}}  # fmt: skip
+    job = {
+        "hosts": [{"name": pod} for pod in hosts],
+        "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": side}]}],
+    }
+    return {
+        "run_id": "r",
+        "verdict": verdict,
+        "scope": "full",
+        "started": "2026-01-01T00:00:00+00:00",
+        "checks": [check],
+        "trial": {"hosts": hosts},
+        "collectives": {"ring": job},
+    }
 
 
 def after(*records: dict[str, Any]) -> State:
@@ -73,7 +84,7 @@ SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims t
         (full("nodes.cordoned", "cordoned"), "no-go"),
         (full("gpu.missing", "7"), "no-go"),
     ],
-)  # fmt: skip
+)
 def test_a_cluster_at_work_has_nothing_wrong_with_it(run: dict[str, Any], verdict: str) -> None:
     """That others hold every GPU is no failure; what else keeps a trial away is, at once where the API alone shows it."""
     assert conclude(State(), learn(State(), run, now=NOW), run)[0] == verdict
@@ -135,12 +146,25 @@ def test_only_a_full_run_with_a_trial_is_a_success() -> None:
         (State({n: Watched(tested=NOW, passed=NOW) for n in "abc"}), ["a", "b", "c"], ()),
         (State({"a": Watched(tested=NOW, passed=NOW)}), ["a", "b"], ("b", "a")),  # a new node beside a good one
         (State({"a": Watched(tested=NOW - 2 * WEEK), "b": Watched(tested=NOW - 3 * WEEK)}), ["a", "b"], ("b", "a")),
-        (State({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True),
-                "c": Watched(tested=NOW, passed=NOW)}), ["a", "b", "c"], ("a", "c")),
+        (
+            State(
+                {
+                    "a": Watched(tested=NOW, suspect=True),
+                    "b": Watched(tested=NOW, suspect=True),
+                    "c": Watched(tested=NOW, passed=NOW),
+                }
+            ),
+            ["a", "b", "c"],
+            ("a", "c"),
+        ),
         (State({"a": Watched(tested=NOW, strikes=1), "c": Watched(tested=NOW, passed=NOW)}), ["a", "c"], ("a", "c")),
-        (State({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True)}), ["a", "b"], ("a", "b")),
+        (
+            State({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True)}),
+            ["a", "b"],
+            ("a", "b"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_who_is_tested_next(state: State, idle: list[str], nodes: tuple[str, ...]) -> None:
     """Suspects beside good nodes first, then what was not tested for a week; nothing where nothing is idle or due."""
     chosen = choose(state, idle, need=2, now=NOW, every_s=WEEK)
@@ -150,6 +174,7 @@ def test_who_is_tested_next(state: State, idle: list[str], nodes: tuple[str, ...
 
 def test_a_tenants_failed_trial_is_tried_again() -> None:
     """Where no nodes are seen, a trial that passed gives a week's rest; one that failed counts only when it fails again."""
+
     def chosen(*verdicts: str, later: float = WEEK / 2) -> tuple[str, ...]:
         state = after(*map(record, verdicts))
         return choose_unseen(state, now=NOW + 3600 * len(verdicts) + later, every_s=WEEK).nodes
@@ -164,6 +189,7 @@ def test_a_tenants_failed_trial_is_tried_again() -> None:
 
 def test_the_trend_needs_a_history() -> None:
     """Ten percent below five accepted runs is told; below four it is not; three percent never is."""
+
     def told(runs: int, busbw: float) -> list[str]:
         return trend(after(*[record("go") for _ in range(runs)]), record("go", busbw=busbw))
 
@@ -181,5 +207,9 @@ def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
     assert len(state.nodes) == MOST_NODES
     assert len(state.past) == MOST_RUNS
     assert len(json.dumps(state.to_dict())) < 900_000
-    damaged = {"nodes": {"a": {"tested": "x", "strikes": None}, "b": 3}, "past": [1, {"samples": {"g": 1}}], "last_success": []}
+    damaged = {
+        "nodes": {"a": {"tested": "x", "strikes": None}, "b": 3},
+        "past": [1, {"samples": {"g": 1}}],
+        "last_success": [],
+    }
     assert State.read(damaged).nodes == {"a": Watched()}

@@ -7,9 +7,9 @@ import pytest
 pytest_plugins = ["pytester"]
 
 CONFTEST = """
-import checks.session
-checks.session.Session.open = lambda self, cwd: None
-pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]
+import checks.framework.session
+checks.framework.session.Session.open = lambda self, cwd: None
+pytest_plugins = ["checks.framework.fixtures", "checks.framework.plugin", "reports.plugin"]
 """
 HEAD = "import pytest\ncheck = pytest.mark.check\n"
 
@@ -52,13 +52,16 @@ def test_a_run_in_which_every_check_saw_and_held_is_go(trial):
 
 def test_a_bad_finding_is_no_go_and_names_the_fault_on_its_subject(trial):
     """A failed check makes the run no-go, whatever else passed."""
-    record, result = trial(GOOD + """
+    record, result = trial(
+        GOOD
+        + """
 @check("a.bad", "Bad")
 def test_bad(evidence):
     evidence.compare("node-a", observed=8, expected=8, fault="gpu.missing")
     evidence.compare("node-b", observed=7, expected=8, fault="gpu.missing")
     evidence.verdict()
-""")
+"""
+    )
     assert (record["verdict"], result.ret) == ("no-go", 1)
     bad = [f for c in record["checks"] for f in c["findings"] if f["ok"] is False]
     assert [(f["subject"], f["fault"]) for f in bad] == [("node-b", "gpu.missing")]
@@ -66,15 +69,19 @@ def test_bad(evidence):
     assert "node-b: 7, expected 8" in result.stdout.str()
 
 
-@pytest.mark.parametrize("body", [
-    "pass",
-    "evidence.verdict()",
-    "evidence.expect(['node-a', 'node-b']); evidence.add('node-a', ok=True, observed=1); evidence.verdict()",
-    "evidence.add('node-a', ok=None, observed='not seen'); evidence.verdict()",
-    "evidence.add('node-a', ok=True, observed=1)",
-    "raise ConnectionError('the API went away')",
-    "evidence.unknown('not seen')",
-], ids=["does nothing", "no findings", "a subject unseen", "could not tell", "no verdict", "crashes", "unknown"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "pass",
+        "evidence.verdict()",
+        "evidence.expect(['node-a', 'node-b']); evidence.add('node-a', ok=True, observed=1); evidence.verdict()",
+        "evidence.add('node-a', ok=None, observed='not seen'); evidence.verdict()",
+        "evidence.add('node-a', ok=True, observed=1)",
+        "raise ConnectionError('the API went away')",
+        "evidence.unknown('not seen')",
+    ],
+    ids=["does nothing", "no findings", "a subject unseen", "could not tell", "no verdict", "crashes", "unknown"],
+)
 def test_a_check_that_did_not_see_is_an_error_and_never_a_pass(trial, body):
     """Nothing observed is never a pass: the run is inconclusive (10)."""
     record, result = trial(f"""
@@ -202,13 +209,16 @@ def test_stopping_at_the_first_failure_keeps_the_verdict(trial):
 
 def test_an_interrupted_run_is_reported_and_exits_2(trial):
     """KeyboardInterrupt (SIGINT, SIGTERM): the record exists, says so, and is inconclusive."""
-    record, result = trial(GOOD + """
+    record, result = trial(
+        GOOD
+        + """
 @check("z.slow", "Slow")
 def test_slow(evidence):
     import os, signal
     os.kill(os.getpid(), signal.SIGTERM)
     import time; time.sleep(5)
-""")
+"""
+    )
     assert (record["verdict"], record["exit_code"], result.ret) == ("inconclusive", 2, 2)
     assert record["interrupted"] == "received SIGTERM"
 
@@ -243,18 +253,23 @@ def test_blind(evidence):
     assert 'failures="0"' in junit
 
 
-
-
-PLAIN_BAD = GOOD + """
+PLAIN_BAD = (
+    GOOD
+    + """
 def test_plain():
     assert 1 == 2
 """
+)
 
 
 def test_a_plain_test_that_fails_beside_the_checks_is_never_go(trial):
     """A user's own test without a marker fails: the record says why the run is not go."""
     record, result = trial(PLAIN_BAD)
-    assert (record["verdict"], record["interrupted"], result.ret) == ("inconclusive", "a test that is no check failed", 10)
+    assert (record["verdict"], record["interrupted"], result.ret) == (
+        "inconclusive",
+        "a test that is no check failed",
+        10,
+    )
 
 
 def test_a_session_without_a_check_is_no_success_where_a_trial_was_asked_for(trial):
@@ -264,23 +279,34 @@ def test_a_session_without_a_check_is_no_success_where_a_trial_was_asked_for(tri
     result.stderr.fnmatch_lines(["*no check is among the 1 tests*"])
 
 
-TWO = GOOD + """
+TWO = (
+    GOOD
+    + """
 @check("a.other", "Other")
 def test_other(evidence):
     evidence.add("node-a", ok=True, observed=1); evidence.verdict()
 """
+)
 
 
-@pytest.mark.parametrize("narrowing", [
-    ("--deselect=test_sample.py::test_other",), ("-o", "python_functions=test_good"), ("--ignore-glob=*nothing*",),
-    ("-p", "dropper"),
-], ids=["deselect", "override", "ignore", "plugin"])
+@pytest.mark.parametrize(
+    "narrowing",
+    [
+        ("--deselect=test_sample.py::test_other",),
+        ("-o", "python_functions=test_good"),
+        ("--ignore-glob=*nothing*",),
+        ("-p", "dropper"),
+    ],
+    ids=["deselect", "override", "ignore", "plugin"],
+)
 def test_whatever_narrows_the_run_makes_it_partial(trial, pytester, narrowing):
     """A gate refuses a partial run, however its checks were left out; also a plugin that shards or deselects."""
-    pytester.makepyfile(dropper="""
+    pytester.makepyfile(
+        dropper="""
 def pytest_collection_modifyitems(items):
     items[:] = [i for i in items if "other" not in i.name]
-""")
+"""
+    )
     pytester.syspathinsert()
     record, result = trial(TWO, *narrowing)
     assert (record["scope"], record["verdict"], result.ret) == ("partial", "go", 0)
@@ -309,13 +335,16 @@ def test_a_folder_that_cannot_hold_the_report_is_refused_at_once(trial, pytester
 
 def test_a_report_that_finds_no_place_is_no_success_in_any_word(trial, pytester):
     """A disk that is full when the run ends: the terminal must not say go, nor name a report that is not there."""
-    record, result = trial(GOOD + """
+    record, result = trial(
+        GOOD
+        + """
 @check("a.last", "Fills the disk")
 def test_last(evidence, request):
     import shutil
     shutil.rmtree("out"); open("out", "w").close()
     evidence.add("node-a", ok=True, observed=1); evidence.verdict()
-""")
+"""
+    )
     assert (record, result.ret) == (None, 3)
     text = result.stdout.str()
     assert "VERDICT: inconclusive" in text

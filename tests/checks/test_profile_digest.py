@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.profile import Profile, load_profile, profile_names
+from checks.profiles.loader import Profile, load_profile, profile_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,9 +20,16 @@ def digest(folder: Path, text: str, name: str = "mine.yaml") -> str:
 
 @pytest.mark.parametrize(
     "edit",
-    ["gpu: {per_node: 4}", "required: [rights.run]", "bench: {iters: 3}", "nodes: 4", "tenant: true", "floors: []",
-     "fabric: {gdr: false}"],
-)  # fmt: skip
+    [
+        "gpu: {per_node: 4}",
+        "required: [rights.run]",
+        "bench: {iters: 3}",
+        "nodes: 4",
+        "tenant: true",
+        "floors: []",
+        "fabric: {gdr: false}",
+    ],
+)
 def test_every_demand_changes_it(edit: str, tmp_path: Path) -> None:
     """A profile that was edited under its name is another one."""
     assert digest(tmp_path, f"extends: h100-ib\n{edit}\n") != load_profile("h100-ib").digest

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from checks.judgement.baseline import NotABaselineError, baseline
-from checks.judgement.proposal import pools, propose
-from checks.profile import load_profile, profile_names
-from jobs.facts.inventory import Inventory, Node, Taint
-from jobs.facts.stack import Listing
+from checks.profiles.baseline import NotABaselineError, baseline
+from checks.profiles.loader import load_profile, profile_names
+from checks.profiles.proposal import pools, propose
+from jobs.cluster.facts.inventory import Inventory, Node, Taint
+from jobs.cluster.facts.stack import Listing
 
 PROFILES = {name: load_profile(name) for name in profile_names()}
 
@@ -19,8 +19,16 @@ def node(name: str, product: str = "NVIDIA-H100-80GB-HBM3", count: int = 8, **ch
     """A GPU node as the inventory reads it."""
     labels = {"nvidia.com/gpu.product": product, **changes.pop("labels", {})}
     offered = {"nvidia.com/gpu": count, **changes.pop("offered", {"rdma/hca_shared_devices_a": 63})}
-    plain = {"ready": True, "ready_reason": "", "unschedulable": False, "taints": (), "pressures": (), "kernel": "",
-             "runtime": "", "kubelet": ""}  # fmt: skip
+    plain = {
+        "ready": True,
+        "ready_reason": "",
+        "unschedulable": False,
+        "taints": (),
+        "pressures": (),
+        "kernel": "",
+        "runtime": "",
+        "kubelet": "",
+    }
     return Node(name=name, labels=labels, capacity=offered, allocatable=offered, **{**plain, **changes})
 
 
@@ -33,8 +41,11 @@ def test_the_profile_that_fits_gpus_and_fabric_is_proposed() -> None:
     """Product and fabric resource choose; what the profile already says is not said twice."""
     found = propose(cluster(node("a"), node("b")), PROFILES)
     assert found is not None
-    assert found.document == {"title": "NVIDIA-H100-80GB-HBM3, 8 GPUs a node", "extends": "h100-ib",
-                              "gpu": {"resource": "nvidia.com/gpu", "per_node": 8}}  # fmt: skip
+    assert found.document == {
+        "title": "NVIDIA-H100-80GB-HBM3, 8 GPUs a node",
+        "extends": "h100-ib",
+        "gpu": {"resource": "nvidia.com/gpu", "per_node": 8},
+    }
     assert found.open == []
 
 
@@ -83,13 +94,23 @@ def test_no_gpu_is_no_proposal() -> None:
 
 def record(**changes: Any) -> dict[str, Any]:
     """An accepted run that measured two rows."""
+
     def row(size: int, out: float, inside: float) -> dict[str, Any]:
         return {"size_bytes": size, "out_of_place": {"busbw_gbps": out}, "in_place": {"busbw_gbps": inside}}
 
-    job = {"nodes": 2, "ranks": 16, "inter_node_transport": "ib",
-           "tables": [{"collective": "all_reduce", "rows": [row(1 << 20, 9, 9), row(8 << 30, 380, 370)]}]}  # fmt: skip
-    plain = {"verdict": "go", "scope": "full", "run_id": "abc", "started": "2026-01-02T03:04:05+00:00",
-             "collectives": {"ring": job}}  # fmt: skip
+    job = {
+        "nodes": 2,
+        "ranks": 16,
+        "inter_node_transport": "ib",
+        "tables": [{"collective": "all_reduce", "rows": [row(1 << 20, 9, 9), row(8 << 30, 380, 370)]}],
+    }
+    plain = {
+        "verdict": "go",
+        "scope": "full",
+        "run_id": "abc",
+        "started": "2026-01-02T03:04:05+00:00",
+        "collectives": {"ring": job},
+    }
     return {**plain, **changes}
 
 
@@ -122,8 +143,17 @@ def test_claimed_gpus_are_proposed_as_claims(count: int, parent: str | None) -> 
     """No node counts GPUs and the slices publish them (DRA); floors of eight GPUs are not those of four."""
     seen = cluster(node("a", count=0), node("b", count=0))
     spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
-    slices = tuple({"spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name, "generation": 1},
-                             "devices": [{"name": f"gpu-{i}"} for i in range(count)]}} for name in "ab")  # fmt: skip
+    slices = tuple(
+        {
+            "spec": {
+                "driver": "gpu.nvidia.com",
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1},
+                "devices": [{"name": f"gpu-{i}"} for i in range(count)],
+            }
+        }
+        for name in "ab"
+    )
     classes = Listing(({"metadata": {"name": "gpu.nvidia.com"}, "spec": spec},))
     found = propose(seen, PROFILES, (), {"deviceclasses": classes, "resourceslices": Listing(slices)}.__getitem__)
     assert found is not None
@@ -139,6 +169,8 @@ def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
     assert found is not None
     assert found.document["gpu"] == {"resource": "nvidia.com/gpu"}
     assert any("no GPU is offered" in text for text in found.open)
+
+
 def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() -> None:
     """A slack of ten percent must not undo a floor that sees a lost rail, nor drop one that was not measured."""
     shipped = {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in PROFILES["h100-ib"].floors}
@@ -151,16 +183,19 @@ def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() 
 
 def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
     """The worst node counts; a table that does not name its collective is that of its run."""
+
     def job(busbw: float) -> dict[str, Any]:
         side = {"busbw_gbps": busbw}
         row = {"size_bytes": 8 << 30, "out_of_place": None, "in_place": side}
         return {"nodes": 1, "ranks": 8, "tables": [{"collective": None, "rows": [row]}]}
 
-    made = baseline(record(inside={"a": job(480), "b": job(470)}, collectives={"sendrecv": {**job(40), "nodes": 2}}),
-                    slack=0.1)  # fmt: skip
+    made = baseline(
+        record(inside={"a": job(480), "b": job(470)}, collectives={"sendrecv": {**job(40), "nodes": 2}}), slack=0.1
+    )
     assert [(f["collective"], f["nodes"], f["busbw_gbps"]) for f in made["floors"]] == [
-        ("sendrecv", 2, 36.0), ("all_reduce", 1, 423.0)
-    ]  # fmt: skip
+        ("sendrecv", 2, 36.0),
+        ("all_reduce", 1, 423.0),
+    ]
 
 
 def test_cards_by_another_name_take_the_place_of_the_profiles() -> None:

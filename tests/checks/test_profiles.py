@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from checks.judgement.physics import limit_gbps
-from checks.options import Options
-from checks.profile import Profile, load_profile, profile_names
-from checks.strict import ProfileError, format_size, parse_size
-from checks.trial_spec import build_spec, equalities, mirrored
+from checks.framework.options import Options
+from checks.framework.trial_spec import build_spec, equalities, mirrored
+from checks.profiles.loader import Profile, load_profile, profile_names
+from checks.profiles.yaml_schema import ProfileError, format_size, parse_size
+from checks.rules.physics import limit_gbps
 from jobs.trial.spec import SpecError
 
 
@@ -125,7 +125,9 @@ def test_a_ring_floor_above_the_wires_is_refused(write):
 fabric: {kind: ib, rails: 8, rail_gbit_s: 400}
 floors: [{collective: all_reduce, algorithm: ring, nodes: 2, size: 8G, busbw_gbps: 480, topology: t, source: s}]
 """
-    with pytest.raises(ProfileError, match=r"floors\[0\].busbw_gbps is above what the wires of a node carry \(400 GB/s\)"):
+    with pytest.raises(
+        ProfileError, match=r"floors\[0\].busbw_gbps is above what the wires of a node carry \(400 GB/s\)"
+    ):
         load_profile(write(text))
 
 
@@ -152,7 +154,8 @@ def test_extends_merges_mappings_and_replaces_lists(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("8G", 2**33), ("16Gi", 2**34), ("1M", 2**20), ("64K", 65536), (4096, 4096), ("1T", 2**40), ("unlimited", -1)]
+    ("text", "size"),
+    [("8G", 2**33), ("16Gi", 2**34), ("1M", 2**20), ("64K", 65536), (4096, 4096), ("1T", 2**40), ("unlimited", -1)],
 )
 def test_sizes_are_read_as_nccl_tests_does(text, size):
     """Powers of 1024, with or without an i."""
@@ -168,12 +171,21 @@ def test_what_is_no_size_is_refused(text):
 
 def test_sizes_are_written_as_nccl_tests_takes_them():
     """The label of a row is what the user types."""
-    assert [format_size(n) for n in (2**33, 2**29, 2**16, 1000, 0, -1)] == ["8G", "512M", "64K", "1000", "0", "unlimited"]
+    assert [format_size(n) for n in (2**33, 2**29, 2**16, 1000, 0, -1)] == [
+        "8G",
+        "512M",
+        "64K",
+        "1000",
+        "0",
+        "unlimited",
+    ]
 
 
 def test_the_trial_asks_for_what_training_would(h100):
     """Whole nodes with their RDMA resource, both collectives, shared memory, and the options on top."""
-    spec = build_spec(h100, Options(image="my/img:1", registry="mirror:5000", nodes="pool=a"), run_id="r", namespace="n")
+    spec = build_spec(
+        h100, Options(image="my/img:1", registry="mirror:5000", nodes="pool=a"), run_id="r", namespace="n"
+    )
     assert (spec.nodes, spec.gpus_per_node, spec.shm_bytes) == (2, 8, 2**34)
     assert spec.image == "mirror:5000/my/img:1"
     assert spec.node_selector == {"pool": "a"}
@@ -182,8 +194,10 @@ def test_the_trial_asks_for_what_training_would(h100):
     assert {c.name: dict(c.env) for c in spec.collectives if c.env} == {"ring": {"NCCL_ALGO": "Ring"}}
     assert {c.name: c.scope for c in spec.collectives if c.scope != "job"} == {"node": "node"}
     assert {c.name: (c.bench.min_bytes, c.bench.max_bytes) for c in spec.collectives if c.bench} == {
-        "node": (2**26, 2**33), "sendrecv": (2**26, 2**30), "alltoall": (2**26, 2**30)
-    }  # fmt: skip
+        "node": (2**26, 2**33),
+        "sendrecv": (2**26, 2**30),
+        "alltoall": (2**26, 2**30),
+    }
     assert {c.repeats for c in spec.collectives} == {3}
 
 
@@ -203,9 +217,13 @@ def test_without_a_profile_the_nodes_say_how_many_gpus(inventory, node):
 
 @pytest.mark.parametrize(
     ("image", "mirror"),
-    [("nvcr.io/nvidia/pytorch:1", "m/nvidia/pytorch:1"), ("pytorch/pytorch:2", "m/pytorch/pytorch:2"),
-     ("ubuntu", "m/ubuntu"), ("localhost/x@sha256:" + "a" * 64, "m/x@sha256:" + "a" * 64)],
-)  # fmt: skip
+    [
+        ("nvcr.io/nvidia/pytorch:1", "m/nvidia/pytorch:1"),
+        ("pytorch/pytorch:2", "m/pytorch/pytorch:2"),
+        ("ubuntu", "m/ubuntu"),
+        ("localhost/x@sha256:" + "a" * 64, "m/x@sha256:" + "a" * 64),
+    ],
+)
 def test_a_mirror_keeps_the_path(image, mirror):
     """The registry's host is replaced, the rest stays."""
     assert mirrored(image, "m/") == mirror
@@ -247,7 +265,9 @@ def test_the_same_label_twice_is_no_contradiction(write):
 def test_null_takes_away_what_is_inherited(tmp_path):
     """The cards have another name here: the parent's resource must not be asked for as well; nothing else is lost."""
     mine = tmp_path / "mine.yaml"
-    mine.write_text("extends: h100-ib\npod: {resources: {rdma/hca_shared_devices_a: null, rdma/ib: 1}}\ngpu: {product: null}\n")
+    mine.write_text(
+        "extends: h100-ib\npod: {resources: {rdma/hca_shared_devices_a: null, rdma/ib: 1}}\ngpu: {product: null}\n"
+    )
     found, parent = load_profile(str(mine)), load_profile("h100-ib")
     assert found.pod.resources == {"rdma/ib": 1}
     assert (found.gpu.product, found.gpu.per_node) == ((), 8)

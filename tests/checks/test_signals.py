@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from checks import signals
+from checks.framework import signals
 
 pytest_plugins = ["pytester"]
 NUMBERS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 CONFTEST = """
 import os, signal
-import checks.session
+import checks.framework.session
 def send(name, times=1):
     for _ in range(times):
         os.kill(os.getpid(), getattr(signal, name))
@@ -28,8 +28,8 @@ def opened(self, cwd):
             file.write("undone ")
     self.ledger.enter("first", undo)
     self.ledger.enter("second", undo)
-checks.session.Session.open = opened
-pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]
+checks.framework.session.Session.open = opened
+pytest_plugins = ["checks.framework.fixtures", "checks.framework.plugin", "reports.plugin"]
 def pytest_terminal_summary():
     send({late!r}) if {late!r} else None
 """
@@ -111,7 +111,9 @@ def test_a_signal_after_the_clean_up_comes_too_late(ended):
 def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monkeypatch, root, name):
     """Nothing was judged: exit code 2, one line, no report."""
     monkeypatch.setenv("PYTHONPATH", str(root))
-    pytester.makepyfile(test_sample=f"import os, signal\nos.kill(os.getpid(), signal.{name})\n" + SOURCE.format(body="pass"))
+    pytester.makepyfile(
+        test_sample=f"import os, signal\nos.kill(os.getpid(), signal.{name})\n" + SOURCE.format(body="pass")
+    )
     command = [sys.executable, "-m", "checks", "accept", "--cluster", "sim", "--out", "out", "test_sample.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=pytester.path)
     assert done.returncode == 2, done.stdout + done.stderr
@@ -122,7 +124,7 @@ def test_a_signal_while_the_checks_are_collected_is_no_traceback(pytester, monke
 
 def test_what_nohup_ignores_stays_ignored(root):
     """SIGHUP of a closed terminal does not end what was started by nohup."""
-    source = "import signal; from checks import signals; signals.install(); print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    source = "import signal; from checks.framework import signals; signals.install(); print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
     done = subprocess.run(["nohup", sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout == "True\n"
 
@@ -156,11 +158,13 @@ def test_a_child_is_told_and_never_outlives_its_block(name, root):
     """Cron and --partner run accept in a process of its own, which cleans up: every signal reaches it."""
     source = f"""
 import os, signal, subprocess, sys, threading
-from checks import signals
+from checks.framework import signals
 code = "import signal, sys, time; signal.signal(signal.{name}, lambda *_: sys.exit(7)); print('x', flush=True); time.sleep(60)"
 with signals.child([sys.executable, "-c", code], os.environ) as child:
     threading.Timer(1, os.kill, (os.getpid(), signal.{name})).start()
     sys.exit(child.wait())
 """
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=root, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False, cwd=root, timeout=60
+    )
     assert done.returncode == 7, done.stderr

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.__main__ import main
+from cli.__main__ import main
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,16 @@ def record(**changes: Any) -> dict[str, Any]:
     checks = [{"id": "nccl.gdr", "outcome": "passed", "findings": []}]
     rows = [{"size_bytes": size << 30, "in_place": {"busbw_gbps": 380.0}} for size in (2, 4, 8)]
     job = {"hosts": [{"name": "a"}, {"name": "b"}], "tables": [{"collective": "all_reduce", "rows": rows}]}
-    return {"schema": 1, "run_id": "a", "verdict": "go", "scope": "full", "checks": checks, "collectives": {"ring": job},
-            "later": "a key of a later version", **changes}  # fmt: skip
+    return {
+        "schema": 1,
+        "run_id": "a",
+        "verdict": "go",
+        "scope": "full",
+        "checks": checks,
+        "collectives": {"ring": job},
+        "later": "a key of a later version",
+        **changes,
+    }
 
 
 def write(path: Path, content: object) -> str:
@@ -101,20 +109,38 @@ def test_half_a_character_is_printed_and_is_no_traceback(tmp_path: Path, capsys:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[1]", "{}", "[" * 200_000, {"schema": 99}, record(checks=None), record(checks=[{"id": 1}]),
-     record(checks=[{"id": "a", "outcome": "green"}]), record(scope=None), {**record(), "schema": "1"},
-     {**record(), "schema": True}, {**record(), "schema": 0}, record(scope="most"), record(verdict="fine"),
-     record(trial=[1]), record(trial={"hosts": ["a"]}), record(bom=3), record(collectives={"ring": [1]}),
-     record(collectives={"ring": {"hosts": "abc"}}), record(collectives={"ring": {"tables": [{"rows": [1]}]}}),
-     record(collectives={"ring": {"tables": [{"rows": [{"size_bytes": "8G"}]}]}}),
-     record(collectives={"ring": {"tables": [{"rows": [{"size_bytes": 1, "in_place": {"busbw_gbps": "fast"}}]}]}}),
-     record(collectives={"ring": {"tables": [{"rows": [{"size_bytes": 1, "in_place": {"busbw_gbps": 10**400}}]}]}}),
-     record(checks=[{"id": "a", "outcome": "failed", "findings": "none"}]), record(checks=[None]),
-     record(checks=[{"id": "a", "outcome": "failed", "findings": [1]}]), json.dumps(record(seconds=float("nan")))],
-)  # fmt: skip
-def test_a_damaged_record_is_a_clear_error(
-    content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    [
+        "",
+        "{",
+        "[1]",
+        "{}",
+        "[" * 200_000,
+        {"schema": 99},
+        record(checks=None),
+        record(checks=[{"id": 1}]),
+        record(checks=[{"id": "a", "outcome": "green"}]),
+        record(scope=None),
+        {**record(), "schema": "1"},
+        {**record(), "schema": True},
+        {**record(), "schema": 0},
+        record(scope="most"),
+        record(verdict="fine"),
+        record(trial=[1]),
+        record(trial={"hosts": ["a"]}),
+        record(bom=3),
+        record(collectives={"ring": [1]}),
+        record(collectives={"ring": {"hosts": "abc"}}),
+        record(collectives={"ring": {"tables": [{"rows": [1]}]}}),
+        record(collectives={"ring": {"tables": [{"rows": [{"size_bytes": "8G"}]}]}}),
+        record(collectives={"ring": {"tables": [{"rows": [{"size_bytes": 1, "in_place": {"busbw_gbps": "fast"}}]}]}}),
+        record(collectives={"ring": {"tables": [{"rows": [{"size_bytes": 1, "in_place": {"busbw_gbps": 10**400}}]}]}}),
+        record(checks=[{"id": "a", "outcome": "failed", "findings": "none"}]),
+        record(checks=[None]),
+        record(checks=[{"id": "a", "outcome": "failed", "findings": [1]}]),
+        json.dumps(record(seconds=float("nan"))),
+    ],
+)
+def test_a_damaged_record_is_a_clear_error(content: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line that names the file, exit code 4; never a verdict."""
     good = write(tmp_path / "good.json", record())
     bad = write(tmp_path / "bad.json", content)

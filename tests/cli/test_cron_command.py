@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.__main__ import main
-from checks.judgement import patrol
-from jobs.client.errors import ClusterError
-from jobs.client.kube import Kube
-from jobs.keeping import KeepingError
+from cli.__main__ import main
+from cli.schedule import node_history
+from jobs.cluster.client.errors import ClusterError
+from jobs.cluster.client.kube import Kube
+from jobs.cluster.state_store import StateStoreError
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -53,8 +53,15 @@ def kube(cluster: str, monkeypatch: pytest.MonkeyPatch) -> Kube:
 def remember(kube: Kube, text: str) -> None:
     """Write the state as an earlier run would have left it."""
     try:
-        kube.create(MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-state"},
-                           "data": {"state.json": text}})  # fmt: skip
+        kube.create(
+            MAPS,
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "seatrial-state"},
+                "data": {"state.json": text},
+            },
+        )
     except ClusterError:
         kube.patch(f"{MAPS}/seatrial-state", {"data": {"state.json": text}})
 
@@ -87,10 +94,15 @@ def test_a_pushgateway_that_is_down_costs_a_line(
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["{", "[]", "null", "[" * 50_000])
 def test_a_damaged_memory_is_begun_anew(
-    text: str, kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    text: str,
+    kube: Kube,
+    cluster: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A ConfigMap that somebody edited does not end scheduled runs for ever: it is said, and written whole again."""
-    monkeypatch.setattr("checks.judgement.patrol.choose", lambda *_, **__: patrol.Choice((), "a test"))
+    monkeypatch.setattr("cli.schedule.node_history.choose", lambda *_, **__: node_history.Choice((), "a test"))
     remember(kube, text)
     assert cron(cluster, tmp_path) == 0
     assert "damaged" in capfd.readouterr().out
@@ -122,7 +134,7 @@ def test_a_run_that_loses_its_lease_ends_and_writes_nothing(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run may be going: what is remembered is that one's. Exit code 10, whatever was found."""
-    monkeypatch.setattr("jobs.client.lease.Lease.__init__.__kwdefaults__", {"seconds": 1})
+    monkeypatch.setattr("jobs.cluster.client.lease.Lease.__init__.__kwdefaults__", {"seconds": 1})
     before = kube.get(f"{MAPS}/seatrial-state")["metadata"]["resourceVersion"]
 
     def steal() -> None:
@@ -150,10 +162,11 @@ def test_a_verdict_is_told_where_nothing_can_be_remembered(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ConfigMaps cannot be written: it is said, and metrics and verdict are there all the same."""
-    def refuse(*_: Any, **__: Any) -> None:
-        raise KeepingError("no room for it")
 
-    monkeypatch.setattr("checks.commands.cron.save", refuse)
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StateStoreError("no room for it")
+
+    monkeypatch.setattr("cli.schedule.cron.save", refuse)
     assert cron(cluster, tmp_path) == 0
     said = capfd.readouterr().out
     assert "configmap seatrial-state could not be written" in said
@@ -166,7 +179,7 @@ def test_results_that_are_too_large_leave_the_verdict(
     kube: Kube, cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ConfigMap holds a mebibyte: the metrics are left out of it then, and are in the folder."""
-    monkeypatch.setattr("jobs.keeping.LARGEST", 5000)
+    monkeypatch.setattr("jobs.cluster.state_store.LARGEST", 5000)
     assert cron(cluster, tmp_path) == 0
     assert "bytes are more than it holds" in capfd.readouterr().out
     data = kube.get(f"{MAPS}/seatrial-results")["data"]
@@ -178,6 +191,7 @@ def test_results_that_are_too_large_leave_the_verdict(
 @pytest.mark.slow
 def test_nodes_are_marked_where_that_is_asked_for(kube: Kube, cluster: str, tmp_path: Path) -> None:
     """A label and a condition of the nodes whose judgement turned; what others say of a node stays."""
+
     def shown(name: str) -> tuple[str | None, dict[str, Any]]:
         node = kube.get(f"/api/v1/nodes/{name}")
         conditions = {c["type"]: c for c in node["status"]["conditions"]}
@@ -199,8 +213,15 @@ def test_a_cluster_that_is_full_is_no_news(root: Path, tmp_path: Path, capfd: py
     """Other teams hold every GPU, night after night: preflight passes for all else, and no node is blamed."""
     full = Sim(root, tmp_path, "gpus-taken")
     try:
-        remember(Kube.connect(kubeconfig=str(full.config)), json.dumps(
-            {"schema": 1, "nodes": {n: REMEMBERED | {"tested": 1.0, "passed": 1.0} for n in ("gpu-node-0", "gpu-node-1")}}))  # fmt: skip
+        remember(
+            Kube.connect(kubeconfig=str(full.config)),
+            json.dumps(
+                {
+                    "schema": 1,
+                    "nodes": {n: REMEMBERED | {"tested": 1.0, "passed": 1.0} for n in ("gpu-node-0", "gpu-node-1")},
+                }
+            ),
+        )
         for _ in range(2):
             assert cron(str(full.config), tmp_path / "out") == 0
             assert "it does not count" in capfd.readouterr().out
@@ -219,10 +240,15 @@ def test_another_namespaces_trial_goes_first(
     remember(kube, "{}")
     kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-b"}})
     ask = {"resources": {"requests": {"nvidia.com/gpu": 8}, "limits": {"nvidia.com/gpu": 8}}}
-    kube.create("/api/v1/namespaces/team-b/pods", {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial-0", "labels": {"app.kubernetes.io/name": "seatrial"}},
-        "spec": {"nodeSelector": {"not": "yet"}, "containers": [{"name": "c", "image": "i", **ask}]},
-    })  # fmt: skip
+    kube.create(
+        "/api/v1/namespaces/team-b/pods",
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "trial-0", "labels": {"app.kubernetes.io/name": "seatrial"}},
+            "spec": {"nodeSelector": {"not": "yet"}, "containers": [{"name": "c", "image": "i", **ask}]},
+        },
+    )
     try:
         assert cron(cluster, tmp_path) == 0
         assert "no trial: a trial of namespace team-b waits for GPUs" in capfd.readouterr().out
@@ -245,9 +271,17 @@ def test_old_runs_are_forgotten_also_killed_ones(kube: Kube, cluster: str, tmp_p
 
 @pytest.mark.parametrize(
     "more",
-    [["--every", "nan"], ["--every", "-1"], ["--keep", "0"], ["--cluster", "sim:healthy"], ["--on=a,b"],
-     ["--out", "/proc/nowhere"], ["--out", "/etc/hostname"], ["--profile", "nobody"]],
-)  # fmt: skip
+    [
+        ["--every", "nan"],
+        ["--every", "-1"],
+        ["--keep", "0"],
+        ["--cluster", "sim:healthy"],
+        ["--on=a,b"],
+        ["--out", "/proc/nowhere"],
+        ["--out", "/etc/hostname"],
+        ["--profile", "nobody"],
+    ],
+)
 def test_what_cannot_work_is_refused_before_anything_runs(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

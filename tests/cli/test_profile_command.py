@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from checks.__main__ import main
-from checks.profile import load_profile, profile_names
-from sim.scenario import platform_names
+from checks.profiles.loader import load_profile, profile_names
+from cli.__main__ import main
+from lab.scenario import platform_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
 def test_lint_objects_to_a_blind_floor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A sound profile is 0; one that would notice nothing is 1 and says why; one that is not YAML is told in a line."""
-    floor = {"collective": "all_reduce", "algorithm": "ring", "nodes": 2, "size": "8G", "busbw_gbps": 100,
-             "topology": "t", "source": "s"}  # fmt: skip
+    floor = {
+        "collective": "all_reduce",
+        "algorithm": "ring",
+        "nodes": 2,
+        "size": "8G",
+        "busbw_gbps": 100,
+        "topology": "t",
+        "source": "s",
+    }
     blind = tmp_path / "blind.yaml"
     blind.write_text(yaml.safe_dump({"extends": "h100-ib", "floors": [floor]}))
     broken = tmp_path / "broken.yaml"
@@ -48,7 +55,9 @@ def test_each_platform_of_the_lab_is_told_by_what_it_offers(
 ) -> None:
     """Claimed GPUs, AMD's, GKE's without feature discovery: the profile of that name is proposed, and it loads."""
     world = tmp_path / "world.yaml"
-    world.write_text(f"{{name: w, title: t, breaks: nothing, faults: [], outcome: go, world: {{platform: {platform}}}}}")
+    world.write_text(
+        f"{{name: w, title: t, breaks: nothing, faults: [], outcome: go, world: {{platform: {platform}}}}}"
+    )
     assert main(["profile", "detect", "--cluster", f"sim:{world}"]) == 0
     file = tmp_path / "mine.yaml"
     file.write_text(capsys.readouterr().out)
@@ -82,8 +91,18 @@ def record(**changes: Any) -> dict[str, Any]:
     side = {"busbw_gbps": 380.0}
     table = {"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "out_of_place": side, "in_place": side}]}
     jobs = {"ring": {"nodes": 2, "ranks": 16, "inter_node_transport": "ib", "tables": [table]}}
-    return {"schema": 1, "verdict": "go", "scope": "full", "run_id": "abc", "started": "2026-01-02T03:04:05+00:00", "checks": [],
-            "profile": "h100-ib", "simulated": False, "collectives": jobs, **changes}  # fmt: skip
+    return {
+        "schema": 1,
+        "verdict": "go",
+        "scope": "full",
+        "run_id": "abc",
+        "started": "2026-01-02T03:04:05+00:00",
+        "checks": [],
+        "profile": "h100-ib",
+        "simulated": False,
+        "collectives": jobs,
+        **changes,
+    }
 
 
 def test_capture_makes_a_profile_of_an_accepted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,9 @@ def test_every_command_is_either_run_or_left_for_a_stated_reason(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_link_leads_somewhere(page):
     """Relative links of a page exist; the index of the docs leads to every page."""
-    links = {link.partition("#")[0] for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8"))}
+    links = {
+        link.partition("#")[0] for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
     assert not [link for link in links if link and not (page.parent / link).exists()]
     if page.name == "index.md":
         assert links >= {other.name for other in PAGES[1:] if other != page}
@@ -51,8 +53,16 @@ def test_every_link_leads_somewhere(page):
 def served(tmp_path_factory):
     """The cluster that the commands without --cluster meet."""
     kubeconfig = tmp_path_factory.mktemp("served") / "kubeconfig"
-    serve = [sys.executable, "-m", "sim", "healthy", "--write-kubeconfig", str(kubeconfig), "--json",
-             "--until-stdin-closes"]
+    serve = [
+        sys.executable,
+        "-m",
+        "lab",
+        "healthy",
+        "--write-kubeconfig",
+        str(kubeconfig),
+        "--json",
+        "--until-stdin-closes",
+    ]
     with subprocess.Popen(serve, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline()
         yield kubeconfig
@@ -86,16 +96,26 @@ def test_the_commands_end_as_the_page_says(page, served, tmp_path):
         expected = int(m[1]) if (m := re.search(r"# exit code (\d+)", command)) else 0
         if program in SHELL or "|" in arguments:
             if line := in_a_shell(command, tmp_path, env):
-                done = subprocess.run(line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=120, check=False)
+                done = subprocess.run(
+                    line, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=120, check=False
+                )
                 assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
             continue
         module = {"seatrial": "checks", "pytest": "pytest"}[program]
-        arguments = [str(ROOT / a) if a.startswith("tests/") or (program == "pytest" and a == "checks") else a
-                     for a in arguments]
+        arguments = [
+            str(ROOT / a) if a.startswith("tests/") or (program == "pytest" and a == "checks") else a for a in arguments
+        ]
         if program == "pytest":
             arguments += [f"--rootdir={ROOT}", f"--config-file={ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
-        done = subprocess.run([sys.executable, "-m", module, *arguments], cwd=tmp_path, env=env, text=True,
-                              capture_output=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=tmp_path,
+            env=env,
+            text=True,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\n{done.stderr}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.commands.rehearse import Rehearsal, command_of
+from cli.rehearse import Rehearsal, command_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WRONG = "name: liar\ntitle: A scenario that lies\nbreaks: nothing\nfaults: [gpu.missing]\noutcome: no-go\n"
@@ -17,8 +17,15 @@ WRONG = "name: liar\ntitle: A scenario that lies\nbreaks: nothing\nfaults: [gpu.
 def rehearse(*arguments, cwd=ROOT, **env):
     import os
 
-    return subprocess.run([sys.executable, "-m", "checks", "rehearse", *map(str, arguments)], cwd=cwd, text=True, capture_output=True,
-                          timeout=200, check=False, env={**os.environ, "PYTHONPATH": str(ROOT), **env})  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "checks", "rehearse", *map(str, arguments)],
+        cwd=cwd,
+        text=True,
+        capture_output=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,8 +80,18 @@ def test_recognised_means_exactly_the_stated_faults_and_verdict(found, verdict, 
 )
 def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects, words, accused, mistaken):
     """A right fault on a wrong node is a wrong accusation; one that spares a broken node is half blind."""
-    each = Rehearsal("n", "n", ["a"], {"a": subjects} if subjects else {}, ["no-go"], {"a": words}, found=["a"], verdict="no-go",
-                     accused={"a": accused}, said={"a": "node-1: the port is DOWN"})  # fmt: skip
+    each = Rehearsal(
+        "n",
+        "n",
+        ["a"],
+        {"a": subjects} if subjects else {},
+        ["no-go"],
+        {"a": words},
+        found=["a"],
+        verdict="no-go",
+        accused={"a": accused},
+        said={"a": "node-1: the port is DOWN"},
+    )
     assert (each.mistaken, each.recognised) == (mistaken, not mistaken)
 
 
@@ -120,7 +137,18 @@ def test_an_interrupt_ends_the_trials_too(how, tmp_path):
     import signal
     import time
 
-    command = [sys.executable, "-m", "checks", "rehearse", "nccl-hang", "healthy", "--jobs", "1", "--out", str(tmp_path / "kept")]
+    command = [
+        sys.executable,
+        "-m",
+        "checks",
+        "rehearse",
+        "nccl-hang",
+        "healthy",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path / "kept"),
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         end = time.monotonic() + 30
         while not list((tmp_path / "kept").glob("nccl-hang/logs/*")) and time.monotonic() < end:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.__main__ import main
+from cli.__main__ import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,16 @@ if TYPE_CHECKING:
 
 def record(verdict: str, started: str) -> dict[str, Any]:
     """A run without a trial."""
-    return {"schema": 1, "run_id": "a", "verdict": verdict, "scope": "full", "checks": [], "collectives": {},
-            "started": started, "seconds": 1.0}  # fmt: skip
+    return {
+        "schema": 1,
+        "run_id": "a",
+        "verdict": verdict,
+        "scope": "full",
+        "checks": [],
+        "collectives": {},
+        "started": started,
+        "seconds": 1.0,
+    }
 
 
 @pytest.fixture
@@ -39,6 +47,7 @@ def served(tmp_path: Path) -> Iterator[str]:
 
 def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> None:
     """Nothing yet, a success, a later failure that keeps the time of the success, then a damaged record."""
+
     def scrape() -> str:
         with urllib.request.urlopen(served, timeout=10) as answer:
             return str(answer.read().decode())
@@ -62,6 +71,7 @@ def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> No
 
 def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Path) -> None:
     """Its metrics know which nodes are bad, and call a first failure inconclusive; a later run by hand comes before them."""
+
     def scrape() -> str:
         with urllib.request.urlopen(served, timeout=10) as answer:
             return str(answer.read().decode())
@@ -85,8 +95,11 @@ def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Pat
 
 def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: Path) -> None:
     """What matters is the newest; offsets of time zones are understood, and a pipe is not waited for."""
-    for name, content in (("a", "{"), ("b", json.dumps(record("no-go", "2026-01-02T23:00:00+00:00"))),
-                          ("c", json.dumps(record("go", "2026-01-03T00:30:00+02:00")))):  # fmt: skip
+    for name, content in (
+        ("a", "{"),
+        ("b", json.dumps(record("no-go", "2026-01-02T23:00:00+00:00"))),
+        ("c", json.dumps(record("go", "2026-01-03T00:30:00+02:00"))),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "report.json").write_text(content)
     os.utime(tmp_path / "a" / "report.json", (1, 1))

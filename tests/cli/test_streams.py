@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from checks.__main__ import COMMANDS
+from cli.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "checks"]
@@ -40,11 +40,18 @@ CALLS: dict[str, tuple[list[str], int]] = {
 }
 """By command: words that end at once, and the exit code that they have."""
 REDIRECTED = {
-    "plain": ("", {}), "ascii": ("", {"PYTHONIOENCODING": "ascii"}), "latin-1": ("", {"PYTHONIOENCODING": "latin-1"}),
+    "plain": ("", {}),
+    "ascii": ("", {"PYTHONIOENCODING": "ascii"}),
+    "latin-1": ("", {"PYTHONIOENCODING": "latin-1"}),
     "C locale": ("", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}),
-    "no stdout": (">&-", {}), "no stderr": ("2>&-", {}), "nothing": ("<&- >&- 2>&-", {}), "no stdin": ("<&-", {}),
-    "full stderr": ("2>/dev/full", {}), "full stdout": (">/dev/full", {}), "closed pipe": ("", {}),
-}  # fmt: skip
+    "no stdout": (">&-", {}),
+    "no stderr": ("2>&-", {}),
+    "nothing": ("<&- >&- 2>&-", {}),
+    "no stdin": ("<&-", {}),
+    "full stderr": ("2>/dev/full", {}),
+    "full stdout": (">/dev/full", {}),
+    "closed pipe": ("", {}),
+}
 LOST = {"full stdout": 3, "closed pipe": 141}
 """What 0 becomes where the output was lost."""
 
@@ -57,9 +64,16 @@ def start(words: list[str], how: str) -> subprocess.Popen[str]:
         reader, output = os.pipe()
         os.close(reader)
     started = subprocess.Popen(
-        ["sh", "-c", f'exec "$@" {redirected}', "sh", *PROGRAM, *words], cwd=ROOT, text=True, env=os.environ | environment,
-        stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
-    )  # fmt: skip
+        ["sh", "-c", f'exec "$@" {redirected}', "sh", *PROGRAM, *words],
+        cwd=ROOT,
+        text=True,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
     if how == "closed pipe":
         os.close(output)
     return started
@@ -73,13 +87,25 @@ def test_every_command_is_tried() -> None:
 QUICK = ("explain", "faults", "help")
 
 
-@pytest.mark.parametrize("command", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CALLS])
+@pytest.mark.parametrize(
+    "command", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CALLS]
+)
 def test_the_exit_code_is_the_commands_own(command: str, tmp_path: Path) -> None:
     """Whatever becomes of the output; where it was lost, 0 is not given."""
     words, expected = CALLS[command]
     record = tmp_path / "report.json"
-    record.write_text(json.dumps({"schema": 1, "run_id": "·→\u2713é", "verdict": "go", "scope": "full",
-                                  "checks": [{"id": "a.b", "outcome": "passed"}], "collectives": {}}))  # fmt: skip
+    record.write_text(
+        json.dumps(
+            {
+                "schema": 1,
+                "run_id": "·→\u2713é",
+                "verdict": "go",
+                "scope": "full",
+                "checks": [{"id": "a.b", "outcome": "passed"}],
+                "collectives": {},
+            }
+        )
+    )
     words = [word.replace("{record}", str(record)) for word in words]
     ended = {}
     for batch in (list(REDIRECTED)[:6], list(REDIRECTED)[6:]):
@@ -103,7 +129,12 @@ def test_a_run_is_judged_and_reported_whatever_becomes_of_its_output(
     _, err = process.communicate(timeout=300)
     assert (process.returncode, "Traceback" in err) == (code, False), err
     record = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
-    assert (record["verdict"], record["exit_code"], record["interrupted"], record["leftovers"]) == (verdict, code, "", [])
+    assert (record["verdict"], record["exit_code"], record["interrupted"], record["leftovers"]) == (
+        verdict,
+        code,
+        "",
+        [],
+    )
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"report.html", "junit.xml", "metrics.prom"}
 
 

@@ -11,8 +11,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def seatrial(*arguments, cwd=ROOT, stdin="", env=None):
-    return subprocess.run([sys.executable, "-m", "checks", *map(str, arguments)], cwd=ROOT if cwd is None else cwd,
-                          capture_output=True, text=True, input=stdin, timeout=120, check=False, env=env)
+    return subprocess.run(
+        [sys.executable, "-m", "checks", *map(str, arguments)],
+        cwd=ROOT if cwd is None else cwd,
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=120,
+        check=False,
+        env=env,
+    )
 
 
 def said(done):
@@ -23,12 +31,18 @@ def said(done):
 @pytest.fixture
 def kubeconfig(tmp_path):
     path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps({
-        "apiVersion": "v1", "kind": "Config", "current-context": "prod",
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
-    }))
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "prod",
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+    )
     return path
 
 
@@ -180,7 +194,7 @@ def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):
 
 def test_help_fits_80_columns_and_names_every_command():
     """A command that --help does not name does not exist for its user."""
-    from checks.__main__ import COMMANDS, HELP
+    from cli.__main__ import COMMANDS, HELP
 
     assert max(map(len, HELP.splitlines())) <= 80
     assert not [name for name in COMMANDS if f"  seatrial {name}" not in HELP]
@@ -188,9 +202,17 @@ def test_help_fits_80_columns_and_names_every_command():
 
 def test_help_and_the_catalogues_work_from_any_directory(tmp_path):
     """Nothing depends on the working directory."""
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); from checks.__main__ import main;"
-               "raise SystemExit(main(sys.argv[1:]))"]
-    for arguments, expected in (["--help"], "seatrial accept"), (["checks"], "gpu.allocatable"), (["faults"], "gpu.missing"):
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from checks.__main__ import main;"
+        "raise SystemExit(main(sys.argv[1:]))",
+    ]
+    for arguments, expected in (
+        (["--help"], "seatrial accept"),
+        (["checks"], "gpu.allocatable"),
+        (["faults"], "gpu.missing"),
+    ):
         done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout
@@ -238,10 +260,14 @@ def test_an_error_of_the_program_is_not_the_clusters(tmp_path):
 
 def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
     """The second trial of a gate keeps to the nodes of the first; a run that tried none is a usage error."""
-    from checks.options import _names, _tried
+    from checks.framework.options import _names, _tried
 
     record = {"schema": 1, "run_id": "a", "verdict": "go", "scope": "full", "checks": [], "collectives": {}}
-    for name, hosts in (("before", {"p-1": "node-b", "p-0": "node-a"}), ("preflight", {}), ("repeats/one", {"p": "node-c"})):
+    for name, hosts in (
+        ("before", {"p-1": "node-b", "p-0": "node-a"}),
+        ("preflight", {}),
+        ("repeats/one", {"p": "node-c"}),
+    ):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "report.json").write_text(json.dumps({**record, "trial": {"hosts": hosts}}))
     assert _tried("before", tmp_path) == ("node-a", "node-b")

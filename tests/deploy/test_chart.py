@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from jobs.client.kube import Kube
+from jobs.cluster.client.kube import Kube
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -40,8 +40,12 @@ def helm(*settings: str, namespace: str = "default", code: int = 0) -> str:
     if program is None:
         pytest.skip("needs helm, to render the chart")
     words = [word for setting in settings for word in ("--set", setting)]
-    done = subprocess.run([program, "template", "seatrial", str(CHART), "--namespace", namespace, *words],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [program, "template", "seatrial", str(CHART), "--namespace", namespace, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode != 0) == bool(code), done.stderr
     return done.stderr if code else done.stdout
 
@@ -75,11 +79,24 @@ def test_the_chart_serves_metrics_as_the_component_does(rendered: Render) -> Non
 def test_what_the_chart_takes_over_is_the_kustomizations_own() -> None:
     """make chart was run after a change: the files are copies, and the rights what seatrial rbac prints."""
     for name, source in FILES.items():
-        assert (CHART / "files" / f"{name}.yaml").read_bytes() == (ROOT / "deploy" / source / f"{name}.yaml").read_bytes()
+        assert (CHART / "files" / f"{name}.yaml").read_bytes() == (
+            ROOT / "deploy" / source / f"{name}.yaml"
+        ).read_bytes()
     for scope in ("tenant", "cluster"):
         for end, flags in {"": [], "-kueue": ["--queue", "kueue:any"]}.items():
-            command = [sys.executable, "-m", "checks", "rbac", "--cron", f"--{scope}", *flags, "--namespace",
-                       "release-namespace", "--profile", "deploy/base/profile.yaml"]  # fmt: skip
+            command = [
+                sys.executable,
+                "-m",
+                "checks",
+                "rbac",
+                "--cron",
+                f"--{scope}",
+                *flags,
+                "--namespace",
+                "release-namespace",
+                "--profile",
+                "deploy/base/profile.yaml",
+            ]
             said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
             assert (CHART / "files" / f"rights-{scope}{end}.yaml").read_text() == said
 
@@ -98,7 +115,9 @@ def test_the_values_are_checked() -> None:
 
 def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:
     """A second release of a cluster shares the PriorityClass; rights of one's own leave no Role."""
-    objects = by_name(yaml.safe_load_all(helm("priorityClass=false", "rights=false", "arguments={--check=a,--push=http://b}")))
+    objects = by_name(
+        yaml.safe_load_all(helm("priorityClass=false", "rights=false", "arguments={--check=a,--push=http://b}"))
+    )
     assert {kind for kind, *_ in objects} == {"ConfigMap", "CronJob"}
     pod = objects["CronJob", "default", "seatrial"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     assert pod["priorityClassName"] == "seatrial"
@@ -118,14 +137,19 @@ def test_helm_installs_it_and_takes_it_away(tmp_path: Path) -> None:
         release = ["seatrial", "--namespace", "gpu-acceptance", "--kubeconfig", str(cluster.config)]
 
         def run(verb: str, *more: str) -> None:
-            subprocess.run([program, verb, *release[:1], *more, *release[1:]], check=True, capture_output=True, cwd=tmp_path)
+            subprocess.run(
+                [program, verb, *release[:1], *more, *release[1:]], check=True, capture_output=True, cwd=tmp_path
+            )
 
         run("install", str(CHART), "--create-namespace", "--set", "serve=true")
         run("upgrade", str(CHART), "--set", "every=24")
         settings = kube.get("/api/v1/namespaces/gpu-acceptance/configmaps/seatrial-settings")
         assert "--every=24" in settings["data"]["arguments"].splitlines()
         run("uninstall")
-        for place in ("/apis/batch/v1/namespaces/gpu-acceptance/cronjobs", "/apis/rbac.authorization.k8s.io/v1/clusterroles"):
+        for place in (
+            "/apis/batch/v1/namespaces/gpu-acceptance/cronjobs",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+        ):
             assert not [item for item in kube.list(place)[0] if "seatrial" in item["metadata"]["name"]]
     finally:
         cluster.close()

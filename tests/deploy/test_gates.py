@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from checks.profile import load_profile
+from checks.profiles.loader import load_profile
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -57,8 +57,14 @@ def test_argo_cd_hooks_fail_the_sync() -> None:
         assert all(c["command"] == ["seatrial"] for c in [*pod["containers"], *pod.get("initContainers", [])])
     pod = after["spec"]["template"]["spec"]
     assert [c["args"][0] for c in (*pod["initContainers"], *pod["containers"])] == ["accept", "compare"]
-    written = {a for job in (before, after) for part in ("containers", "initContainers")
-               for c in job["spec"]["template"]["spec"].get(part, []) for a in c["args"] if a.startswith("--out=")}  # fmt: skip
+    written = {
+        a
+        for job in (before, after)
+        for part in ("containers", "initContainers")
+        for c in job["spec"]["template"]["spec"].get(part, [])
+        for a in c["args"]
+        if a.startswith("--out=")
+    }
     assert {f"--out={place}" for place in pod["containers"][0]["args"][1:]} == written
 
 
@@ -71,14 +77,25 @@ def test_flux_waits_for_the_gate() -> None:
     for gate, job in zip((first, second), documents("argocd.yaml"), strict=True):
         assert gate["metadata"]["name"] == job["metadata"]["name"]
         (check,) = gate["spec"]["healthChecks"]
-        assert (check["apiVersion"], check["kind"], check["name"]) == (job["apiVersion"], job["kind"], job["metadata"]["name"])
+        assert (check["apiVersion"], check["kind"], check["name"]) == (
+            job["apiVersion"],
+            job["kind"],
+            job["metadata"]["name"],
+        )
         hours = job["spec"]["activeDeadlineSeconds"] / 3600
         assert gate["spec"]["timeout"] == f"{hours:.0f}h5m"  # longer than the Job may take
         assert gate["spec"]["force"] is True
         assert "${VERSION}" in (GATES / "flux.yaml").read_text()
 
 
-SCENARIO = {"name": "three", "title": "Three nodes", "breaks": "nothing", "faults": [], "outcome": "go", "world": {"nodes": 3}}
+SCENARIO = {
+    "name": "three",
+    "title": "Three nodes",
+    "breaks": "nothing",
+    "faults": [],
+    "outcome": "go",
+    "world": {"nodes": 3},
+}
 
 
 class Lab:
@@ -100,9 +117,17 @@ class Lab:
 
     def run(self, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command as the script's user would."""
-        env = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}", "KUBECONFIG": str(self.sim.config),
-               "PYTHONPATH": str(ROOT), "PROFILE": str(GATES / "profile.yaml"), **more}  # fmt: skip
-        return subprocess.run(command, cwd=self.folder, env=env, text=True, capture_output=True, timeout=400, check=False)
+        env = {
+            **os.environ,
+            "PATH": f"{self.programs}:{os.environ['PATH']}",
+            "KUBECONFIG": str(self.sim.config),
+            "PYTHONPATH": str(ROOT),
+            "PROFILE": str(GATES / "profile.yaml"),
+            **more,
+        }
+        return subprocess.run(
+            command, cwd=self.folder, env=env, text=True, capture_output=True, timeout=400, check=False
+        )
 
     def kubectl(self, *words: str) -> str:
         """Run kubectl, which must succeed."""
@@ -118,8 +143,11 @@ class Lab:
     def node(self, name: str) -> dict[str, Any]:
         """A node: its labels, taints, and whether it is cordoned."""
         found = json.loads(self.kubectl("get", "node", name, "-o", "json"))
-        return {"labels": found["metadata"]["labels"], "cordoned": found["spec"].get("unschedulable", False),
-                "taints": [t["key"] for t in found["spec"].get("taints", [])]}  # fmt: skip
+        return {
+            "labels": found["metadata"]["labels"],
+            "cordoned": found["spec"].get("unschedulable", False),
+            "taints": [t["key"] for t in found["spec"].get("taints", [])],
+        }
 
 
 @pytest.fixture
@@ -134,8 +162,13 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 @pytest.mark.slow
 def test_jobs_and_settings_are_admitted(lab: Lab) -> None:
     """The Jobs of the hooks, by server-side dry run, in a namespace that enforces PodSecurity 'restricted'."""
-    lab.kubectl("label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted",
-                "pod-security.kubernetes.io/warn=restricted")  # fmt: skip
+    lab.kubectl(
+        "label",
+        "namespace",
+        "default",
+        "pod-security.kubernetes.io/enforce=restricted",
+        "pod-security.kubernetes.io/warn=restricted",
+    )
     done = lab.run("kubectl", "apply", "--server-side", "--dry-run=server", "-f", str(GATES / "argocd.yaml"))
     assert done.returncode == 0, done.stderr
     assert "violate" not in done.stderr
@@ -143,7 +176,9 @@ def test_jobs_and_settings_are_admitted(lab: Lab) -> None:
 
 
 TO_NEW = "kubectl -n gpu-operator set image daemonset/nvidia-driver-daemonset nvidia-driver-daemonset=nvcr.io/nvidia/driver:590.10"
-LOSE_A_GPU = """kubectl patch node gpu-node-2 --subresource=status -p '{"status":{"allocatable":{"nvidia.com/gpu":"7"}}}'"""
+LOSE_A_GPU = (
+    """kubectl patch node gpu-node-2 --subresource=status -p '{"status":{"allocatable":{"nvidia.com/gpu":"7"}}}'"""
+)
 HELM = """echo "$@" >>"$PWD/helm.log"; case $1 in upgrade) %s ;; esac"""
 
 
@@ -187,10 +222,27 @@ def test_the_operator_is_upgraded_node_by_node(upgrade: str, meanwhile: str, cod
 def test_a_validation_that_is_over_is_not_waited_for(lab: Lab) -> None:
     """The operator leaves a Completed pod on each node, which is never Ready: the validator's own pod is what is waited for."""
     container = {"name": "c", "image": "i", "command": ["true"]}
-    lab.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "nvidia-cuda-validator-x", "namespace": "gpu-operator"},
-               "spec": {"nodeName": "gpu-node-2", "restartPolicy": "Never", "containers": [container],
-                        "tolerations": [{"operator": "Exists"}]}})  # fmt: skip
-    lab.kubectl("-n", "gpu-operator", "wait", "pod/nvidia-cuda-validator-x", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
+    lab.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "nvidia-cuda-validator-x", "namespace": "gpu-operator"},
+            "spec": {
+                "nodeName": "gpu-node-2",
+                "restartPolicy": "Never",
+                "containers": [container],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+    )
+    lab.kubectl(
+        "-n",
+        "gpu-operator",
+        "wait",
+        "pod/nvidia-cuda-validator-x",
+        "--for=jsonpath={.status.phase}=Succeeded",
+        "--timeout=30s",
+    )
     script = f". {GATES}/node-by-node.sh; settled gpu-node-2 gpu-operator app=nvidia-operator-validator"
     done = lab.run("sh", "-c", script, "gate", "gpu-node-2", SETTLE="10s")
     assert done.returncode == 0, done.stderr
@@ -203,11 +255,20 @@ def test_a_driver_of_ones_own_is_upgraded_only_when_it_waits(lab: Lab) -> None:
     refused = lab.run(*command, IMAGE="nvcr.io/nvidia/driver:590.10")
     assert refused.returncode == 4
     assert "not OnDelete" in refused.stderr
-    lab.kubectl("-n", "gpu-operator", "patch", "daemonset", "nvidia-driver-daemonset", "-p",
-                '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}')  # fmt: skip
+    lab.kubectl(
+        "-n",
+        "gpu-operator",
+        "patch",
+        "daemonset",
+        "nvidia-driver-daemonset",
+        "-p",
+        '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}',
+    )
     done = lab.run(*command, IMAGE="nvcr.io/nvidia/driver:590.10")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    pods = json.loads(lab.kubectl("-n", "gpu-operator", "get", "pods", "-l", "app=nvidia-driver-daemonset", "-o", "json"))
+    pods = json.loads(
+        lab.kubectl("-n", "gpu-operator", "get", "pods", "-l", "app=nvidia-driver-daemonset", "-o", "json")
+    )
     images = {pod["spec"]["nodeName"]: pod["spec"]["containers"][0]["image"] for pod in pods["items"]}
     assert images["gpu-node-2"] == "nvcr.io/nvidia/driver:590.10" != images["gpu-node-0"]
 
@@ -225,8 +286,13 @@ def test_the_shell_gate_lets_nothing_through_but_a_pass(accept: int, compared: i
     """Every way to end, of both commands: a crash or a kill is inconclusive, and no pass."""
     (tmp_path / "seatrial").write_text(f"#!/bin/sh\n{stub(accept, compared)}\n")
     (tmp_path / "seatrial").chmod(0o755)
-    done = subprocess.run(["sh", str(GATES / "gate.sh"), "before", "after", "--profile", "p"], capture_output=True, text=True,
-                          env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False)  # fmt: skip
+    done = subprocess.run(
+        ["sh", str(GATES / "gate.sh"), "before", "after", "--profile", "p"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        check=False,
+    )
     assert done.returncode == code
     assert ("gate: passed" in done.stdout) == (code == 0)
 
@@ -245,17 +311,30 @@ def play(folder: Path, accept: int, compared: int) -> tuple[int, str, list[str]]
         (folder / program).chmod(0o755)
     outputs: dict[str, str] = {}
     failed, code = False, 0
-    env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PROFILE": "p", "VERSION": "v1",
-           "GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "GITHUB_OUTPUT": str(folder / "output")}  # fmt: skip
+    env = {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PROFILE": "p",
+        "VERSION": "v1",
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_OUTPUT": str(folder / "output"),
+    }
     for step in workflow()["steps"]:
         if "run" not in step or not holds(step.get("if", ""), outputs, failed=failed):
             continue
         if step["name"] == "Accept before the upgrade":
             continue  # its failure ends the job before anything was changed: GitHub's own rule
-        more = {key: outputs.get(value.removeprefix("${{ steps.").removesuffix(" }}"), "") for key, value in step.get("env", {}).items()}
+        more = {
+            key: outputs.get(value.removeprefix("${{ steps.").removesuffix(" }}"), "")
+            for key, value in step.get("env", {}).items()
+        }
         (folder / "output").write_text("")
-        done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], cwd=folder,
-                              env={**env, **more}, check=False)  # fmt: skip
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=folder,
+            env={**env, **more},
+            check=False,
+        )
         for line in (folder / "output").read_text().splitlines():
             outputs[f"{step['id']}.outputs.{line.partition('=')[0]}"] = line.partition("=")[2]
         if step.get("id"):
@@ -278,9 +357,16 @@ def holds(condition: str, outputs: dict[str, str], *, failed: bool) -> bool:
 
 @pytest.mark.parametrize(
     ("accept", "compared", "code", "helm"),
-    [(0, 0, 0, ["upgrade"]), (1, 0, 1, ["upgrade", "rollback"]), (0, 1, 1, ["upgrade", "rollback"]),
-     (10, 0, 10, ["upgrade"]), (0, 10, 10, ["upgrade"]), (4, 0, 10, ["upgrade"]), (0, 4, 10, ["upgrade"])],
-)  # fmt: skip
+    [
+        (0, 0, 0, ["upgrade"]),
+        (1, 0, 1, ["upgrade", "rollback"]),
+        (0, 1, 1, ["upgrade", "rollback"]),
+        (10, 0, 10, ["upgrade"]),
+        (0, 10, 10, ["upgrade"]),
+        (4, 0, 10, ["upgrade"]),
+        (0, 4, 10, ["upgrade"]),
+    ],
+)
 def test_the_workflow_fails_on_all_but_a_pass_and_rolls_back_what_is_worse(
     accept: int, compared: int, code: int, helm: list[str], tmp_path: Path
 ) -> None:

@@ -23,14 +23,25 @@ FLAGS = {"tenant": ["--tenant"], "kueue": ["--cluster", "--queue", "kueue:seatri
 
 def printed(*flags: str) -> dict[tuple[str, str], Any]:
     """The rules that seatrial rbac prints for scheduled runs of the shipped profile."""
-    command = [sys.executable, "-m", "checks", "rbac", "--cron", "--namespace", "default", "--profile",
-               "deploy/base/profile.yaml", *flags]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "checks",
+        "rbac",
+        "--cron",
+        "--namespace",
+        "default",
+        "--profile",
+        "deploy/base/profile.yaml",
+        *flags,
+    ]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return rules(list(yaml.safe_load_all(said)))
 
 
 def rules(objects: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
     """The rules of all roles, in an order of their own."""
+
     def plain(rule: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
         return sorted((key, tuple(values)) for key, values in rule.items())
 
@@ -71,11 +82,13 @@ def test_every_overlay_is_whole(overlay: str, rendered: Render) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_arguments_are_options_that_exist(overlay: str, rendered: Render) -> None:
     """What the settings say is understood by cron, and the rest by accept."""
-    from checks.commands.cron import parser
+    from cli.schedule.cron import parser
 
     maps = [o["data"] for o in rendered(overlay) if o["kind"] == "ConfigMap"]
     _, further = parser().parse_known_args(maps[0]["arguments"].split())
-    said = subprocess.run([sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     for word in further:
         assert word.partition("=")[0] in said.stdout
 
@@ -98,8 +111,8 @@ def test_an_air_gapped_cluster_pulls_from_one_registry(rendered: Render) -> None
 
 def test_what_serves_the_metrics_serves_what_runs_leave(rendered: Render) -> None:
     """It has no rights and no token, reads the ConfigMap that runs write, at the port of serve; a ServiceMonitor finds it."""
-    from checks.commands.serve import PORT
-    from checks.judgement.rights import RESULTS
+    from checks.rules.rights import RESULTS
+    from cli.serve import PORT
 
     objects = {o["kind"]: o for o in rendered("tenant", "default", "serve")}
     pod = objects["Deployment"]["spec"]["template"]["spec"]
@@ -116,7 +129,10 @@ def test_what_serves_the_metrics_serves_what_runs_leave(rendered: Render) -> Non
 
 def test_on_openshift_the_namespace_chooses_the_user(rendered: Render) -> None:
     """restricted-v2 refuses user and group ids outside the namespace's range; all else stays as strict."""
-    assert runner(rendered("openshift"))["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert runner(rendered("openshift"))["securityContext"] == {
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -134,7 +150,7 @@ def test_the_image_is_as_small_and_as_fixed_as_it_can_be() -> None:
     assert not [rest for word, rest in found if word in ("ADD", "SHELL")]
     assert all(rest.startswith("[") for word, rest in found if word in ("RUN", "ENTRYPOINT", "CMD"))
     assert any("--require-hashes" in rest for word, rest in found if word == "RUN")
-    last = found[max(i for i, (word, _) in enumerate(found) if word == "FROM"):]
+    last = found[max(i for i, (word, _) in enumerate(found) if word == "FROM") :]
     assert [rest for word, rest in last if word == "USER"] == ["65532:65532"]
     assert [rest for word, rest in last if word == "RUN"] == []
     assert [rest for word, rest in last if word == "COPY"] == ["--from=build /opt/seatrial /opt/seatrial"]

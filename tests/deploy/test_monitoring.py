@@ -19,18 +19,30 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "monitoring"
 SIDE = {"busbw_gbps": 380.0}
-JOB = {"hosts": [{"name": "h", "rails": {"0": ["mlx5_0:1"]}}],
-       "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": SIDE}]}]}  # fmt: skip
+JOB = {
+    "hosts": [{"name": "h", "rails": {"0": ["mlx5_0:1"]}}],
+    "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": SIDE}]}],
+}
 RECORD = {
-    "verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00", "seconds": 10.0, "profile": "p",
+    "verdict": "go",
+    "scope": "full",
+    "started": "2026-01-02T00:00:00+00:00",
+    "seconds": 10.0,
+    "profile": "p",
     "checks": [{"id": "a.b", "outcome": "failed", "findings": [{"fault": "c.d", "ok": False}]}],
-    "collectives": {"ring": JOB}, "trial": {"dns_seconds": {"n": 0.1}}, "coverage": {"pool": ["n"]},
-}  # fmt: skip
+    "collectives": {"ring": JOB},
+    "trial": {"dns_seconds": {"n": 0.1}},
+    "coverage": {"pool": ["n"]},
+}
 
 
 def emitted() -> dict[str, set[str]]:
     """The names of all metrics with their labels, as a record with everything in it gives them."""
-    found = {s.name: set(s.labels) for f in text_string_to_metric_families(exposition(RECORD, bad={"n": True})) for s in f.samples}
+    found = {
+        s.name: set(s.labels)
+        for f in text_string_to_metric_families(exposition(RECORD, bad={"n": True}))
+        for s in f.samples
+    }
     found |= {"seatrial_record_readable": set()}  # from seatrial serve
     return {name: labels | {"namespace"} for name, labels in found.items()}  # of the push or of the scrape
 
@@ -56,7 +68,9 @@ def selectors(node: Any) -> Iterator[Any]:
         yield from selectors(child)
 
 
-@pytest.mark.parametrize(("where", "expression"), list(expressions()), ids=[f"{where}: {text[:60]}" for where, text in expressions()])
+@pytest.mark.parametrize(
+    ("where", "expression"), list(expressions()), ids=[f"{where}: {text[:60]}" for where, text in expressions()]
+)
 def test_every_expression_asks_for_what_is_emitted(where: str, expression: str) -> None:
     """A dashboard of metrics that nobody emits is an empty page; an alert on them never fires."""
     known = emitted()
@@ -85,8 +99,12 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
     assert board["schemaVersion"] >= 39
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     assert {panel["type"] for panel in PANELS} <= {"stat", "timeseries", "table"}
-    taken = [(x, y) for panel in PANELS for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-             for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])]  # fmt: skip
+    taken = [
+        (x, y)
+        for panel in PANELS
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
     assert len(taken) == len(set(taken))
     assert max(x for x, _ in taken) < 24
     variables = {variable["name"] for variable in board["templating"]["list"]}
@@ -106,7 +124,7 @@ def test_every_metric_that_matters_is_shown() -> None:
 
 def test_the_collector_scrapes_what_serve_offers() -> None:
     """The configuration in the docs: its pipeline is whole, the port is serve's, the label is the one that alerts group by."""
-    from checks.commands.serve import PORT
+    from cli.serve import PORT
 
     text = (FOLDER.parents[1] / "docs" / "cronjob.md").read_text()
     config = yaml.safe_load(re.search(r"# collector.yaml\n(.*?)```", text, re.DOTALL)[1])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from checks.__main__ import main
-from checks.commands.canary import pair
+from cli.__main__ import main
+from cli.canary import pair
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,14 @@ def test_who_is_paired(new: list[str], good: list[str], control: tuple[str, ...]
 def scenario(folder: Path, broken: str) -> str:
     """Three nodes, the third upgraded; one of them has lost GPUDirect."""
     labels = {f"gpu-node-{n}": {"metadata": {"labels": {"driver": "new" if n == 2 else "old"}}} for n in range(3)}
-    made = {"name": "canary", "title": "A canary", "breaks": "GPUDirect", "faults": [], "outcome": "no-go",
-            "world": {"nodes": 3, "node": labels, "hardware": {broken: {"rdma": {"gdr": False}}} if broken else {}}}  # fmt: skip
+    made = {
+        "name": "canary",
+        "title": "A canary",
+        "breaks": "GPUDirect",
+        "faults": [],
+        "outcome": "no-go",
+        "world": {"nodes": 3, "node": labels, "hardware": {broken: {"rdma": {"gdr": False}}} if broken else {}},
+    }
     path = folder / "canary.yaml"
     path.write_text(json.dumps(made))
     return str(path)
@@ -43,11 +49,7 @@ def scenario(folder: Path, broken: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "code", "said"),
-    [
-        ("", 0, ""),
-        ("gpu-node-2", 1, ""),
-        ("gpu-node-0", 10, "nothing is said of gpu-node-2"),
-    ],
+    [("", 0, ""), ("gpu-node-2", 1, ""), ("gpu-node-0", 10, "nothing is said of gpu-node-2")],
 )
 def test_only_the_upgraded_node_is_judged(
     broken: str, code: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -80,7 +82,9 @@ def test_an_upgraded_node_that_lost_a_gpu_is_worse_and_not_busy(tmp_path: Path) 
     assert bad == ["gpu-node-2"]
 
 
-@pytest.mark.parametrize("words", [["--partner", "a=b"], ["--partner=a=b", "--nodes", "c=d", "--cluster", "sim:nobody"]])
+@pytest.mark.parametrize(
+    "words", [["--partner", "a=b"], ["--partner=a=b", "--nodes", "c=d", "--cluster", "sim:nobody"]]
+)
 def test_a_partner_without_a_node_under_test_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One line, exit code 4."""
     try:

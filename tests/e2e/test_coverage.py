@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from checks.commands.listing import declared_checks
-from checks.commands.matrix import page
-from checks.faults import FAULTS
+from checks.faults.catalogue import FAULTS
+from cli.listing import declared_checks
+from cli.matrix import page
 
 ROOT = Path(__file__).resolve().parents[2]
 SYMPTOMS, LOGS = "tests/nccl/test_nccl_symptoms.py", "tests/e2e/test_told_by_logs.py"
@@ -49,7 +49,9 @@ RECORDS = {"bom.platform", "bom.runtime", "nccl.other"}
 
 @pytest.fixture(scope="module")
 def entries():
-    done = subprocess.run([sys.executable, "-m", "sim", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -82,7 +84,7 @@ def test_the_lab_is_as_large_as_it_claims_to_be(entries):
     assert len(entries) - len(healthy) >= 80
     assert len(healthy) >= 20
     assert [e["name"] for e in entries if set(e["faults"]) - set(e["subjects"])] == []
-    platforms = {path.stem for path in (ROOT / "sim" / "platforms").glob("*.yaml")} - NO_PROFILE
+    platforms = {path.stem for path in (ROOT / "lab" / "hardware" / "platforms").glob("*.yaml")} - NO_PROFILE
     assert platforms - {entry["platform"] for entry in healthy} == set()
 
 

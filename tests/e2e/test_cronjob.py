@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.client.kube import Kube
+from jobs.cluster.client.kube import Kube
 from reports.metrics import exposition
 
 if TYPE_CHECKING:
@@ -44,8 +44,16 @@ class Lab:
         self.namespace = namespace
         objects = render(overlay, namespace)
         self.kubeconfig = folder / "kubeconfig"
-        command = [sys.executable, "-m", "sim", scenario, "--write-kubeconfig", str(self.kubeconfig), "--json",
-                   "--until-stdin-closes"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "lab",
+            scenario,
+            "--write-kubeconfig",
+            str(self.kubeconfig),
+            "--json",
+            "--until-stdin-closes",
+        ]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         facts = json.loads(self.process.stdout.readline())
@@ -54,7 +62,9 @@ class Lab:
         self.kube = Kube.connect(kubeconfig=str(self.kubeconfig))
         restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/warn": "restricted"}}}
         if namespace != "default":
-            self.kube.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            self.kube.create(
+                "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            )
         self.kube.patch(f"/api/v1/namespaces/{namespace}", restricted)
         for thing in objects:
             if thing["kind"] == "CronJob":
@@ -75,7 +85,9 @@ class Lab:
             scratch = next(m for m in container["volumeMounts"] if m["mountPath"] == "/tmp")
             scratch["mountPath"] = "/var/tmp"  # this checkout must stay visible
             container["env"].append({"name": "TMPDIR", "value": "/var/tmp"})
-        self.kube.create(self.path("Job"), {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
+        self.kube.create(
+            self.path("Job"), {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+        )
         return self.ended(name) if wait else ""
 
     def program(self, container: dict[str, Any]) -> None:
@@ -87,8 +99,12 @@ class Lab:
     def scrape(self, deployment: str, *, timeout_s: float = 60) -> str:
         """What a Deployment answers to Prometheus once it is available."""
         kubectl = ["kubectl", "--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace]
-        subprocess.run([*kubectl, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s"], check=True)
-        read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics', timeout=10).read().decode())"
+        subprocess.run(
+            [*kubectl, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s"], check=True
+        )
+        read = (
+            "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics', timeout=10).read().decode())"
+        )
         command = [*kubectl, "exec", f"deployment/{deployment}", "--", sys.executable, "-c", read]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -105,7 +121,9 @@ class Lab:
 
     def pod(self, name: str) -> dict[str, Any]:
         """The Job's pod."""
-        items, _ = self.kube.list(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=f"batch.kubernetes.io/job-name={name}")
+        items, _ = self.kube.list(
+            f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=f"batch.kubernetes.io/job-name={name}"
+        )
         found: dict[str, Any] = items[0]
         return found
 
@@ -119,8 +137,12 @@ class Lab:
         return self._log(path)
 
     def _log(self, path: str) -> str:
-        done = subprocess.run(["kubectl", "--kubeconfig", str(self.kubeconfig), "get", "--raw", path], capture_output=True,
-                              text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            ["kubectl", "--kubeconfig", str(self.kubeconfig), "get", "--raw", path],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.stdout + done.stderr
 
     def results(self) -> dict[str, Any]:
@@ -132,7 +154,11 @@ class Lab:
     def events(self, name: str) -> list[dict[str, Any]]:
         """Our Events on a Job."""
         items, _ = self.kube.list(f"/api/v1/namespaces/{self.namespace}/events")
-        return [e for e in items if e["involvedObject"]["name"] == name and (e.get("source") or {}).get("component") == "seatrial"]
+        return [
+            e
+            for e in items
+            if e["involvedObject"]["name"] == name and (e.get("source") or {}).get("component") == "seatrial"
+        ]
 
     def close(self) -> None:
         """End the cluster."""
@@ -176,8 +202,12 @@ def test_a_tenants_one_role_is_enough(lab: Lab) -> None:
     assert lab.results()["verdict"] == "go"
 
 
-@pytest.mark.parametrize("lab", [("healthy", overlay, "gpu-acceptance") for overlay in ("tenant", "cluster")], indirect=True,
-                         ids=["tenant", "cluster"])  # fmt: skip
+@pytest.mark.parametrize(
+    "lab",
+    [("healthy", overlay, "gpu-acceptance") for overlay in ("tenant", "cluster")],
+    indirect=True,
+    ids=["tenant", "cluster"],
+)
 def test_another_namespace_is_as_good(lab: Lab) -> None:
     """Rights, Lease, memory, results and Events are all in the namespace of the CronJob, and nothing is in the default one."""
     assert lab.run("one") == "Complete", lab.log("one")
@@ -194,12 +224,22 @@ def test_another_namespace_is_as_good(lab: Lab) -> None:
 def test_prometheus_scrapes_what_the_last_run_left(lab: Lab, rendered: Render) -> None:
     """The component beside the overlay: from the ConfigMap, without a right and without a claim; restricted PodSecurity."""
     made = {o["kind"]: o for o in rendered("tenant", lab.namespace, "serve")}
-    lab.kube.patch(f"/api/v1/namespaces/{lab.namespace}",
-                   {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})  # fmt: skip
-    lab.kube.create(f"/api/v1/namespaces/{lab.namespace}/configmaps", {
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-results"},
-        "data": {"latest.json": "{}", "metrics.prom": exposition({"verdict": "go", "started": "2026-01-02T00:00:00+00:00"})},
-    })  # fmt: skip
+    lab.kube.patch(
+        f"/api/v1/namespaces/{lab.namespace}",
+        {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
+    )
+    lab.kube.create(
+        f"/api/v1/namespaces/{lab.namespace}/configmaps",
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "seatrial-results"},
+            "data": {
+                "latest.json": "{}",
+                "metrics.prom": exposition({"verdict": "go", "started": "2026-01-02T00:00:00+00:00"}),
+            },
+        },
+    )
     lab.program(made["Deployment"]["spec"]["template"]["spec"]["containers"][0])
     lab.kube.create(f"/apis/apps/v1/namespaces/{lab.namespace}/deployments", made["Deployment"])
     lab.kube.create(f"/api/v1/namespaces/{lab.namespace}/services", made["Service"])

@@ -4,16 +4,19 @@ import json
 
 import pytest
 
-from checks.__main__ import main
+from cli.__main__ import main
 
 NOT_READY = "{status: {conditions: [{type: Ready, status: 'False', reason: KubeletNotReady, message: x}]}}"
 BROKEN = (
     ("nodes.not-ready", NOT_READY),
     ("gpu.missing", "{status: {allocatable: {nvidia.com/gpu: '7'}}}"),
-    ("rdma.resource-missing", "{status: {capacity: {rdma/hca_shared_devices_a: null}, allocatable: {rdma/hca_shared_devices_a: null}}}"),
+    (
+        "rdma.resource-missing",
+        "{status: {capacity: {rdma/hca_shared_devices_a: null}, allocatable: {rdma/hca_shared_devices_a: null}}}",
+    ),
     ("nodes.drift", "{status: {nodeInfo: {kernelVersion: 6.8.0-52-generic}}}"),
     ("gpu.labels-disagree", "{metadata: {labels: {nvidia.com/gpu.count: '4'}}}"),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -38,7 +41,13 @@ def test_every_broken_node_is_told_in_one_run(fleet):
     code, record, found = fleet("preflight", 8, BROKEN)
     assert found == {(f"gpu-node-{number}", fault) for number, (fault, _) in enumerate(BROKEN)}
     assert (code, record["verdict"]) == (1, "no-go")
-    passed = [f for c in record["checks"] if c["id"] == "gpu.allocatable" for f in c["findings"] if f["subject"] == "gpu-node-0"]
+    passed = [
+        f
+        for c in record["checks"]
+        if c["id"] == "gpu.allocatable"
+        for f in c["findings"]
+        if f["subject"] == "gpu-node-0"
+    ]
     assert [f["ok"] for f in passed] == [None]
 
 
@@ -49,7 +58,9 @@ def test_the_trial_runs_on_the_nodes_that_are_fit(fleet):
     assert (code, record["verdict"]) == (1, "no-go")
     assert outcomes["nccl.transport"]["outcome"] == "passed"
     assert not {"gpu-node-0", "gpu-node-1"} & set(record["trial"]["hosts"].values())
-    assert "the trial keeps off gpu-node-0 (nodes.gpu); gpu-node-1 (gpu.allocatable)" in " ".join(outcomes["job.started"]["notes"])
+    assert "the trial keeps off gpu-node-0 (nodes.gpu); gpu-node-1 (gpu.allocatable)" in " ".join(
+        outcomes["job.started"]["notes"]
+    )
 
 
 def test_too_few_fit_nodes_start_no_trial(fleet):

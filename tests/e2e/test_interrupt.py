@@ -19,8 +19,16 @@ OURS = "app.kubernetes.io/managed-by=seatrial"
 def served(tmp_path_factory):
     """A simulated cluster in which the collective never ends, so that there is time to interrupt."""
     kubeconfig = tmp_path_factory.mktemp("served") / "kubeconfig"
-    command = [sys.executable, "-m", "sim", "nccl-hang", "--write-kubeconfig", str(kubeconfig), "--json",
-               "--until-stdin-closes"]
+    command = [
+        sys.executable,
+        "-m",
+        "lab",
+        "nccl-hang",
+        "--write-kubeconfig",
+        str(kubeconfig),
+        "--json",
+        "--until-stdin-closes",
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline()
         yield kubeconfig
@@ -29,7 +37,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def kube(served):
-    from jobs.client.kube import Kube
+    from jobs.cluster.client.kube import Kube
 
     return Kube.connect(kubeconfig=str(served))
 
@@ -37,16 +45,30 @@ def kube(served):
 def labelled(kube):
     """Everything of ours in the namespace, by kind and name."""
     found = []
-    for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods",
-                 "/api/v1/namespaces/default/services", "/api/v1/namespaces/default/configmaps"):
+    for path in (
+        "/apis/batch/v1/namespaces/default/jobs",
+        "/api/v1/namespaces/default/pods",
+        "/api/v1/namespaces/default/services",
+        "/api/v1/namespaces/default/configmaps",
+    ):
         items, _ = kube.list(path, labelSelector=OURS)
         found += [f"{path.rsplit('/', 1)[1]}/{i['metadata']['name']}" for i in items]
     return found
 
 
 def start(served, out, profile="h100-ib"):
-    command = [sys.executable, "-m", "checks", "accept", "--kubeconfig", str(served), "--profile", str(profile),
-               "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "checks",
+        "accept",
+        "--kubeconfig",
+        str(served),
+        "--profile",
+        str(profile),
+        "--out",
+        str(out),
+    ]
     return subprocess.Popen(command, cwd=ROOT, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -59,10 +81,19 @@ def gone(kube, deadline_s=15.0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "after_s"), [
-    (signal.SIGINT, 0.7), (signal.SIGTERM, 0.9), (signal.SIGTERM, 1.1), (signal.SIGINT, 1.4), (signal.SIGTERM, 2.5),
-    (signal.SIGQUIT, 3.0), (signal.SIGHUP, 4.0),
-], ids=lambda v: getattr(v, "name", str(v)))
+@pytest.mark.parametrize(
+    ("number", "after_s"),
+    [
+        (signal.SIGINT, 0.7),
+        (signal.SIGTERM, 0.9),
+        (signal.SIGTERM, 1.1),
+        (signal.SIGINT, 1.4),
+        (signal.SIGTERM, 2.5),
+        (signal.SIGQUIT, 3.0),
+        (signal.SIGHUP, 4.0),
+    ],
+    ids=lambda v: getattr(v, "name", str(v)),
+)
 def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, tmp_path, number, after_s):
     """Exit code 2, a report that names the signal, and an empty namespace."""
     process = start(served, tmp_path / "out")
@@ -80,8 +111,18 @@ def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, 
 
 def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
     """A report of a rehearsal must not pass for one of a cluster: the server itself says what it is."""
-    command = [sys.executable, "-m", "checks", "preflight", "--kubeconfig", str(served), "--profile", "h100-ib",
-               "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "checks",
+        "preflight",
+        "--kubeconfig",
+        str(served),
+        "--profile",
+        "h100-ib",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=60, check=False)
     assert "SIMULATED" in done.stdout
     assert json.loads((tmp_path / "out" / "report.json").read_text())["simulated"] is True
@@ -102,9 +143,13 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
 @pytest.mark.slow
 def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_foreign(served, kube, tmp_path):
     """It watches whether the run's lease is renewed; an object of somebody else stays, whatever its name."""
-    from jobs.client.kube import NotFound
+    from jobs.cluster.client.kube import NotFound
 
-    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seatrial-of-somebody", "namespace": "default"}}
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "seatrial-of-somebody", "namespace": "default"},
+    }
     kube.create("/api/v1/namespaces/default/configmaps", foreign)
     profile = tmp_path / "short.yaml"
     profile.write_text("{extends: h100-ib, name: short, deadlines: {lease_s: 10}}")

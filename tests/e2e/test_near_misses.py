@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.faults import FAULTS
+from checks.faults.catalogue import FAULTS
 from jobs import nccl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,7 +186,9 @@ NEAR_MISSES = {
 
 @pytest.fixture(scope="module")
 def scenarios():
-    done = subprocess.run([sys.executable, "-m", "sim", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return {entry["name"]: entry for entry in json.loads(done.stdout)}
 
 
@@ -197,7 +199,9 @@ def test_every_fault_of_the_cluster_has_a_near_miss():
 
 def test_every_near_miss_exists_and_does_not_show_the_fault(scenarios):
     """A scenario that must find the fault is none; a test is known by its name."""
-    tests = {node.name for path in TESTS for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    tests = {
+        node.name for path in TESTS for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
+    }
     for fault, near in NEAR_MISSES.items():
         if near.startswith("test_"):
             assert near in tests, (fault, near)

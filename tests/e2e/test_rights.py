@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-import sim.cluster
-from sim.api.paths import route
-from sim.background import running
+import lab.cluster
+from lab.apiserver.paths import route
+from lab.background import running
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING_ONLY = {("get", "", "pods", ""), ("delete", "", "pods", "")}  # asked for on behalf of training, not used here
@@ -20,8 +20,9 @@ LAUNCHING = {("get", "batch", "jobs", ""), ("get", "", "services", ""), ("get", 
 
 
 def seatrial(*arguments):
-    return subprocess.run([sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True,
-                          timeout=180, check=False)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 def granted(*options):
@@ -34,8 +35,13 @@ def granted(*options):
 
 def spread(rules):
     """Every (verb, group, resource, subresource) of some rules."""
-    return {(verb, group, *f"{resource}/".split("/")[:2]) for rule in rules for verb in rule["verbs"]
-            for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
+    return {
+        (verb, group, *f"{resource}/".split("/")[:2])
+        for rule in rules
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
 
 
 @pytest.fixture
@@ -54,7 +60,7 @@ def requests(monkeypatch):
 
         return around
 
-    monkeypatch.setattr(sim.cluster, "_around", listening)
+    monkeypatch.setattr(lab.cluster, "_around", listening)
     return seen
 
 
@@ -62,8 +68,18 @@ def scenario(folder, rules, cluster_rules, **world):
     """A world whose user has these rights and no others."""
     user = {"name": "seatrial", "rules": rules, "cluster_rules": cluster_rules}
     path = folder / "exactly.yaml"
-    path.write_text(yaml.safe_dump({"name": "exactly", "title": "t", "breaks": "nothing", "faults": [], "outcome": "go",
-                                    "world": {"user": user, **world}}))  # fmt: skip
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "exactly",
+                "title": "t",
+                "breaks": "nothing",
+                "faults": [],
+                "outcome": "go",
+                "world": {"user": user, **world},
+            }
+        )
+    )
     return str(path)
 
 
@@ -76,7 +92,9 @@ def test_the_printed_rights_are_enough_and_each_is_used(mode, tmp_path, requests
     with running(scenario(tmp_path, role, cluster_role)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         options = ["--tenant"] if mode == "--tenant" else []
-        done = seatrial("accept", "--kubeconfig", config, "--profile", "h100-ib", *options, "--out", str(tmp_path / "out"))
+        done = seatrial(
+            "accept", "--kubeconfig", config, "--profile", "h100-ib", *options, "--out", str(tmp_path / "out")
+        )
         record = json.loads((tmp_path / "out" / "report.json").read_text())
         assert record["verdict"] == "go", done.stdout
         assert record["tenant"] == (mode == "--tenant")
@@ -96,7 +114,11 @@ def once(requests):
     counted = collections.Counter()
     for _, method, target, asked in requests:
         query = parse_qs(urlsplit(target).query)
-        polled = "watch" in query or asked.resource in ("events", "jobs") or (asked.resource == "pods" and "labelSelector" in query)
+        polled = (
+            "watch" in query
+            or asked.resource in ("events", "jobs")
+            or (asked.resource == "pods" and "labelSelector" in query)
+        )
         if method == "GET" and not polled and asked.subresource != "log" and not asked.name.startswith("seatrial-"):
             counted[target] += 1
         elif asked.resource == "pods" and "dryRun" in query:
@@ -108,11 +130,16 @@ def test_without_a_right_the_run_says_which(tmp_path):
     """Take one right away: the run names it and stops before anything is created."""
     role, _ = granted("--tenant")
     fewer = [{**rule, "verbs": [v for v in rule["verbs"] if v != "watch"]} for rule in role]
-    done = seatrial("accept", "--cluster", f"sim:{scenario(tmp_path, fewer, [])}", "--tenant", "--out", str(tmp_path / "out"))
+    done = seatrial(
+        "accept", "--cluster", f"sim:{scenario(tmp_path, fewer, [])}", "--tenant", "--out", str(tmp_path / "out")
+    )
     record = json.loads((tmp_path / "out" / "report.json").read_text())
     assert record["verdict"] == "no-go", done.stdout
     (check,) = [c for c in record["checks"] if c["id"] == "rights.run"]
-    assert [f["subject"] for f in check["findings"] if not f["ok"]] == ["watch jobs.batch in default", "watch pods in default"]
+    assert [f["subject"] for f in check["findings"] if not f["ok"]] == [
+        "watch jobs.batch in default",
+        "watch pods in default",
+    ]
 
 
 def test_without_cluster_rights_the_run_is_inconclusive_and_names_the_ways_out(tmp_path):

@@ -14,27 +14,43 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-import sim.cluster
-from sim.api.paths import route
-from sim.background import running
-from sim.scenario import load
+import lab.cluster
+from lab.apiserver.paths import route
+from lab.background import running
+from lab.scenario import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
-EVERYBODY = {("create", "authorization.k8s.io", "selfsubjectaccessreviews"), ("create", "authentication.k8s.io", "selfsubjectreviews")}
+EVERYBODY = {
+    ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("create", "authentication.k8s.io", "selfsubjectreviews"),
+}
 """By system:basic-user; discovery and /version by system:discovery and system:public-info-viewer."""
 ON_BEHALF = {
     # What a tool that trains needs and the trial itself does not (judgement/rights.py, TRAINING), and what undoes a
     # create whose answer was lost (running/creation.py).
-    ("get", "", "pods"), ("delete", "", "pods"), ("get", "batch", "jobs"), ("get", "", "services"), ("get", "", "configmaps"),
-    *((verb, group, plural) for group, plural in (("kubeflow.org", "mpijobs"), ("kubeflow.org", "pytorchjobs"), ("trainer.kubeflow.org", "trainjobs"))
-      for verb in ("get",)),
+    ("get", "", "pods"),
+    ("delete", "", "pods"),
+    ("get", "batch", "jobs"),
+    ("get", "", "services"),
+    ("get", "", "configmaps"),
+    *(
+        (verb, group, plural)
+        for group, plural in (
+            ("kubeflow.org", "mpijobs"),
+            ("kubeflow.org", "pytorchjobs"),
+            ("trainer.kubeflow.org", "trainjobs"),
+        )
+        for verb in ("get",)
+    ),
     # Who submits to a queue looks at it; a tenant's run does so only where it sees the ClusterQueue, too.
-    ("get", "kueue.x-k8s.io", "localqueues"), ("get", "scheduling.volcano.sh", "podgroups"), ("get", "resource.k8s.io", "resourceclaimtemplates"),
-}  # fmt: skip
+    ("get", "kueue.x-k8s.io", "localqueues"),
+    ("get", "scheduling.volcano.sh", "podgroups"),
+    ("get", "resource.k8s.io", "resourceclaimtemplates"),
+}
 OTHER_TOOLS = {
     *((verb, "batch", "jobs") for verb in ("create", "list", "watch", "delete")),
     *((verb, "", kind) for verb in ("create", "delete") for kind in ("services", "configmaps")),
@@ -63,13 +79,15 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, str]]:
 
         return around
 
-    monkeypatch.setattr(sim.cluster, "_around", listening)
+    monkeypatch.setattr(lab.cluster, "_around", listening)
     return found
 
 
 def seatrial(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user does."""
-    return subprocess.run([sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
 
 
 def printed(*options: str) -> dict[str, list[dict[str, Any]]]:
@@ -85,12 +103,16 @@ def granting(rules: Iterable[dict[str, Any]], asked: Request) -> set[tuple[str, 
     return {
         (verb, group, resource)
         for rule in rules
-        if verb in rule["verbs"] and group in rule["apiGroups"] and resource in rule["resources"]
+        if verb in rule["verbs"]
+        and group in rule["apiGroups"]
+        and resource in rule["resources"]
         and (not rule.get("resourceNames") or name in rule["resourceNames"])
-    }  # fmt: skip
+    }
 
 
-def audit(seen: list[tuple[Request, str]], rules: dict[str, list[dict[str, Any]]], namespace: str = "default") -> tuple[list[str], set[tuple[str, str, str]]]:
+def audit(
+    seen: list[tuple[Request, str]], rules: dict[str, list[dict[str, Any]]], namespace: str = "default"
+) -> tuple[list[str], set[tuple[str, str, str]]]:
     """Return the requests that no printed rule grants, and what was printed and not used."""
     beyond: list[str] = []
     used: set[tuple[str, str, str]] = set()
@@ -102,11 +124,18 @@ def audit(seen: list[tuple[Request, str]], rules: dict[str, list[dict[str, Any]]
         used |= found
         if not found:
             beyond.append(f"{asked[0]} {asked[2]}.{asked[1]} in {asked[3]!r}: {target}")
-    given = {(v, g, r) for part in rules.values() for rule in part for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+    given = {
+        (v, g, r)
+        for part in rules.values()
+        for rule in part
+        for v in rule["verbs"]
+        for g in rule["apiGroups"]
+        for r in rule["resources"]
+    }
     return beyond, given - used - ON_BEHALF
 
 
-def world(scenario: str, rules: dict[str, list[dict[str, Any]]]) -> sim.scenario.Scenario:
+def world(scenario: str, rules: dict[str, list[dict[str, Any]]]) -> lab.scenario.Scenario:
     """A shipped scenario whose user has these rights and no others."""
     found = load(scenario)
     user = {"name": "seatrial", "rules": rules.get("Role", []), "cluster_rules": rules.get("ClusterRole", [])}
@@ -128,10 +157,17 @@ def modes() -> Iterator[Any]:
     """Each way to run a trial, with the scenario in which it is played."""
     for scope in ("--tenant", "--cluster"):
         for scenario, options in (
-            ("healthy", ()), ("healthy-mpijob", ("--launcher", "mpijob")), ("healthy-pytorchjob", ("--launcher", "pytorchjob")),
-            ("healthy-trainjob", ("--launcher", "trainjob")), ("healthy-kueue", ("--queue", "kueue:trial")), ("healthy-volcano", ("--queue", "volcano")),
-            ("healthy-storage", ()), ("healthy-roce", ()), ("healthy-dra-only", ()), ("healthy-gke-tcpxo", ()),
-        ):  # fmt: skip
+            ("healthy", ()),
+            ("healthy-mpijob", ("--launcher", "mpijob")),
+            ("healthy-pytorchjob", ("--launcher", "pytorchjob")),
+            ("healthy-trainjob", ("--launcher", "trainjob")),
+            ("healthy-kueue", ("--queue", "kueue:trial")),
+            ("healthy-volcano", ("--queue", "volcano")),
+            ("healthy-storage", ()),
+            ("healthy-roce", ()),
+            ("healthy-dra-only", ()),
+            ("healthy-gke-tcpxo", ()),
+        ):
             yield pytest.param(scenario, scope, options, id=f"{scenario}{scope}")
     yield pytest.param("healthy-observed", "--cluster", (), id="healthy-observed--cluster")
 
@@ -147,7 +183,9 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
     with running(world(scenario, rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         tenant = ["--tenant"] if scope == "--tenant" else []
-        done = seatrial("accept", "--kubeconfig", config, "--profile", profile, *tenant, *options, "--out", str(tmp_path / "out"))
+        done = seatrial(
+            "accept", "--kubeconfig", config, "--profile", profile, *tenant, *options, "--out", str(tmp_path / "out")
+        )
         assert done.returncode in (0, 10) if tenant else done.returncode == 0, done.stdout
         before = len(seen)
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
@@ -155,13 +193,25 @@ def test_no_request_goes_beyond_the_printed_rights_and_none_is_idle(
     beyond, idle = audit(seen, rules)
     assert beyond == []
     # Whether a kind of the stack is served decides which of its objects are read; a run that is refused lists events.
-    allowed = {("list", "", "events")} | (OTHER_TOOLS if "--launcher" in options else set()) | (BY_THE_QUEUE if "kueue:trial" in options else set())
+    allowed = (
+        {("list", "", "events")}
+        | (OTHER_TOOLS if "--launcher" in options else set())
+        | (BY_THE_QUEUE if "kueue:trial" in options else set())
+    )
     assert idle - allowed == set()
 
 
-@pytest.mark.parametrize(("scenario", "scope"), [(name, scope) for scope in ("--tenant", "--cluster") for name in
-                                                 ("unschedulable", "image-missing", "out-of-memory", "quota-gpu", "pod-deleted", "node-lost")])  # fmt: skip
-def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path: Path, seen: list[tuple[Request, str]]) -> None:
+@pytest.mark.parametrize(
+    ("scenario", "scope"),
+    [
+        (name, scope)
+        for scope in ("--tenant", "--cluster")
+        for name in ("unschedulable", "image-missing", "out-of-memory", "quota-gpu", "pod-deleted", "node-lost")
+    ],
+)
+def test_a_failing_run_asks_for_nothing_more(
+    scenario: str, scope: str, tmp_path: Path, seen: list[tuple[Request, str]]
+) -> None:
     """What explains a failure is within the same rights: a tenant's run lists no nodes."""
     profile = str(tmp_path / "short.yaml")
     deadlines = {"start_s": 20, "dns_s": 10, "port_s": 10, "probe_s": 20, "collective_s": 60, "job_s": 120}
@@ -169,7 +219,9 @@ def test_a_failing_run_asks_for_nothing_more(scenario: str, scope: str, tmp_path
     rules = printed(scope, "--profile", profile)
     with running(world(scenario, rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-        done = seatrial("accept", "--kubeconfig", config, "--profile", profile, *(["--tenant"] if scope == "--tenant" else []))
+        done = seatrial(
+            "accept", "--kubeconfig", config, "--profile", profile, *(["--tenant"] if scope == "--tenant" else [])
+        )
         assert done.returncode in (0, 1, 10), done.stdout + done.stderr
         assert seatrial("cleanup", "--all", "--kubeconfig", config).returncode == 0
     assert audit(seen, rules)[0] == []
@@ -181,11 +233,18 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: l
     with running(world("healthy", rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         shown = seatrial("accept", "--profile", "h100-ib", "--kubeconfig", config, "--print-manifests")
-        objects = [each for each in yaml.safe_load_all(shown.stdout) if each and each["kind"] in ("Service", "ConfigMap", "Job")]
+        objects = [
+            each
+            for each in yaml.safe_load_all(shown.stdout)
+            if each and each["kind"] in ("Service", "ConfigMap", "Job")
+        ]
         assert {each["kind"] for each in objects} == {"Service", "ConfigMap", "Job"}
         for each in objects:
             key = {"Service": "services", "ConfigMap": "configmaps", "Job": "jobs.batch"}[each["kind"]]
-            body = {"metadata": each["metadata"], "spec": {**each.get("spec", {}), **({"suspend": True} if each["kind"] == "Job" else {})}}
+            body = {
+                "metadata": each["metadata"],
+                "spec": {**each.get("spec", {}), **({"suspend": True} if each["kind"] == "Job" else {})},
+            }
             cluster.do(lambda store, key=key, body=body: store.create(key, body, "default"))
         done = seatrial("cleanup", "--all", "--kubeconfig", config)
         assert done.returncode == 0, done.stderr
@@ -195,13 +254,17 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: l
 
 
 @pytest.mark.parametrize("extra", [(), ("--label-nodes", "--node-condition")], ids=["plain", "marking"])
-def test_scheduled_runs_ask_for_what_is_printed_for_them(extra: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]]) -> None:
+def test_scheduled_runs_ask_for_what_is_printed_for_them(
+    extra: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]]
+) -> None:
     """`cron`: Lease, state, results, events and marks of nodes."""
     rules = printed("--cluster", "--cron", "--profile", "h100-ib", *extra)
     with running(world("healthy", rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
         for _ in range(2):
-            done = seatrial("cron", "--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"), *extra)
+            done = seatrial(
+                "cron", "--kubeconfig", config, "--profile", "h100-ib", "--out", str(tmp_path / "out"), *extra
+            )
             assert done.returncode == 0, done.stdout + done.stderr
         assert seatrial("cleanup", "--kubeconfig", config).returncode == 0
     beyond, idle = audit(seen, rules)
@@ -210,9 +273,19 @@ def test_scheduled_runs_ask_for_what_is_printed_for_them(extra: tuple[str, ...],
     assert idle - {("create", "", "events"), ("list", "", "events")} == set()
 
 
-@pytest.mark.parametrize("command", [("policy", "--profile", "h100-ib", "--namespace", "default"), ("checks",), ("faults",), ("rbac",),
-                                     ("accept", "--profile", "h100-ib", "--print-manifests")])  # fmt: skip
-def test_what_only_prints_asks_nobody(command: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("policy", "--profile", "h100-ib", "--namespace", "default"),
+        ("checks",),
+        ("faults",),
+        ("rbac",),
+        ("accept", "--profile", "h100-ib", "--print-manifests"),
+    ],
+)
+def test_what_only_prints_asks_nobody(
+    command: tuple[str, ...], tmp_path: Path, seen: list[tuple[Request, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a kubeconfig at hand, too."""
     with running("healthy") as cluster:
         monkeypatch.setenv("KUBECONFIG", str(cluster.write_kubeconfig(tmp_path / "kubeconfig")))
@@ -222,11 +295,20 @@ def test_what_only_prints_asks_nobody(command: tuple[str, ...], tmp_path: Path, 
 
 def test_the_audit_can_fail() -> None:
     """A right too few, one too many, another namespace and another name are each seen."""
-    rules = {"Role": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"]},
-                      {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"]}]}  # fmt: skip
+    rules = {
+        "Role": [
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"]},
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["a"]},
+        ]
+    }
     ours = ("get", "", "pods/log", "default", "p")
     assert audit([(ours, "/x")], rules) == ([], set())
     assert audit([], rules)[1] == {("get", "", "pods/log")}
-    for other in (("list", "", "pods", "default", ""), ("get", "", "pods/log", "kube-system", "p"), ("get", "", "configmaps", "default", "b"),
-                  ("list", "", "nodes", "", ""), ("get", "x", "pods/log", "default", "p")):  # fmt: skip
+    for other in (
+        ("list", "", "pods", "default", ""),
+        ("get", "", "pods/log", "kube-system", "p"),
+        ("get", "", "configmaps", "default", "b"),
+        ("list", "", "nodes", "", ""),
+        ("get", "x", "pods/log", "default", "p"),
+    ):
         assert len(audit([(other, "/y")], rules)[0]) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.commands import rehearse
+from cli import rehearse
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
@@ -48,8 +48,14 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, tmp_path, scratch):
 def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):
     """go, every check passed, SIMULATED in every report; the trial itself stays far below its budget of 15 s."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "checks", "accept", "--cluster", "sim:healthy", "--out", str(tmp_path / "out")],
-                          cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "checks", "accept", "--cluster", "sim:healthy", "--out", str(tmp_path / "out")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
     took = time.monotonic() - began
     record = json.loads((tmp_path / "out" / "report.json").read_text())
     assert {c["outcome"] for c in record["checks"]} <= {"passed", "skipped"}, done.stdout

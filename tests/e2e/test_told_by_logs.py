@@ -20,12 +20,19 @@ def said_by_all(text):
 
 LOGS = {
     "nccl.plugin-init-failed": "".join(
-        line for line in said_by_all("Failed to initialize NET plugin FasTrak").splitlines(keepends=True) if "NET/IB" not in line and "plugin IB" not in line),
+        line
+        for line in said_by_all("Failed to initialize NET plugin FasTrak").splitlines(keepends=True)
+        if "NET/IB" not in line and "plugin IB" not in line
+    ),
     "nccl.net-env": said_by_all("NCCL_NET set by environment to Socket"),
-    "nccl.wrong-peer": STARTED + f"\n{A}misc/socket.cc:486 NCCL WARN socketFinalizeAccept: wrong magic 1f3a2b4c != 564ab9f2\n{A}NCCL INFO init.cc:903 -> 3\n",
+    "nccl.wrong-peer": STARTED
+    + f"\n{A}misc/socket.cc:486 NCCL WARN socketFinalizeAccept: wrong magic 1f3a2b4c != 564ab9f2\n{A}NCCL INFO init.cc:903 -> 3\n",
     "nccl.launch-failed": "There are not enough slots available in the system to satisfy the 16\nslots that were requested by the application:\n\n  all_reduce_perf\n",
-    "nccl.oom-killed": STARTED + "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.\n",
-    "nccl.mnnvl-unused": said_by_all("MNNVL busId 0x901000 fabric UUID 3143b15bc2cd192b.28cc9b5473fb5b93 cliqueId 0x7ffe state 3 healthMask 0xaa"),
+    "nccl.oom-killed": STARTED
+    + "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.\n",
+    "nccl.mnnvl-unused": said_by_all(
+        "MNNVL busId 0x901000 fabric UUID 3143b15bc2cd192b.28cc9b5473fb5b93 cliqueId 0x7ffe state 3 healthMask 0xaa"
+    ),
 }
 
 

@@ -8,25 +8,59 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("throttled", "errors", "resets", "slow", "short-watches", "stale", "torn-logs", "cut-bodies",
-         "repeated-events", "late-events", "lagging-watches", "storm")
+KINDS = (
+    "throttled",
+    "errors",
+    "resets",
+    "slow",
+    "short-watches",
+    "stale",
+    "torn-logs",
+    "cut-bodies",
+    "repeated-events",
+    "late-events",
+    "lagging-watches",
+    "storm",
+)
 
 
 def accept(scenario, weather, seed, out):
     done = subprocess.run(
-        [sys.executable, "-m", "checks", "accept", "--cluster", f"sim:{scenario}?weather={weather}&seed={seed}", "--out", str(out)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "checks",
+            "accept",
+            "--cluster",
+            f"sim:{scenario}?weather={weather}&seed={seed}",
+            "--out",
+            str(out),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert (out / "report.json").exists(), done.stdout + done.stderr
     return json.loads((out / "report.json").read_text())
 
 
 def found(record):
-    return {fault for check in record["checks"] for finding in check["findings"] if finding["ok"] is not True
-            for fault in [finding["fault"]] if fault} | {c["fault"] for c in record["checks"] if c["fault"]}
+    return {
+        fault
+        for check in record["checks"]
+        for finding in check["findings"]
+        if finding["ok"] is not True
+        for fault in [finding["fault"]]
+        if fault
+    } | {c["fault"] for c in record["checks"] if c["fault"]}
 
 
 def said(record):
-    return "\n".join(f"{c['id']}: {c['outcome']} {c['reason']} {c['fault']}" for c in record["checks"] if c["outcome"] != "passed")
+    return "\n".join(
+        f"{c['id']}: {c['outcome']} {c['reason']} {c['fault']}" for c in record["checks"] if c["outcome"] != "passed"
+    )
 
 
 @pytest.mark.slow

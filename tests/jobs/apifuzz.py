@@ -16,25 +16,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checks.judgement import admission, gpu_stack, nodes, quota, uniform
-from checks.judgement.api import contact
-from checks.judgement.capacity import rooms
-from checks.judgement.pool import pool_of
-from checks.profile import Profile, load_profile
-from checks.trial_spec import spec_of
-from jobs.client.answers import resource_of
-from jobs.client.errors import ClusterError, NotFound
-from jobs.client.exchange import Response
-from jobs.client.kube import Kube, path
+from checks.framework.trial_spec import spec_of
+from checks.profiles.loader import Profile, load_profile
+from checks.rules import admission, nodes, quota, uniform
+from checks.rules import stack as gpu_stack
+from checks.rules.api import contact
+from checks.rules.capacity import rooms
+from checks.rules.pool import pool_of
+from jobs.cluster.client.answers import resource_of
+from jobs.cluster.client.errors import ClusterError, NotFound
+from jobs.cluster.client.http_client import Response
+from jobs.cluster.client.kube import Kube, path
+from jobs.cluster.facts import claims, stack
+from jobs.cluster.facts.events import read_events
+from jobs.cluster.facts.inventory import Inventory, read_node, read_pod
+from jobs.cluster.unstructured import as_map
+from jobs.diagnosis.podfacts import pod_facts
+from jobs.diagnosis.state import JobState
 from jobs.diagnosis.verdict import diagnose
-from jobs.facts import claims, stack
-from jobs.facts.events import read_events
-from jobs.facts.inventory import Inventory, read_node, read_pod
-from jobs.facts.offices import shares
-from jobs.facts.podfacts import pod_facts
-from jobs.launchers import KINDS
-from jobs.raw import as_map
-from jobs.state import JobState
+from jobs.trial.launch_stack import shares
+from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import dry_pod
 from reports.record import Finding
 
@@ -45,10 +46,42 @@ RECORDINGS = Path(__file__).parent / "data" / "recordings"
 Object = dict[str, Any]
 
 STRANGE: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, -(2**63), 2**70, 1.5, 1e308, float("inf"), float("nan"), "", "x", "-8", "8", "1e99", "9" * 70, "True",
-    "\x00\u202e", "ü" * 3000, [], [None], [[]], [[[1]]], [{}], ["a", 1], {}, {"a": None}, {"": {}}, {"name": []}, {"type": {}},
-    "2026-13-45T99:00:00Z", "9999-12-31T23:59:59+14:00", "0001-01-01T00:00:00-14:00",
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    -(2**63),
+    2**70,
+    1.5,
+    1e308,
+    float("inf"),
+    float("nan"),
+    "",
+    "x",
+    "-8",
+    "8",
+    "1e99",
+    "9" * 70,
+    "True",
+    "\x00\u202e",
+    "ü" * 3000,
+    [],
+    [None],
+    [[]],
+    [[[1]]],
+    [{}],
+    ["a", 1],
+    {},
+    {"a": None},
+    {"": {}},
+    {"name": []},
+    {"type": {}},
+    "2026-13-45T99:00:00Z",
+    "9999-12-31T23:59:59+14:00",
+    "0001-01-01T00:00:00-14:00",
+)
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -59,7 +92,9 @@ def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from places(each, (*above, key))
 
 
-def mutated(item: Object, rng: random.Random, *, times: int = 1, types_only: bool = False, large: bool = False) -> Object:
+def mutated(
+    item: Object, rng: random.Random, *, times: int = 1, types_only: bool = False, large: bool = False
+) -> Object:
     """Return a copy with so many changes; ``types_only``: each puts a value of another type in the place of one."""
     found = copy.deepcopy(item)
     for _ in range(times):
@@ -106,7 +141,9 @@ class Told(Kube):
         resource, one = resource_of(url_path)
         if verb == "POST":
             allowed = {"allowed": True} if body.get("kind") == "SelfSubjectAccessReview" else {}
-            return Response(201, {**body, "status": {**allowed, "userInfo": {"username": "fuzz"}}} if allowed else self._made(body))
+            return Response(
+                201, {**body, "status": {**allowed, "userInfo": {"username": "fuzz"}}} if allowed else self._made(body)
+            )
         if not resource:
             return Response(200, {"gitVersion": "v1.36.2"})
         items = self.objects.get(resource, [])
@@ -124,8 +161,15 @@ class Told(Kube):
         return found[0] if found and body.get("kind") == "Pod" else body
 
 
-_KINDS = {"nodes": "Node", "pods": "Pod", "events": "Event", "resourcequotas": "ResourceQuota", "deviceclasses": "DeviceClass",
-          "resourceslices": "ResourceSlice", "clusterpolicies": "ClusterPolicy"}  # fmt: skip
+_KINDS = {
+    "nodes": "Node",
+    "pods": "Pod",
+    "events": "Event",
+    "resourcequotas": "ResourceQuota",
+    "deviceclasses": "DeviceClass",
+    "resourceslices": "ResourceSlice",
+    "clusterpolicies": "ClusterPolicy",
+}
 
 
 @dataclass
@@ -152,10 +196,16 @@ def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Fin
     found += uniform.kubelet_skew(pool.nodes, "v1.36.2")
     enough = rooms(cluster, pool.nodes, spec, pool.parts)
     free = sum(not room.fault for room in enough)
-    found.append(Finding(subject="cluster", ok=free >= spec.nodes, observed=f"{free} free", expected="", fault="gpu.taken"))
+    found.append(
+        Finding(subject="cluster", ok=free >= spec.nodes, observed=f"{free} free", expected="", fault="gpu.taken")
+    )
     for resource in ("deviceclasses", "resourceslices", "clusterpolicies"):
         listed = stack.listing(kube, resource, *stack.KINDS[resource])
-        stack.device_classes(listed), stack.mapped_class(listed, "nvidia.com/gpu"), stack.devices_by_node(listed, "gpu.nvidia.com", "gpu")
+        (
+            stack.device_classes(listed),
+            stack.mapped_class(listed, "nvidia.com/gpu"),
+            stack.devices_by_node(listed, "gpu.nvidia.com", "gpu"),
+        )
         found += gpu_stack.policy_findings(stack.policies(listed)) if resource == "clusterpolicies" else []
     state = admission.namespace_state(kube)
     found.append(Finding(subject="default", ok=state.ok, observed=state.observed, expected="", fault=state.fault))
@@ -199,31 +249,73 @@ def worlds(seen: Mapping[str, list[Object]]) -> list[World]:
     ready = next(c for c in lost["nodes"][gpu[0]]["status"]["conditions"] if c["type"] == "Ready")
     ready["status"] = "Unknown"
     taken = copy.deepcopy(base)
-    taken["pods"].append({
-        "metadata": {"name": "greedy", "namespace": "other", "uid": "g", "ownerReferences": [{"kind": "Job", "name": "g", "controller": True}]},
-        "spec": {"nodeName": base["nodes"][gpu[0]]["metadata"]["name"],
-                 "containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}}}]},
-        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-    })  # fmt: skip
+    taken["pods"].append(
+        {
+            "metadata": {
+                "name": "greedy",
+                "namespace": "other",
+                "uid": "g",
+                "ownerReferences": [{"kind": "Job", "name": "g", "controller": True}],
+            },
+            "spec": {
+                "nodeName": base["nodes"][gpu[0]]["metadata"]["name"],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"limits": {"nvidia.com/gpu": "8"}, "requests": {"nvidia.com/gpu": "8"}},
+                    }
+                ],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+    )
     short = copy.deepcopy(base)
-    short["resourcequotas"] = [{"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
-                                "status": {"hard": {"requests.nvidia.com/gpu": "8"}, "used": {"requests.nvidia.com/gpu": "0"}}}]  # fmt: skip
+    short["resourcequotas"] = [
+        {
+            "metadata": {"name": "q", "namespace": "default"},
+            "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
+            "status": {"hard": {"requests.nvidia.com/gpu": "8"}, "used": {"requests.nvidia.com/gpu": "0"}},
+        }
+    ]
     ending = copy.deepcopy(base)
     ending["namespaces"] = [{"kind": "Namespace", "metadata": {"name": "default"}, "status": {"phase": "Terminating"}}]
-    return [World(base), World(fewer, ("nodes", gpu[1])), World(lost, ("nodes", gpu[0])), World(taken, ("pods", len(taken["pods"]) - 1)),
-            World(short, ("resourcequotas", 0)), World(ending, ("namespaces", 0))]  # fmt: skip
+    return [
+        World(base),
+        World(fewer, ("nodes", gpu[1])),
+        World(lost, ("nodes", gpu[0])),
+        World(taken, ("pods", len(taken["pods"]) - 1)),
+        World(short, ("resourcequotas", 0)),
+        World(ending, ("namespaces", 0)),
+    ]
 
 
 def recorded() -> list[Object]:
     """Return moments of a real cluster: jobs, pods, events and nodes."""
-    return [moment for file in sorted(RECORDINGS.glob("*.json")) for moment in json.loads(file.read_text())["moments"].values()]
+    return [
+        moment
+        for file in sorted(RECORDINGS.glob("*.json"))
+        for moment in json.loads(file.read_text())["moments"].values()
+    ]
 
 
-def through_the_client(world: World, profile: Profile, rng: random.Random, tally: Tally, *, large: bool = False) -> None:
+def through_the_client(
+    world: World, profile: Profile, rng: random.Random, tally: Tally, *, large: bool = False
+) -> None:
     """Change one object, and judge what the client makes of it; what was wrong must not become good by another type."""
     types_only = world.broken is not None and rng.random() < 0.7
-    resource, index = world.broken if types_only and world.broken else rng.choice([(r, i) for r, items in world.objects.items() for i in range(len(items))])
-    item = mutated(world.objects[resource][index], rng, times=1 if types_only else rng.choice((1, 1, 2, 5)), types_only=types_only, large=large)
+    resource, index = (
+        world.broken
+        if types_only and world.broken
+        else rng.choice([(r, i) for r, items in world.objects.items() for i in range(len(items))])
+    )
+    item = mutated(
+        world.objects[resource][index],
+        rng,
+        times=1 if types_only else rng.choice((1, 1, 2, 5)),
+        types_only=types_only,
+        large=large,
+    )
     changed = {**world.objects, resource: [*world.objects[resource]]}
     changed[resource][index] = item
 
@@ -244,9 +336,16 @@ def past_the_client(moments: list[Object], rng: random.Random, tally: Tally, *, 
         return
     kind = rng.choice(kinds)
     index = rng.randrange(len(moment[kind]))
-    before = diagnose(next(iter(moment.get("jobs") or []), None), moment.get("pods") or [], moment.get("events") or [], moment.get("nodes") or [])[0]
+    before = diagnose(
+        next(iter(moment.get("jobs") or []), None),
+        moment.get("pods") or [],
+        moment.get("events") or [],
+        moment.get("nodes") or [],
+    )[0]
     types_only = rng.random() < 0.5
-    moment[kind][index] = mutated(moment[kind][index], rng, times=1 if types_only else rng.choice((1, 2, 5)), types_only=types_only, large=large)
+    moment[kind][index] = mutated(
+        moment[kind][index], rng, times=1 if types_only else rng.choice((1, 2, 5)), types_only=types_only, large=large
+    )
 
     def work() -> str:
         job, pods = next(iter(moment.get("jobs") or []), None), moment.get("pods") or []
@@ -280,22 +379,64 @@ def campaign(seen: Mapping[str, list[Object]], count: int, seed: int, *, large: 
 
 def lab_objects() -> dict[str, list[Object]]:
     """Return what the lab's healthy cluster has, as its API answers."""
-    from sim.background import running
+    from lab.background import running
 
     with running("healthy") as cluster, tempfile.TemporaryDirectory() as folder:
         kube = Kube.connect(str(cluster.write_kubeconfig(Path(folder) / "kubeconfig")))
         found: dict[str, list[Object]] = {"nodes": kube.list(path("nodes"))[0], "pods": kube.list(path("pods"))[0]}
         found["namespaces"] = [kube.get(path("namespaces", "default"))]
         kube.close()
-    found["persistentvolumeclaims"] = [{"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {"storageClassName": "fast",
-        "accessModes": ["ReadWriteMany"], "volumeName": "v"}, "status": {"phase": "Pending", "capacity": {"storage": "1Ti"}}}]  # fmt: skip
-    found["storageclasses"] = [{"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "p", "volumeBindingMode": "Immediate"}]
-    found["events"] = [{"metadata": {"name": "e"}, "involvedObject": {"kind": "PersistentVolumeClaim", "name": "data"}, "reason": "Waiting",
-                        "message": "m", "lastTimestamp": "2026-01-01T00:00:00Z"}]  # fmt: skip
-    found["deviceclasses"] = [{"metadata": {"name": "gpu.nvidia.com"}, "spec": {"extendedResourceName": "x/y", "selectors": [
-        {"cel": {"expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"}}]}}]  # fmt: skip
-    found["resourceslices"] = [{"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "gpu-node-0", "pool": {"name": "p",
-        "generation": 1}, "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}]}}]  # fmt: skip
-    found["clusterpolicies"] = [{"metadata": {"name": "cluster-policy"}, "spec": {"driver": {"version": "1", "enabled": True}},
-                                 "status": {"state": "ready", "conditions": [{"type": "Ready", "status": "True"}]}}]  # fmt: skip
+    found["persistentvolumeclaims"] = [
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "data"},
+            "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteMany"], "volumeName": "v"},
+            "status": {"phase": "Pending", "capacity": {"storage": "1Ti"}},
+        }
+    ]
+    found["storageclasses"] = [
+        {"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "p", "volumeBindingMode": "Immediate"}
+    ]
+    found["events"] = [
+        {
+            "metadata": {"name": "e"},
+            "involvedObject": {"kind": "PersistentVolumeClaim", "name": "data"},
+            "reason": "Waiting",
+            "message": "m",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        }
+    ]
+    found["deviceclasses"] = [
+        {
+            "metadata": {"name": "gpu.nvidia.com"},
+            "spec": {
+                "extendedResourceName": "x/y",
+                "selectors": [
+                    {
+                        "cel": {
+                            "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+                        }
+                    }
+                ],
+            },
+        }
+    ]
+    found["resourceslices"] = [
+        {
+            "metadata": {"name": "s"},
+            "spec": {
+                "driver": "gpu.nvidia.com",
+                "nodeName": "gpu-node-0",
+                "pool": {"name": "p", "generation": 1},
+                "devices": [{"name": "gpu-0", "attributes": {"type": {"string": "gpu"}}}],
+            },
+        }
+    ]
+    found["clusterpolicies"] = [
+        {
+            "metadata": {"name": "cluster-policy"},
+            "spec": {"driver": {"version": "1", "enabled": True}},
+            "status": {"state": "ready", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+    ]
     return found

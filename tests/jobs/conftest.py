@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from jobs.client.answers import resource_of
-from jobs.client.kube import Kube
+from jobs.cluster.client.answers import resource_of
+from jobs.cluster.client.kube import Kube
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,12 @@ class FakeApi:
             def do_GET(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 raw = self.rfile.read(length)
-                asked = Asked(self.command, self.path, {key.lower(): value for key, value in self.headers.items()}, json.loads(raw) if raw else None)
+                asked = Asked(
+                    self.command,
+                    self.path,
+                    {key.lower(): value for key, value in self.headers.items()},
+                    json.loads(raw) if raw else None,
+                )
                 outer.asked.append(asked)
                 status, headers, body = outer.answer(asked)
                 body = with_kind(body, asked) if status < 300 and isinstance(body, dict) else body

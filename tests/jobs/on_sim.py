@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from jobs.client.kube import path
+from jobs.cluster.client.kube import path
 from jobs.trial.spec import Collective, Deadlines, TrialSpec, new_run_id
 
 PROBE = """
@@ -32,9 +32,21 @@ class Sim:
     def __init__(self, root, folder, scenario):
         self.config = folder / f"{scenario}.kubeconfig"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sim", scenario, "--write-kubeconfig", str(self.config), "--json", "--until-stdin-closes"],
-            cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "lab",
+                scenario,
+                "--write-kubeconfig",
+                str(self.config),
+                "--json",
+                "--until-stdin-closes",
+            ],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         line = self._process.stdout.readline()
         if not line:
             pytest.fail(f"the simulated cluster did not start: {self._process.stderr.read()[-500:]!r}")
@@ -49,9 +61,13 @@ class Sim:
 
 def spec(kube, **more):
     fields = {
-        "run_id": new_run_id(), "namespace": kube.namespace, "image": "nvcr.io/nvidia/pytorch:25.08-py3", "deadlines": HERE,
-        "tolerations": ({"key": "nvidia.com/gpu", "operator": "Exists"},), "collectives": (Collective(name="ring"),),
-    }  # fmt: skip
+        "run_id": new_run_id(),
+        "namespace": kube.namespace,
+        "image": "nvcr.io/nvidia/pytorch:25.08-py3",
+        "deadlines": HERE,
+        "tolerations": ({"key": "nvidia.com/gpu", "operator": "Exists"},),
+        "collectives": (Collective(name="ring"),),
+    }
     return TrialSpec(**(fields | more))
 
 
@@ -59,6 +75,8 @@ def left_over(kube):
     kinds = (("jobs", "batch"), ("services", ""), ("configmaps", ""), ("pods", ""))
     found = []
     for resource, group in kinds:
-        items, _ = kube.list(path(resource, namespace=kube.namespace, group=group), labelSelector="app.kubernetes.io/managed-by=seatrial")
+        items, _ = kube.list(
+            path(resource, namespace=kube.namespace, group=group), labelSelector="app.kubernetes.io/managed-by=seatrial"
+        )
         found += [f"{resource}/{item['metadata']['name']}" for item in items]
     return found

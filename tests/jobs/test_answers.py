@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.client import answers
-from jobs.client.answers import is_of, resource_of
-from jobs.client.errors import ClusterError, Unreachable
-from jobs.client.kube import path
-from jobs.client.shapes import Unreadable, wrong
-from jobs.facts.inventory import Inventory
+from jobs.cluster.client import answers
+from jobs.cluster.client.answers import is_of, resource_of
+from jobs.cluster.client.errors import ClusterError, Unreachable
+from jobs.cluster.client.kube import path
+from jobs.cluster.client.shapes import Unreadable, wrong
+from jobs.cluster.facts.inventory import Inventory
 from tests.jobs.conftest import DATA
 
 if TYPE_CHECKING:
-    from jobs.client.kube import Kube
+    from jobs.cluster.client.kube import Kube
     from tests.jobs.conftest import FakeApi
 
 NODES = {"kind": "NodeList", "metadata": {}, "items": [{"metadata": {"name": "a"}}]}
@@ -31,10 +31,21 @@ def pod(name: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "answer",
-    [{"kind": "Status", "status": "Success", "metadata": {}}, {"kind": "PodList", "items": []}, {"kind": "NodeList", "metadata": {}}, [], "ok",
-     {"kind": "Node", "metadata": {"name": "x"}, "items": []}, {"items": []}, {}, {"kind": "NodeList", "items": {}}, {"kind": "NodeList", "items": [None]},
-     {"kind": "NodeList", "items": [{"metadata": {}}]}, {"kind": ["NodeList"], "items": []}],
-)  # fmt: skip
+    [
+        {"kind": "Status", "status": "Success", "metadata": {}},
+        {"kind": "PodList", "items": []},
+        {"kind": "NodeList", "metadata": {}},
+        [],
+        "ok",
+        {"kind": "Node", "metadata": {"name": "x"}, "items": []},
+        {"items": []},
+        {},
+        {"kind": "NodeList", "items": {}},
+        {"kind": "NodeList", "items": [None]},
+        {"kind": "NodeList", "items": [{"metadata": {}}]},
+        {"kind": ["NodeList"], "items": []},
+    ],
+)
 def test_another_kind_or_a_list_without_items_is_no_list_of_nodes(kube: Kube, api: FakeApi, answer: Any) -> None:
     """It would be read as a cluster without nodes."""
     api.answer = lambda _: (200, {}, json.dumps(answer).encode())
@@ -49,8 +60,16 @@ def test_nothing_is_free_where_the_pods_are_not_told(kube: Kube, api: FakeApi) -
         Inventory.read(kube)
 
 
-@pytest.mark.parametrize("answer", [{"kind": "Status", "metadata": {}}, {"kind": "Pod", "metadata": {"name": "x"}}, [], {"metadata": {"name": "x"}},
-                                    {"kind": "Namespace", "metadata": {}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"kind": "Status", "metadata": {}},
+        {"kind": "Pod", "metadata": {"name": "x"}},
+        [],
+        {"metadata": {"name": "x"}},
+        {"kind": "Namespace", "metadata": {}},
+    ],
+)
 def test_another_object_is_not_the_one_that_was_asked_for(kube: Kube, api: FakeApi, answer: Any) -> None:
     """A GET, a PATCH and a create are answered with an object of their kind."""
     api.answer = lambda _: (200, {}, json.dumps(answer).encode())
@@ -64,7 +83,10 @@ def test_another_object_is_not_the_one_that_was_asked_for(kube: Kube, api: FakeA
 
 def test_a_right_is_denied_only_by_who_says_so(kube: Kube, api: FakeApi) -> None:
     """Another kind, or `allowed` that is not true or false, accuses nobody."""
-    for body in ({"kind": "Status", "status": {"allowed": False}}, {"kind": "SelfSubjectAccessReview", "status": {"allowed": "no"}}):
+    for body in (
+        {"kind": "Status", "status": {"allowed": False}},
+        {"kind": "SelfSubjectAccessReview", "status": {"allowed": "no"}},
+    ):
         api.answer = lambda _, body=body: (201, {}, body)
         with pytest.raises(Unreachable):
             kube.can("list", "nodes")
@@ -76,9 +98,26 @@ def test_the_path_says_which_kind_to_expect() -> None:
     assert resource_of("/api/v1/namespaces/ns") == ("namespaces", True)
     assert resource_of("/apis/batch/v1/namespaces/ns/jobs") == ("jobs", False)
     assert [resource_of(p)[0] for p in ("/version", "/apis/batch", "/apis/batch/v1", "/api/v1")] == [""] * 4
-    kinds = ["ClusterPolicy", "DeviceClass", "StorageClass", "ResourceSlice", "NodeResourceTopology", "NetworkAttachmentDefinition", "MPIJob", "Lease"]
-    named = ["clusterpolicies", "deviceclasses", "storageclasses", "resourceslices", "noderesourcetopologies", "network-attachment-definitions",
-             "mpijobs", "leases"]  # fmt: skip
+    kinds = [
+        "ClusterPolicy",
+        "DeviceClass",
+        "StorageClass",
+        "ResourceSlice",
+        "NodeResourceTopology",
+        "NetworkAttachmentDefinition",
+        "MPIJob",
+        "Lease",
+    ]
+    named = [
+        "clusterpolicies",
+        "deviceclasses",
+        "storageclasses",
+        "resourceslices",
+        "noderesourcetopologies",
+        "network-attachment-definitions",
+        "mpijobs",
+        "leases",
+    ]
     assert all(is_of(kind, name) for kind, name in zip(kinds, named, strict=True))
     assert not is_of("", "") and not is_of(None, "pods") and not is_of("Pod", "nodes")
 
@@ -87,16 +126,24 @@ def test_the_path_says_which_kind_to_expect() -> None:
     ("item", "said"),
     [
         ({"status": {"allocatable": "8"}}, "status.allocatable is the text '8', not a mapping"),
-        ({"status": {"allocatable": {"nvidia.com/gpu": [8]}}}, "status.allocatable['nvidia.com/gpu'] is a list, not a quantity"),
+        (
+            {"status": {"allocatable": {"nvidia.com/gpu": [8]}}},
+            "status.allocatable['nvidia.com/gpu'] is a list, not a quantity",
+        ),
         ({"status": {"allocatable": {"nvidia.com/gpu": "-8"}}}, "not a quantity"),
         ({"status": {"conditions": {"type": "Ready"}}}, "status.conditions is a mapping, not a list"),
         ({"status": {"conditions": [None]}}, "status.conditions[0] is null, not a mapping"),
-        ({"status": {"conditions": [{"type": ["Ready"], "status": "True"}]}}, "status.conditions[0].type is a list, not text"),
+        (
+            {"status": {"conditions": [{"type": ["Ready"], "status": "True"}]}},
+            "status.conditions[0].type is a list, not text",
+        ),
         ({"spec": {"taints": 5}}, "spec.taints is the number 5, not a list"),
         ({"spec": {"unschedulable": "no"}}, "spec.unschedulable is the text 'no', not true or false"),
     ],
-)  # fmt: skip
-def test_a_field_of_another_type_names_object_and_path(kube: Kube, api: FakeApi, item: dict[str, Any], said: str) -> None:
+)
+def test_a_field_of_another_type_names_object_and_path(
+    kube: Kube, api: FakeApi, item: dict[str, Any], said: str
+) -> None:
     """One line; the API server's own schema would not have let it in."""
     api.answer = lambda _: (200, {}, {"kind": "NodeList", "items": [{"metadata": {"name": "gpu-1"}, **item}]})
     with pytest.raises(Unreadable) as caught:
@@ -106,14 +153,18 @@ def test_a_field_of_another_type_names_object_and_path(kube: Kube, api: FakeApi,
 
 def test_null_is_absent_and_other_fields_are_nobodys_business() -> None:
     """As Go writes it; a field that is not read may be of any type."""
-    assert not wrong("Node", {"metadata": {"name": "a", "labels": None}, "spec": None, "status": {"conditions": None, "images": 7}})
+    assert not wrong(
+        "Node", {"metadata": {"name": "a", "labels": None}, "spec": None, "status": {"conditions": None, "images": 7}}
+    )
     assert not wrong("ClusterPolicy", {"metadata": {"name": "a"}, "spec": {"driver": 5}})
     assert wrong("ClusterPolicy", {"metadata": {"name": "a"}, "spec": []})
 
 
 def test_an_event_that_cannot_be_read_is_as_one_that_was_dropped(kube: Kube, api: FakeApi) -> None:
     """Events are remarks beside what is judged, and get lost anyway."""
-    good, bad = ({"metadata": {"name": name}, "reason": reason} for name, reason in (("a", "Pulled"), ("b", ["Failed"])))
+    good, bad = (
+        {"metadata": {"name": name}, "reason": reason} for name, reason in (("a", "Pulled"), ("b", ["Failed"]))
+    )
     api.answer = lambda _: (200, {}, {"kind": "EventList", "items": [bad, good]})
     assert kube.list(path("events"))[0] == [good]
 

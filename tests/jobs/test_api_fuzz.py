@@ -2,7 +2,7 @@
 
 import pytest
 
-from checks.profile import load_profile
+from checks.profiles.loader import load_profile
 from tests.jobs.apifuzz import Tally, campaign, green, lab_objects, preflight, worlds
 
 

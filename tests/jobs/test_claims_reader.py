@@ -6,15 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.client.errors import Forbidden, NotFound
-from jobs.facts import claims
+from jobs.cluster.client.errors import Forbidden, NotFound
+from jobs.cluster.facts import claims
 
-PVC = {"spec": {"storageClassName": "nfs", "accessModes": ["ReadWriteMany"], "volumeName": "pv-1"},
-       "status": {"phase": "Bound", "capacity": {"storage": "2Ti"}}}  # fmt: skip
-EVENTS = {"items": [
-    {"reason": "Old", "message": "x", "lastTimestamp": "2026-01-01T00:00:00Z"},
-    {"reason": "ProvisioningFailed", "message": "no room", "lastTimestamp": "2026-01-02T00:00:00Z"},
-]}  # fmt: skip
+PVC = {
+    "spec": {"storageClassName": "nfs", "accessModes": ["ReadWriteMany"], "volumeName": "pv-1"},
+    "status": {"phase": "Bound", "capacity": {"storage": "2Ti"}},
+}
+EVENTS = {
+    "items": [
+        {"reason": "Old", "message": "x", "lastTimestamp": "2026-01-01T00:00:00Z"},
+        {"reason": "ProvisioningFailed", "message": "no room", "lastTimestamp": "2026-01-02T00:00:00Z"},
+    ]
+}
 
 
 def kube(answers: dict[str, object]) -> SimpleNamespace:
@@ -41,7 +45,11 @@ def test_a_bound_claim_and_its_class_are_read_once() -> None:
     """The claims, the classes that they name, the classes that the profile names: each with one question."""
     api = kube({"results": PVC, "nfs": {"provisioner": "nfs.csi.k8s.io", "volumeBindingMode": "Immediate"}})
     found, classes = claims.read(api, ["results", "results"], ["nfs"])
-    assert (found["results"].phase, found["results"].access_modes, found["results"].size) == ("Bound", ("ReadWriteMany",), "2Ti")
+    assert (found["results"].phase, found["results"].access_modes, found["results"].size) == (
+        "Bound",
+        ("ReadWriteMany",),
+        "2Ti",
+    )
     assert classes["nfs"].provisioner == "nfs.csi.k8s.io"
     assert len(api.asked) == 2
 
@@ -65,5 +73,7 @@ def test_a_tenant_asks_for_no_class() -> None:
     """StorageClasses belong to the cluster: a tenant's run never asks."""
     api = kube({"results": PVC})
     _, classes = claims.read(api, ["results"], ["fast"], tenant=True)
-    assert {name: each.hidden for name, each in classes.items()} == dict.fromkeys(("fast", "nfs"), "not a tenant's to ask")
+    assert {name: each.hidden for name, each in classes.items()} == dict.fromkeys(
+        ("fast", "nfs"), "not a tenant's to ask"
+    )
     assert len(api.asked) == 1

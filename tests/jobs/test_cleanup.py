@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from jobs import cleanup
-from jobs.cleanup import GONE_S, STILL_GONE_S, Ledger, remove, sweep
-from jobs.client.errors import Forbidden, Unreachable
-from jobs.client.kube import path
-from jobs.launchers import KINDS
-from jobs.running.creation import Creation
+from jobs.cluster.client.errors import Forbidden, Unreachable
+from jobs.cluster.client.kube import path
+from jobs.run import cleanup
+from jobs.run.cleanup import GONE_S, STILL_GONE_S, Ledger, remove, sweep
+from jobs.run.creation import Creation
+from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import Manifests
 
 OURS = {"app.kubernetes.io/managed-by": "seatrial", "app.kubernetes.io/instance": "r1"}
@@ -28,7 +28,9 @@ class Cluster:
 
     def add(self, resource, name, *, group="", labels=None, uid="u", finalizers=(), version="v1"):
         url = path(resource, name, namespace="ns", group=group, version=version)
-        self.objects[url] = {"metadata": {"name": name, "uid": uid, "labels": labels or {}, "finalizers": list(finalizers)}}
+        self.objects[url] = {
+            "metadata": {"name": name, "uid": uid, "labels": labels or {}, "finalizers": list(finalizers)}
+        }
         self.objects[url] |= {"spec": {"containers": []}} if resource == "pods" else {}
         return url
 
@@ -37,9 +39,24 @@ class Cluster:
             return 200, {}, self.objects[asked.path]
         if asked.verb == "GET" and asked.path.rsplit("/", 1)[-1] in {"jobs", "services", "configmaps", "pods"}:
             # A server that ignores the selector: the sweep must not rely on it.
-            return 200, {}, {"metadata": {}, "items": [o for url, o in self.objects.items() if url.startswith(asked.path + "/")]}
-        if asked.verb == "GET" and asked.path.split("/")[3] in self.versions and asked.path.endswith("/resourceclaimtemplates"):
-            return 200, {}, {"metadata": {}, "items": [o for url, o in self.objects.items() if o["metadata"]["name"] == "seatrial-r1-gpus"]}
+            return (
+                200,
+                {},
+                {"metadata": {}, "items": [o for url, o in self.objects.items() if url.startswith(asked.path + "/")]},
+            )
+        if (
+            asked.verb == "GET"
+            and asked.path.split("/")[3] in self.versions
+            and asked.path.endswith("/resourceclaimtemplates")
+        ):
+            return (
+                200,
+                {},
+                {
+                    "metadata": {},
+                    "items": [o for url, o in self.objects.items() if o["metadata"]["name"] == "seatrial-r1-gpus"],
+                },
+            )
         if asked.verb == "DELETE" and asked.path in self.objects:
             wanted = (asked.body.get("preconditions") or {}).get("uid")
             if wanted and wanted != self.objects[asked.path]["metadata"]["uid"]:
@@ -104,14 +121,26 @@ def test_what_a_lost_node_keeps_is_waited_for_once(kube, api, monkeypatch):
         waits.append(wait_s)
         raise Unreachable("job/seatrial-x: not gone")
 
-    monkeypatch.setattr("jobs.running.creation.remove", never)
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "seatrial-x", "namespace": "ns", "labels": {}}, "spec": {}}
-    api.answer = lambda asked: (201 if asked.verb == "POST" else 200, {}, job | {"metadata": job["metadata"] | {"uid": "u"}})
+    monkeypatch.setattr("jobs.run.creation.remove", never)
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "seatrial-x", "namespace": "ns", "labels": {}},
+        "spec": {},
+    }
+    api.answer = lambda asked: (
+        201 if asked.verb == "POST" else 200,
+        {},
+        job | {"metadata": job["metadata"] | {"uid": "u"}},
+    )
     ledger = Ledger()
     creation = Creation(kube, ledger, "r1", lambda _: None)
     creation.create(Manifests(kind=KINDS["indexed"], job=job, configmap={"metadata": job["metadata"]}))
     creation.give_up()
-    assert ledger.unwind() == ["configmap/seatrial-x in ns: job/seatrial-x: not gone", "job/seatrial-x in ns: job/seatrial-x: not gone"]
+    assert ledger.unwind() == [
+        "configmap/seatrial-x in ns: job/seatrial-x: not gone",
+        "job/seatrial-x in ns: job/seatrial-x: not gone",
+    ]
     assert sorted(waits) == [STILL_GONE_S, STILL_GONE_S, GONE_S, GONE_S]
 
 
@@ -127,8 +156,13 @@ def test_an_object_of_the_same_name_that_is_not_ours_stays(kube, api):
 def test_what_does_not_go_is_told_with_the_reason(kube, api):
     """Finalizers that nobody removes, or a dead kubelet."""
     cluster = Cluster(api)
-    cluster.stuck.add(cluster.add("jobs", "seatrial-x", group="batch", finalizers=("batch.kubernetes.io/job-tracking",)))
-    with pytest.raises(Unreachable, match=r"not gone after 0 s \(marked for deletion, held by finalizers batch.kubernetes.io/job-tracking\)"):
+    cluster.stuck.add(
+        cluster.add("jobs", "seatrial-x", group="batch", finalizers=("batch.kubernetes.io/job-tracking",))
+    )
+    with pytest.raises(
+        Unreachable,
+        match=r"not gone after 0 s \(marked for deletion, held by finalizers batch.kubernetes.io/job-tracking\)",
+    ):
         remove(kube, "jobs", "batch", "ns", "seatrial-x", uid="u", wait_s=0.3)
 
 
@@ -155,7 +189,9 @@ def test_claim_templates_are_swept_in_the_version_that_the_cluster_serves(kube, 
     """Kubernetes 1.32 and 1.33 know them as beta; where several versions are served, each is deleted once."""
     cluster = Cluster(api)
     cluster.versions = served
-    url = cluster.add("resourceclaimtemplates", "seatrial-r1-gpus", group="resource.k8s.io", version=served[0], labels=OURS)
+    url = cluster.add(
+        "resourceclaimtemplates", "seatrial-r1-gpus", group="resource.k8s.io", version=served[0], labels=OURS
+    )
     assert sweep(kube, "ns").deleted == ("resourceclaimtemplate/seatrial-r1-gpus",)
     assert [each for each, _ in cluster.deleted] == [url]
 
@@ -166,7 +202,11 @@ def test_a_sweep_of_one_run_leaves_other_runs_alone(kube, api):
     other = cluster.add("jobs", "seatrial-r2", group="batch", labels=OURS | {"app.kubernetes.io/instance": "r2"})
     assert sweep(kube, "ns", run_id="r1").deleted == ()
     assert other in cluster.objects
-    assert all("app.kubernetes.io/instance=r1" in asked.query["labelSelector"] for asked in api.asked if asked.verb == "GET" and asked.path.endswith("jobs"))
+    assert all(
+        "app.kubernetes.io/instance=r1" in asked.query["labelSelector"]
+        for asked in api.asked
+        if asked.verb == "GET" and asked.path.endswith("jobs")
+    )
 
 
 def test_a_namespace_that_cannot_be_listed_is_not_called_clean(kube, api):

@@ -23,14 +23,28 @@ def job(nodes=2, conditions=(), **status):
     }
 
 
-def failed(reason="BackoffLimitExceeded", message="Job has reached the specified backoff limit", at="2026-01-01T00:01:00Z"):
+def failed(
+    reason="BackoffLimitExceeded", message="Job has reached the specified backoff limit", at="2026-01-01T00:01:00Z"
+):
     return [
         {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
         for kind in ("FailureTarget", "Failed")
     ]
 
 
-def pod(index, phase="Running", *, node="n0", deleted="", reason="", message="", conditions=(), main=None, init=(), sidecars=()):
+def pod(
+    index,
+    phase="Running",
+    *,
+    node="n0",
+    deleted="",
+    reason="",
+    message="",
+    conditions=(),
+    main=None,
+    init=(),
+    sidecars=(),
+):
     spec = {
         "nodeName": node,
         "containers": [{"name": "trial", "image": "img:1", "resources": {"requests": {"nvidia.com/gpu": "8"}}}],
@@ -94,19 +108,60 @@ def condition(kind, status="True", **more):
         (1, "OOMKilled", "", "container.oom", "ERR_INFRA"),
         (139, "Error", "", "job.failed", "ERR_PROGRAM"),
         (143, "Error", "", "job.failed", "ERR_PROGRAM"),
-        (128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown', "image.no-python", "ERR_PROGRAM"),
-        (127, "ContainerCannotRun", 'OCI runtime create failed: exec: "/usr/bin/python3": stat /usr/bin/python3: no such file or directory',
-         "image.no-python", "ERR_PROGRAM"),
-        (128, "StartError", "executable file `python3` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command "
-         "that was not found", "image.no-python", "ERR_PROGRAM"),
-        (128, "StartError", "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown", "container.start", "ERR_INFRA"),
-        (128, "StartError", "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=0", "container.start", "ERR_INFRA"),
+        (
+            128,
+            "StartError",
+            'exec: "python3": executable file not found in $PATH: unknown',
+            "image.no-python",
+            "ERR_PROGRAM",
+        ),
+        (
+            127,
+            "ContainerCannotRun",
+            'OCI runtime create failed: exec: "/usr/bin/python3": stat /usr/bin/python3: no such file or directory',
+            "image.no-python",
+            "ERR_PROGRAM",
+        ),
+        (
+            128,
+            "StartError",
+            "executable file `python3` not found in $PATH: No such file or directory: OCI runtime attempted to invoke a command "
+            "that was not found",
+            "image.no-python",
+            "ERR_PROGRAM",
+        ),
+        (
+            128,
+            "StartError",
+            "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+            "container.start",
+            "ERR_INFRA",
+        ),
+        (
+            128,
+            "StartError",
+            "failed to inject CDI devices: unresolvable CDI devices nvidia.com/gpu=0",
+            "container.start",
+            "ERR_INFRA",
+        ),
         (128, "StartError", "exec /usr/bin/python3: exec format error", "container.start", "ERR_PROGRAM"),
-        (128, "StartError", "container init was OOM-killed (memory limit too low?): unknown", "container.oom", "ERR_INFRA"),
+        (
+            128,
+            "StartError",
+            "container init was OOM-killed (memory limit too low?): unknown",
+            "container.oom",
+            "ERR_INFRA",
+        ),
         (128, "StartError", 'error mounting "/dev/infiniband": not a directory', "container.start", "ERR_INFRA"),
-        (137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated", "job.failed", "ERR_INFRA"),
+        (
+            137,
+            "ContainerStatusUnknown",
+            "The container could not be located when the pod was terminated",
+            "job.failed",
+            "ERR_INFRA",
+        ),
     ],
-)  # fmt: skip
+)
 def test_how_a_container_ended_says_whose_fault_it_is(code, reason, message, fault, blame):
     """Exit codes and start errors, of runc, crun and the NVIDIA hooks."""
     pods = [pod(0, "Failed", main=ended(code, reason, message)), pod(1, main=RUNS, node="n1")]
@@ -143,31 +198,75 @@ def test_a_container_that_cannot_start_is_not_waited_for(reason, message, fault,
 @pytest.mark.parametrize(
     ("message", "fault", "subject"),
     [
-        ('pods "t-1-x" is forbidden: exceeded quota: team-a, requested: requests.nvidia.com/gpu=8, used: 8, limited: 8',
-         "quota.exceeded", "resourcequota/team-a"),
-        ('pods "t-1-x" is forbidden: failed quota: team-a: must specify limits.cpu for: trial; limits.memory for: trial',
-         "quota.exceeded", "resourcequota/team-a"),
-        ('pods "t-1-x" is forbidden: maximum cpu usage per Container is 4, but limit is 8', "limitrange.denied", "limitrange"),
-        ('pods "t-1-x" is forbidden: [minimum memory usage per Pod is 1Gi, but request is 512Mi]', "limitrange.denied", "limitrange"),
-        ('Pod "t-1-x" is invalid: spec.containers[0].resources.requests: Invalid value: "32Gi": must be less than or equal to memory limit of 1Gi',
-         "limitrange.denied", "limitrange"),
-        ('pods "t-1-x" is forbidden: violates PodSecurity "baseline:v1.30": host namespaces (hostNetwork=true)',
-         "pod-security.denied", "podsecurity/baseline:v1.30"),
-        ('admission webhook "validate.kyverno.svc-fail" denied the request: resource Pod was blocked',
-         "admission.denied", "webhook/validate.kyverno.svc-fail"),
-        ('Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: Post "https://x": dial tcp: connection refused',
-         "admission.denied", "webhook/w.example.com"),
-        ("pods \"t-1-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'b' denied request: no",
-         "admission.denied", "policy/no-latest"),
-        ('pods "t-1-x" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found',
-         "serviceaccount.missing", "serviceaccount/robot"),
-        ('pods "t-1-x" is forbidden: no PriorityClass with name low was found', "priorityclass.missing", "priorityclass/low"),
-        ('pods "t-" is forbidden: pod rejected: RuntimeClass "nvidia" not found', "runtimeclass.missing", "runtimeclass/nvidia"),
-        ('pods "t-1-x" is forbidden: User "system:serviceaccount:kube-system:job-controller" cannot create resource "pods" in API group "" in the '
-         'namespace "ns"', "rights.missing", "create pods in ns"),
+        (
+            'pods "t-1-x" is forbidden: exceeded quota: team-a, requested: requests.nvidia.com/gpu=8, used: 8, limited: 8',
+            "quota.exceeded",
+            "resourcequota/team-a",
+        ),
+        (
+            'pods "t-1-x" is forbidden: failed quota: team-a: must specify limits.cpu for: trial; limits.memory for: trial',
+            "quota.exceeded",
+            "resourcequota/team-a",
+        ),
+        (
+            'pods "t-1-x" is forbidden: maximum cpu usage per Container is 4, but limit is 8',
+            "limitrange.denied",
+            "limitrange",
+        ),
+        (
+            'pods "t-1-x" is forbidden: [minimum memory usage per Pod is 1Gi, but request is 512Mi]',
+            "limitrange.denied",
+            "limitrange",
+        ),
+        (
+            'Pod "t-1-x" is invalid: spec.containers[0].resources.requests: Invalid value: "32Gi": must be less than or equal to memory limit of 1Gi',
+            "limitrange.denied",
+            "limitrange",
+        ),
+        (
+            'pods "t-1-x" is forbidden: violates PodSecurity "baseline:v1.30": host namespaces (hostNetwork=true)',
+            "pod-security.denied",
+            "podsecurity/baseline:v1.30",
+        ),
+        (
+            'admission webhook "validate.kyverno.svc-fail" denied the request: resource Pod was blocked',
+            "admission.denied",
+            "webhook/validate.kyverno.svc-fail",
+        ),
+        (
+            'Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: Post "https://x": dial tcp: connection refused',
+            "admission.denied",
+            "webhook/w.example.com",
+        ),
+        (
+            "pods \"t-1-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'b' denied request: no",
+            "admission.denied",
+            "policy/no-latest",
+        ),
+        (
+            'pods "t-1-x" is forbidden: error looking up service account ns/robot: serviceaccount "robot" not found',
+            "serviceaccount.missing",
+            "serviceaccount/robot",
+        ),
+        (
+            'pods "t-1-x" is forbidden: no PriorityClass with name low was found',
+            "priorityclass.missing",
+            "priorityclass/low",
+        ),
+        (
+            'pods "t-" is forbidden: pod rejected: RuntimeClass "nvidia" not found',
+            "runtimeclass.missing",
+            "runtimeclass/nvidia",
+        ),
+        (
+            'pods "t-1-x" is forbidden: User "system:serviceaccount:kube-system:job-controller" cannot create resource "pods" in API group "" in the '
+            'namespace "ns"',
+            "rights.missing",
+            "create pods in ns",
+        ),
         ("Internal error occurred: etcdserver: request timed out", "job.start-timeout", "pod"),
     ],
-)  # fmt: skip
+)
 def test_what_refuses_the_pods_is_named(message, fault, subject):
     """FailedCreate events carry the admission chain's text; the rank without a pod has the issue."""
     events = [
@@ -263,17 +362,24 @@ def test_a_deleted_job_is_canceled_and_a_finished_one_stays_what_it_was():
 def test_the_kubelets_own_refusals_are_the_clusters_fault():
     """UnexpectedAdmissionError, OutOf...: the scheduler had promised the devices."""
     for reason, message in (
-        ("UnexpectedAdmissionError", "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 8, Available: 6"),
+        (
+            "UnexpectedAdmissionError",
+            "Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 8, Available: 6",
+        ),
         ("OutOfnvidia.com/gpu", "Node didn't have enough resource: nvidia.com/gpu, requested: 8, used: 8, capacity: 8"),
-    ):  # fmt: skip
-        _, replicas, analysis = diagnose(job(conditions=failed()), [pod(0, "Failed", reason=reason, message=message)], [])
+    ):
+        _, replicas, analysis = diagnose(
+            job(conditions=failed()), [pod(0, "Failed", reason=reason, message=message)], []
+        )
         assert (analysis.fault, analysis.err_class) == ("container.start", "ERR_INFRA")
         assert replicas[0].readiness_issue.reason == reason
 
 
 def test_devices_that_cannot_be_aligned_have_a_fault_of_their_own():
     """TopologyAffinityError: the pod was bound, and the kubelet's topology policy refused it."""
-    refused = pod(0, "Failed", reason="TopologyAffinityError", message="Resources cannot be allocated with Topology locality")
+    refused = pod(
+        0, "Failed", reason="TopologyAffinityError", message="Resources cannot be allocated with Topology locality"
+    )
     _, _, analysis = diagnose(job(conditions=failed()), [refused], [])
     assert (analysis.fault, analysis.err_class) == ("topology.affinity", "ERR_INFRA")
     assert "NUMA node" in analysis.suggestion
@@ -297,7 +403,9 @@ def test_deadline_of_a_running_job_and_of_one_that_never_started():
     ran = event("Pod", "t-0-abcde", "Started", "Container started", warning=False)
     _, _, analysis = diagnose(job(1, late), [], [created, removed, ran])
     assert (analysis.fault, analysis.err_class) == ("job.deadline", "ERR_PROGRAM")
-    stuck = event("Pod", "t-0-abcde", "FailedScheduling", "0/2 nodes are available: 2 Insufficient rdma/hca. preemption: no")
+    stuck = event(
+        "Pod", "t-0-abcde", "FailedScheduling", "0/2 nodes are available: 2 Insufficient rdma/hca. preemption: no"
+    )
     _, _, analysis = diagnose(job(1, late), [], [created, removed, stuck])
     assert (analysis.fault, analysis.err_class) == ("job.unschedulable", "ERR_INFRA")
     pulled = event("Pod", "t-0-abcde", "Failed", 'Failed to pull image "a/b:1": not found')
@@ -319,18 +427,29 @@ def test_a_deleted_pod_that_failed_by_that_is_an_interruption(code):
     asked, died, failing = "2026-01-01T00:00:30Z", "2026-01-01T00:00:21Z", failed(at="2026-01-01T00:00:22Z")
     pods = [pod(0, deleted=asked, phase="Failed", main=ended(code, at=died)), pod(1, main=RUNS)]
     state, _, analysis = diagnose(job(conditions=failing), pods, [])
-    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == ("Error", "job.disrupted", "t-0-abcde", True)
+    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == (
+        "Error",
+        "job.disrupted",
+        "t-0-abcde",
+        True,
+    )
 
 
 def test_a_deleted_pod_that_had_failed_before_keeps_its_failure():
     """Memory, an error of its own before anybody asked, another container's: the deletion does not hide them."""
     asked, failing = "2026-01-01T00:00:30Z", failed(at="2026-01-01T00:00:22Z")
-    own = [ended(137, "OOMKilled", at="2026-01-01T00:00:21Z"), ended(1, at="2026-01-01T00:00:21Z"), ended(143, at="2026-01-01T00:00:19Z")]
+    own = [
+        ended(137, "OOMKilled", at="2026-01-01T00:00:21Z"),
+        ended(1, at="2026-01-01T00:00:21Z"),
+        ended(143, at="2026-01-01T00:00:19Z"),
+    ]
     for fault, main in zip(("container.oom", "job.failed", "job.failed"), own, strict=True):
         _, _, analysis = diagnose(job(1, failing), [pod(0, "Failed", deleted=asked, main=main)], [])
         assert analysis.fault == fault
     side = {"name": "fetch"} | ended(3, at="2026-01-01T00:00:21Z")
-    _, _, analysis = diagnose(job(1, failing), [pod(0, "Failed", deleted=asked, init=[side], main=ended(143, at="2026-01-01T00:00:21Z"))], [])
+    _, _, analysis = diagnose(
+        job(1, failing), [pod(0, "Failed", deleted=asked, init=[side], main=ended(143, at="2026-01-01T00:00:21Z"))], []
+    )
     assert analysis.fault == "job.failed" and "exit code 3" in analysis.observed
 
 
@@ -366,7 +485,9 @@ def test_of_several_errors_the_first_is_the_cause():
 def test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not():
     """The init container that failed is the cause; a sidecar that ended by SIGTERM afterwards is not."""
     first = {"name": "fetch"} | ended(3, at="2026-01-01T00:00:30Z")
-    _, replicas, analysis = diagnose(job(1, failed()), [pod(0, "Failed", init=[first], main=waits("PodInitializing"))], [])
+    _, replicas, analysis = diagnose(
+        job(1, failed()), [pod(0, "Failed", init=[first], main=waits("PodInitializing"))], []
+    )
     assert "container fetch ended with exit code 3" in analysis.observed
     assert replicas[0].exit_code == 3
     side = {"name": "log-shipper"} | ended(143, at="2026-01-01T00:00:29Z")
@@ -382,7 +503,11 @@ def test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not():
         ("FailedMount", 'MountVolume.SetUp failed for volume "v" : configmap "missing" not found', "volume.mount"),
         ("FailedAttachVolume", "Multi-Attach error for volume pvc-1", "volume.mount"),
         ("FailedCreatePodSandBox", "plugin type=multus failed (add): no available IPs", "container.start"),
-        ("NetworkNotReady", "network is not ready: container runtime network not ready: NetworkReady=false", "container.start"),
+        (
+            "NetworkNotReady",
+            "network is not ready: container runtime network not ready: NetworkReady=false",
+            "container.start",
+        ),
     ],
 )
 def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault):
@@ -399,19 +524,30 @@ def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault)
 @pytest.mark.parametrize(
     ("message", "hopeless"),
     [
-        ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found.", False),
-        ("0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu.", False),
-        ("0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) didn't match Pod's node affinity/selector. preemption: x", True),
+        (
+            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found.",
+            False,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu.",
+            False,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) didn't match Pod's node affinity/selector. preemption: x",
+            True,
+        ),
         ("0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.", False),
         ("0/2 nodes are available: 2 node(s) were unschedulable. preemption: 0/2 nodes are available.", False),
         ("0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. preemption: none", True),
         ("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/4 nodes", False),
         ("no nodes available to schedule pods", True),
     ],
-)  # fmt: skip
+)
 def test_whether_waiting_for_a_node_can_help(message, hopeless):
     """GPUs may become free, a selector that matches nothing stays so; an autoscaler at work changes that."""
-    waiting = pod(1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting = pod(
+        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
     _, replicas, analysis = diagnose(job(), [pod(0, main=RUNS), waiting], [])
     assert analysis.fault in {"job.unschedulable", "volume.mount"}
     assert analysis.hopeless == hopeless
@@ -425,14 +561,20 @@ def node(name, gpus=8, rdma=8, taints=(), ready="True"):
     return {
         "metadata": {"name": name},
         "spec": {"taints": list(taints)},
-        "status": {"allocatable": amounts, "capacity": amounts | {"nvidia.com/gpu": "8"}, "conditions": [condition("Ready", ready)]},
+        "status": {
+            "allocatable": amounts,
+            "capacity": amounts | {"nvidia.com/gpu": "8"},
+            "conditions": [condition("Ready", ready)],
+        },
     }
 
 
 def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
     """One node has no RDMA, the other is taken by rank 0, which waits for rank 1: waiting is pointless."""
     message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca. preemption: none"
-    waiting = pod(1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting = pod(
+        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
     waiting["spec"]["containers"][0]["resources"]["requests"]["rdma/hca"] = "1"
     pods = [pod(0, main=RUNS, node="n0"), waiting]
     _, _, analysis = diagnose(job(), pods, [], [node("n0"), node("n1", rdma=0)])
@@ -447,28 +589,38 @@ def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
 def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, hopeless):
     """Kubernetes 1.36 says "untolerated taint(s)": a node that is just joining loses its taint, a team's stays."""
     message = "0/2 nodes are available: 2 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/2 nodes are available"
-    waiting = pod(0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting = pod(
+        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
     joining = node("n1", taints=[{"key": taint, "effect": "NoSchedule"}])
     team = node("n0", taints=[{"key": "example.com/team", "effect": "NoSchedule"}])
     assert diagnose(job(1), [waiting], [], [team, joining])[2].hopeless == hopeless
 
 
-@pytest.mark.parametrize(("words", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)])
+@pytest.mark.parametrize(
+    ("words", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)]
+)
 def test_what_no_node_counts_may_be_handed_out_by_other_means(words, hopeless):
     """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's own word says that none is there."""
     message = f"0/1 nodes are available: 1 {words}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-    waiting = pod(0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting = pod(
+        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
     waiting["spec"]["containers"][0]["resources"]["requests"] |= {"nvidia.com/gpu": "8"}
     bare = node("n0")
     bare["status"] |= {"allocatable": {"cpu": "96"}, "capacity": {"cpu": "96"}}
     assert diagnose(job(1), [waiting], [], [bare])[2].hopeless == hopeless
 
 
-@pytest.mark.parametrize(("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)])
+@pytest.mark.parametrize(
+    ("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)]
+)
 def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu, memory, hopeless):
     """Cluster in a box, or an instance type with few cores: told after a minute, and by how much."""
     message = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/1 nodes are available"
-    waiting = pod(0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)])
+    waiting = pod(
+        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
     waiting["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "8", "memory": "32Gi"}
     only = node("n0")
     only["status"]["allocatable"] |= {"cpu": cpu, "memory": memory}
@@ -479,14 +631,18 @@ def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu,
 
 def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run():
     """The pod's status is stale when its node is gone; the node itself tells."""
-    _, replicas, analysis = diagnose(job(), [pod(0, main=RUNS), pod(1, main=RUNS, node="n1")], [], [node("n0"), node("n1", ready="Unknown")])
+    _, replicas, analysis = diagnose(
+        job(), [pod(0, main=RUNS), pod(1, main=RUNS, node="n1")], [], [node("n0"), node("n1", ready="Unknown")]
+    )
     assert analysis.fault == "node.lost" and analysis.subject == "n1" and analysis.err_class == "ERR_INFRA"
     assert replicas[1].fault == "node.lost" and replicas[0].fault is None
 
 
 def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
     """The taint manager evicts for both: only an unreachable node is the cluster's fault."""
-    target = condition("DisruptionTarget", reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint")
+    target = condition(
+        "DisruptionTarget", reason="DeletionByTaintManager", message="Taint manager: deleting due to NoExecute taint"
+    )
     pods = [pod(0, conditions=[target], deleted="2026-01-01T00:01:00Z", main=RUNS)]
     maintenance = node("n0", taints=[{"key": "maintenance", "effect": "NoExecute"}])
     assert diagnose(job(1), pods, [], [maintenance])[2].disrupted
@@ -563,8 +719,9 @@ def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
     job = {"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 1}, "status": {"active": 1}}
     pod = {
         "metadata": {"name": "j-0-x", "ownerReferences": [{"uid": "u"}], "deletionTimestamp": "2026-01-01T00:00:10Z"},
-        "spec": {"nodeName": "n"}, "status": {"phase": "Running"},
-    }  # fmt: skip
+        "spec": {"nodeName": "n"},
+        "status": {"phase": "Running"},
+    }
     state, _, analysis = diagnose(job, [pod], [], name="j")
     assert (state, analysis.disrupted, analysis.grace_s) == ("Running", True, DELETED_S)
     gone = job | {"metadata": job["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}

@@ -6,10 +6,10 @@ import pytest
 
 from jobs.diagnosis.history import History
 from jobs.diagnosis.refusals import read_refusal
+from jobs.diagnosis.state import FailureAnalysis, JobState, Replica
 from jobs.diagnosis.verdict import diagnose
-from jobs.launcher import TrialResult, _after
-from jobs.running import vigil
-from jobs.state import FailureAnalysis, JobState, Replica
+from jobs.run import watcher
+from jobs.run.launcher import TrialResult, _after
 from tests.jobs.test_diagnosis_general import RUNS, ended, event, failed, job, pod
 
 COMPLETE = ({"type": "Complete", "status": "True"},)
@@ -19,7 +19,10 @@ TAKEN = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionBySc
 def test_pods_that_the_deadline_deletes_in_the_same_second_are_not_deleted_by_others():
     """Deletion, FailureTarget and SuccessfulDelete fall into one second, in this order; the last is read too late."""
     late = failed("DeadlineExceeded", "Job was active longer than specified deadline", at="2026-01-01T00:01:00Z")
-    pods = [pod(index, "Failed", deleted="2026-01-01T00:01:10Z", main=ended(143, at="2026-01-01T00:01:00Z")) for index in (0, 1)]
+    pods = [
+        pod(index, "Failed", deleted="2026-01-01T00:01:10Z", main=ended(143, at="2026-01-01T00:01:00Z"))
+        for index in (0, 1)
+    ]
     _, _, analysis = diagnose(job(conditions=late), pods, [])
     assert (analysis.fault, analysis.disrupted) == ("job.deadline", False)
 
@@ -52,7 +55,9 @@ def test_a_pod_that_is_gone_is_remembered():
     gone = pod(1, "Failed", deleted="2026-01-01T00:00:30Z", main=ended(137, at="2026-01-01T00:00:31Z"))
     history = History()
     history.enter(job(), [pod(0, main=RUNS)], [gone])
-    state, _, analysis = diagnose(job(conditions=failed(at="2026-01-01T00:00:32Z")), [pod(0, main=RUNS)], [], history=history)
+    state, _, analysis = diagnose(
+        job(conditions=failed(at="2026-01-01T00:00:32Z")), [pod(0, main=RUNS)], [], history=history
+    )
     assert (str(state), analysis.fault, analysis.subject) == ("Error", "job.disrupted", "t-1-abcde")
 
 
@@ -64,7 +69,12 @@ def test_an_interrupted_pod_that_succeeded_is_an_interruption_all_the_same(how):
     events = [event("Pod", "t-1-abcde", "Evicted", "The node was low on resource: memory.")] if how == "event" else []
     pods = [pod(0, "Succeeded", main=main), pod(1, "Succeeded", main=main, **more)]
     state, _, analysis = diagnose(job(conditions=COMPLETE), pods, events)
-    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == ("Complete", "job.disrupted", "t-1-abcde", True)
+    assert (str(state), analysis.fault, analysis.subject, analysis.disrupted) == (
+        "Complete",
+        "job.disrupted",
+        "t-1-abcde",
+        True,
+    )
     told = History(finished=frozenset({"t-1-abcde"}))
     assert diagnose(job(conditions=COMPLETE), pods, events, history=told)[2] is None
 
@@ -91,7 +101,14 @@ def test_suspend_is_the_spec_and_not_the_condition():
 
 def test_the_crash_is_the_cause_and_not_the_peer_that_still_waited():
     """A rank that found no node did not fail the Job that another one failed."""
-    unbound = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."}]
+    unbound = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available: 2 Insufficient cpu.",
+        }
+    ]
     pods = [pod(0, "Failed", main=ended(1)), pod(1, "Pending", node="", conditions=unbound)]
     _, _, analysis = diagnose(job(conditions=failed()), pods, [])
     assert (analysis.fault, analysis.subject) == ("job.failed", "t-0-abcde")
@@ -99,26 +116,53 @@ def test_the_crash_is_the_cause_and_not_the_peer_that_still_waited():
 
 def test_a_restarting_api_server_refuses_everybody_for_a_moment():
     """One FailedCreate by RBAC says nothing; the refusal before it stands, and RBAC's own when it is repeated."""
-    policy = event("Job", "t", "FailedCreate", "Error creating: pods \"t-0-x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied")
-    away = event("Job", "t", "FailedCreate", 'Error creating: Post "https://10.0.0.1:6443/api": dial tcp 10.0.0.1:6443: connect: connection refused', at="2026-01-01T00:00:40Z")
-    rbac = [event("Job", "t", "FailedCreate", f'Error creating: pods is forbidden: User "system:x" cannot create resource "pods" in API group "" in the namespace "ns-{n}"', at=at)
-            for n, at in enumerate(("2026-01-01T00:00:50Z", "2026-01-01T00:00:58Z"))]  # fmt: skip
+    policy = event(
+        "Job",
+        "t",
+        "FailedCreate",
+        "Error creating: pods \"t-0-x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied",
+    )
+    away = event(
+        "Job",
+        "t",
+        "FailedCreate",
+        'Error creating: Post "https://10.0.0.1:6443/api": dial tcp 10.0.0.1:6443: connect: connection refused',
+        at="2026-01-01T00:00:40Z",
+    )
+    rbac = [
+        event(
+            "Job",
+            "t",
+            "FailedCreate",
+            f'Error creating: pods is forbidden: User "system:x" cannot create resource "pods" in API group "" in the namespace "ns-{n}"',
+            at=at,
+        )
+        for n, at in enumerate(("2026-01-01T00:00:50Z", "2026-01-01T00:00:58Z"))
+    ]
     _, _, analysis = diagnose(job(), [], [policy, away, rbac[0]])
     assert analysis.fault == "admission.denied" and analysis.hopeless
     assert not diagnose(job(), [], [rbac[0]])[2].hopeless
     _, _, analysis = diagnose(job(), [], [policy, away, *rbac])
     assert analysis.fault == "rights.missing" and analysis.hopeless
-    assert read_refusal('Post "https://10.0.0.1:6443/api": dial tcp 10.0.0.1:6443: connect: connection refused').fault == "job.start-timeout"
+    assert (
+        read_refusal('Post "https://10.0.0.1:6443/api": dial tcp 10.0.0.1:6443: connect: connection refused').fault
+        == "job.start-timeout"
+    )
 
 
 def test_what_the_taint_manager_took_back_evicted_nobody():
     """Both are said under one reason; NodeNotReady stays among the events when the pod is Ready again."""
-    events = [event("Pod", "t-0-abcde", "NodeNotReady", "Node is not ready"),
-              event("Pod", "t-0-abcde", "TaintManagerEviction", "Marking for deletion Pod ns/t-0-abcde"),
-              event("Pod", "t-0-abcde", "TaintManagerEviction", "Cancelling deletion of Pod ns/t-0-abcde")]  # fmt: skip
+    events = [
+        event("Pod", "t-0-abcde", "NodeNotReady", "Node is not ready"),
+        event("Pod", "t-0-abcde", "TaintManagerEviction", "Marking for deletion Pod ns/t-0-abcde"),
+        event("Pod", "t-0-abcde", "TaintManagerEviction", "Cancelling deletion of Pod ns/t-0-abcde"),
+    ]
     ready = pod(0, main=RUNS, conditions=[{"type": "Ready", "status": "True"}])
-    tainted = {"metadata": {"name": "n0"}, "spec": {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]},
-               "status": {"conditions": [{"type": "Ready", "status": "True"}]}}  # fmt: skip
+    tainted = {
+        "metadata": {"name": "n0"},
+        "spec": {"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
     assert diagnose(job(1), [ready], events)[2] is None
     assert diagnose(job(1), [ready], events, [tainted])[2] is None
 
@@ -126,16 +170,22 @@ def test_what_the_taint_manager_took_back_evicted_nobody():
 def test_a_sidecars_exit_code_is_not_the_ranks():
     """A native sidecar is killed when the trial has ended; the rank's own container ended with 0."""
     side = {"name": "daemon"} | ended(137, "ContainerStatusUnknown")
-    _, replicas, analysis = diagnose(job(1, COMPLETE), [pod(0, "Succeeded", sidecars=[side], main=ended(0, "Completed"))], [])
+    _, replicas, analysis = diagnose(
+        job(1, COMPLETE), [pod(0, "Succeeded", sidecars=[side], main=ended(0, "Completed"))], []
+    )
     assert (replicas[0].exit_code, analysis) == (0, None)
 
 
-@pytest.mark.parametrize(("placed", "fault"), [(True, "job.disrupted"), (False, "job.unschedulable")], ids=["had nodes", "never had"])
+@pytest.mark.parametrize(
+    ("placed", "fault"), [(True, "job.disrupted"), (False, "job.unschedulable")], ids=["had nodes", "never had"]
+)
 def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it(placed, fault):
     """A drain leaves no room for the next attempt; an attempt that never had a node explains nothing."""
 
     def result(cause, *, disrupted, node):
-        analysis = FailureAnalysis(fault=cause, subject="s", observed="o", expected="e", suggestion="s", disrupted=disrupted)
+        analysis = FailureAnalysis(
+            fault=cause, subject="s", observed="o", expected="e", suggestion="s", disrupted=disrupted
+        )
         replicas = tuple(Replica(index=index, pod=f"t-{index}", node=node) for index in (0, 1))
         return TrialResult(job="t", state=JobState.PENDING, analysis=analysis, replicas=replicas)
 
@@ -161,13 +211,25 @@ def test_a_peer_that_was_asked_to_go_after_the_crash_was_seen_follows_from_it():
     history = History()
     for pods in ([pod(0, main=RUNS), pod(1, main=RUNS)], [crash, pod(1, main=RUNS)], [crash, peer]):
         history.enter(job(), pods)
-    _, _, analysis = diagnose(job(conditions=failed(at="2026-01-01T00:00:30Z")), [pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:30Z")), peer], [], history=history)
+    _, _, analysis = diagnose(
+        job(conditions=failed(at="2026-01-01T00:00:30Z")),
+        [pod(0, "Failed", main=ended(1, at="2026-01-01T00:00:30Z")), peer],
+        [],
+        history=history,
+    )
     assert (analysis.fault, analysis.subject) == ("job.failed", "t-0-abcde")
 
 
 def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
     """The pod is on its way out by its Job's deadline; what it waited for is the cause."""
-    unbound = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."}]
+    unbound = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available: 2 Insufficient cpu.",
+        }
+    ]
     late = failed("DeadlineExceeded", "Job was active longer than specified deadline", at="2026-01-01T00:01:00Z")
     waits = pod(0, "Pending", node="", deleted="2026-01-01T00:01:10Z", conditions=unbound)
     assert diagnose(job(1, late), [waits], [])[2].fault == "job.unschedulable"
@@ -176,10 +238,17 @@ def test_a_deadline_that_ends_the_wait_for_a_node_is_told_as_that_wait():
 def test_one_trouble_of_several_pods_is_one_whichever_of_them_is_named(monkeypatch):
     """Events of two pods are repeated in turn, so the subject changes; the trouble has lasted all the same."""
     now = [0.0]
-    monkeypatch.setattr(vigil, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    watch = vigil.Vigil.__new__(vigil.Vigil)
+    monkeypatch.setattr(watcher, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watch = watcher.Watcher.__new__(watcher.Watcher)
     watch._hopeless_since = None
     for second in range(0, 71, 2):
         now[0] = float(second)
-        cause = FailureAnalysis(fault="volume.mount", subject=f"t-{second // 2 % 2}", observed="o", expected="e", suggestion="s", grace_s=70.0)
-        assert watch._given_up(vigil.Outcome(analysis=cause), second) == (second >= 70)
+        cause = FailureAnalysis(
+            fault="volume.mount",
+            subject=f"t-{second // 2 % 2}",
+            observed="o",
+            expected="e",
+            suggestion="s",
+            grace_s=70.0,
+        )
+        assert watch._given_up(watcher.Outcome(analysis=cause), second) == (second >= 70)

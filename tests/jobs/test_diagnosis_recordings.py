@@ -15,7 +15,11 @@ EXPECTED = {
     ("command-not-found", "01"): ("Error", "image.no-python", "ERR_PROGRAM", {0: ("StartError", "no-such-command")}),
     ("command-not-found-in-shell", "01"): ("Error", "job.failed", "ERR_PROGRAM", {0: ("Error", "exit code 127")}),
     ("config-map-missing", "01"): (
-        "Pending", "container.config", "ERR_INFRA", {0: ("CreateContainerConfigError", 'configmap "no-such-map" not found')}),
+        "Pending",
+        "container.config",
+        "ERR_INFRA",
+        {0: ("CreateContainerConfigError", 'configmap "no-such-map" not found')},
+    ),
     ("crash-loop-back-off", "01"): ("Running", "job.failed", "ERR_PROGRAM", {0: ("CrashLoopBackOff", "exit code 7")}),
     ("crash-loop-back-off", "02"): ("Running", "job.failed", "ERR_PROGRAM", {0: ("CrashLoopBackOff", "back-off 40s")}),
     ("deleted-foreground-while-running", "01"): ("Running", None, None, {}),
@@ -26,50 +30,97 @@ EXPECTED = {
     ("dns-nxdomain-then-found", "03"): ("Running", None, None, {}),
     ("exit-1-backoff-limit-0", "01"): ("Error", "job.failed", "ERR_PROGRAM", {0: ("Error", "exit code 1")}),
     ("gpu-unhealthy", "01"): (
-        "Running", "job.unschedulable", "ERR_INFRA", {1: ("Unschedulable", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu")}),
+        "Running",
+        "job.unschedulable",
+        "ERR_INFRA",
+        {1: ("Unschedulable", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu")},
+    ),
     ("gpu-unhealthy", "02"): ("Running", None, None, {}),
     ("happy-two-nodes", "01"): ("Pending", None, None, {}),
     ("happy-two-nodes", "02"): ("Running", None, None, {}),
     ("happy-two-nodes", "03"): ("Complete", None, None, {}),
     ("happy-two-nodes", "04"): ("Complete", None, None, {}),
     ("headless-not-ready-hidden", "01"): (
-        "Running", None, None, {0: ("ContainersNotReady", "Readiness probe failed"), 1: ("ContainersNotReady", "")}),
+        "Running",
+        None,
+        None,
+        {0: ("ContainersNotReady", "Readiness probe failed"), 1: ("ContainersNotReady", "")},
+    ),
     ("headless-not-ready-hidden", "02"): ("Running", None, None, {}),
     ("headless-not-ready-hidden", "03"): ("Running", None, None, {}),
     ("image-missing", "01"): ("Pending", "image.pull", "ERR_INFRA", {0: ("ErrImagePull", "no-such-image:1.0")}),
-    ("image-missing", "02"): ("Pending", "image.pull", "ERR_INFRA", {0: ("ImagePullBackOff", "Back-off pulling image")}),
-    ("image-pull-secret-missing", "01"): ("Pending", "image.pull", "ERR_INFRA", {0: ("ImagePullBackOff", "private/image")}),
+    ("image-missing", "02"): (
+        "Pending",
+        "image.pull",
+        "ERR_INFRA",
+        {0: ("ImagePullBackOff", "Back-off pulling image")},
+    ),
+    ("image-pull-secret-missing", "01"): (
+        "Pending",
+        "image.pull",
+        "ERR_INFRA",
+        {0: ("ImagePullBackOff", "private/image")},
+    ),
     ("insufficient-gpus-partial", "01"): (
-        "Running", "job.unschedulable", "ERR_INFRA", {1: ("Unschedulable", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu")}),
+        "Running",
+        "job.unschedulable",
+        "ERR_INFRA",
+        {1: ("Unschedulable", "0/2 nodes are available: 2 Insufficient nvidia.com/gpu")},
+    ),
     ("log-of-not-started", "01"): ("Pending", None, None, {}),
     ("log-of-not-started", "02"): ("Complete", None, None, {}),
     ("log-rotated", "01"): ("Running", None, None, {}),
     ("node-lost", "01"): ("Running", None, None, {}),
     ("node-lost", "02"): ("Running", None, None, {}),
-    ("node-lost", "03"): ("Running", "node.lost", "ERR_INFRA", {0: ("NodeNotReady", "Kubelet stopped posting node status")}),
+    ("node-lost", "03"): (
+        "Running",
+        "node.lost",
+        "ERR_INFRA",
+        {0: ("NodeNotReady", "Kubelet stopped posting node status")},
+    ),
     ("node-lost", "04"): ("Error", "node.lost", "ERR_INFRA", {0: ("DeletionByTaintManager", "NoExecute taint")}),
     ("node-lost", "05"): ("Error", "node.lost", "ERR_INFRA", {}),
     ("node-selector-matches-none", "01"): (
-        "Pending", "job.unschedulable", "ERR_INFRA", {0: ("Unschedulable", "didn't match Pod's node affinity/selector")}),
+        "Pending",
+        "job.unschedulable",
+        "ERR_INFRA",
+        {0: ("Unschedulable", "didn't match Pod's node affinity/selector")},
+    ),
     ("oom-killed", "01"): ("Error", "container.oom", "ERR_INFRA", {0: ("OOMKilled", "exit code 137")}),
     ("pod-security-host-network", "01"): (
-        "Pending", "pod-security.denied", "ERR_INFRA", {0: ("FailedCreate", 'violates PodSecurity "restricted:latest"')}),
+        "Pending",
+        "pod-security.denied",
+        "ERR_INFRA",
+        {0: ("FailedCreate", 'violates PodSecurity "restricted:latest"')},
+    ),
     ("pod-security-ipc-lock", "01"): ("Pending", "pod-security.denied", "ERR_INFRA", {0: ("FailedCreate", "IPC_LOCK")}),
     ("pvc-missing", "01"): (
-        "Pending", "volume.mount", "ERR_INFRA", {0: ("Unschedulable", 'persistentvolumeclaim "no-such-claim" not found')}),
+        "Pending",
+        "volume.mount",
+        "ERR_INFRA",
+        {0: ("Unschedulable", 'persistentvolumeclaim "no-such-claim" not found')},
+    ),
     ("quota-exceeded", "01"): ("Running", "quota.exceeded", "ERR_INFRA", {1: ("FailedCreate", "exceeded quota: gpus")}),
     ("readiness-never", "01"): ("Running", None, None, {0: ("ContainersNotReady", "connection refused")}),
     ("runtime-class-missing", "01"): (
-        "Pending", "runtimeclass.missing", "ERR_INFRA", {0: ("FailedCreate", 'RuntimeClass "nvidia" not found')}),
+        "Pending",
+        "runtimeclass.missing",
+        "ERR_INFRA",
+        {0: ("FailedCreate", 'RuntimeClass "nvidia" not found')},
+    ),
     ("suspended-job", "01"): ("Pending", None, None, {0: ("Suspended", "Job suspended")}),
     ("suspended-job", "02"): ("Running", None, None, {}),
     ("suspended-job", "03"): ("Pending", "job.disrupted", None, {0: ("Suspended", "")}),
     ("taint-not-tolerated", "01"): (
-        "Pending", "job.unschedulable", "ERR_INFRA", {0: ("Unschedulable", "0/2 nodes are available: 2 node(s) had untolerated taint")}),
+        "Pending",
+        "job.unschedulable",
+        "ERR_INFRA",
+        {0: ("Unschedulable", "0/2 nodes are available: 2 node(s) had untolerated taint")},
+    ),
     ("termination-message", "01"): ("Complete", None, None, {}),
     ("ttl-cleanup", "01"): ("Complete", None, None, {}),
     ("ttl-cleanup", "02"): ("Complete", None, None, {}),
-}  # fmt: skip
+}
 
 
 def judge(moment):
@@ -119,10 +170,12 @@ def test_the_order_of_events_and_pods_does_not_matter(recording, scenario, momen
 @pytest.mark.parametrize(
     ("scenario", "moment"),
     sorted(
-        key for key, (_, fault, _, _) in EXPECTED.items()
-        if fault in {"image.no-python", "job.failed", "container.config", "image.pull", "job.unschedulable", "container.oom"}
+        key
+        for key, (_, fault, _, _) in EXPECTED.items()
+        if fault
+        in {"image.no-python", "job.failed", "container.config", "image.pull", "job.unschedulable", "container.oom"}
     ),
-)  # fmt: skip
+)
 def test_most_faults_are_found_without_any_event(recording, scenario, moment):
     """Events expire after an hour and need a right of their own; the objects alone must do where they can."""
     taken = recording(scenario, moment) | {"events": [], "nodes": []}
@@ -134,7 +187,12 @@ def test_most_faults_are_found_without_any_event(recording, scenario, moment):
 def test_events_of_the_newer_api_group_mean_the_same(recording):
     """events.k8s.io/v1 calls the same things regarding, note and deprecatedCount."""
     taken = recording("quota-exceeded", "01")
-    renamed = {"involvedObject": "regarding", "message": "note", "count": "deprecatedCount", "source": "deprecatedSource"}
+    renamed = {
+        "involvedObject": "regarding",
+        "message": "note",
+        "count": "deprecatedCount",
+        "source": "deprecatedSource",
+    }
     events = [{renamed.get(key, key): value for key, value in event.items()} for event in taken["events"]]
     check(judge(taken | {"events": events}), EXPECTED["quota-exceeded", "01"])
 

@@ -4,13 +4,24 @@ import itertools
 import json
 import random
 
-from jobs.running.evidence import Reader, parse
+from jobs.run.evidence import Reader, parse
 
 RUN = "r1"
 
 
 def line(n, stage, data=None, *, rank=0, run=RUN, **more):
-    return json.dumps({"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.5, **({"data": data} if data is not None else {}), **more})
+    return json.dumps(
+        {
+            "seatrial": 1,
+            "run": run,
+            "rank": rank,
+            "n": n,
+            "stage": stage,
+            "seconds": 0.5,
+            **({"data": data} if data is not None else {}),
+            **more,
+        }
+    )
 
 
 WHOLE = [line(1, "start", {"node": "a"}), line(2, "dns", {"peers": []}), line(3, "end", {"seconds": 2})]
@@ -95,11 +106,20 @@ def test_secrets_in_evidence_are_masked():
 def test_hostile_evidence_is_bounded():
     """Numbers, sizes and shapes that a probe never prints."""
     hostile = [
-        line(10**9, "x", {}), line(-1, "x", {}), line(True, "x", {}), line("1", "x", {}), line(1, 5, {}), line(2, "x", [1]),
-        line(3, "c", part=1, parts=10**9, chunk="x"), line(4, "c", part=0, parts=1, chunk="x"), line(5, "c", part=2, parts=1, chunk="x"),
-        '{"seatrial": 1, "run": "r1", "rank": -5, "n": 1, "stage": "x"}', '{"seatrial"' + "[" * 10_000, '{"seatrial": ' + "9" * 100_000,
+        line(10**9, "x", {}),
+        line(-1, "x", {}),
+        line(True, "x", {}),
+        line("1", "x", {}),
+        line(1, 5, {}),
+        line(2, "x", [1]),
+        line(3, "c", part=1, parts=10**9, chunk="x"),
+        line(4, "c", part=0, parts=1, chunk="x"),
+        line(5, "c", part=2, parts=1, chunk="x"),
+        '{"seatrial": 1, "run": "r1", "rank": -5, "n": 1, "stage": "x"}',
+        '{"seatrial"' + "[" * 10_000,
+        '{"seatrial": ' + "9" * 100_000,
         '{"seatrial":1,"run":"r1","rank":0,"lines":1e99,"stages":[]}',
-    ]  # fmt: skip
+    ]
     found = parse([*hostile, *WHOLE], RUN)
     assert max(found.missing, default=0) < 100 and found.rank == 0
 

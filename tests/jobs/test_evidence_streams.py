@@ -6,14 +6,16 @@ import random
 
 import pytest
 
-from jobs.running.evidence import Choir, Streams
+from jobs.run.evidence import MultiplexedReader, Streams
 
 RUN = "r1"
 
 
 def lines_of(rank, size=600):
     def line(n, stage, **data):
-        return json.dumps({"seatrial": 1, "run": RUN, "rank": rank, "n": n, "stage": stage, "seconds": 0.1, "data": data})
+        return json.dumps(
+            {"seatrial": 1, "run": RUN, "rank": rank, "n": n, "stage": stage, "seconds": 0.1, "data": data}
+        )
 
     return [line(1, "start", text="x" * size), f"seatrial rank {rank}: working", line(2, "end", seconds=1)]
 
@@ -29,10 +31,10 @@ def tagged(pieces, tag="[1,{}]<stdout>:"):
 
 
 def read(lines, ranks=2):
-    choir = Choir(RUN, ranks)
+    streams_reader = MultiplexedReader(RUN, ranks)
     for line in lines:
-        choir.feed(line)
-    return choir
+        streams_reader.feed(line)
+    return streams_reader
 
 
 @pytest.mark.parametrize("tag", ["[1,{}]<stdout>:", "[1,{}]<stdout>: ", "[prterun-host-12@1,{}]<stdout>:"])
@@ -48,9 +50,9 @@ def test_ranks_are_told_apart_wherever_their_output_is_cut(tag, seed):
     pieces = []
     while any(queues):
         pieces.append(chance.choice([queue for queue in queues if queue]).pop(0))
-    choir = read(tagged(pieces, tag))
-    found = choir.results()
-    assert sorted(found) == [0, 1] and choir.ended
+    streams_reader = read(tagged(pieces, tag))
+    found = streams_reader.results()
+    assert sorted(found) == [0, 1] and streams_reader.ended
     assert all(e.complete and e.rank == rank for rank, e in found.items())
     assert all(e.stages["start"]["text"] == "x" * 600 for e in found.values())
 
@@ -63,16 +65,16 @@ def test_without_tags_whole_lines_are_enough():
 
 def test_a_rank_that_is_missing_is_missed():
     """Nothing of one rank is taken for another's, and the stream is not over before all have ended."""
-    choir = read(tagged([(0, "\n".join(lines_of(0)) + "\n")]))
-    assert list(choir.results()) == [0] and not choir.ended
+    streams_reader = read(tagged([(0, "\n".join(lines_of(0)) + "\n")]))
+    assert list(streams_reader.results()) == [0] and not streams_reader.ended
     assert read(lines_of(7)).results() == {}
 
 
 def test_a_torn_line_without_tags_is_known_as_lost():
     """Two ranks that write into each other's lines leave gaps, never a wrong value."""
     first, second = lines_of(0)[0], lines_of(1)[0]
-    choir = read([first[:300] + second, first[300:], lines_of(0)[2]])
-    assert choir.results()[0].missing == (1,)
+    streams_reader = read([first[:300] + second, first[300:], lines_of(0)[2]])
+    assert streams_reader.results()[0].missing == (1,)
 
 
 def test_other_words_pass_through():

@@ -11,11 +11,11 @@ import yaml
 from celpy.adapter import json_to_cel
 from celpy.celtypes import IntType, StringType
 
-from checks.__main__ import main
-from checks.profile import load_profile, profile_names
-from checks.trial_spec import spec_of
-from jobs.guardrail import policies
-from jobs.quantity import whole
+from checks.framework.trial_spec import spec_of
+from checks.profiles.loader import load_profile, profile_names
+from cli.__main__ import main
+from jobs.cluster.quantity import whole
+from jobs.trial.admission_policy import policies
 from jobs.trial.manifests import dry_pod
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobs.trial.spec import TrialSpec
-
 
 
 # Functions that Kubernetes adds to CEL and that are used here
@@ -60,7 +59,9 @@ def pod_policy(spec: TrialSpec) -> dict[str, Any]:
     return next(p for p in policies(spec) if p["kind"].endswith("Policy") and "pods" in p["metadata"]["name"])
 
 
-@pytest.mark.parametrize("profile", [p for p in profile_names() if load_profile(p).pod.resources and trial(p).gpu_resource])
+@pytest.mark.parametrize(
+    "profile", [p for p in profile_names() if load_profile(p).pod.resources and trial(p).gpu_resource]
+)
 def test_the_trials_own_pod_is_admitted(profile: str) -> None:
     """What was accepted must stay possible, for every shipped profile; the policy does apply to it."""
     spec = trial(profile)
@@ -220,16 +221,25 @@ def test_the_command_prints_what_kubectl_can_apply(capsys: pytest.CaptureFixture
     policy, binding = yaml.safe_load_all(capsys.readouterr().out)
     assert policy["metadata"]["name"] == binding["spec"]["policyName"]
     assert binding["spec"]["validationActions"] == ["Deny"]
-    assert binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "train"}
+    assert binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": "train"
+    }
     assert main(["policy", "--profile", "h100-ib", "--namespace", "train", "--warn"]) == 0
     assert list(yaml.safe_load_all(capsys.readouterr().out))[1]["spec"]["validationActions"] == ["Warn", "Audit"]
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--profile", "h100-ib"], ["--profile", "nobody", "--namespace", "n"], ["--record", "nowhere"],
-     ["--profile", "h100-ib", "--namespace", "Not a name"], ["--profile", "dra-only", "--namespace", "n"], ["--profile", "gpus-only.yaml", "--namespace", "n"]],
-)  # fmt: skip
+    [
+        [],
+        ["--profile", "h100-ib"],
+        ["--profile", "nobody", "--namespace", "n"],
+        ["--record", "nowhere"],
+        ["--profile", "h100-ib", "--namespace", "Not a name"],
+        ["--profile", "dra-only", "--namespace", "n"],
+        ["--profile", "gpus-only.yaml", "--namespace", "n"],
+    ],
+)
 def test_what_cannot_be_a_policy_is_refused_in_a_line(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

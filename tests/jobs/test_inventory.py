@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from jobs.client.kube import ApiError
-from jobs.facts.inventory import Inventory, pod_requests, read_node, read_pod
-from jobs.quantity import quantity, whole
+from jobs.cluster.client.kube import ApiError
+from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
+from jobs.cluster.quantity import quantity, whole
 
 GPU = "nvidia.com/gpu"
 
@@ -20,11 +20,20 @@ def raw_node(name, *, gpus="8", capacity="8", labels=None, ready="True", taints=
             "capacity": {"cpu": "192", "memory": "2Ti", "pods": "110"} | ({GPU: capacity} if capacity else {}),
             "allocatable": {"cpu": "191500m", "memory": "2113421Mi"} | ({GPU: gpus} if gpus else {}),
             "conditions": [
-                {"type": "Ready", "status": ready, "reason": "KubeletReady", "message": "kubelet is posting ready status"},
+                {
+                    "type": "Ready",
+                    "status": ready,
+                    "reason": "KubeletReady",
+                    "message": "kubelet is posting ready status",
+                },
                 {"type": "MemoryPressure", "status": "True"},
                 {"type": "DiskPressure", "status": "False"},
             ],
-            "nodeInfo": {"kernelVersion": "6.8.0", "containerRuntimeVersion": "containerd://2.1", "kubeletVersion": "v1.36.2"},
+            "nodeInfo": {
+                "kernelVersion": "6.8.0",
+                "containerRuntimeVersion": "containerd://2.1",
+                "kubeletVersion": "v1.36.2",
+            },
         },
     }
 
@@ -55,7 +64,11 @@ def serve(api, nodes, pods, *, deny=()):
 def test_free_is_allocatable_less_requested_and_holders_are_named(kube, api):
     """A Slurm NodeSet that holds everything is named by its owner."""
     nodes = [raw_node("gpu-10"), raw_node("gpu-2"), raw_node("cpu", gpus="", capacity="")]
-    pods = [raw_pod("slurm-0", "gpu-2", 8, owner=("NodeSet", "slurm")), raw_pod("one", "gpu-10", 3), raw_pod("waiting", "", 8)]
+    pods = [
+        raw_pod("slurm-0", "gpu-2", 8, owner=("NodeSet", "slurm")),
+        raw_pod("one", "gpu-10", 3),
+        raw_pod("waiting", "", 8),
+    ]
     serve(api, nodes, pods)
     seen = Inventory.read(kube)
     assert [node.name for node in seen.gpu_nodes(GPU)] == ["gpu-2", "gpu-10"]
@@ -130,9 +143,23 @@ def test_malformed_objects_become_empty_records(item):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("8", 8), ("1500m", 1.5), ("16Gi", 16 << 30), ("1e3", 1000), ("1E3", 1000), ("2E", 2 * 10**18), (".5", 0.5), (5, 5),
-     ("100n", 1e-7), ("", None), ("x", None), ("1 Gi", None), ("1" * 100, None), ("nan", None)],
-)  # fmt: skip
+    [
+        ("8", 8),
+        ("1500m", 1.5),
+        ("16Gi", 16 << 30),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("2E", 2 * 10**18),
+        (".5", 0.5),
+        (5, 5),
+        ("100n", 1e-7),
+        ("", None),
+        ("x", None),
+        ("1 Gi", None),
+        ("1" * 100, None),
+        ("nan", None),
+    ],
+)
 def test_quantities_are_read_as_kubernetes_writes_them(text, value):
     """Binary and decimal suffixes, exponents; anything else is no number instead of zero."""
     found = quantity(text)

@@ -11,13 +11,18 @@ import time
 
 import pytest
 
-from jobs.client import exchange, wire
-from jobs.client.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
-from jobs.client.kube import ApiError, ClusterError, Kube, Unreachable, path
+from jobs.cluster.client import http_client as exchange
+from jobs.cluster.client import reading as wire
+from jobs.cluster.client.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
+from jobs.cluster.client.kube import ApiError, ClusterError, Kube, Unreachable, path
 
 
 def status(code, reason, message, **details):
-    return code, {}, {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, "details": details}
+    return (
+        code,
+        {},
+        {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, "details": details},
+    )
 
 
 def pod(name):
@@ -25,7 +30,16 @@ def pod(name):
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(400, Invalid), (401, Unauthorized), (403, Forbidden), (404, NotFound), (409, Conflict), (410, Gone), (422, Invalid)]
+    ("code", "kind"),
+    [
+        (400, Invalid),
+        (401, Unauthorized),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Gone),
+        (422, Invalid),
+    ],
 )
 def test_an_error_names_server_verb_path_and_reason(kube, api, code, kind):
     """What, where, observed: one line, and the class says which kind."""
@@ -64,7 +78,9 @@ def test_nothing_listening_is_one_clear_line(tmp_path, kubeconfig):
     """A refused connection is Unreachable within seconds."""
     client = Kube.connect(str(kubeconfig(tmp_path / "k", "http://127.0.0.1:9")))
     began = time.monotonic()
-    with pytest.raises(Unreachable, match=r"http://127.0.0.1:9: GET /version: connection refused: nothing listens there"):
+    with pytest.raises(
+        Unreachable, match=r"http://127.0.0.1:9: GET /version: connection refused: nothing listens there"
+    ):
         client.version()
     assert time.monotonic() - began < 5
 
@@ -181,7 +197,11 @@ def test_an_expired_page_token_goes_on_where_the_server_says(kube, api):
     def answer(asked):
         token = asked.query.get("continue", "")
         if token == "old":
-            return 410, {}, {"kind": "Status", "reason": "Expired", "message": "too old", "metadata": {"continue": "new"}}
+            return (
+                410,
+                {},
+                {"kind": "Status", "reason": "Expired", "message": "too old", "metadata": {"continue": "new"}},
+            )
         return 200, {}, {"metadata": {"continue": "" if token == "new" else "old"}, "items": [pod(token or "first")]}
 
     api.answer = answer
@@ -226,7 +246,10 @@ def test_a_watch_that_is_too_old_says_so_in_both_forms(kube, api):
     api.answer = lambda _: status(410, "Expired", "too old")
     with pytest.raises(Gone):
         list(kube.watch("/x", resource_version="1"))
-    error = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}}
+    error = {
+        "type": "ERROR",
+        "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"},
+    }
     api.answer = lambda _: (200, {}, iter([json.dumps(error).encode() + b"\n"]))
     with pytest.raises(Gone):
         list(kube.watch("/x", resource_version="1"))
@@ -241,11 +264,11 @@ def test_a_watch_can_be_ended_from_another_thread(kube, api):
         silent.wait(10)
 
     api.answer = lambda _: (200, {}, nothing())
-    cutoff = wire.Cutoff()
-    threading.Timer(0.3, cutoff.cut).start()
+    cancel_token = wire.CancelToken()
+    threading.Timer(0.3, cancel_token.cut).start()
     began = time.monotonic()
     with contextlib.suppress(Unreachable):
-        list(kube.watch("/x", resource_version="1", timeout_s=30, cutoff=cutoff))
+        list(kube.watch("/x", resource_version="1", timeout_s=30, cancel_token=cancel_token))
     silent.set()
     assert time.monotonic() - began < 3
 
@@ -261,7 +284,11 @@ def test_rights_are_asked_as_the_server_wants_it(kube, api):
     api.answer = lambda _: (201, {}, {"status": {"allowed": True, "reason": "RBAC: allowed"}})
     assert kube.can("get", "pods", subresource="log").allowed
     assert api.asked[0].body["spec"]["resourceAttributes"] == {
-        "verb": "get", "resource": "pods", "subresource": "log", "namespace": "ns"}  # fmt: skip
+        "verb": "get",
+        "resource": "pods",
+        "subresource": "log",
+        "namespace": "ns",
+    }
     api.answer = lambda _: (201, {}, {"status": {"allowed": False, "denied": True}})
     assert not kube.can("list", "nodes", namespace="").allowed
     assert "namespace" not in api.asked[1].body["spec"]["resourceAttributes"]
@@ -305,7 +332,7 @@ def test_the_collector_is_paused_only_while_decoding():
 def test_importing_the_package_does_not_import_the_client(root):
     """`kubernetes` costs 0.2 s and more: only a real connection may load it."""
     code = (
-        "import sys, jobs.client.kube, jobs.launcher, jobs.facts.inventory, jobs.cleanup, jobs.diagnosis.verdict, jobs.trial.manifests;"
+        "import sys, jobs.cluster.client.kube, jobs.run.launcher, jobs.cluster.facts.inventory, jobs.run.cleanup, jobs.diagnosis.verdict, jobs.trial.manifests;"
         "print([m for m in ('kubernetes', 'urllib3', 'yaml', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

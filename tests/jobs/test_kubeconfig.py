@@ -10,8 +10,8 @@ import sys
 import pytest
 import urllib3.util.ssl_
 
-from jobs.client import kubeconfig as module
-from jobs.client.kube import ConfigError, Kube
+from jobs.cluster.client import kubeconfig as module
+from jobs.cluster.client.kube import ConfigError, Kube
 
 PLAIN = """
 apiVersion: v1
@@ -91,10 +91,12 @@ def test_a_wrong_context_suggests_the_nearest(config):
         ("apiVersion: v1", "it has no contexts"),
         ("a: !!python/object/apply:os.system [x]", "is not valid YAML"),
         ("\x00\x01", "is not valid YAML"),
-        ("current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: nonsense}}]",
-         "has no usable server"),
+        (
+            "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: nonsense}}]",
+            "has no usable server",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_broken_file_is_named_with_what_is_wrong(tmp_path, text, match):
     """Broken YAML with its line, wrong shapes with their place."""
     file = tmp_path / "config"
@@ -118,7 +120,9 @@ def test_a_folder_or_an_unreadable_file_is_refused(tmp_path, config):
 
 def test_credential_files_that_are_missing_are_named(tmp_path, kubeconfig):
     """A client certificate or CA that was moved away."""
-    file = kubeconfig(tmp_path / "k", "https://10.0.0.1", **{"client-certificate": "gone.crt", "client-key": "gone.key"})
+    file = kubeconfig(
+        tmp_path / "k", "https://10.0.0.1", **{"client-certificate": "gone.crt", "client-key": "gone.key"}
+    )
     refuse(r"client-certificate of user 'u' does not exist: .*gone\.crt", str(file))
 
 
@@ -137,14 +141,14 @@ def plugin(tmp_path, body):
     script = tmp_path / "plugin"
     script.write_text(f"#!{sys.executable}\n{body}\n")
     script.chmod(script.stat().st_mode | stat.S_IEXEC)
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}}
+    return {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(script), "interactiveMode": "Never"}
+    }
 
 
 def test_an_exec_plugin_gives_the_token(api, tmp_path, kubeconfig):
     """EKS, GKE and AKS log in like that."""
-    credential = (
-        '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-plugin"}}'
-    )
+    credential = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "from-plugin"}}'
     user = plugin(tmp_path, f"print('''{credential}''')")
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url, **user)))
     kube.sends_credentials = True  # as over https
@@ -170,7 +174,7 @@ def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
 
 def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
     """It may wait for a browser for ever."""
-    monkeypatch.setattr("jobs.client.kube._EXEC_PLUGIN_S", 0.3)
+    monkeypatch.setattr("jobs.cluster.client.kube._EXEC_PLUGIN_S", 0.3)
     user = plugin(tmp_path, "import time; time.sleep(3)")
     refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 
@@ -178,7 +182,9 @@ def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
 def test_several_files_are_merged_as_kubectl_does(tmp_path, config, monkeypatch):
     """The first current context and the first definition win; files that do not exist are passed over."""
     other = tmp_path / "other"
-    other.write_text(PLAIN.replace("current-context: staging", "current-context: production").replace("10.0.0.1", "10.9.9.9"))
+    other.write_text(
+        PLAIN.replace("current-context: staging", "current-context: production").replace("10.0.0.1", "10.9.9.9")
+    )
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(tmp_path / "none"), str(config), str(other)]))
     kube = Kube.connect()
     assert (kube.context, kube.server) == ("staging", "https://10.0.0.1:6443")

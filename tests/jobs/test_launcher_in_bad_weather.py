@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from jobs.cleanup import Ledger
-from jobs.client.errors import ClusterError
-from jobs.client.kube import Kube
-from jobs.launcher import JobError, Launcher
+from jobs.cluster.client.errors import ClusterError
+from jobs.cluster.client.kube import Kube
+from jobs.run.cleanup import Ledger
+from jobs.run.launcher import JobError, Launcher
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
 
 
@@ -35,8 +35,18 @@ class Weather:
             return 0, {}, self.drop
         stack = contextlib.ExitStack()
         end = time.monotonic() + 60
-        raw = stack.enter_context(self.kube.open(asked.verb, asked.path, asked.query, body=asked.body, end=end, silence_s=60,
-                                                 content_type=asked.headers.get("content-type", ""), accept=asked.headers["accept"]))  # fmt: skip
+        raw = stack.enter_context(
+            self.kube.open(
+                asked.verb,
+                asked.path,
+                asked.query,
+                body=asked.body,
+                end=end,
+                silence_s=60,
+                content_type=asked.headers.get("content-type", ""),
+                accept=asked.headers["accept"],
+            )
+        )
         if dice < 0.3:
             stack.close()
             return 0, {}, self.drop  # done, but nobody is told
@@ -74,7 +84,9 @@ def test_reads_in_bad_weather_change_nothing(api, drop, healthy, tmp_path, kubec
     weather = Weather(api, real, seed, drop, writes=False)
     kube = Kube.connect(str(kubeconfig(tmp_path / "k", api.url)), namespace="default")
     ledger = Ledger()
-    result = Launcher(kube, ledger=ledger, logs=tmp_path / "logs").run(spec(kube, env={"NAP": "1"}), {"probe.py": PROBE})
+    result = Launcher(kube, ledger=ledger, logs=tmp_path / "logs").run(
+        spec(kube, env={"NAP": "1"}), {"probe.py": PROBE}
+    )
     assert weather.faults > 0
     assert (result.state, result.analysis) == ("Complete", None)
     assert all(evidence.complete for evidence in result.evidence.values()) and len(result.evidence) == 2

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from jobs.cleanup import Ledger, sweep
-from jobs.client.kube import Kube, path
-from jobs.launcher import JobError, Launcher, NotOurs
-from jobs.running import vigil
+from jobs.cluster.client.kube import Kube, path
+from jobs.run import watcher
+from jobs.run.cleanup import Ledger, sweep
+from jobs.run.launcher import JobError, Launcher, NotOurs
 from jobs.trial import pod
 from jobs.trial.spec import Deadlines
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
@@ -88,7 +88,9 @@ def test_a_job_that_somebody_deletes_is_canceled(cluster):
     def meddle():
         for _ in range(100):
             if launcher.get_job_status(wanted.job_name) == "Running":
-                cluster.delete(path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), propagation="Background")
+                cluster.delete(
+                    path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), propagation="Background"
+                )
                 return
             time.sleep(0.1)
 
@@ -122,8 +124,15 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster):
     assert launcher.get_job_status(wanted.job_name) in {"Unknown", "Complete"} and left_over(cluster) == []
     with pytest.raises(JobError, match="there is no job"):
         launcher.cancel(wanted.job_name)
-    training = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "training"},
-                "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}}}  # fmt: skip
+    training = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "training"},
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}},
+        },
+    }
     jobs = path("jobs", namespace=cluster.namespace, group="batch")
     cluster.create(jobs, training)
     with pytest.raises(NotOurs, match="left alone"):
@@ -159,7 +168,7 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
 
 def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeypatch):
     """A selector that matches nothing: after a short grace, with the scheduler's own words, and the GPUs are free again."""
-    monkeypatch.setattr("jobs.diagnosis.patient.JOINING_S", 1.0)
+    monkeypatch.setattr("jobs.diagnosis.pod.JOINING_S", 1.0)
     ledger = Ledger()
     began = time.monotonic()
     result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"probe.py": PROBE})
@@ -177,7 +186,9 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster):
     looking = Launcher(cluster)
     while looking.get_job_status(blocker.job_name) != "Running":
         time.sleep(0.1)
-    result = Launcher(cluster).run(spec(cluster, deadlines=Deadlines(start_s=2, probe_s=20), env={"NAP": "20"}), {"probe.py": PROBE})
+    result = Launcher(cluster).run(
+        spec(cluster, deadlines=Deadlines(start_s=2, probe_s=20), env={"NAP": "20"}), {"probe.py": PROBE}
+    )
     looking.cancel(blocker.job_name)
     busy.join(30)
     assert result.analysis.fault == "job.unschedulable"
@@ -196,7 +207,10 @@ def test_admission_is_asked_without_creating_a_pod(cluster):
     cluster.delete("/api/v1/namespaces/strict")
 
 
-@pytest.mark.parametrize(("scenario", "fault", "state"), [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")])
+@pytest.mark.parametrize(
+    ("scenario", "fault", "state"),
+    [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")],
+)
 def test_a_broken_cluster_is_named(root, tmp_path, monkeypatch, scenario, fault, state):
     """What the launcher itself diagnoses, before any check judges it."""
     monkeypatch.setattr("jobs.diagnosis.symptoms.FINAL_PULL_S", 0.5)
@@ -247,7 +261,7 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
         return template
 
     monkeypatch.setattr(pod, "template", injected)
-    monkeypatch.setattr(vigil, "_LINGER_S", 1.0)
+    monkeypatch.setattr(watcher, "_LINGER_S", 1.0)
     result = Launcher(cluster).run(spec(cluster), {"probe.py": PROBE})
     assert result.analysis is None and all(e.complete for e in result.evidence.values())
     (warning,) = result.warnings
@@ -258,7 +272,10 @@ def test_an_injected_sidecar_that_never_ends_does_not_cost_the_verdict(cluster, 
 @pytest.mark.slow
 def test_a_rank_that_starts_late_is_no_dns_fault(cluster):
     """One node's pod comes long after dns_s, as with an image that is pulled there: the first rank waits, and all is well."""
-    late, tell = Deadlines(start_s=40, dns_s=7, port_s=4, collective_s=15, probe_s=60), {"spec": {"unschedulable": True}}
+    late, tell = (
+        Deadlines(start_s=40, dns_s=7, port_s=4, collective_s=15, probe_s=60),
+        {"spec": {"unschedulable": True}},
+    )
     cluster.patch(path("nodes", "gpu-node-1"), tell)
     timer = threading.Timer(9.0, lambda: cluster.patch(path("nodes", "gpu-node-1"), {"spec": {"unschedulable": None}}))
     timer.start()

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.diagnosis.state import FailureAnalysis
 from jobs.diagnosis.verdict import diagnose
-from jobs.facts.presence import Serving, missing_fault
-from jobs.launchers import KINDS
-from jobs.running.mpirun import explained, is_final
-from jobs.state import FailureAnalysis
+from jobs.run.mpirun import explained, is_final
+from jobs.trial.api_discovery import Serving, missing_fault
+from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import build, to_yaml
 from jobs.trial.names import SpecError
 from jobs.trial.spec import Claim, Deadlines, Mpi, Queue, Storage, TrialSpec
@@ -20,12 +20,19 @@ FILES = {"probe.py": "print(1)\n"}
 
 def spec(**more):
     fields = {
-        "run_id": "abc", "namespace": "ns", "image": "nvcr.io/nvidia/pytorch:25.08-py3", "cpu": "8", "memory": "32Gi",
-        "resources": {"rdma/hca_shared_devices_a": 1}, "capabilities": ("IPC_LOCK",), "shm_bytes": 1 << 34,
-        "env": {"NCCL_IB_HCA": "^mlx5_0", "NCCL_IB_PKEY": "1"}, "pull_secrets": ("ngc",),
+        "run_id": "abc",
+        "namespace": "ns",
+        "image": "nvcr.io/nvidia/pytorch:25.08-py3",
+        "cpu": "8",
+        "memory": "32Gi",
+        "resources": {"rdma/hca_shared_devices_a": 1},
+        "capabilities": ("IPC_LOCK",),
+        "shm_bytes": 1 << 34,
+        "env": {"NCCL_IB_HCA": "^mlx5_0", "NCCL_IB_PKEY": "1"},
+        "pull_secrets": ("ngc",),
         "tolerations": ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
         "deadlines": Deadlines(start_s=600, probe_s=300, queue_s=900),
-    }  # fmt: skip
+    }
     return TrialSpec(**(fields | more))
 
 
@@ -33,11 +40,19 @@ CASES = {
     "indexed": spec(),
     "indexed-volcano": spec(queue=Queue(kind="volcano", name="research", priority_class="low")),
     "mpijob-kueue": spec(launcher="mpijob", queue=Queue(kind="kueue", name="team", priority_class="low")),
-    "mpijob-user": spec(launcher="mpijob", run_as_user=1000, mpi=Mpi(sshd=("/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"))),
+    "mpijob-user": spec(
+        launcher="mpijob", run_as_user=1000, mpi=Mpi(sshd=("/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"))
+    ),
     "pytorchjob": spec(launcher="pytorchjob"),
     "trainjob": spec(launcher="trainjob", claims=(Claim(name="imex", device_class="compute-domain.nvidia.com"),)),
-    "storage": spec(storage=(Storage(name="data", path="/data", claim="dataset"), Storage(name="out", path="/out", claim="results", write=True)), scratch="/scratch"),
-}  # fmt: skip
+    "storage": spec(
+        storage=(
+            Storage(name="data", path="/data", claim="dataset"),
+            Storage(name="out", path="/out", claim="results", write=True),
+        ),
+        scratch="/scratch",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -53,26 +68,32 @@ def test_the_objects_of_each_launcher_are_these(name):
     assert made == list(yaml.safe_load_all(file.read_text()))
 
 
-@pytest.mark.parametrize(("launcher", "names"), [
-    ("indexed", ["seatrial-abc-0.seatrial-abc", "seatrial-abc-1.seatrial-abc"]),
-    ("mpijob", ["seatrial-abc-worker-0.seatrial-abc", "seatrial-abc-worker-1.seatrial-abc"]),
-    ("pytorchjob", ["seatrial-abc-master-0", "seatrial-abc-1.seatrial-abc"]),
-    ("trainjob", ["seatrial-abc-node-0-0.seatrial-abc", "seatrial-abc-node-0-1.seatrial-abc"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("launcher", "names"),
+    [
+        ("indexed", ["seatrial-abc-0.seatrial-abc", "seatrial-abc-1.seatrial-abc"]),
+        ("mpijob", ["seatrial-abc-worker-0.seatrial-abc", "seatrial-abc-worker-1.seatrial-abc"]),
+        ("pytorchjob", ["seatrial-abc-master-0", "seatrial-abc-1.seatrial-abc"]),
+        ("trainjob", ["seatrial-abc-node-0-0.seatrial-abc", "seatrial-abc-node-0-1.seatrial-abc"]),
+    ],
+)
 def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names):
     """No name is guessed twice: the probe, the manifests and the checks all read spec.peers."""
     assert spec(launcher=launcher).peers == names
     assert spec(launcher=launcher, attempt=2).peers[0].startswith("seatrial-abc-2-")
 
 
-@pytest.mark.parametrize(("more", "words"), [
-    ({"launcher": "mpi"}, "did you mean mpijob"),
-    ({"launcher": "pytorchjob", "nodes": 3}, "can span 2 nodes, not 3"),
-    ({"launcher": "trainjob", "queue": Queue(kind="volcano")}, "Trainer makes the PodGroup itself"),
-    ({"seccomp": "None"}, "unknown seccomp"),
-    ({"gpu_resource": ""}, "nothing would bring a GPU"),
-    ({"storage": (Storage(name="a", path="/x"), Storage(name="b", path="/x"))}, "the same name or path"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"launcher": "mpi"}, "did you mean mpijob"),
+        ({"launcher": "pytorchjob", "nodes": 3}, "can span 2 nodes, not 3"),
+        ({"launcher": "trainjob", "queue": Queue(kind="volcano")}, "Trainer makes the PodGroup itself"),
+        ({"seccomp": "None"}, "unknown seccomp"),
+        ({"gpu_resource": ""}, "nothing would bring a GPU"),
+        ({"storage": (Storage(name="a", path="/x"), Storage(name="b", path="/x"))}, "the same name or path"),
+    ],
+)
 def test_what_cannot_be_launched_is_refused_in_one_line(more, words):
     """Before anything is created."""
     with pytest.raises(SpecError) as error:
@@ -80,11 +101,19 @@ def test_what_cannot_be_launched_is_refused_in_one_line(more, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: Queue(kind="slurm", name="a"), lambda: Queue(kind="kueue"), lambda: Queue(kind="kueue", name="A b"),
-    lambda: Storage(name="x", path="relative"), lambda: Storage(name="x", path="/dev/shm/x"), lambda: Mpi(sshd=()),
-    lambda: Claim(name="x", device_class="No Class"),
-], ids=["kind", "no-name", "name", "relative", "device", "no-sshd", "class"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Queue(kind="slurm", name="a"),
+        lambda: Queue(kind="kueue"),
+        lambda: Queue(kind="kueue", name="A b"),
+        lambda: Storage(name="x", path="relative"),
+        lambda: Storage(name="x", path="/dev/shm/x"),
+        lambda: Mpi(sshd=()),
+        lambda: Claim(name="x", device_class="No Class"),
+    ],
+    ids=["kind", "no-name", "name", "relative", "device", "no-sshd", "class"],
+)
 def test_a_part_that_cannot_be_is_refused(make):
     """Each part checks itself."""
     with pytest.raises(SpecError):
@@ -93,10 +122,20 @@ def test_a_part_that_cannot_be_is_refused(make):
 
 def test_an_ssh_session_gets_the_environment_by_name():
     """mpirun -x for everything that the container has and sshd does not hand on; nothing twice."""
-    (launcher,) = build(CASES["mpijob-kueue"], FILES).job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    (launcher,) = build(CASES["mpijob-kueue"], FILES).job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"][
+        "containers"
+    ]
     words = launcher["command"]
     exported = [words[n + 1] for n, word in enumerate(words) if word == "-x"]
-    assert {"PATH", "LD_LIBRARY_PATH", "NCCL_DEBUG", "NCCL_IB_HCA", "NCCL_IB_PKEY", "MASTER_ADDR", "SEATRIAL_RUN"} <= set(exported)
+    assert {
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "NCCL_DEBUG",
+        "NCCL_IB_HCA",
+        "NCCL_IB_PKEY",
+        "MASTER_ADDR",
+        "SEATRIAL_RUN",
+    } <= set(exported)
     assert len(exported) == len(set(exported)) and words[-2:] == ["python3", "/seatrial/probe.py"]
     assert "nvidia.com/gpu" not in str(launcher["resources"])
 
@@ -124,10 +163,17 @@ def test_a_trainjob_says_what_its_runtime_decides():
     assert KINDS["mpijob"].left_out(CASES["mpijob-kueue"]) == ()
 
 
-@pytest.mark.parametrize(("versions", "launcher", "fault"), [
-    (("v2beta1",), "mpijob", ""), (("v1",), "mpijob", "mpi.wrong-version"), ((), "mpijob", "launcher.missing"),
-    (("v1", "v2beta1"), "mpijob", ""), ((), "pytorchjob", "launcher.missing"), (("v1",), "pytorchjob", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("versions", "launcher", "fault"),
+    [
+        (("v2beta1",), "mpijob", ""),
+        (("v1",), "mpijob", "mpi.wrong-version"),
+        ((), "mpijob", "launcher.missing"),
+        (("v1", "v2beta1"), "mpijob", ""),
+        ((), "pytorchjob", "launcher.missing"),
+        (("v1",), "pytorchjob", ""),
+    ],
+)
 def test_a_kind_is_there_in_the_right_version_or_not(versions, launcher, fault):
     """The Training Operator's MPIJob v1 is no MPI Operator."""
     assert missing_fault(KINDS[launcher], Serving(versions)) == fault
@@ -137,12 +183,16 @@ def test_a_kind_is_there_in_the_right_version_or_not(versions, launcher, fault):
 
 
 def mpijob(*conditions, workers=2):
-    said = [{"type": kind, "status": "True", "reason": kind, "message": words, "lastTransitionTime": "2026-01-01T00:00:09Z"} for kind, words in conditions]
+    said = [
+        {"type": kind, "status": "True", "reason": kind, "message": words, "lastTransitionTime": "2026-01-01T00:00:09Z"}
+        for kind, words in conditions
+    ]
     replicas = {"Launcher": {"replicas": 1}, "Worker": {"replicas": workers}}
     return {
-        "metadata": {"name": "seatrial-a", "uid": "u"}, "status": {"conditions": said},
+        "metadata": {"name": "seatrial-a", "uid": "u"},
+        "status": {"conditions": said},
         "spec": {"runPolicy": {"backoffLimit": 3}, "mpiReplicaSpecs": replicas},
-    }  # fmt: skip
+    }
 
 
 def pod(name, role, *, index=None, node="n", phase="Running", state=None, **meta):
@@ -150,22 +200,28 @@ def pod(name, role, *, index=None, node="n", phase="Running", state=None, **meta
     labels |= {"training.kubeflow.org/replica-index": str(index)} if index is not None else {}
     statuses = [{"name": "trial", "state": state or {"running": {}}}]
     return {
-        "metadata": {"name": name, "labels": labels, **meta}, "spec": {"nodeName": node},
+        "metadata": {"name": name, "labels": labels, **meta},
+        "spec": {"nodeName": node},
         "status": {"phase": phase, "containerStatuses": statuses},
-    }  # fmt: skip
+    }
 
 
 def look(raw, pods, events=(), **more):
     return diagnose(raw, pods, events, name="seatrial-a", kind=KINDS["mpijob"], **more)
 
 
-WORKERS = [pod("seatrial-a-worker-0", "worker", index=0, node="n0"), pod("seatrial-a-worker-1", "worker", index=1, node="n1")]
+WORKERS = [
+    pod("seatrial-a-worker-0", "worker", index=0, node="n0"),
+    pod("seatrial-a-worker-1", "worker", index=1, node="n1"),
+]
 ENDED = {"terminated": {"exitCode": 1, "reason": "Error"}}
 
 
 def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
     """Workers keep their index, the launcher comes last."""
-    state, replicas, analysis = look(mpijob(("Created", ""), ("Running", "")), [pod("l", "launcher", node="n0"), *WORKERS])
+    state, replicas, analysis = look(
+        mpijob(("Created", ""), ("Running", "")), [pod("l", "launcher", node="n0"), *WORKERS]
+    )
     assert (state, analysis) == ("Running", None)
     assert [(r.index, r.pod) for r in replicas] == [(0, "seatrial-a-worker-0"), (1, "seatrial-a-worker-1"), (2, "l")]
     assert look(mpijob(("Succeeded", "")), [])[0] == "Complete"
@@ -175,10 +231,16 @@ def test_an_mpijob_is_told_as_ranks_and_a_launcher_behind_them():
 def test_a_worker_without_sshd_is_the_images_fault():
     """Read from the runtime's words; python3 missing is another fault."""
     words = 'exec: "/usr/sbin/sshd": stat /usr/sbin/sshd: no such file or directory: unknown'
-    state = {"terminated": {"exitCode": 128, "reason": "StartError", "message": f"failed to create containerd task: {words}"}}
+    state = {
+        "terminated": {"exitCode": 128, "reason": "StartError", "message": f"failed to create containerd task: {words}"}
+    }
     bad = pod("seatrial-a-worker-0", "worker", index=0, phase="Failed", state=state)
     analysis = look(mpijob(("Created", "")), [bad, WORKERS[1]])[2]
-    assert (analysis.fault, analysis.err_class, analysis.subject) == ("mpi.sshd-missing", "ERR_PROGRAM", "seatrial-a-worker-0")
+    assert (analysis.fault, analysis.err_class, analysis.subject) == (
+        "mpi.sshd-missing",
+        "ERR_PROGRAM",
+        "seatrial-a-worker-0",
+    )
 
 
 def test_a_launcher_that_is_started_again_is_waited_for_unless_its_words_are_final():
@@ -206,8 +268,15 @@ def test_an_operator_that_never_comes_is_named():
 
 def test_a_quota_that_refuses_a_worker_is_named():
     """The MPI Operator says it in an event of its own."""
-    message = 'worker pod created failed: pods "x" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=8'
-    event = {"involvedObject": {"kind": "MPIJob", "name": "seatrial-a", "uid": "u"}, "reason": "MPIJobFailed", "message": message, "type": "Warning"}
+    message = (
+        'worker pod created failed: pods "x" is forbidden: exceeded quota: team, requested: requests.nvidia.com/gpu=8'
+    )
+    event = {
+        "involvedObject": {"kind": "MPIJob", "name": "seatrial-a", "uid": "u"},
+        "reason": "MPIJobFailed",
+        "message": message,
+        "type": "Warning",
+    }
     analysis = look(mpijob(("Created", "")), [], [event])[2]
     assert (analysis.fault, analysis.subject) == ("quota.exceeded", "resourcequota/team")
 
@@ -215,7 +284,14 @@ def test_a_quota_that_refuses_a_worker_is_named():
 def test_half_a_gang_is_a_fault_of_the_queue():
     """Only where something promised to start all or none."""
     waiting = pod("seatrial-a-worker-1", "worker", index=1, node="", phase="Pending", state={"waiting": {}})
-    waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available: 2 Insufficient rdma/x."}]
+    waiting["status"]["conditions"] = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available: 2 Insufficient rdma/x.",
+        }
+    ]
     raw, pods = mpijob(("Created", "")), [WORKERS[0], waiting]
     assert look(raw, pods)[2].fault == "job.unschedulable"
     torn = look(raw, pods, gang=True)[2]
@@ -227,14 +303,17 @@ def test_half_a_gang_is_a_fault_of_the_queue():
 FAILED = FailureAnalysis(fault="job.failed", subject="l", observed="", expected="", suggestion="")
 
 
-@pytest.mark.parametrize(("line", "blame", "final"), [
-    ("ssh: Could not resolve hostname j-worker-0.j.ns.svc: Name or service not known", "ERR_INFRA", False),
-    ("ssh: connect to host 10.0.0.1 port 22: Connection refused", "ERR_INFRA", False),
-    ("ssh: connect to host j-worker-1.j.ns.svc port 22: Connection timed out", "ERR_INFRA", True),
-    ("root@10.0.0.1: Permission denied (publickey).", "ERR_PROGRAM", True),
-    ("bash: orted: command not found", "ERR_PROGRAM", True),
-    ("Host key verification failed.", "ERR_PROGRAM", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "blame", "final"),
+    [
+        ("ssh: Could not resolve hostname j-worker-0.j.ns.svc: Name or service not known", "ERR_INFRA", False),
+        ("ssh: connect to host 10.0.0.1 port 22: Connection refused", "ERR_INFRA", False),
+        ("ssh: connect to host j-worker-1.j.ns.svc port 22: Connection timed out", "ERR_INFRA", True),
+        ("root@10.0.0.1: Permission denied (publickey).", "ERR_PROGRAM", True),
+        ("bash: orted: command not found", "ERR_PROGRAM", True),
+        ("Host key verification failed.", "ERR_PROGRAM", True),
+    ],
+)
 def test_mpiruns_last_words_name_the_cause(line, blame, final):
     """Exit code 1 alone says nothing."""
     told = explained(FAILED, ["noise", line])

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.client.errors import ClusterError, Unreachable
-from jobs.client.kube import Kube
-from jobs.client.lease import HeldError, Lease
-from jobs.keeping import KeepingError, load, parsed, save
+from jobs.cluster.client.errors import ClusterError, Unreachable
+from jobs.cluster.client.kube import Kube
+from jobs.cluster.client.lease import HeldError, Lease
+from jobs.cluster.state_store import StateStoreError, load, parsed, save
 from tests.jobs.on_sim import Sim
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, mo
     with Lease(kube, NAME, "one"):
         pass
     real = time.time
-    monkeypatch.setattr("jobs.client.lease.time.time", lambda: real() + skew)
+    monkeypatch.setattr("jobs.cluster.client.lease.time.time", lambda: real() + skew)
     monkeypatch.setattr(kube, "server_time_skew", lambda: -skew)
     kube.patch(PATH, {"spec": {"holderIdentity": "live", "renewTime": moment(-30)}})
     with pytest.raises(HeldError, match=r"runs out in (29|30) s"), Lease(kube, NAME, "two"):
@@ -93,7 +93,11 @@ def test_a_wrong_clock_here_neither_steals_nor_waits(kube: Kube, skew: float, mo
 
 @pytest.mark.parametrize(
     "spec",
-    [{"renewTime": moment(10 * 365 * 86400)}, {"renewTime": None}, {"leaseDurationSeconds": 10**9, "renewTime": moment(-4000)}],
+    [
+        {"renewTime": moment(10 * 365 * 86400)},
+        {"renewTime": None},
+        {"leaseDurationSeconds": 10**9, "renewTime": moment(-4000)},
+    ],
 )
 def test_a_lease_that_cannot_be_stops_nobody_for_years(kube: Kube, spec: dict[str, Any]) -> None:
     """Renewed in ten years, never, or for thirty years: it has run out."""
@@ -154,7 +158,7 @@ def test_what_is_kept_is_written_by_one(kube: Kube) -> None:
     with pytest.raises(ClusterError):
         save(kube, "kept", {"state.json": '{"a": 4}'}, version=version, was=was)
     save(kube, "kept", {"state.json": "{"})
-    with pytest.raises(KeepingError, match="damaged"):
+    with pytest.raises(StateStoreError, match="damaged"):
         parsed(load(kube, "kept")[0], "kept", "state.json")
-    with pytest.raises(KeepingError, match="more than it holds"):
+    with pytest.raises(StateStoreError, match="more than it holds"):
         save(kube, "kept", {"state.json": "x" * 1_000_000})

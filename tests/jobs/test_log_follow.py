@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.running.evidence import Reader
-from jobs.running.logs import Follower, Resume, open_logs, tail
+from jobs.run.evidence import Reader
+from jobs.run.logs import Follower, Resume, open_logs, tail
 
 RUN = "r1"
 
@@ -31,11 +31,22 @@ def stamp(at):
 
 
 def evidence(n, stage, rank=0):
-    return json.dumps({"seatrial": 1, "run": RUN, "rank": rank, "n": n, "stage": stage, "seconds": 1, "data": {"k": n}}).encode()
+    return json.dumps(
+        {"seatrial": 1, "run": RUN, "rank": rank, "n": n, "stage": stage, "seconds": 1, "data": {"k": n}}
+    ).encode()
 
 
 def follow(kube, tmp_path, finished=lambda: True, **more):
-    follower = Follower(kube, "p", namespace="ns", container="trial", reader=Reader(RUN), finished=finished, file=tmp_path / "logs" / "p.log", **more)
+    follower = Follower(
+        kube,
+        "p",
+        namespace="ns",
+        container="trial",
+        reader=Reader(RUN),
+        finished=finished,
+        file=tmp_path / "logs" / "p.log",
+        **more,
+    )
     follower.start()
     return follower
 
@@ -96,7 +107,12 @@ def test_a_rotation_between_connections_is_known(kube, api, tmp_path, drop):
 
 def test_a_container_that_is_not_started_is_waited_for(kube, api, tmp_path):
     """400 'is waiting to start: ContainerCreating' is no error yet."""
-    waiting = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": 'container "trial" in pod "p" is waiting to start: ContainerCreating'}
+    waiting = {
+        "kind": "Status",
+        "code": 400,
+        "reason": "BadRequest",
+        "message": 'container "trial" in pod "p" is waiting to start: ContainerCreating',
+    }
     log = Log([(1.0, evidence(1, "end"))])
     api.answer = lambda _: (400, {}, waiting) if len(api.asked) < 4 else (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) >= 4)
@@ -145,7 +161,7 @@ def test_what_the_probe_waits_for_is_told(kube, api, tmp_path):
 
 def test_a_refusal_that_lasts_names_the_right_that_is_missing(kube, api, tmp_path, monkeypatch):
     """While the container runs it is asked again; once it has ended, no longer than a restarted server needs."""
-    monkeypatch.setattr("jobs.running.logs._REFUSED_S", 0.3)
+    monkeypatch.setattr("jobs.run.logs._REFUSED_S", 0.3)
     api.answer = lambda _: (403, {}, {"reason": "Forbidden", "message": "pods/log is forbidden"})
     follower = follow(kube, tmp_path, finished=lambda: len(api.asked) > 2)
     assert follower.join(5)
@@ -180,7 +196,14 @@ def test_an_unterminated_last_line_is_kept_once(kube, api, tmp_path):
 
 def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_path):
     """What is written is what a report may show."""
-    log = Log([(1.0, b"\x1b[31mNGC_KEY=abcdefgh\x1b[0m \xff"), (1.1, b"-----BEGIN PRIVATE KEY-----"), (1.2, b"c2VjcmV0"), (1.3, b"-----END PRIVATE KEY-----")])
+    log = Log(
+        [
+            (1.0, b"\x1b[31mNGC_KEY=abcdefgh\x1b[0m \xff"),
+            (1.1, b"-----BEGIN PRIVATE KEY-----"),
+            (1.2, b"c2VjcmV0"),
+            (1.3, b"-----END PRIVATE KEY-----"),
+        ]
+    )
     api.answer = lambda _: (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path)
     assert follower.join(5)
@@ -190,7 +213,7 @@ def test_secrets_escapes_and_broken_bytes_do_not_reach_the_file(kube, api, tmp_p
 
 def test_a_file_stays_within_its_bound_and_evidence_is_still_read(kube, api, tmp_path, monkeypatch):
     """A program that prints without end must not fill the disk, nor hide the evidence after it."""
-    monkeypatch.setattr("jobs.running.logs.LARGEST_FILE", 10_000)
+    monkeypatch.setattr("jobs.run.logs.LARGEST_FILE", 10_000)
     log = Log([(1.0, b"x" * 500)] * 100 + [(2.0, evidence(1, "end"))])
     api.answer = lambda _: (200, {}, iter(log.serve("")))
     follower = follow(kube, tmp_path)

@@ -4,11 +4,15 @@ import json
 import threading
 import time
 
-from jobs.client.mirror import Mirror
+from jobs.cluster.client.informer import Informer
 
 
 def item(name, version="1"):
-    return {"kind": "Pod", "metadata": {"name": name, "uid": name, "resourceVersion": version}, "spec": {"containers": []}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "uid": name, "resourceVersion": version},
+        "spec": {"containers": []},
+    }
 
 
 def events(*pairs):
@@ -38,11 +42,20 @@ def test_list_then_watch(kube, api):
 
     def answer(asked):
         if "watch" in asked.query:
-            return 200, {}, held(2, ("ADDED", item("b", "6")), ("DELETED", item("a", "7")), ("BOOKMARK", {"metadata": {"resourceVersion": "9"}}))
+            return (
+                200,
+                {},
+                held(
+                    2,
+                    ("ADDED", item("b", "6")),
+                    ("DELETED", item("a", "7")),
+                    ("BOOKMARK", {"metadata": {"resourceVersion": "9"}}),
+                ),
+            )
         return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": [item("a")]}
 
     api.answer = answer
-    with Mirror(kube, "/api/v1/pods", threading.Condition(), labelSelector="x=y") as mirror:
+    with Informer(kube, "/api/v1/pods", threading.Condition(), labelSelector="x=y") as mirror:
         assert wait_for(lambda: names(mirror) == {"b"})
         assert mirror.synced and mirror.error is None
     assert {asked.query["labelSelector"] for asked in api.asked} == {"x=y"}
@@ -60,7 +73,7 @@ def test_after_the_end_of_a_watch_it_goes_on_where_it_was(kube, api):
         return 200, {}, held(3, ("ADDED", item("late", "9")))
 
     api.answer = answer
-    with Mirror(kube, "/x", threading.Condition()) as mirror:
+    with Informer(kube, "/x", threading.Condition()) as mirror:
         assert wait_for(lambda: names(mirror) == {"late"})
     assert api.asked[2].query["resourceVersion"] == "8"
 
@@ -71,12 +84,23 @@ def test_too_old_means_a_new_list(kube, api):
     def answer(asked):
         if "watch" in asked.query:
             if asked.query["resourceVersion"] == "5":
-                return 200, {}, events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}))
+                return (
+                    200,
+                    {},
+                    events(("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})),
+                )
             return 200, {}, held(3)
-        return 200, {}, {"metadata": {"resourceVersion": "5" if len(api.asked) == 1 else "50"}, "items": [item("a" if len(api.asked) == 1 else "b")]}
+        return (
+            200,
+            {},
+            {
+                "metadata": {"resourceVersion": "5" if len(api.asked) == 1 else "50"},
+                "items": [item("a" if len(api.asked) == 1 else "b")],
+            },
+        )
 
     api.answer = answer
-    with Mirror(kube, "/x", threading.Condition()) as mirror:
+    with Informer(kube, "/x", threading.Condition()) as mirror:
         assert wait_for(lambda: names(mirror) == {"b"})
 
 
@@ -87,10 +111,14 @@ def test_an_outage_is_told_with_its_length_and_ends(kube, api, drop):
     def answer(asked):
         if not working:
             return 0, {}, drop
-        return (200, {}, held(3)) if "watch" in asked.query else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item("a")]})
+        return (
+            (200, {}, held(3))
+            if "watch" in asked.query
+            else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item("a")]})
+        )
 
     api.answer = answer
-    with Mirror(kube, "/x", threading.Condition()) as mirror:
+    with Informer(kube, "/x", threading.Condition()) as mirror:
         assert wait_for(lambda: mirror.error is not None and mirror.silent_s() > 0.1)
         assert not mirror.synced
         working.append(1)
@@ -107,14 +135,18 @@ def test_without_the_right_to_watch_it_polls(kube, api):
         return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": [item(f"n{len(api.asked)}")]}
 
     api.answer = answer
-    with Mirror(kube, "/x", threading.Condition()) as mirror:
+    with Informer(kube, "/x", threading.Condition()) as mirror:
         assert wait_for(lambda: len(api.asked) >= 4 and mirror.synced)
         assert mirror.error is None
 
 
 def test_leaving_does_not_wait_for_the_server(kube, api):
     """A watch that says nothing for a minute is cut."""
-    api.answer = lambda asked: (200, {}, held(30)) if "watch" in asked.query else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": []})
-    with Mirror(kube, "/x", threading.Condition()) as mirror:
+    api.answer = lambda asked: (
+        (200, {}, held(30))
+        if "watch" in asked.query
+        else (200, {}, {"metadata": {"resourceVersion": "1"}, "items": []})
+    )
+    with Informer(kube, "/x", threading.Condition()) as mirror:
         assert wait_for(lambda: len(api.asked) >= 2)
     assert wait_for(lambda: not mirror._thread.is_alive(), 3)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from jobs.cleanup import Ledger
-from jobs.client.errors import NotFound, api_error
-from jobs.client.exchange import Response
-from jobs.launcher import Launcher, TrialResult
-from jobs.running.creation import Creation
-from jobs.state import FailureAnalysis, JobState
+from jobs.cluster.client.errors import NotFound, api_error
+from jobs.cluster.client.http_client import Response
+from jobs.diagnosis.state import FailureAnalysis, JobState
+from jobs.run.cleanup import Ledger
+from jobs.run.creation import Creation
+from jobs.run.launcher import Launcher, TrialResult
 from jobs.trial.manifests import build
 from jobs.trial.spec import Claim, TrialSpec
 
@@ -44,7 +44,11 @@ CLAIMED = {"claims": (Claim(name="gpus", device_class="gpu.nvidia.com", count=8)
 
 @pytest.mark.parametrize(
     ("served", "version", "nested"),
-    [(("v1", "v1beta2", "v1beta1"), "v1", True), (("v1beta2", "v1beta1"), "v1beta2", True), (("v1beta1",), "v1beta1", False)],
+    [
+        (("v1", "v1beta2", "v1beta1"), "v1", True),
+        (("v1beta2", "v1beta1"), "v1beta2", True),
+        (("v1beta1",), "v1beta1", False),
+    ],
 )
 def test_devices_are_claimed_in_the_version_that_the_cluster_serves(served, version, nested):
     """Kubernetes 1.32 and 1.33 know claims as beta; the request of the first beta is flat."""
@@ -68,12 +72,18 @@ def test_a_cluster_without_device_claims_says_so():
 
 @pytest.mark.parametrize(
     ("status", "message", "blamed"),
-    [(422, 'Job.batch "seatrial-abc" is invalid: spec.template.spec.x: Invalid value', "ERR_PROGRAM"),
-     (400, 'strict decoding error: unknown field "spec.podFailurePolicy"', "ERR_PROGRAM"),
-     (422, "The jobs \"j\" is invalid: : ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "ERR_INFRA"),
-     (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: no', "ERR_INFRA"),
-     (403, 'jobs.batch "j" is forbidden: exceeded quota: q, requested: count/jobs.batch=1', "ERR_INFRA")],
-)  # fmt: skip
+    [
+        (422, 'Job.batch "seatrial-abc" is invalid: spec.template.spec.x: Invalid value', "ERR_PROGRAM"),
+        (400, 'strict decoding error: unknown field "spec.podFailurePolicy"', "ERR_PROGRAM"),
+        (
+            422,
+            "The jobs \"j\" is invalid: : ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+            "ERR_INFRA",
+        ),
+        (400, 'admission webhook "validate.kyverno.svc-fail" denied the request: no', "ERR_INFRA"),
+        (403, 'jobs.batch "j" is forbidden: exceeded quota: q, requested: count/jobs.batch=1', "ERR_INFRA"),
+    ],
+)
 def test_an_object_that_is_not_valid_is_no_fault_of_the_cluster(status, message, blamed):
     """A gate of the cluster refuses (no-go); that an API server does not know a field is ours (cannot tell)."""
     kube = Kube(refusal=api_error("POST", status, {"message": message, "reason": "Invalid"}))
@@ -83,14 +93,26 @@ def test_an_object_that_is_not_valid_is_no_fault_of_the_cluster(status, message,
 
 @pytest.mark.parametrize(
     ("reason", "second", "attempts", "ends"),
-    [("OutOfnvidia.com/gpu", "Complete", 2, None), ("OutOfnvidia.com/gpu", "Error", 2, "container.start"),
-     ("UnexpectedAdmissionError", "Error", 1, "container.start")],
-)  # fmt: skip
+    [
+        ("OutOfnvidia.com/gpu", "Complete", 2, None),
+        ("OutOfnvidia.com/gpu", "Error", 2, "container.start"),
+        ("UnexpectedAdmissionError", "Error", 1, "container.start"),
+    ],
+)
 def test_a_kubelet_that_still_counts_others_pods_is_asked_once_more(monkeypatch, reason, second, attempts, ends):
     """The scheduler's view was ahead: tried again once, and believed the second time; a sick device is no such race."""
-    refused = FailureAnalysis(fault="container.start", subject="p", observed=f"pod p: {reason}: Pod was rejected", expected="", suggestion="", err_class="ERR_INFRA")
-    results = [TrialResult(job="j", state=JobState.ERROR, analysis=refused),
-               TrialResult(job="j", state=JobState(second), analysis=None if second == "Complete" else refused)]
+    refused = FailureAnalysis(
+        fault="container.start",
+        subject="p",
+        observed=f"pod p: {reason}: Pod was rejected",
+        expected="",
+        suggestion="",
+        err_class="ERR_INFRA",
+    )
+    results = [
+        TrialResult(job="j", state=JobState.ERROR, analysis=refused),
+        TrialResult(job="j", state=JobState(second), analysis=None if second == "Complete" else refused),
+    ]
     monkeypatch.setattr(Launcher, "_once", lambda *_: results.pop(0))
     result = Launcher(Kube()).run(spec(), FILES)
     assert result.attempts == attempts

@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobs.cleanup import sweep
-from jobs.facts.podfacts import pod_facts
-from jobs.running.queueing import Queueing
+from jobs.diagnosis.podfacts import pod_facts
+from jobs.run.cleanup import sweep
+from jobs.run.queueing import Queueing
 from jobs.trial.parts import Queue
 
 UID = "u-1"
@@ -12,11 +12,15 @@ JOB = {"metadata": {"name": "seatrial-a", "uid": UID}}
 
 
 def workload(*conditions, **more):
-    said = [{"type": kind, "status": status, "reason": reason, "message": words} for kind, status, reason, words in conditions]
+    said = [
+        {"type": kind, "status": status, "reason": reason, "message": words}
+        for kind, status, reason, words in conditions
+    ]
     return {
-        "metadata": {"name": "job-seatrial-a-1", "ownerReferences": [{"uid": UID}]}, "spec": more.pop("spec", {}),
+        "metadata": {"name": "job-seatrial-a-1", "ownerReferences": [{"uid": UID}]},
+        "spec": more.pop("spec", {}),
         "status": {"conditions": said, "admission": {"clusterQueue": "gpus"}, **more},
-    }  # fmt: skip
+    }
 
 
 def kueue(api, kube, items, *, versions=("v1beta1",)):
@@ -35,18 +39,67 @@ def pending(message, reason="Pending"):
     return workload(("QuotaReserved", "False", reason, message))
 
 
-@pytest.mark.parametrize(("raw", "fault", "subject", "hopeless"), [
-    (pending("LocalQueue team doesn't exist", "Inadmissible"), "queue.missing", "localqueue/team", True),
-    (pending("ClusterQueue gpus doesn't exist", "Inadmissible"), "queue.missing", "clusterqueue/gpus", True),
-    (pending("ClusterQueue gpus is inactive", "Inadmissible"), "queue.stopped", "clusterqueue/gpus", True),
-    (pending("LocalQueue team is stopped", "Inadmissible"), "queue.stopped", "localqueue/team", True),
-    (pending("couldn't assign flavors to pod set main: resource rdma/hca unavailable in ClusterQueue"), "queue.uncovered", "localqueue/team", True),
-    (pending("couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, request > maximum capacity (16 > 8)"), "queue.quota-short", "localqueue/team", True),
-    (pending("couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, previously considered podsets requests (16) + current podset request (8) > maximum capacity (16)"), "queue.quota-short", "localqueue/team", True),
-    (pending("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"), "queue.waiting", "localqueue/team", False),
-    (workload(("QuotaReserved", "True", "QuotaReserved", ""), admissionChecks=[{"name": "nodes", "state": "Rejected", "message": "no capacity"}]), "queue.stopped", "admissioncheck/nodes", True),
-    (workload(spec={"active": False}), "queue.stopped", "localqueue/team", True),
-], ids=["local", "cluster", "inactive", "stopped", "uncovered", "short", "short-014", "waiting", "rejected", "deactivated"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("raw", "fault", "subject", "hopeless"),
+    [
+        (pending("LocalQueue team doesn't exist", "Inadmissible"), "queue.missing", "localqueue/team", True),
+        (pending("ClusterQueue gpus doesn't exist", "Inadmissible"), "queue.missing", "clusterqueue/gpus", True),
+        (pending("ClusterQueue gpus is inactive", "Inadmissible"), "queue.stopped", "clusterqueue/gpus", True),
+        (pending("LocalQueue team is stopped", "Inadmissible"), "queue.stopped", "localqueue/team", True),
+        (
+            pending("couldn't assign flavors to pod set main: resource rdma/hca unavailable in ClusterQueue"),
+            "queue.uncovered",
+            "localqueue/team",
+            True,
+        ),
+        (
+            pending(
+                "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, request > maximum capacity (16 > 8)"
+            ),
+            "queue.quota-short",
+            "localqueue/team",
+            True,
+        ),
+        (
+            pending(
+                "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor h100, previously considered podsets requests (16) + current podset request (8) > maximum capacity (16)"
+            ),
+            "queue.quota-short",
+            "localqueue/team",
+            True,
+        ),
+        (
+            pending(
+                "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed"
+            ),
+            "queue.waiting",
+            "localqueue/team",
+            False,
+        ),
+        (
+            workload(
+                ("QuotaReserved", "True", "QuotaReserved", ""),
+                admissionChecks=[{"name": "nodes", "state": "Rejected", "message": "no capacity"}],
+            ),
+            "queue.stopped",
+            "admissioncheck/nodes",
+            True,
+        ),
+        (workload(spec={"active": False}), "queue.stopped", "localqueue/team", True),
+    ],
+    ids=[
+        "local",
+        "cluster",
+        "inactive",
+        "stopped",
+        "uncovered",
+        "short",
+        "short-014",
+        "waiting",
+        "rejected",
+        "deactivated",
+    ],
+)
 def test_what_keeps_the_trial_out_is_named(api, kube, raw, fault, subject, hopeless):
     """Kueue's own texts (0.9 to 0.14); a full queue is the only one that waiting helps."""
     told = kueue(api, kube, [raw]).symptom()
@@ -55,7 +108,9 @@ def test_what_keeps_the_trial_out_is_named(api, kube, raw, fault, subject, hopel
 
 def test_a_trial_that_is_let_in_is_not_waited_for(api, kube):
     """Admitted, and how; a later version of the API is asked as well."""
-    raw = workload(("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "The workload is admitted"))
+    raw = workload(
+        ("QuotaReserved", "True", "QuotaReserved", ""), ("Admitted", "True", "Admitted", "The workload is admitted")
+    )
     queueing = kueue(api, kube, [raw], versions=("v1beta2",))
     assert not queueing.waiting and queueing.symptom() is None
     facts = queueing.facts()
@@ -67,7 +122,9 @@ def test_a_workload_that_is_taken_out_again_was_disturbed(api, kube):
     """Preemption says nothing about the cluster: it is tried again."""
     inside = workload(("Admitted", "True", "Admitted", ""))
     queueing = kueue(api, kube, [inside])
-    queueing.raw = workload(("Admitted", "False", "NoReservation", ""), ("Evicted", "True", "Preempted", "to accommodate a workload"))
+    queueing.raw = workload(
+        ("Admitted", "False", "NoReservation", ""), ("Evicted", "True", "Preempted", "to accommodate a workload")
+    )
     assert queueing.symptom().disrupted
 
 
@@ -89,8 +146,20 @@ def test_what_may_not_be_seen_is_no_fault(api, kube):
 
 def test_volcanos_group_waits_until_it_runs(api, kube):
     """Unschedulable until its phase says Running."""
-    group = {"metadata": {"name": "seatrial-a"}, "status": {"phase": "Inqueue", "conditions": [
-        {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "2/2 tasks in gang unschedulable"}]}}  # fmt: skip
+    group = {
+        "metadata": {"name": "seatrial-a"},
+        "status": {
+            "phase": "Inqueue",
+            "conditions": [
+                {
+                    "type": "Unschedulable",
+                    "status": "True",
+                    "reason": "NotEnoughResources",
+                    "message": "2/2 tasks in gang unschedulable",
+                }
+            ],
+        },
+    }
     api.answer = lambda _: (200, {}, group)
     queueing = Queueing(kube, Queue(kind="volcano"), "ns", "seatrial-a")
     queueing.look(JOB, started=False)
@@ -107,19 +176,36 @@ def test_volcanos_group_waits_until_it_runs(api, kube):
 def test_pods_tell_their_images_networks_and_delays():
     """Pull times come from the kubelet's events; an image that was there took none."""
     pod = {
-        "metadata": {"name": "p", "uid": "x", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"k8s.v1.cni.cncf.io/network-status": "[]"}},
+        "metadata": {
+            "name": "p",
+            "uid": "x",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"k8s.v1.cni.cncf.io/network-status": "[]"},
+        },
         "spec": {"nodeName": "n"},
         "status": {
             "podIPs": [{"ip": "10.0.0.1"}],
             "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}],
-            "containerStatuses": [{"name": "trial", "image": "i:1", "imageID": "i@sha256:1", "restartCount": 1, "state": {"running": {"startedAt": "2026-01-01T00:01:30Z"}}}],
+            "containerStatuses": [
+                {
+                    "name": "trial",
+                    "image": "i:1",
+                    "imageID": "i@sha256:1",
+                    "restartCount": 1,
+                    "state": {"running": {"startedAt": "2026-01-01T00:01:30Z"}},
+                }
+            ],
         },
-    }  # fmt: skip
+    }
 
     def event(message, name="p"):
         return {"involvedObject": {"kind": "Pod", "name": name, "uid": "x"}, "reason": "Pulled", "message": message}
 
-    events = [event('Successfully pulled image "i:1" in 1m22.5s (1m30s including waiting). Image size: 9 bytes.'), event('Container image "j:1" already present on machine'), event("x", "q")]
+    events = [
+        event('Successfully pulled image "i:1" in 1m22.5s (1m30s including waiting). Image size: 9 bytes.'),
+        event('Container image "j:1" already present on machine'),
+        event("x", "q"),
+    ]
     (facts,) = pod_facts([pod], events, lambda _: 0)
     assert facts.pull_seconds == {"i:1": 82.5, "j:1": 0.0} and facts.images == {"trial": ("i:1", "i@sha256:1")}
     assert (facts.scheduled_s, facts.started_s, facts.restarts, facts.addresses) == (2.0, 90.0, 1, ("10.0.0.1",))
@@ -128,18 +214,27 @@ def test_pods_tell_their_images_networks_and_delays():
 
 @pytest.mark.parametrize(
     ("asked", "status", "event"),
-    [("nvcr.io/x@sha256:9", "sha256:5fde", "nvcr.io/x@sha256:9"), ("busybox", "docker.io/library/busybox:latest", "busybox"),
-     ("busybox", "docker.io/library/busybox:latest", "busybox:latest"), ("nvcr.io/x:2", "nvcr.io/x:also-2", "nvcr.io/x:2")],
-)  # fmt: skip
+    [
+        ("nvcr.io/x@sha256:9", "sha256:5fde", "nvcr.io/x@sha256:9"),
+        ("busybox", "docker.io/library/busybox:latest", "busybox"),
+        ("busybox", "docker.io/library/busybox:latest", "busybox:latest"),
+        ("nvcr.io/x:2", "nvcr.io/x:also-2", "nvcr.io/x:2"),
+    ],
+)
 def test_an_image_is_called_what_the_pod_calls_it(asked, status, event):
     """Runtimes report the image's id for one that was named by digest, a full name for a short one, or another tag."""
     pod = {
         "metadata": {"name": "p", "uid": "x"},
         "spec": {"containers": [{"name": "trial", "image": asked}]},
-        "status": {"containerStatuses": [{"name": "trial", "image": status, "imageID": "nvcr.io/x@sha256:9", "state": {}}]},
+        "status": {
+            "containerStatuses": [{"name": "trial", "image": status, "imageID": "nvcr.io/x@sha256:9", "state": {}}]
+        },
     }
-    pulled = {"involvedObject": {"kind": "Pod", "name": "p", "uid": "x"}, "reason": "Pulled",
-              "message": f'Successfully pulled image "{event}" in 95s (95s including waiting). Image size: 9 bytes.'}  # fmt: skip
+    pulled = {
+        "involvedObject": {"kind": "Pod", "name": "p", "uid": "x"},
+        "reason": "Pulled",
+        "message": f'Successfully pulled image "{event}" in 95s (95s including waiting). Image size: 9 bytes.',
+    }
     (facts,) = pod_facts([pod], [pulled], lambda _: 0)
     assert facts.images == {"trial": (asked, "nvcr.io/x@sha256:9")}
     assert facts.pull_seconds == {asked: 95.0}
@@ -162,9 +257,14 @@ def test_a_sweep_leaves_a_running_trial_alone(api, kube):
         "/apis/batch/v1/namespaces/ns/jobs": [ours("seatrial-a", "a"), ours("seatrial-b", "b", **ended)],
         "/api/v1/namespaces/ns/configmaps": [ours("seatrial-a", "a"), ours("seatrial-b", "b")],
         "/apis/kubeflow.org/v2beta1/namespaces/ns/mpijobs": [ours("seatrial-c", "c"), ours("seatrial-d", "d", **done)],
-        "/api/v1/namespaces/ns/services": [], "/api/v1/namespaces/ns/pods": [],
-    }  # fmt: skip
-    api.answer = lambda asked: (200, {}, {"metadata": {}, "items": held[asked.path]}) if asked.path in held else (404, {}, {"reason": "NotFound"})
+        "/api/v1/namespaces/ns/services": [],
+        "/api/v1/namespaces/ns/pods": [],
+    }
+    api.answer = lambda asked: (
+        (200, {}, {"metadata": {}, "items": held[asked.path]})
+        if asked.path in held
+        else (404, {}, {"reason": "NotFound"})
+    )
     found = sweep(kube, "ns", dry_run=True, running=False)
     assert found.deleted == ("mpijob/seatrial-d", "job/seatrial-b", "configmap/seatrial-b")
     assert found.kept == ("mpijob/seatrial-c", "job/seatrial-a") and found.left == ()

@@ -7,12 +7,12 @@ import threading
 import pytest
 import yaml
 
-from jobs import recording
-from jobs.client.kube import Kube
-from jobs.client.mirror import Mirror
-from jobs.launcher import Launcher
-from jobs.running import recorder as module
-from jobs.running.recorder import RecordedKube, Recorder
+from jobs.cluster.client.informer import Informer
+from jobs.cluster.client.kube import Kube
+from jobs.run import recorder as module
+from jobs.run import recording
+from jobs.run.launcher import Launcher
+from jobs.run.recorder import RecordedKube, Recorder
 from tests.jobs.on_sim import PROBE, Sim, spec
 from tests.real import playing
 
@@ -20,7 +20,14 @@ PODS = "/api/v1/namespaces/team-a/pods"
 
 
 def pod(name, version, **more):
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "uid": name, "resourceVersion": version}, "spec": {}, "status": {}, **more}
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "uid": name, "resourceVersion": version},
+        "spec": {},
+        "status": {},
+        **more,
+    }
 
 
 def events(*pairs):
@@ -32,7 +39,10 @@ def written(recorder, folder):
 
 
 def told(recorder, folder):
-    return [(line.kind, line.type, line.object["metadata"]["name"] if line.is_change else line.object) for line in written(recorder, folder)]
+    return [
+        (line.kind, line.type, line.object["metadata"]["name"] if line.is_change else line.object)
+        for line in written(recorder, folder)
+    ]
 
 
 @pytest.mark.slow
@@ -64,19 +74,37 @@ def test_lists_and_watches_are_told_once_and_in_order(kube, api, tmp_path):
         number = len(api.asked)
         if "watch" in asked.query:
             gone = ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
-            more = [("MODIFIED", pod("a", "6")), ("DELETED", pod("b", "7")), gone] if number == 2 else [("MODIFIED", pod("a", "9"))]
+            more = (
+                [("MODIFIED", pod("a", "6")), ("DELETED", pod("b", "7")), gone]
+                if number == 2
+                else [("MODIFIED", pod("a", "9"))]
+            )
             return 200, {}, events(*more)
-        return 200, {}, {"metadata": {"resourceVersion": "5"}, "items": [pod("a", "1" if number == 1 else "8"), pod("b", "2")][: 2 if number == 1 else 1]}
+        return (
+            200,
+            {},
+            {
+                "metadata": {"resourceVersion": "5"},
+                "items": [pod("a", "1" if number == 1 else "8"), pod("b", "2")][: 2 if number == 1 else 1],
+            },
+        )
 
     api.answer = answer
     recorder = Recorder("seatrial-x", "team-a")
     changed = threading.Condition()
-    with Mirror(RecordedKube(kube, recorder), PODS, changed) as mirror, changed:
-        assert changed.wait_for(lambda: [p["metadata"]["resourceVersion"] for p in mirror._objects.values()] == ["9"], 10)
+    with Informer(RecordedKube(kube, recorder), PODS, changed) as mirror, changed:
+        assert changed.wait_for(
+            lambda: [p["metadata"]["resourceVersion"] for p in mirror._objects.values()] == ["9"], 10
+        )
     assert told(recorder, tmp_path)[:7] == [
-        ("Pod", "ADDED", "a"), ("Pod", "ADDED", "b"), ("Pod", "MODIFIED", "a"), ("Pod", "DELETED", "b"),
-        ("Pod", "WATCH-ENDED", "Gone: 410 Expired: too old"), ("Pod", "ADDED", "a"), ("Pod", "MODIFIED", "a"),
-    ]  # fmt: skip
+        ("Pod", "ADDED", "a"),
+        ("Pod", "ADDED", "b"),
+        ("Pod", "MODIFIED", "a"),
+        ("Pod", "DELETED", "b"),
+        ("Pod", "WATCH-ENDED", "Gone: 410 Expired: too old"),
+        ("Pod", "ADDED", "a"),
+        ("Pod", "MODIFIED", "a"),
+    ]
 
 
 def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
@@ -94,10 +122,15 @@ def test_no_request_is_added_and_other_kinds_are_left_out(kube, api, tmp_path):
 
 def test_credentials_are_masked(tmp_path):
     """By the name of a variable, by their shape anywhere, in copies that others left; the object itself stays as it is."""
-    container = {"name": "c", "env": [{"name": "NGC_API_KEY", "value": "plain-words"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}
+    container = {
+        "name": "c",
+        "env": [{"name": "NGC_API_KEY", "value": "plain-words"}, {"name": "NCCL_DEBUG", "value": "INFO"}],
+    }
     item = pod("a", "1", spec={"containers": [container], "initContainers": [dict(container)]})
     item["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "plain-words"}
-    item["status"] = {"message": "pull https://me:plain-words@registry.example failed, token hf_abcdefghijklmnopqrstuvwxyz"}
+    item["status"] = {
+        "message": "pull https://me:plain-words@registry.example failed, token hf_abcdefghijklmnopqrstuvwxyz"
+    }
     recorder = Recorder("seatrial-x", "team-a")
     recorder.change(PODS, "ADDED", item)
     job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": [container]}}}}

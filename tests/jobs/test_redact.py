@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from jobs.redact import MASK, LineRedactor, clean, redact, redact_value, safe, secret_name
+from jobs.cluster.redact import MASK, LineRedactor, clean, redact, redact_value, safe, secret_name
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "Zx81q" * 8
@@ -16,15 +16,51 @@ SECRET = "Zx81q" * 8
 @pytest.mark.parametrize(
     "text",
     [
-        "NGC_KEY={}", "NGC_API_KEY: {}", "export HF_TOKEN='{}'", 'AWS_SECRET_ACCESS_KEY="{}"', "aws_session_token={}", "DB_PASSWORD={}",
-        "FOO_SECRET={}", "MY_TOKEN_2={}", "password: {}", "--password {}", "--api-key={}", "--token={}", '{{"HF_TOKEN": "{}"}}',
-        '{{\\"HF_TOKEN\\": \\"{}\\"}}', "Authorization: Bearer {}", "authorization: Basic {}", "Bearer {}", "https://user:{}@host/x",
-        "https://{}@github.com/x", "postgres://u:{}@db/x", "https://b.s3/x?X-Amz-Signature={}&a=b", "https://a/x?sig={}", "?access_token={}",
-        '{{"auths": {{"nvcr.io": {{"auth": "{}"}}}}}}', "-----BEGIN RSA PRIVATE KEY----- {}", "ghp_{}", "github_pat_{}", "glpat-{}", "hf_{}",
-        "nvapi-{}", "xoxb-{}", "sk-{}", "sk-proj-{}", "npm_{}", "AccountKey={}", "client_secret={}", "X-Auth-Token: {}", "WANDB_API_KEY={}",
-        "PASSWORD='{}", "Cookie: {}", "private_key={}", "x-api-key: {}", "REGISTRY_CREDENTIALS={}",
+        "NGC_KEY={}",
+        "NGC_API_KEY: {}",
+        "export HF_TOKEN='{}'",
+        'AWS_SECRET_ACCESS_KEY="{}"',
+        "aws_session_token={}",
+        "DB_PASSWORD={}",
+        "FOO_SECRET={}",
+        "MY_TOKEN_2={}",
+        "password: {}",
+        "--password {}",
+        "--api-key={}",
+        "--token={}",
+        '{{"HF_TOKEN": "{}"}}',
+        '{{\\"HF_TOKEN\\": \\"{}\\"}}',
+        "Authorization: Bearer {}",
+        "authorization: Basic {}",
+        "Bearer {}",
+        "https://user:{}@host/x",
+        "https://{}@github.com/x",
+        "postgres://u:{}@db/x",
+        "https://b.s3/x?X-Amz-Signature={}&a=b",
+        "https://a/x?sig={}",
+        "?access_token={}",
+        '{{"auths": {{"nvcr.io": {{"auth": "{}"}}}}}}',
+        "-----BEGIN RSA PRIVATE KEY----- {}",
+        "ghp_{}",
+        "github_pat_{}",
+        "glpat-{}",
+        "hf_{}",
+        "nvapi-{}",
+        "xoxb-{}",
+        "sk-{}",
+        "sk-proj-{}",
+        "npm_{}",
+        "AccountKey={}",
+        "client_secret={}",
+        "X-Auth-Token: {}",
+        "WANDB_API_KEY={}",
+        "PASSWORD='{}",
+        "Cookie: {}",
+        "private_key={}",
+        "x-api-key: {}",
+        "REGISTRY_CREDENTIALS={}",
     ],
-)  # fmt: skip
+)
 def test_credentials_are_masked_in_every_form(text):
     """Environment, JSON, JSON in JSON, headers, URLs, flags, well-known shapes."""
     line = f"before {text.format(SECRET)} after"
@@ -34,7 +70,10 @@ def test_credentials_are_masked_in_every_form(text):
     assert SECRET not in safe(line) and SECRET not in LineRedactor().line(line)
 
 
-@pytest.mark.parametrize("text", ["AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "AIzaSyA-1234567890abcdefghijklmnopqrstu"])
+@pytest.mark.parametrize(
+    "text",
+    ["AKIAIOSFODNN7EXAMPLE", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "AIzaSyA-1234567890abcdefghijklmnopqrstu"],
+)
 def test_well_known_keys_are_masked_wherever_they_stand(text):
     """AWS key ids, JSON web tokens, Google keys."""
     assert text not in redact(f"x={text};")
@@ -44,12 +83,25 @@ def test_well_known_keys_are_masked_wherever_they_stand(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "NCCL_IB_PKEY=0", "NCCL INFO NCCL_IB_HCA set to mlx5", "tokenizer=llama", "TOKENIZERS_PARALLELISM=false", "max_tokens=512",
-        "next_token_id: 5", "keyboard=us", "MASTER_PORT=29500", 'secret "ngc" not found', 'configmap "no-such-map" not found',
-        "couldn't find key token in Secret ns/s", "NCCL WARN Bootstrap : no socket interface found", "monkey=1", "https://nvcr.io/v2/",
-        "image nvcr.io/nvidia/pytorch@sha256:" + "a" * 64, "PATH=/usr/bin:/bin", "author: me",
+        "NCCL_IB_PKEY=0",
+        "NCCL INFO NCCL_IB_HCA set to mlx5",
+        "tokenizer=llama",
+        "TOKENIZERS_PARALLELISM=false",
+        "max_tokens=512",
+        "next_token_id: 5",
+        "keyboard=us",
+        "MASTER_PORT=29500",
+        'secret "ngc" not found',
+        'configmap "no-such-map" not found',
+        "couldn't find key token in Secret ns/s",
+        "NCCL WARN Bootstrap : no socket interface found",
+        "monkey=1",
+        "https://nvcr.io/v2/",
+        "image nvcr.io/nvidia/pytorch@sha256:" + "a" * 64,
+        "PATH=/usr/bin:/bin",
+        "author: me",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_credential_stays(text):
     """A report without its settings would be useless."""
     assert redact(text) == text
@@ -82,15 +134,26 @@ def test_our_own_sentences_stay_whole():
     assert sum(1 for _ in own_sentences()) > 5000
 
 
-@pytest.mark.parametrize("value", ["{}", "Abcdefgh", "hunter2", "swordfish", "a-b-c", "secret", "'create' a", '"create" a', "create"])
-@pytest.mark.parametrize("name", ["credentials", "CREDENTIALS", "registry_credentials", "secret", "password", "pod/x password", "token"])
+@pytest.mark.parametrize(
+    "value", ["{}", "Abcdefgh", "hunter2", "swordfish", "a-b-c", "secret", "'create' a", '"create" a', "create"]
+)
+@pytest.mark.parametrize(
+    "name", ["credentials", "CREDENTIALS", "registry_credentials", "secret", "password", "pod/x password", "token"]
+)
 def test_a_sentence_must_look_like_one(name, value):
     """What is no lower-case word in a sentence is a value; after a password everything is."""
     assert MASK in redact(f"{name}: {value.format(SECRET)}")
 
 
-@pytest.mark.parametrize("text", ["pod/x with password: swordfish is", "path/to/token: swordfish is", "password: correct horse battery",
-                                  "DB_CREDENTIALS: correct horse"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pod/x with password: swordfish is",
+        "path/to/token: swordfish is",
+        "password: correct horse battery",
+        "DB_CREDENTIALS: correct horse",
+    ],
+)
 def test_a_passphrase_is_no_sentence(text):
     """Words after a name that is not the plain word credentials or an object's."""
     assert "horse" not in redact(text).split(":")[1][:12] and "swordfish" not in redact(text)
@@ -127,8 +190,16 @@ def test_a_private_key_over_many_lines_is_masked():
 
 def test_values_under_secret_names_are_masked_whole():
     """Decoded JSON: by the key's name, and by the text itself elsewhere."""
-    told = redact_value({"HF_TOKEN": "a b c", "n": [{"PASSWORD": "x"}], "plain": "Bearer " + SECRET, "TOKEN": 5, "EMPTY_TOKEN": ""})
-    assert told == {"HF_TOKEN": "[REDACTED]", "n": [{"PASSWORD": "[REDACTED]"}], "plain": "Bearer [REDACTED]", "TOKEN": 5, "EMPTY_TOKEN": ""}
+    told = redact_value(
+        {"HF_TOKEN": "a b c", "n": [{"PASSWORD": "x"}], "plain": "Bearer " + SECRET, "TOKEN": 5, "EMPTY_TOKEN": ""}
+    )
+    assert told == {
+        "HF_TOKEN": "[REDACTED]",
+        "n": [{"PASSWORD": "[REDACTED]"}],
+        "plain": "Bearer [REDACTED]",
+        "TOKEN": 5,
+        "EMPTY_TOKEN": "",
+    }
     assert secret_name("AWS_SECRET_ACCESS_KEY") and not secret_name("TOKENIZER") and not secret_name("NCCL_IB_PKEY")
 
 
@@ -151,10 +222,28 @@ def test_a_secret_at_the_cut_is_not_half_shown():
 
 @pytest.mark.parametrize(
     "text",
-    ["a_" * 8000, "a" * 16_000, "token=" * 2700, "://" * 5300, "-" * 16_000, "A" * 8000 + "://" + "b" * 8000, "eyJ" * 5300,
-     "sk-" + "a-" * 8000, '\\"' * 8000, "token:" + '\\"' * 5000, "---" * 5000 + "token ", "auth" * 4000, "_" * 16_000 + "token",
-     '"auth": "' + "a" * 16_000, "Bearer " * 2200, "key=" * 4000, "?sig=" * 3000, "ghp_" * 4000, "x=1 " * 4000 + "secret"],
-)  # fmt: skip
+    [
+        "a_" * 8000,
+        "a" * 16_000,
+        "token=" * 2700,
+        "://" * 5300,
+        "-" * 16_000,
+        "A" * 8000 + "://" + "b" * 8000,
+        "eyJ" * 5300,
+        "sk-" + "a-" * 8000,
+        '\\"' * 8000,
+        "token:" + '\\"' * 5000,
+        "---" * 5000 + "token ",
+        "auth" * 4000,
+        "_" * 16_000 + "token",
+        '"auth": "' + "a" * 16_000,
+        "Bearer " * 2200,
+        "key=" * 4000,
+        "?sig=" * 3000,
+        "ghp_" * 4000,
+        "x=1 " * 4000 + "secret",
+    ],
+)
 def test_no_line_takes_long(text):
     """Patterns without quadratic cases: a hostile log must not stop the run."""
     began = time.process_time()

@@ -6,30 +6,62 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobs.client.errors import api_error
-from jobs.client.kube import path
+from jobs.cluster.client.errors import api_error
+from jobs.cluster.client.kube import path
 from jobs.diagnosis.refusals import read_refusal
-from jobs.launcher import Launcher
+from jobs.run.launcher import Launcher
 from jobs.trial.spec import TrialSpec
 
 if TYPE_CHECKING:
-    from jobs.client.kube import Kube
+    from jobs.cluster.client.kube import Kube
     from tests.jobs.conftest import Asked, FakeApi
 
 
 @pytest.mark.parametrize(
     ("message", "subject", "advice"),
     [
-        ('pods "x" is forbidden: exceeded quota: q, requested: limits.cpu=16, used: limits.cpu=8, limited: limits.cpu=16', "resourcequota/q", "lower limits"),
-        ('pods "x" is forbidden: exceeded quota: q, requested: cpu=8,limits.memory=64Gi, used: x, limited: y', "resourcequota/q", "lower limits"),
-        ('pods "x" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=8, used: limits.cpu=1, limited: y', "resourcequota/q", "fewer nodes"),
-        ('configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=2, limited: configmaps=1', "resourcequota/q", "objects"),
-        ('services "x" is forbidden: exceeded quota: q, requested: count/services=1, used: x, limited: y', "resourcequota/q", "objects"),
-        ('pods "x" is forbidden: exceeded quota: q, requested: count/pods=1, used: x, limited: y', "resourcequota/q", "fewer nodes"),
-        ('pods "x" is forbidden: failed quota: q: must specify limits.cpu for: main; limits.memory for: main', "resourcequota/q", "set limits (cpu, memory)"),
-        ('pods "x" is forbidden: failed quota: q: must specify cpu for: main; memory for: main', "resourcequota/q", "set cpu and memory"),
+        (
+            'pods "x" is forbidden: exceeded quota: q, requested: limits.cpu=16, used: limits.cpu=8, limited: limits.cpu=16',
+            "resourcequota/q",
+            "lower limits",
+        ),
+        (
+            'pods "x" is forbidden: exceeded quota: q, requested: cpu=8,limits.memory=64Gi, used: x, limited: y',
+            "resourcequota/q",
+            "lower limits",
+        ),
+        (
+            'pods "x" is forbidden: exceeded quota: q, requested: requests.nvidia.com/gpu=8, used: limits.cpu=1, limited: y',
+            "resourcequota/q",
+            "fewer nodes",
+        ),
+        (
+            'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=2, limited: configmaps=1',
+            "resourcequota/q",
+            "objects",
+        ),
+        (
+            'services "x" is forbidden: exceeded quota: q, requested: count/services=1, used: x, limited: y',
+            "resourcequota/q",
+            "objects",
+        ),
+        (
+            'pods "x" is forbidden: exceeded quota: q, requested: count/pods=1, used: x, limited: y',
+            "resourcequota/q",
+            "fewer nodes",
+        ),
+        (
+            'pods "x" is forbidden: failed quota: q: must specify limits.cpu for: main; limits.memory for: main',
+            "resourcequota/q",
+            "set limits (cpu, memory)",
+        ),
+        (
+            'pods "x" is forbidden: failed quota: q: must specify cpu for: main; memory for: main',
+            "resourcequota/q",
+            "set cpu and memory",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advice: str) -> None:
     """Limits are not requests, and objects are no nodes."""
     found = read_refusal(message)
@@ -40,13 +72,29 @@ def test_the_advice_fits_what_the_quota_counts(message: str, subject: str, advic
 @pytest.mark.parametrize(
     ("resource", "message", "fault", "subject", "told"),
     [
-        ("services", "services \"x\" is forbidden: ValidatingAdmissionPolicy 'no-services' with binding 'b' denied request: no", "admission.denied",
-         "policy/no-services", "Service seatrial-r1 could not be created, refused by policy/no-services: "),
-        ("configmaps", 'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1',
-         "quota.exceeded", "resourcequota/q", "ConfigMap seatrial-r1 could not be created, refused by resourcequota/q: "),
-        ("jobs", 'jobs.batch "x" is forbidden: not on Fridays', "admission.denied", "job/seatrial-r1", "Job seatrial-r1 could not be created: "),
+        (
+            "services",
+            "services \"x\" is forbidden: ValidatingAdmissionPolicy 'no-services' with binding 'b' denied request: no",
+            "admission.denied",
+            "policy/no-services",
+            "Service seatrial-r1 could not be created, refused by policy/no-services: ",
+        ),
+        (
+            "configmaps",
+            'configmaps "x" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=1, limited: configmaps=1',
+            "quota.exceeded",
+            "resourcequota/q",
+            "ConfigMap seatrial-r1 could not be created, refused by resourcequota/q: ",
+        ),
+        (
+            "jobs",
+            'jobs.batch "x" is forbidden: not on Fridays',
+            "admission.denied",
+            "job/seatrial-r1",
+            "Job seatrial-r1 could not be created: ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_object_that_was_refused_is_named(
     kube: Kube, api: FakeApi, resource: str, message: str, fault: str, subject: str, told: str
 ) -> None:

@@ -6,12 +6,12 @@ import types
 
 import pytest
 
-from jobs import renewal
-from jobs.cleanup import Ledger, sweep, sweep_dead
-from jobs.client.errors import NotFound, Unreachable
-from jobs.client.kube import path
-from jobs.renewal import ANNOTATION, SECONDS, Held, Renewal, held, record, renewed, run_out
-from jobs.running.creation import Creation
+from jobs.cluster import renewal
+from jobs.cluster.client.errors import NotFound, Unreachable
+from jobs.cluster.client.kube import path
+from jobs.cluster.renewal import ANNOTATION, SECONDS, Held, Renewal, held, record, renewed, run_out
+from jobs.run.cleanup import Ledger, sweep, sweep_dead
+from jobs.run.creation import Creation
 from jobs.trial.manifests import Owned
 
 URL = "/apis/batch/v1/namespaces/ns/jobs/seatrial-r1"
@@ -104,15 +104,30 @@ def test_what_is_gone_meanwhile_is_not_dead(monkeypatch):
     assert watched(monkeypatch, read)[0] is False
 
 
-@pytest.mark.parametrize("text", ["", "}{", "[]", "null", lease(seconds=0), lease(seconds=-1), lease(seconds=True),
-                                  lease(seconds=10**9), lease(seconds="40"), "[" * 100_000])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "}{",
+        "[]",
+        "null",
+        lease(seconds=0),
+        lease(seconds=-1),
+        lease(seconds=True),
+        lease(seconds=10**9),
+        lease(seconds="40"),
+        "[" * 100_000,
+    ],
+)
 def test_a_lease_that_cannot_be_read_holds_for_the_usual_time(text):
     """It comes from outside: nobody waits for years, and nothing is deleted at once."""
     read = held(carrying(text))
     assert (read.text, read.seconds) == (text, SECONDS)
 
 
-@pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": {"annotations": []}}, carrying(7), carrying(None)])
+@pytest.mark.parametrize(
+    "item", [{}, {"metadata": None}, {"metadata": {"annotations": []}}, carrying(7), carrying(None)]
+)
 def test_what_was_applied_by_hand_has_no_lease(item):
     """--print-manifests: nobody renews it."""
     assert held(item) is None
@@ -129,7 +144,10 @@ def test_a_runner_renews_until_it_stops_or_the_object_is_gone(kube, api):
     assert [asked.verb for asked in api.asked] == ["PATCH"] * 4
     texts = [asked.body["metadata"]["annotations"][ANNOTATION] for asked in api.asked]
     assert len(set(texts)) == 4
-    assert all(asked.body == {"metadata": {"annotations": {ANNOTATION: text}}} for asked, text in zip(api.asked, texts, strict=True))
+    assert all(
+        asked.body == {"metadata": {"annotations": {ANNOTATION: text}}}
+        for asked, text in zip(api.asked, texts, strict=True)
+    )
 
 
 def test_an_outage_does_not_end_the_renewals(kube, api):
@@ -255,7 +273,9 @@ def test_the_lease_of_an_operators_job_speaks_for_the_job_that_the_operator_made
 def test_what_is_being_deleted_is_only_waited_for(kube, api):
     """Nobody watches a lease of what somebody has deleted already."""
     cluster = Cluster(api)
-    cluster.add("jobs", "r1", group="batch", leased=True, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **RUNNING)
+    cluster.add(
+        "jobs", "r1", group="batch", leased=True, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, **RUNNING
+    )
     said = []
     assert sweep(kube, "ns", tell=said.append).deleted == ("job/seatrial-r1",)
     assert said == []

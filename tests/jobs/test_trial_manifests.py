@@ -48,8 +48,15 @@ def pod_of(made):
 def test_the_job_is_indexed_suspended_and_ends_by_itself():
     """One pod per node, no retry, a deadline, a TTL; created suspended so that what it owns comes first."""
     made = build(FULL, FILES).job
-    wanted = {"suspend": True, "completionMode": "Indexed", "completions": 3, "parallelism": 3, "backoffLimit": 0,
-              "activeDeadlineSeconds": 1560, "ttlSecondsAfterFinished": 3600}  # fmt: skip
+    wanted = {
+        "suspend": True,
+        "completionMode": "Indexed",
+        "completions": 3,
+        "parallelism": 3,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": 1560,
+        "ttlSecondsAfterFinished": 3600,
+    }
     assert {key: made["spec"][key] for key in wanted} == wanted
     assert made["spec"]["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
 
@@ -88,10 +95,14 @@ def test_the_pod_has_the_shape_of_training():
 
 def test_ranks_are_kept_on_different_nodes_of_this_run_only():
     """The anti-affinity is to the own run: another run beside it is no reason to wait."""
-    affinity = pod_of(build(FULL, FILES))["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    affinity = pod_of(build(FULL, FILES))["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
     assert affinity == [
         {
-            "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "abc", "app.kubernetes.io/component": "trial"}},
+            "labelSelector": {
+                "matchLabels": {"app.kubernetes.io/instance": "abc", "app.kubernetes.io/component": "trial"}
+            },
             "topologyKey": "kubernetes.io/hostname",
         }
     ]
@@ -115,7 +126,9 @@ def test_the_pod_is_as_restricted_as_training_allows():
     pod = pod_of(build(FULL, FILES))
     assert pod["automountServiceAccountToken"] is False
     assert pod["containers"][0]["securityContext"] == {
-        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}  # fmt: skip
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]},
+    }
     assert pod["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
     assert pod_of(build(spec(run_as_user=1000), FILES))["securityContext"]["runAsNonRoot"] is True
 
@@ -123,12 +136,22 @@ def test_the_pod_is_as_restricted_as_training_allows():
 def test_both_conventions_of_the_environment_are_there():
     """TAO's table: WORLD_SIZE counts nodes; the rank comes from the completion index."""
     env = {item["name"]: item for item in pod_of(build(FULL, FILES))["containers"][0]["env"]}
-    plain = {"WORLD_SIZE": "3", "NNODES": "3", "NUM_GPU_PER_NODE": "4", "NPROC_PER_NODE": "4", "MASTER_PORT": "23456",
-             "MASTER_ADDR": "seatrial-abc-0.seatrial-abc", "SEATRIAL_RUN": "abc", "NCCL_IB_HCA": "mlx5"}  # fmt: skip
+    plain = {
+        "WORLD_SIZE": "3",
+        "NNODES": "3",
+        "NUM_GPU_PER_NODE": "4",
+        "NPROC_PER_NODE": "4",
+        "MASTER_PORT": "23456",
+        "MASTER_ADDR": "seatrial-abc-0.seatrial-abc",
+        "SEATRIAL_RUN": "abc",
+        "NCCL_IB_HCA": "mlx5",
+    }
     assert {name: env[name]["value"] for name in plain} == plain
     index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     assert env["NODE_RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == index
-    assert env["NCCL_DEBUG"]["value"] == "WARN"  # the user's own setting is kept; the probe raises it for the collectives
+    assert (
+        env["NCCL_DEBUG"]["value"] == "WARN"
+    )  # the user's own setting is kept; the probe raises it for the collectives
     assert env["NCCL_DEBUG_SUBSYS"]["value"] == "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
     assert set(env) >= RESERVED_ENV - {"JOB_COMPLETION_INDEX"}
 
@@ -148,7 +171,11 @@ def test_the_probe_is_mounted_by_path_and_run_without_a_shell():
     assert pod["containers"][0]["command"] == ["python3", "/seatrial/probe.py"]
     (volume,) = [volume for volume in pod["volumes"] if "configMap" in volume]
     assert {item["path"]: item["key"] for item in volume["configMap"]["items"]} == {
-        "probe.py": "probe.py", "nccl/lines.py": "nccl.lines.py", "stages/a.py": "stages.a.py", "trial.json": "trial.json"}  # fmt: skip
+        "probe.py": "probe.py",
+        "nccl/lines.py": "nccl.lines.py",
+        "stages/a.py": "stages.a.py",
+        "trial.json": "trial.json",
+    }
     assert made.configmap["data"]["nccl.lines.py"] == FILES["nccl/lines.py"]
 
 
@@ -156,9 +183,17 @@ def test_the_probe_is_told_what_to_do():
     """trial.json, schema 1."""
     told = json.loads(build(FULL, FILES).configmap["data"]["trial.json"])
     assert told["peers"] == [f"seatrial-abc-{i}.seatrial-abc" for i in range(3)]
-    assert told["collectives"] == [{"name": name, "op": "all_reduce", "scope": "job", "env": env, "repeats": 1} for name, env in (("ring", {"NCCL_ALGO": "Ring"}), ("default", {}))]
+    assert told["collectives"] == [
+        {"name": name, "op": "all_reduce", "scope": "job", "env": env, "repeats": 1}
+        for name, env in (("ring", {"NCCL_ALGO": "Ring"}), ("default", {}))
+    ]
     assert told["peer_wait_s"] == 900  # the first pods wait as long as the last may take to start
-    assert (told["deadline_s"], told["gpus_per_node"], told["master_port"], told["gpu_kind"]) == (540, 4, 23456, "nvidia")
+    assert (told["deadline_s"], told["gpus_per_node"], told["master_port"], told["gpu_kind"]) == (
+        540,
+        4,
+        23456,
+        "nvidia",
+    )
     assert told["bench"] == dataclasses.asdict(Bench())
 
 
@@ -245,7 +280,7 @@ def test_host_names_stay_within_dns():
         ({"run_as_user": 0}, "user id"),
         ({"collectives": (Collective(name="a"), Collective(name="a"))}, "same name"),
     ],
-)  # fmt: skip
+)
 def test_what_a_user_typed_wrong_is_one_clear_line(wrong, match):
     """Before anything is created."""
     with pytest.raises(SpecError, match=match) as caught:
@@ -255,7 +290,13 @@ def test_what_a_user_typed_wrong_is_one_clear_line(wrong, match):
 
 @pytest.mark.parametrize(
     "image",
-    ["python", "localhost:5000/a/b:1", "nvcr.io/nvidia/pytorch@sha256:" + "a" * 64, "r.io/x:t@sha256:" + "0" * 64, "a.b/c_d/e-f.g:V1.0_x"],
+    [
+        "python",
+        "localhost:5000/a/b:1",
+        "nvcr.io/nvidia/pytorch@sha256:" + "a" * 64,
+        "r.io/x:t@sha256:" + "0" * 64,
+        "a.b/c_d/e-f.g:V1.0_x",
+    ],
 )
 def test_images_by_tag_and_digest_are_accepted(image):
     """Every image is a setting; digests work."""
@@ -284,9 +325,12 @@ GIB = {"name": "gib", "hostPath": {"path": "/home/kubernetes/bin/gib"}}
 def test_a_fabrics_libraries_and_limits_can_be_given():
     """Google's A3 machines mount NCCL's network plugin from the host; some quotas want cpu and memory limits."""
     made = spec(
-        volumes=(GIB,), mounts=({"name": "gib", "mountPath": "/usr/local/gib"},), cpu="8", memory="32Gi",
+        volumes=(GIB,),
+        mounts=({"name": "gib", "mountPath": "/usr/local/gib"},),
+        cpu="8",
+        memory="32Gi",
         limits={"cpu": "8", "memory": "64Gi"},
-    )  # fmt: skip
+    )
     pod = pod_of(build(made, FILES))
     (trial,) = pod["containers"]
     assert GIB in pod["volumes"] and {"name": "gib", "mountPath": "/usr/local/gib"} in trial["volumeMounts"]

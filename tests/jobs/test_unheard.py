@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.running.unheard import simulated, unreachable
+from jobs.run.silent_logs import simulated, unreachable
 
 REFUSED = 'GET .../log: 500: Get "https://10.0.0.7:10250/containerLogs/a/b/c": dial tcp 10.0.0.7:10250: connect: connection refused'
 KWOK = 'GET .../log: 400 BadRequest: no logs found for container "trial" in pod "default/p-0"'
@@ -14,8 +14,11 @@ ENDED = {"terminated": {"exitCode": 0}}
 
 def pod(name, state, *, made):
     status = {"name": "trial", "state": state, **({"containerID": "containerd://1"} if made else {})}
-    return {"metadata": {"name": name}, "spec": {"nodeName": f"node-of-{name}"},
-            "status": {"phase": "Succeeded" if state is ENDED else "Running", "containerStatuses": [status]}}  # fmt: skip
+    return {
+        "metadata": {"name": name},
+        "spec": {"nodeName": f"node-of-{name}"},
+        "status": {"phase": "Succeeded" if state is ENDED else "Running", "containerStatuses": [status]},
+    }
 
 
 def follower(problem="", *, heard=False):
@@ -52,7 +55,9 @@ def test_an_empty_log_is_no_proof_while_the_pod_runs():
     assert simulated([pod("p-0", RAN, made=False)], {"p-0": follower()}, "trial") is None
 
 
-@pytest.mark.parametrize("told", [follower(), follower(REFUSED, heard=True), follower("404 NotFound: pods p-0 not found")])
+@pytest.mark.parametrize(
+    "told", [follower(), follower(REFUSED, heard=True), follower("404 NotFound: pods p-0 not found")]
+)
 def test_what_was_heard_or_only_not_found_is_nothing_of_the_kind(told):
     """A connection that broke once, a log without trouble and a pod that is gone have other explanations."""
     pods, followers = [pod("p-0", ENDED, made=True)], {"p-0": told}

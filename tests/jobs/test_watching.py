@@ -7,14 +7,15 @@ import time
 
 import pytest
 
-from jobs.running.vigil import Vigil
-from jobs.running.waiting import Limits
+from jobs.run.waiting import Limits
+from jobs.run.watcher import Watcher
 
 JOB = {
-    "kind": "Job", "metadata": {"name": "t", "namespace": "default", "uid": "u"},
+    "kind": "Job",
+    "metadata": {"name": "t", "namespace": "default", "uid": "u"},
     "spec": {"completionMode": "Indexed", "completions": 1, "parallelism": 1, "backoffLimit": 0},
     "status": {"conditions": [], "startTime": "2026-01-01T00:00:00Z"},
-}  # fmt: skip
+}
 DONE = JOB | {"status": {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}}
 NO_ROOM = "0/{} nodes are available: {} Insufficient nvidia.com/gpu."
 
@@ -23,7 +24,12 @@ def pod(phase="Pending", **status):
     labels = {"batch.kubernetes.io/job-name": "t", "batch.kubernetes.io/job-completion-index": "0"}
     gpus = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
     return {
-        "metadata": {"name": "t-0-x", "uid": "p", "labels": labels, "ownerReferences": [{"kind": "Job", "name": "t", "uid": "u"}]},
+        "metadata": {
+            "name": "t-0-x",
+            "uid": "p",
+            "labels": labels,
+            "ownerReferences": [{"kind": "Job", "name": "t", "uid": "u"}],
+        },
         "spec": {"containers": [{"name": "trial", "image": "i:1", **gpus}]},
         "status": {"phase": phase, **status},
     }
@@ -32,9 +38,10 @@ def pod(phase="Pending", **status):
 def node(number, gpus):
     offered = {"nvidia.com/gpu": str(gpus), "cpu": "64", "memory": "512Gi", "pods": "110"}
     return {
-        "metadata": {"name": f"n{number}"}, "spec": {},
+        "metadata": {"name": f"n{number}"},
+        "spec": {},
         "status": {"conditions": [{"type": "Ready", "status": "True"}], "capacity": offered, "allocatable": offered},
-    }  # fmt: skip
+    }
 
 
 class World:
@@ -67,14 +74,19 @@ class World:
 def watched(kube, api, world, **more):
     api.answer = world.answer
     limits = Limits(start_s=more.pop("start_s", 20.0), job_s=20.0)
-    return Vigil(kube, job="t", namespace="default", run="r1", limits=limits, **more).keep()
+    return Watcher(kube, job="t", namespace="default", run="r1", limits=limits, **more).keep()
 
 
 @pytest.fixture
 def waiting(monkeypatch):
     """A pod that no node takes, and a watcher that gives up at once what is hopeless."""
-    monkeypatch.setattr("jobs.diagnosis.patient.JOINING_S", 0.2)
-    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_ROOM.format(600, 600)}
+    monkeypatch.setattr("jobs.diagnosis.pod.JOINING_S", 0.2)
+    unschedulable = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": NO_ROOM.format(600, 600),
+    }
     return pod(conditions=[unschedulable])
 
 
@@ -108,7 +120,7 @@ def test_a_server_that_refuses_for_a_moment_is_waited_for(kube, api, code):
 
 def test_a_refusal_that_lasts_is_told(kube, api, monkeypatch):
     """A missing right does not come by waiting: the API server's own words."""
-    monkeypatch.setattr("jobs.running.vigil._EXPIRED_S", 0.5)
+    monkeypatch.setattr("jobs.run.watcher._EXPIRED_S", 0.5)
     world = World(DONE, [])
     world.refusals = [403] * 1000
     with pytest.raises(Exception, match="403 Forbidden"):

@@ -14,8 +14,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def wheel(tmp_path_factory):
     pytest.importorskip("hatchling", reason="the build backend is not installed here")
     folder = tmp_path_factory.mktemp("dist")
-    done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("*.whl"))
 
@@ -34,9 +39,17 @@ def installed(wheel, tmp_path_factory):
 
 
 def seatrial(site, *arguments, cwd):
-    code = f"import sys; sys.path.insert(0, {str(site)!r}); from seatrial.__main__ import main; raise SystemExit(main())"
-    return subprocess.run([sys.executable, "-P", "-c", code, *arguments], cwd=cwd, capture_output=True, text=True,
-                          timeout=120, check=False)
+    code = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); from seatrial.__main__ import main; raise SystemExit(main())"
+    )
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_wheel_has_exactly_one_top_level_package(wheel):
@@ -50,8 +63,13 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel):
     """A profile, a scenario or a stand-in that stays behind would only be missed by a user."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    tracked = subprocess.run(["git", "ls-files", "checks", "jobs", "reports", "sim"], cwd=ROOT, capture_output=True,
-                             text=True, check=False).stdout.split()
+    tracked = subprocess.run(
+        ["git", "ls-files", "checks", "cli", "jobs", "reports", "lab"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.split()
     missing = [t for t in tracked if f"seatrial/{t}" not in names and t != "checks/__main__.py"]
     assert not missing
     assert {"seatrial/__main__.py", "seatrial/conftest.py", "seatrial/pyproject.toml"} <= names
@@ -83,6 +101,7 @@ def test_the_installed_wheel_runs_the_trial(installed, tmp_path):
 def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
     """seatrial.jobs.nccl needs nothing on the path but the wheel."""
     code = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.jobs.nccl as n; print(len(n.FAULTS))"
-    done = subprocess.run([sys.executable, "-P", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True,
-                          check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,9 @@ def judge():
     """Judge texts or bytes, each a file of its own, as one job."""
 
     def judge(*logs: bytes | str, **options):
-        streams = [(f"log{index}", io.BytesIO(log.encode() if isinstance(log, str) else log)) for index, log in enumerate(logs)]
+        streams = [
+            (f"log{index}", io.BytesIO(log.encode() if isinstance(log, str) else log)) for index, log in enumerate(logs)
+        ]
         jobs = conclude(read(streams), one_job=True, **options)
         assert len(jobs) == 1
         return jobs[0]

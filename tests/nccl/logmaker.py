@@ -47,7 +47,10 @@ class Maker:
 
     def lines(self, rank: int) -> list[str]:
         head = f"{self.host(rank)}:{self.pid(rank)}:{self.pid(rank)} [{rank % self.gpus}] NCCL INFO "
-        return [head + text if not text.startswith("NCCL version") or self.number >= (2, 22) else text for text in self.texts(rank)]
+        return [
+            head + text if not text.startswith("NCCL version") or self.number >= (2, 22) else text
+            for text in self.texts(rank)
+        ]
 
     def texts(self, rank: int) -> list[str]:
         new = self.number
@@ -68,11 +71,15 @@ class Maker:
         ident = f" commId 0x{self.comm_id:016x}" if new >= (2, 16) else ""
         verb = "ncclCommInitRank " if new >= (2, 21) else ""
         if new >= (2, 18, 3):
-            out.append(f"{verb}{comm} rank {rank} nranks {self.ranks} cudaDev {rank % self.gpus} nvmlDev {rank % self.gpus} busId 1a000{ident} - Init START")
+            out.append(
+                f"{verb}{comm} rank {rank} nranks {self.ranks} cudaDev {rank % self.gpus} nvmlDev {rank % self.gpus} busId 1a000{ident} - Init START"
+            )
         if self.stop == "init":
             return out
         if new >= (2, 20):
-            out.append(f"{comm} rank {rank} nRanks {self.ranks} nNodes {len(self.hosts)} localRanks {self.gpus} localRank {rank % self.gpus} MNNVL 0")
+            out.append(
+                f"{comm} rank {rank} nRanks {self.ranks} nNodes {len(self.hosts)} localRanks {self.gpus} localRank {rank % self.gpus} MNNVL 0"
+            )
         if new >= (2, 5) and rank == 0:
             out.append(f"Channel 00/{self.channels:02d} :" + "".join(f" {item:4d}" for item in range(self.ranks)))
         done = f"{verb}{comm} rank {rank} nranks {self.ranks} cudaDev {rank % self.gpus} busId 1a000{ident} - Init COMPLETE"
@@ -82,7 +89,9 @@ class Maker:
         if self.stop == "channels":
             return out
         if new >= (2, 24):
-            out.append(f"Connected all rings, use ring PXN {int(self.pxn)} GDR {int(self.gdr and rank not in self.socket_ranks)}")
+            out.append(
+                f"Connected all rings, use ring PXN {int(self.pxn)} GDR {int(self.gdr and rank not in self.socket_ranks)}"
+            )
         elif new >= (2, 8):
             out.append("Connected all rings")
         out.append(f"{comm} rank {rank} nranks {self.ranks} cudaDev {rank % self.gpus} busId 1a000 - Destroy COMPLETE")
@@ -91,7 +100,11 @@ class Maker:
     def network(self, rank: int, where: str) -> list[str]:
         new, out = self.number, []
         if self.net in ("IB", "Socket"):
-            out.append("NET/Plugin: Could not find: libnccl-net.so" if new >= (2, 22) else "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation")
+            out.append(
+                "NET/Plugin: Could not find: libnccl-net.so"
+                if new >= (2, 22)
+                else "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation"
+            )
         if rank in self.socket_ranks or self.net == "Socket":
             out.append("NET/IB : No device found.")
             if new >= (2, 24):
@@ -126,7 +139,13 @@ class Maker:
         new = self.number
         word = "Ring" if new < (2, 7) else "Channel"
         number = f"{channel:02d}/0" if new >= (2, 12) else f"{channel:02d}"
-        mark = (lambda item: f"{item}[{item % self.gpus}]") if new >= (2, 18) else (lambda item: f"{item}[{(item + 1) * 0x1a000:x}]") if new >= (2, 5) else str
+        mark = (
+            (lambda item: f"{item}[{item % self.gpus}]")
+            if new >= (2, 18)
+            else (lambda item: f"{item}[{(item + 1) * 0x1A000:x}]")
+            if new >= (2, 5)
+            else str
+        )
         text = f"{word} {number} : {mark(src)} -> {mark(dst)}"
         if inside:
             return text + (" via P2P/CUMEM/read" if new >= (2, 18) else " via P2P/IPC")
@@ -161,7 +180,9 @@ def table_of(maker: Maker) -> list[str]:
         "# Using devices",
     ]
     for rank in range(maker.ranks):
-        lines.append(f"#  Rank {rank:2d} Group  0 Pid {maker.pid(rank):6d} on {maker.host(rank):>10} device {rank % maker.gpus:2d} [0000:{rank % maker.gpus + 16:02x}:00] NVIDIA H100")
+        lines.append(
+            f"#  Rank {rank:2d} Group  0 Pid {maker.pid(rank):6d} on {maker.host(rank):>10} device {rank % maker.gpus:2d} [0000:{rank % maker.gpus + 16:02x}:00] NVIDIA H100"
+        )
     return lines + TABLE.splitlines()
 
 

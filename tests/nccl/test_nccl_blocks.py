@@ -46,7 +46,7 @@ RARE = (
     b"rank 3 of WORLD_SIZE=16 with 0xbadbadbadbad",
     b"task 3 exceeded time limit",
     b"",
-)  # fmt: skip
+)
 
 
 def chatter(rng: random.Random, maker: Maker, number: int) -> bytes:

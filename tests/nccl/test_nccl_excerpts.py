@@ -20,7 +20,9 @@ def test_a_cuda_failure_is_named_by_its_place(judge, line):
 def test_a_nic_without_a_pci_path_is_no_error(judge):
     """Up to 2.5, NCCL traces that it does not know the distance, and goes on (NVIDIA/nccl#367)."""
     head = "gpu-node-0:1:1 [0] NCCL INFO "
-    job = judge(f"{head}Could not find real path of /sys/class/net/eth0/device\n{head}include/net.h:19 -> 2\n{head}Ring 00 : 7 -> 0 [receive] via NET/Socket/0\n")
+    job = judge(
+        f"{head}Could not find real path of /sys/class/net/eth0/device\n{head}include/net.h:19 -> 2\n{head}Ring 00 : 7 -> 0 [receive] via NET/Socket/0\n"
+    )
     assert (job["crash"], job["diagnosis"]) == (False, "socket")
     assert judge(f"{head}include/net.h:27 -> 2\n")["crash"] is True
 
@@ -35,7 +37,12 @@ def test_a_plugins_provider_is_the_choice_of_an_old_nccl(judge):
     """Before 2.6.4 no process says what it uses."""
     old = "a:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa;ofi_rxr\nb:1:1 [0] NCCL INFO NET/OFI Selected Provider is efa;ofi_rxr\n"
     assert (judge(old)["inter_node_transport"], judge(old)["verdict"]) == ("efa", "inconclusive")
-    assert judge(old + "a:1:1 [0] NCCL INFO Using network Socket\nb:1:1 [0] NCCL INFO Using network Socket\n")["inter_node_transport"] == "socket"
+    assert (
+        judge(old + "a:1:1 [0] NCCL INFO Using network Socket\nb:1:1 [0] NCCL INFO Using network Socket\n")[
+            "inter_node_transport"
+        ]
+        == "socket"
+    )
 
 
 def test_tags_inside_a_row_are_no_part_of_it(judge):
@@ -45,12 +52,18 @@ def test_tags_inside_a_row_are_no_part_of_it(judge):
         "[0]      1048576        262144     float     sum      -1[0]     80.0   13.11   24.58      0[0]     81.0   12.95   24.27      0\n"
     )
     (row,) = judge(table)["tables"][0]["rows"]
-    assert (row["out_of_place"]["busbw_gbps"], row["in_place"]["busbw_gbps"], row["in_place"]["wrong"]) == (24.58, 24.27, 0)
+    assert (row["out_of_place"]["busbw_gbps"], row["in_place"]["busbw_gbps"], row["in_place"]["wrong"]) == (
+        24.58,
+        24.27,
+        0,
+    )
 
 
 def test_one_host_of_an_unknown_job_proves_nothing(judge):
     """Nothing is said of what crosses hosts."""
-    assert judge("gpu-node-0:1:1 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n")["sentence"].startswith("Only one host shows")
+    assert judge("gpu-node-0:1:1 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n")["sentence"].startswith(
+        "Only one host shows"
+    )
 
 
 def test_the_distance_is_the_reason_where_it_is_named(judge):
@@ -63,20 +76,29 @@ def test_the_distance_is_the_reason_where_it_is_named(judge):
 def test_a_host_without_infiniband_has_no_broken_plugin(judge):
     """Since 2.28 the built-in InfiniBand transport says so on every host without a card (plugin/net.cc)."""
     head = "a:1:1 [0] NCCL INFO "
-    job = judge(f"{head}NET/IB : No device found.\n{head}Failed to initialize NET plugin IB\n{head}Initialized NET plugin Socket\nRuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1\n")
+    job = judge(
+        f"{head}NET/IB : No device found.\n{head}Failed to initialize NET plugin IB\n{head}Initialized NET plugin Socket\nRuntimeError: NCCL error in: ProcessGroupNCCL.cpp:1\n"
+    )
     assert [fault["fault"] for fault in job["faults"]] == ["nccl.crash"]
 
 
 def test_a_missing_symbol_is_the_reason_whatever_the_others_say(judge):
     """Lines without any head, as a report quotes them."""
-    job = judge("NET/Plugin: libnccl-net.so: /lib/libc.so.6: version `GLIBC_2.38' not found\nNET/IB : No device found.\nFailed to initialize NET plugin IB\nInitialized NET plugin Socket\nChannel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n")
-    assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [("nccl.socket-fallback", "nccl.plugin-broken")]
+    job = judge(
+        "NET/Plugin: libnccl-net.so: /lib/libc.so.6: version `GLIBC_2.38' not found\nNET/IB : No device found.\nFailed to initialize NET plugin IB\nInitialized NET plugin Socket\nChannel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0\n"
+    )
+    assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [
+        ("nccl.socket-fallback", "nccl.plugin-broken")
+    ]
     assert "((" not in job["sentence"]
 
 
 def test_fastraks_abort_is_its_own_fault(judge):
     """Google's plugin ends the process itself."""
-    assert judge("a:1:1 [0] plugin.cc:1 NCCL WARN NET/FasTrak plugin initialization failed\n")["faults"][0]["fault"] == "nccl.plugin-abort"
+    assert (
+        judge("a:1:1 [0] plugin.cc:1 NCCL WARN NET/FasTrak plugin initialization failed\n")["faults"][0]["fault"]
+        == "nccl.plugin-abort"
+    )
 
 
 @pytest.mark.parametrize("host", ["nid001264", "x1000c1s2b0n0"])
@@ -89,7 +111,9 @@ def test_the_plugins_provider_is_slingshot_on_a_cray(judge, host):
 
 def test_a_warning_of_the_first_releases_needs_no_head(judge):
     """NCCL 2.0 names the file and no process."""
-    job = judge("[0] include/socket.h:185 WARN Call to connect failed : Connection refused\nNCCL failure program.cu:110 'unhandled system error'\n")
+    job = judge(
+        "[0] include/socket.h:185 WARN Call to connect failed : Connection refused\nNCCL failure program.cu:110 'unhandled system error'\n"
+    )
     assert (job["crash"], job["faults"][0]["fault"]) == (True, "nccl.connect-refused")
 
 
@@ -103,16 +127,43 @@ def test_cards_that_one_host_was_told_to_use_cross_no_host(judge):
 
 
 CRASHES = {
-    "warning": ("a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 3\n", "the first sign of it is: Something odd"),
-    "peer": ("\na:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<5>\na:1:2 [0] NCCL INFO misc/socket.cc:749 -> 6\n", "follows from a failure before it, which is not in the log (socketProgress: Connection closed"),
-    "flush": ("a:1:2 [0] ib.c:1 NCCL WARN NET/IB : Got completion from peer 10.1.32.3<5> with error 5, opcode 0, len 0, vendor err 249\na:1:2 [0] NCCL INFO net.cc:1 -> 6\n", "follows from a failure before it"),
-    "program": ("(pid=8) RuntimeError: NCCL error in: x.cpp:784, unhandled cuda error, NCCL version 2.7.8\n(pid=9) a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\n(pid=9) a:1:2 [0] NCCL INFO init.cc:9 -> 1\n", "the first sign of it is: Something odd"),
-    "last-follows": ("  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nNET/IB: Got completion from peer 10.0.1.23<34696> with status=5 opcode=0 len=0 vendor err 249 (Recv)\n", "follows from a failure before it, which is not in the log (NET/IB: Got"),
-    "last-unknown": ("  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nSomething odd\n", "the first sign of it is: Something odd"),
+    "warning": (
+        "a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 3\n",
+        "the first sign of it is: Something odd",
+    ),
+    "peer": (
+        "\na:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer b<5>\na:1:2 [0] NCCL INFO misc/socket.cc:749 -> 6\n",
+        "follows from a failure before it, which is not in the log (socketProgress: Connection closed",
+    ),
+    "flush": (
+        "a:1:2 [0] ib.c:1 NCCL WARN NET/IB : Got completion from peer 10.1.32.3<5> with error 5, opcode 0, len 0, vendor err 249\na:1:2 [0] NCCL INFO net.cc:1 -> 6\n",
+        "follows from a failure before it",
+    ),
+    "program": (
+        "(pid=8) RuntimeError: NCCL error in: x.cpp:784, unhandled cuda error, NCCL version 2.7.8\n(pid=9) a:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\n(pid=9) a:1:2 [0] NCCL INFO init.cc:9 -> 1\n",
+        "the first sign of it is: Something odd",
+    ),
+    "last-follows": (
+        "  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nNET/IB: Got completion from peer 10.0.1.23<34696> with status=5 opcode=0 len=0 vendor err 249 (Recv)\n",
+        "follows from a failure before it, which is not in the log (NET/IB: Got",
+    ),
+    "last-unknown": (
+        "  what():  [PG 1 Rank 4] terminated: NCCL error: unhandled system error, NCCL version 2.22.3\nLast error:\nSomething odd\n",
+        "the first sign of it is: Something odd",
+    ),
     "long": ("  what():  [PG 1 Rank 4] terminated: NCCL error: " + "unhandled " * 20 + "\n", "unhandled [...]"),
-    "trace": ("a:1:2 [0] NCCL INFO bootstrap.cc:312 -> 3\n", "only an error trace that begins at bootstrap.cc:312 -> 3 (an internal error)"),
-    "event": ("a: Test NCCL failure common.cu:401 'internal error'\na:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 1\n", "the first sign of it is: Test NCCL failure"),
-    "test": ("a: Test NCCL failure common.cu:401 'remote process exited / '\n", "the first sign of it is: Test NCCL failure common.cu:401 'remote process exited'"),
+    "trace": (
+        "a:1:2 [0] NCCL INFO bootstrap.cc:312 -> 3\n",
+        "only an error trace that begins at bootstrap.cc:312 -> 3 (an internal error)",
+    ),
+    "event": (
+        "a: Test NCCL failure common.cu:401 'internal error'\na:1:2 [0] graph/x.cc:1 NCCL WARN Something odd\na:1:2 [0] NCCL INFO init.cc:9 -> 1\n",
+        "the first sign of it is: Test NCCL failure",
+    ),
+    "test": (
+        "a: Test NCCL failure common.cu:401 'remote process exited / '\n",
+        "the first sign of it is: Test NCCL failure common.cu:401 'remote process exited'",
+    ),
 }
 
 
@@ -124,17 +175,26 @@ def test_a_crash_is_told_in_the_logs_own_words(judge, case):
     assert (job["crash"], said in job["sentence"]) == (True, True), job["sentence"]
 
 
-@pytest.mark.parametrize("text", ["graph/x.cc:1 NCCL WARN Something odd", "x.h:4 NCCL WARN Net : Connection closed by remote peer b<5>"])
+@pytest.mark.parametrize(
+    "text", ["graph/x.cc:1 NCCL WARN Something odd", "x.h:4 NCCL WARN Net : Connection closed by remote peer b<5>"]
+)
 def test_a_lone_warning_is_quoted(judge, text):
     """It proves nothing, and it is all that the pasted line says."""
     job = judge(f"a:1:2 [0] {text}\n")
-    assert (job["verdict"], f"it does warn: {text.partition('WARN ')[2]}" in job["sentence"]) == ("inconclusive", True), job["sentence"]
+    assert (job["verdict"], f"it does warn: {text.partition('WARN ')[2]}" in job["sentence"]) == (
+        "inconclusive",
+        True,
+    ), job["sentence"]
 
 
 def test_an_attempt_that_failed_before_a_good_run_is_told_as_one(judge):
     """Still no go: but a reader sees that what failed was not the last word."""
     row = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n  1073741824     268435456     float     sum      -1   4500.1  238.60  238.60      0   4490.2  239.10  239.10      0\n"
-    job = judge("worker-1: Test CUDA failure common.cu:892 'system not yet initialized'\n" + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 238.85\n")
+    job = judge(
+        "worker-1: Test CUDA failure common.cu:892 'system not yet initialized'\n"
+        + row
+        + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 238.85\n"
+    )
     assert (job["verdict"], job["sentence"].endswith("a later run in the same log came to its end.")) == ("no-go", True)
 
 
@@ -159,7 +219,7 @@ WATCHDOG = "[rank{}]:[E218 04:54:22.8 ProcessGroupNCCL.cpp:616] [{}Rank {}] Watc
         ([(4, "", 4, 7)], "rank 4 waited in operation 7"),
     ],
     ids=["subgroups", "named-groups", "one-named-group", "whole-job", "first-of-several", "one-rank"],
-)  # fmt: skip
+)
 def test_operations_are_compared_inside_a_process_group(judge, lines, said):
     """Every group counts its own: 216 of one and 57 of another are no fault of the program."""
     job = judge("".join(WATCHDOG.format(*line) for line in lines))

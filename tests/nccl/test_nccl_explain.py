@@ -38,7 +38,10 @@ def test_a_fault_is_shown_with_evidence_cause_confirmation_and_remedy():
 def test_the_average_is_only_shown_with_its_sweep():
     """Verda's document calls it the key metric; it says nothing without the sizes it averages."""
     text = " ".join(explain.to_text(jobs_of(Maker())).split())
-    assert "Avg bus bandwidth 90.105 GB/s over 1 MiB to 1 GiB (2 rows): it depends on that sweep and is not judged." in text
+    assert (
+        "Avg bus bandwidth 90.105 GB/s over 1 MiB to 1 GiB (2 rows): it depends on that sweep and is not judged."
+        in text
+    )
 
 
 def test_the_pairs_of_hosts_are_shown_in_both_directions():
@@ -50,14 +53,23 @@ def test_the_pairs_of_hosts_are_shown_in_both_directions():
 
 def test_the_pair_that_differs_comes_first_among_many():
     """Among hundreds of pairs the one bad one is not cut off."""
-    maker = Maker(hosts=tuple(f"node{index:02d}" for index in range(40)), gpus=1, channels=1, rails=1, socket_ranks=(37,))
+    maker = Maker(
+        hosts=tuple(f"node{index:02d}" for index in range(40)), gpus=1, channels=1, rails=1, socket_ranks=(37,)
+    )
     text = explain.to_text(jobs_of(maker))
     first = text.split("Between hosts (channels by transport)\n")[1].splitlines()[0]
     assert "node37" in first
     assert "more pairs" in text
 
 
-@pytest.mark.parametrize("maker", [Maker(), Maker(net="Socket", hosts=("a" * 60, "b" * 60)), Maker(hosts=tuple(f"n{index}" for index in range(30)), gpus=1, channels=1)])
+@pytest.mark.parametrize(
+    "maker",
+    [
+        Maker(),
+        Maker(net="Socket", hosts=("a" * 60, "b" * 60)),
+        Maker(hosts=tuple(f"n{index}" for index in range(30)), gpus=1, channels=1),
+    ],
+)
 def test_every_line_fits_eighty_columns(maker):
     """Readable on 80 columns, whatever the names are."""
     text = explain.to_text(jobs_of(maker, "x" * 3000 + "\n"))
@@ -84,7 +96,9 @@ def test_colour_is_only_used_when_asked_for():
 
 def test_nothing_of_a_log_is_markup_in_markdown():
     """Host names and lines of a log cannot open tables, links, HTML or code blocks."""
-    log = "ho|st`<img>:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected ``` <script>alert(1)</script> [x](http://y) | a\n"
+    log = (
+        "ho|st`<img>:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected ``` <script>alert(1)</script> [x](http://y) | a\n"
+    )
     text = explain.to_markdown(conclude(read([("x", io.BytesIO(log.encode()))])))
     assert "Duplicate GPU" in text
     outside = re.sub(r"(`+)(?:(?!\1).)*\1", "", text)
@@ -97,9 +111,33 @@ def test_the_json_form_is_one_document_with_a_schema():
     document = json.loads(explain.to_json(jobs_of(Maker())))
     assert document["schema"] == 1
     wanted = {
-        "inter_node_transport", "gdr", "socket_fallback", "mixed", "ranks", "nodes", "nccl_version", "avg_busbw", "hang", "crash", "verdict", "diagnosis",
-        "sentence", "faults", "tables", "pairs", "hosts", "rails", "intra_node", "sharp", "bootstrap", "init", "truncated", "evidence_shown", "advice", "env",
-    }  # fmt: skip
+        "inter_node_transport",
+        "gdr",
+        "socket_fallback",
+        "mixed",
+        "ranks",
+        "nodes",
+        "nccl_version",
+        "avg_busbw",
+        "hang",
+        "crash",
+        "verdict",
+        "diagnosis",
+        "sentence",
+        "faults",
+        "tables",
+        "pairs",
+        "hosts",
+        "rails",
+        "intra_node",
+        "sharp",
+        "bootstrap",
+        "init",
+        "truncated",
+        "evidence_shown",
+        "advice",
+        "env",
+    }
     assert wanted <= set(document["jobs"][0])
 
 
@@ -107,7 +145,14 @@ def test_the_worst_job_decides_the_exit_code():
     """0 go, 1 no-go, 10 could not tell; no job at all is not go."""
     good, bad = jobs_of(Maker()), jobs_of(Maker(net="Socket"))
     unknown = conclude(read([("x", io.BytesIO(b"nothing\n"))]))
-    assert [explain.exit_code(jobs) for jobs in (good, bad, unknown, good + unknown, good + bad + unknown, [])] == [0, 1, 10, 10, 1, 10]
+    assert [explain.exit_code(jobs) for jobs in (good, bad, unknown, good + unknown, good + bad + unknown, [])] == [
+        0,
+        1,
+        10,
+        10,
+        1,
+        10,
+    ]
 
 
 def test_a_log_without_evidence_says_what_to_set():

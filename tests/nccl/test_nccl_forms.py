@@ -38,15 +38,24 @@ def test_a_torch_benchs_markdown_table_is_read(judge):
 
 def test_a_table_may_name_its_sides_in_its_columns(judge):
     """A report's table: the bandwidths alone, out of place and in place."""
-    job = judge("| Message Size | Bus BW (out-of-place) | Bus BW (in-place) |\n|---|---|---|\n| 8 MB | 60.1 GB/s | 61 GB/s |\n| 1 GB | 120.1 GB/s | 119 GB/s |\n")
-    rows = [(row["size_bytes"], row["out_of_place"]["busbw_gbps"], row["in_place"]["busbw_gbps"]) for row in job["tables"][0]["rows"]]
+    job = judge(
+        "| Message Size | Bus BW (out-of-place) | Bus BW (in-place) |\n|---|---|---|\n| 8 MB | 60.1 GB/s | 61 GB/s |\n| 1 GB | 120.1 GB/s | 119 GB/s |\n"
+    )
+    rows = [
+        (row["size_bytes"], row["out_of_place"]["busbw_gbps"], row["in_place"]["busbw_gbps"])
+        for row in job["tables"][0]["rows"]
+    ]
     assert rows == [(8 << 20, 60.1, 61), (GIB, 120.1, 119)]
 
 
 @pytest.mark.parametrize("tag", ["", "[gke-node-a:0]:", "worker-0: "])
 def test_a_result_in_words_is_a_row(judge, tag):
     """Its older form, and Modal's: one payload, two lines."""
-    lines = ["The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):", " algbw: 180.500 GBps (1444.0 Gbps)", " busbw: 338.400 GBps (2707.2 Gbps)"]
+    lines = [
+        "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):",
+        " algbw: 180.500 GBps (1444.0 Gbps)",
+        " busbw: 338.400 GBps (2707.2 Gbps)",
+    ]
     job = judge("".join(f"{tag}{line}\n" for line in lines))
     assert points(job["tables"][0]) == [(4_000_000_000, 338.4)]
     assert (job["tables"][0]["rows"][0]["out_of_place"]["algbw_gbps"], job["ranks"]) == (180.5, 16)
@@ -71,8 +80,14 @@ def test_deepspeeds_bench_counts_bits(judge):
     [
         ("  size(MB)   time(ms)  algbw(GB/s)  busbw(GB/s)", "      1024     48.500        22.10        22.10"),
         ("| Size | Time (us) | AlgoBW (GB/s) | BusBW (GB/s) |", "| 1G | 48500 | 22.10 | 22.10 |"),
-        ("| Message size | algbw (GB/s) | **busbw (GB/s)** |", "| **1 GB** | **22.10** | **22.10** <- peak (48.5 ms) |"),
-        ("     size(B)   time(us)  algbw(GB/s)  busbw(GB/s)  #wrong", "  1073741824   48500.00       22.100       22.100       0"),
+        (
+            "| Message size | algbw (GB/s) | **busbw (GB/s)** |",
+            "| **1 GB** | **22.10** | **22.10** <- peak (48.5 ms) |",
+        ),
+        (
+            "     size(B)   time(us)  algbw(GB/s)  busbw(GB/s)  #wrong",
+            "  1073741824   48500.00       22.100       22.100       0",
+        ),
     ],
     ids=["milliseconds", "report", "emphasis", "wrong"],
 )
@@ -83,21 +98,41 @@ def test_a_header_with_a_size_and_a_bandwidth_is_a_table(judge, header, row):
 
 def test_osus_tables_are_read(judge):
     """A latency of one size is a bandwidth, but no bus bandwidth: the OSU micro-benchmarks print none for collectives."""
-    latency = one_table(judge, "# OSU MPI-CUDA Allreduce Latency Test v5.9\n# Size       Avg Latency(us)\n4                       1.98\nlibrary: a warning in between\n1048576               211.40\n")
-    assert [(row["size_bytes"], row["out_of_place"]["time_us"]) for row in latency["rows"]] == [(4, 1.98), (1048576, 211.4)]
+    latency = one_table(
+        judge,
+        "# OSU MPI-CUDA Allreduce Latency Test v5.9\n# Size       Avg Latency(us)\n4                       1.98\nlibrary: a warning in between\n1048576               211.40\n",
+    )
+    assert [(row["size_bytes"], row["out_of_place"]["time_us"]) for row in latency["rows"]] == [
+        (4, 1.98),
+        (1048576, 211.4),
+    ]
     assert (latency["collective"], latency["peak_busbw_gbps"]) == ("all_reduce", None)
-    bandwidth = one_table(judge, "# OSU MPI-CUDA Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n4194304             24000.50\n")
+    bandwidth = one_table(
+        judge,
+        "# OSU MPI-CUDA Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n4194304             24000.50\n",
+    )
     assert (bandwidth["rows"][0]["out_of_place"]["algbw_gbps"], bandwidth["collective"]) == (24.0005, "sendrecv")
 
 
 def test_another_benchs_table_ends_where_its_rows_do(judge):
     """What a program prints later is no row, though it has as many words."""
-    text = MARKDOWN + "".join(f"epoch {step} loss {step}\n" for step in range(300)) + "|    2GiB | 999.00GBps | 999.00GBps |\n"
+    text = (
+        MARKDOWN
+        + "".join(f"epoch {step} loss {step}\n" for step in range(300))
+        + "|    2GiB | 999.00GBps | 999.00GBps |\n"
+    )
     assert len(one_table(judge, MARKDOWN)["rows"]) == 2
     assert judge(text)["tables"][0]["peak_busbw_gbps"] in (350.4, 999.0)  # bounded, whatever it is taken for
 
 
-@pytest.mark.parametrize("row", ["268435456 67108864 float sum -1 2374.1 113.07 197.87 0", "\t\t268435456\t\t67108864\t\tfloat\t\tsum\t\t-1\t\t2374.1\t\t113.07\t\t197.87\t\t0", "   268435456  67108864  float  sum  -1  2374.1  113.07  197.87  0"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        "268435456 67108864 float sum -1 2374.1 113.07 197.87 0",
+        "\t\t268435456\t\t67108864\t\tfloat\t\tsum\t\t-1\t\t2374.1\t\t113.07\t\t197.87\t\t0",
+        "   268435456  67108864  float  sum  -1  2374.1  113.07  197.87  0",
+    ],
+)
 def test_a_row_of_one_side_needs_no_header(judge, row):
     """As parsers' own tests hold them: four values behind the root, and nothing follows."""
     table = one_table(judge, f"a line\n{row}\n")
@@ -121,14 +156,19 @@ def test_a_rank_list_without_addresses_is_one(judge):
 
 def test_size_and_count_may_carry_their_units(judge):
     """``size(B) count(elems)`` with redop and root, as reports and parsers' tests print them."""
-    table = one_table(judge, "#    size(B)  count(elems)  type  redop  root  time(us)  algbw(GB/s)  busbw(GB/s)\n   1048576         262144  float    sum    -1     78.12        13.42       12.61\n")
+    table = one_table(
+        judge,
+        "#    size(B)  count(elems)  type  redop  root  time(us)  algbw(GB/s)  busbw(GB/s)\n   1048576         262144  float    sum    -1     78.12        13.42       12.61\n",
+    )
     assert (points(table), table["rows"][0]["root"]) == ([(1048576, 12.61)], -1)
 
 
 @pytest.mark.parametrize(("text", "average"), [("40.6901GB/s", 40.6901), ("13.29 GB/s", 13.29), ("0.42", 0.42)])
 def test_an_average_may_carry_its_unit(judge, text, average):
     """AWS's nccom-test prints its own."""
-    job = judge(f"     size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n    33554432        33554432    uint8         768          40.69          40.69\nAvg bus bandwidth:      {text}\n")
+    job = judge(
+        f"     size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n    33554432        33554432    uint8         768          40.69          40.69\nAvg bus bandwidth:      {text}\n"
+    )
     assert job["avg_busbw"] == average
 
 
@@ -140,4 +180,10 @@ def test_an_average_alone_is_said(judge):
 def test_rccl_tests_name_their_library(judge):
     """Its header has the form of nccl-tests' since 2.17.9."""
     text = "# rccl-tests version 2.17.9-develop:0123456789 rccl-headers=22803 rccl-library=22707\n# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8 maxBytes 8\n"
-    assert judge(text + "   1048576         262144     float     sum      -1    78.12   13.42   23.49      0    78.10   13.43   23.50      0\n")["nccl_version"] == "2.27.7"
+    assert (
+        judge(
+            text
+            + "   1048576         262144     float     sum      -1    78.12   13.42   23.49      0    78.10   13.43   23.50      0\n"
+        )["nccl_version"]
+        == "2.27.7"
+    )

@@ -13,8 +13,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEYS = (
-    "inter_node_transport", "gdr", "socket_fallback", "mixed", "ranks", "nodes", "nccl_version", "avg_busbw", "hang", "crash",
-)  # fmt: skip
+    "inter_node_transport",
+    "gdr",
+    "socket_fallback",
+    "mixed",
+    "ranks",
+    "nodes",
+    "nccl_version",
+    "avg_busbw",
+    "hang",
+    "crash",
+)
 
 # Labels that the log itself does not show (their notes say so: issue title, thread, file name, the application's output), and
 # labels that we read differently. Log number -> keys -> why.
@@ -30,7 +39,9 @@ NOT_IN_THE_LOG = {
     "049": dict.fromkeys(("gdr", "ranks", "nodes", "nccl_version", "avg_busbw"), "issue text, as its notes say"),
     "050": {"inter_node_transport": "the thread says RoCE; this form of the line shows no link layer"},
     "060": {"ranks": "title of the issue", "nccl_version": "title of the issue"},
-    "064": dict.fromkeys(("ranks", "nodes", "crash"), "the application's and Ray's words; the crash is not in the excerpt"),
+    "064": dict.fromkeys(
+        ("ranks", "nodes", "crash"), "the application's and Ray's words; the crash is not in the excerpt"
+    ),
     "065": {"crash": "thread; the excerpt ends before"},
     "078": {"inter_node_transport": "issue text: one node; the excerpt shows a selection", "nodes": "issue text"},
     "079": dict.fromkeys(("ranks", "nccl_version"), "issue text"),
@@ -43,7 +54,7 @@ NOT_IN_THE_LOG = {
     "092": {"hang": "issue text"},
     "093": dict.fromkeys(("ranks", "hang"), "issue text; three processes are in the excerpt"),
     "mpirun-debug-file-per-rank": {"nccl_version": "its table's header names the library: nccl-library=22809"},
-}  # fmt: skip
+}
 
 
 def mismatches(folder: Path) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.nccl import POD_BUDGET, NcclLogError, Partial, brief, conclude, merge, read
-from jobs.probes.stages.lines import Writer
+from jobs.pod.stages.lines import Writer
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
 
 CASES = {
@@ -95,7 +95,9 @@ def test_a_pods_partial_is_small():
         head = out[0].split("NCCL INFO")[0] + "NCCL INFO "
         out += [f"{head}NCCL_SETTING_{number} set by environment to {'x' * 60}." for number in range(40)]
         for peer in range(2048):
-            out.append(f"{head}Channel {peer % 32:02d}/1 : {rank}[{rank}] -> {peer}[{peer % 8}] [send] via NET/IB/{peer % 8}/GDRDMA/Shared")
+            out.append(
+                f"{head}Channel {peer % 32:02d}/1 : {rank}[{rank}] -> {peer}[{peer % 8}] [send] via NET/IB/{peer % 8}/GDRDMA/Shared"
+            )
     part = of(sequential(lines))
     data = part.to_dict(POD_BUDGET)
     assert len(json.dumps(data, separators=(",", ":"))) <= POD_BUDGET
@@ -107,12 +109,16 @@ def test_a_pods_partial_is_small():
 def test_an_ordinary_partial_is_not_compacted():
     """Eight ranks with 32 channels and three communicators fit without losing anything."""
     maker = Maker(gpus=8, rails=8, channels=32)
-    data = of(sequential({key: lines for key, lines in maker.processes().items() if key[0] == "gpu-node-0"})).to_dict(POD_BUDGET)
+    data = of(sequential({key: lines for key, lines in maker.processes().items() if key[0] == "gpu-node-0"})).to_dict(
+        POD_BUDGET
+    )
     assert data["compacted"] is False
     assert len(json.dumps(data)) < 40_000
 
 
-@pytest.mark.parametrize("broken", [{}, {"schema": 9}, {"schema": 1, "sources": 3}, {"schema": 1, "sources": [], "procs": [[1]], "pool": []}])
+@pytest.mark.parametrize(
+    "broken", [{}, {"schema": 9}, {"schema": 1, "sources": 3}, {"schema": 1, "sources": [], "procs": [[1]], "pool": []}]
+)
 def test_damaged_evidence_is_one_clear_error(broken):
     """What a pod sent may be cut or of another version: a NcclLogError, nothing else."""
     with pytest.raises(NcclLogError):
@@ -161,7 +167,10 @@ def test_any_parting_of_the_files_merges_to_the_whole(maker, data):
         head = f"{maker.hosts[0]}:{maker.pid(0)}:{maker.pid(0)} [0] "
         files[data.draw(st.integers(0, len(files) - 1))] += WARNED.format(head, head).encode()
     parts = data.draw(st.lists(st.integers(0, 3), min_size=len(files), max_size=len(files)))
-    groups = [[file for file, part in zip(files, parts, strict=True) if part == number] for number in data.draw(st.permutations(range(4)))]
+    groups = [
+        [file for file, part in zip(files, parts, strict=True) if part == number]
+        for number in data.draw(st.permutations(range(4)))
+    ]
     (whole,) = conclude(of(*files), one_job=True)
     sent = [Partial.from_dict(json.loads(json.dumps(of(*group).to_dict(POD_BUDGET)))) for group in groups if group]
     (merged,) = conclude(merge(sent), one_job=True)
@@ -179,7 +188,9 @@ def test_what_a_pod_of_a_job_of_512_ranks_sends_fits(tmp_path):
         assert len(json.dumps(data, separators=(",", ":"))) <= POD_BUDGET
         assert len(json.dumps(brief(conclude(part)))) <= 4096
         with (tmp_path / host).open("wb") as out:
-            Writer("run", 0, out.fileno(), str(tmp_path / "message")).stage("collective.ring", 1.0, {"nccl": data}, "ok")
+            Writer("run", 0, out.fileno(), str(tmp_path / "message")).stage(
+                "collective.ring", 1.0, {"nccl": data}, "ok"
+            )
         lines = (tmp_path / host).read_bytes().splitlines(keepends=True)
         assert lines
         assert max(map(len, lines)) <= 8192

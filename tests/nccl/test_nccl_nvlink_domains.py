@@ -20,7 +20,10 @@ def job_of(hosts=2, gpus=2, network="Socket", channels=True, end="Init COMPLETE"
         ]
         if channels:  # only the sender prints a peer-to-peer channel
             following = (rank + 1) % ranks
-            texts += [f"Channel {number:02d}/0 : {rank}[{rank % gpus}] -> {following}[{following % gpus}] via P2P/MNNVL" for number in range(2)]
+            texts += [
+                f"Channel {number:02d}/0 : {rank}[{rank % gpus}] -> {following}[{following % gpus}] via P2P/MNNVL"
+                for number in range(2)
+            ]
             texts.append("Connected all rings, use ring PXN 0 GDR 1")
         out += [head + text for text in texts]
     return "\n".join(out) + "\n"
@@ -51,7 +54,9 @@ def test_one_tray_alone_is_one_host(judge):
     assert (job["nodes"], job["inter_node_transport"]) == (1, "none")
 
 
-@pytest.mark.parametrize("text", ["Cuda failure 801 'operation not supported'", "Cuda failure 'operation not supported'"])
+@pytest.mark.parametrize(
+    "text", ["Cuda failure 801 'operation not supported'", "Cuda failure 'operation not supported'"]
+)
 def test_memory_of_another_tray_that_cannot_be_mapped_is_an_imex_fault(judge, text):
     """The channel exists, and the container's GPUs are in no IMEX domain: p2p.cc fails, not the GPU."""
     warn = f"\n[2026-01-01 00:00:00] tray-0:100:100 [0] transport/p2p.cc:281 NCCL WARN {text}\ntray-0:100:100 [0] NCCL INFO transport/p2p.cc:340 -> 1\n"

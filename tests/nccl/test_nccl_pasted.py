@@ -12,15 +12,30 @@ from tests.nccl.logmaker import TABLE, Maker, sequential, table_of
 
 MAKER = Maker(pxn=True)
 LOG = sequential(MAKER.processes()).decode() + "".join(line + "\n" for line in table_of(MAKER))
-KEYS = ("inter_node_transport", "gdr", "socket_fallback", "ranks", "nodes", "nccl_version", "avg_busbw", "verdict", "diagnosis")
+KEYS = (
+    "inter_node_transport",
+    "gdr",
+    "socket_fallback",
+    "ranks",
+    "nodes",
+    "nccl_version",
+    "avg_busbw",
+    "verdict",
+    "diagnosis",
+)
 
 
 def wrapped(text: str, width: int) -> str:
-    return "".join(line[at : at + width] + "\n" for line in text.splitlines() for at in range(0, max(len(line), 1), width))
+    return "".join(
+        line[at : at + width] + "\n" for line in text.splitlines() for at in range(0, max(len(line), 1), width)
+    )
 
 
 def said(job: dict) -> list:
-    rows = [[(row["size_bytes"], row["out_of_place"]["busbw_gbps"], row["in_place"]["wrong"]) for row in table["rows"]] for table in job["tables"]]
+    rows = [
+        [(row["size_bytes"], row["out_of_place"]["busbw_gbps"], row["in_place"]["wrong"]) for row in table["rows"]]
+        for table in job["tables"]
+    ]
     return [*[job[key] for key in KEYS], rows, [fault["fault"] for fault in job["faults"]]]
 
 
@@ -40,7 +55,20 @@ def said(job: dict) -> list:
         lambda text: "".join(f"[1,mpirank:0,algo-1]<stdout>:{line}\n" for line in text.splitlines()),
         lambda text: "".join(f"+{line}\n" for line in text.splitlines()),
     ],
-    ids=["html", "html-brackets", "markdown", "no-break-spaces", "typeset", "80-columns", "100-columns", "mail", "compose", "pdsh", "sagemaker", "diff"],
+    ids=[
+        "html",
+        "html-brackets",
+        "markdown",
+        "no-break-spaces",
+        "typeset",
+        "80-columns",
+        "100-columns",
+        "mail",
+        "compose",
+        "pdsh",
+        "sagemaker",
+        "diff",
+    ],
 )
 def test_what_rewrote_a_log_does_not_change_what_it_says(judge, rewrite):
     """Escapes, blanks and signs of a word processor, cut lines, quotes and launchers' tags."""
@@ -75,7 +103,9 @@ PLAIN = ([(1048576, 26.76), (1073741824, 153.68)], 90.105)
         lambda text: re.sub(r"(\d)\.(\d)", r"\1,\2", text),
         lambda text: re.sub(r"(?<![\d.])(\d{5,})(?![\d.])", lambda match: f"{int(match[1]):,}", text),
         lambda text: text.replace("# ", " ").replace("#", ""),
-        lambda text: "".join("| " + " | ".join(line.split()) + " |\n" if line[:1] == " " else line + "\n" for line in text.splitlines()),
+        lambda text: "".join(
+            "| " + " | ".join(line.split()) + " |\n" if line[:1] == " " else line + "\n" for line in text.splitlines()
+        ),
         lambda text: text.replace("1073741824", "1G").replace("   1048576", "        1M"),
     ],
     ids=["decimal-comma", "thousands", "hashes-eaten", "markdown-table", "units"],
@@ -88,7 +118,21 @@ def test_how_numbers_are_written_does_not_change_them(judge, rewrite):
 @pytest.mark.parametrize("mark", [",", ";", ", "])
 def test_a_table_as_csv_is_read(judge, mark):
     """Spreadsheets and scripts write what nccl-tests prints with other names."""
-    names = ["size", "count", "type", "redop", "root", "oop_time", "oop_algbw", "oop_busbw", "oop_wrong", "ip_time", "ip_algbw", "ip_busbw", "ip_wrong"]
+    names = [
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "oop_time",
+        "oop_algbw",
+        "oop_busbw",
+        "oop_wrong",
+        "ip_time",
+        "ip_algbw",
+        "ip_busbw",
+        "ip_wrong",
+    ]
     head = mark.join(names)
     rows = [mark.join(row.split()) for row in TABLE.splitlines() if row.startswith(" ")]
     text = "\n".join([head, *rows, ""])
@@ -97,10 +141,20 @@ def test_a_table_as_csv_is_read(judge, mark):
 
 def test_columns_that_are_missing_are_missing(judge):
     """No #wrong, one side, no type: what is there is read, and the rest is not invented."""
-    (table,) = judge("# size count type redop root time algbw busbw\n  134217728  33554432  float  sum  -1  2342.1  57.30  106.94\n")["tables"]
-    assert (table["rows"][0]["out_of_place"]["busbw_gbps"], table["rows"][0]["out_of_place"]["wrong"], table["rows"][0]["in_place"]) == (106.94, None, None)
+    (table,) = judge(
+        "# size count type redop root time algbw busbw\n  134217728  33554432  float  sum  -1  2342.1  57.30  106.94\n"
+    )["tables"]
+    assert (
+        table["rows"][0]["out_of_place"]["busbw_gbps"],
+        table["rows"][0]["out_of_place"]["wrong"],
+        table["rows"][0]["in_place"],
+    ) == (106.94, None, None)
     (table,) = judge("#   size    algbw   busbw\n  134217728      3.01    3.02\n")["tables"]
-    assert (table["rows"][0]["type"], table["rows"][0]["out_of_place"]["busbw_gbps"], table["rows"][0]["out_of_place"]["time_us"]) == (None, 3.02, None)
+    assert (
+        table["rows"][0]["type"],
+        table["rows"][0]["out_of_place"]["busbw_gbps"],
+        table["rows"][0]["out_of_place"]["time_us"],
+    ) == (None, 3.02, None)
 
 
 def test_sides_that_are_swapped_are_put_right(judge):
@@ -112,14 +166,20 @@ def test_sides_that_are_swapped_are_put_right(judge):
     )
     both = judge(head + "  1048576   262144   9.0  1.00  1.50  0   8.0  2.00  3.50  0\n")["tables"][0]["rows"][0]
     assert (both["in_place"]["busbw_gbps"], both["out_of_place"]["busbw_gbps"]) == (1.5, 3.5)
-    one = judge(head + "  1073741824      33554432" + " " * 36 + "7186.2  149.42  130.74      0\n")["tables"][0]["rows"][0]
+    one = judge(head + "  1073741824      33554432" + " " * 36 + "7186.2  149.42  130.74      0\n")["tables"][0][
+        "rows"
+    ][0]
     assert (one["in_place"], one["out_of_place"]["busbw_gbps"]) == (None, 130.74)
 
 
 def test_placeholders_are_no_numbers(judge):
     """A document's XXX.XX is neither a row nor a zero."""
     (table,) = judge(TABLE.replace("153.68", "XXX.XX").replace("90.105", "XX.XX"))["tables"]
-    assert ([row["size_bytes"] for row in table["rows"]], table["unreadable_rows"], table["avg_busbw"]) == ([1048576], 1, None)
+    assert ([row["size_bytes"] for row in table["rows"]], table["unreadable_rows"], table["avg_busbw"]) == (
+        [1048576],
+        1,
+        None,
+    )
 
 
 HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n# Using devices\n"
@@ -128,8 +188,13 @@ HEAD = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 
 @pytest.mark.parametrize("hosts", [("node-a", "node-b"), ("node-a", "node-a")])
 def test_copies_that_know_nothing_of_each_other_are_named(judge, hosts):
     """nccl-tests without MPI under mpirun: every process is rank 0 of its own job, and nothing crosses hosts."""
-    log = "".join(HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on {host} device  0 [0000:1b:00] NVIDIA H100\n" for at, host in enumerate(hosts))
-    log += TABLE.partition("# Out")[0] + "".join(f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {value}\n#\n" for value in (5.1, 5.2))
+    log = "".join(
+        HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on {host} device  0 [0000:1b:00] NVIDIA H100\n"
+        for at, host in enumerate(hosts)
+    )
+    log += TABLE.partition("# Out")[0] + "".join(
+        f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {value}\n#\n" for value in (5.1, 5.2)
+    )
     job = judge(log)
     assert [(fault["fault"], fault["severity"]) for fault in job["faults"]] == [("nccl.separate-runs", "info")]
     assert (job["verdict"], job["diagnosis"], job["avg_busbw"]) == ("inconclusive", "separate-runs", 5.1)
@@ -138,23 +203,38 @@ def test_copies_that_know_nothing_of_each_other_are_named(judge, hosts):
 
 def test_the_same_job_started_again_is_no_copy(judge):
     """Two tests in a row list the same ranks with other pids."""
-    log = "".join(HEAD + f"#  Rank  0 Group  0 Pid {pid} on node-a device  0 [0000:1b:00] NVIDIA H100\n" + TABLE for pid in (100, 200))
+    log = "".join(
+        HEAD + f"#  Rank  0 Group  0 Pid {pid} on node-a device  0 [0000:1b:00] NVIDIA H100\n" + TABLE
+        for pid in (100, 200)
+    )
     assert "nccl.separate-runs" not in [fault["fault"] for fault in judge(log)["faults"]]
 
 
 @pytest.mark.parametrize("quote", ["", "> ", "  * "])
 def test_messages_alone_are_read(judge, quote):
     """An answer quotes three lines, and not even NCCL INFO is left in front of them."""
-    lines = ["What you want to see:", "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", "Channel 01/0 : 0[0] -> 8[0] [receive] via NET/IB/0/GDRDMA"]
+    lines = [
+        "What you want to see:",
+        "NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
+        "Channel 01/0 : 0[0] -> 8[0] [receive] via NET/IB/0/GDRDMA",
+    ]
     job = judge("".join(f"{quote}{line}\n" for line in lines))
-    assert (job["inter_node_transport"], job["gdr"], job["socket_fallback"], job["verdict"]) == ("roce", True, False, "inconclusive")
+    assert (job["inter_node_transport"], job["gdr"], job["socket_fallback"], job["verdict"]) == (
+        "roce",
+        True,
+        False,
+        "inconclusive",
+    )
 
 
 def test_a_session_of_failed_attempts_is_no_copy(judge):
     """Somebody tried again and again in one terminal: the same ranks, other pids, and no row between the headers."""
     head = TABLE.splitlines(keepends=True)[:3]
     log = "".join(
-        HEAD + f"#  Rank  0 Group  0 Pid {pid} on node-a device  0 [0000:1b:00] NVIDIA H100\n" + "".join(head) + "node-a: Test NCCL failure common.cu:394 'unhandled system error'\n"
+        HEAD
+        + f"#  Rank  0 Group  0 Pid {pid} on node-a device  0 [0000:1b:00] NVIDIA H100\n"
+        + "".join(head)
+        + "node-a: Test NCCL failure common.cu:394 'unhandled system error'\n"
         for pid in (100, 200, 300)
     )
     assert "nccl.separate-runs" not in [fault["fault"] for fault in judge(log)["faults"]]
@@ -163,7 +243,10 @@ def test_a_session_of_failed_attempts_is_no_copy(judge):
 def test_copies_whose_headers_do_not_mix_are_named_by_their_second_average(judge):
     """Each prints its whole header at once; rows and averages follow mixed."""
     head, rest = TABLE.partition("     1048576")[0], "     1048576" + TABLE.partition("     1048576")[2]
-    log = "".join(HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on node-{at} device  0 [0000:1b:00] NVIDIA H100\n" + head for at in range(2))
+    log = "".join(
+        HEAD + f"#  Rank  0 Group  0 Pid {100 + at} on node-{at} device  0 [0000:1b:00] NVIDIA H100\n" + head
+        for at in range(2)
+    )
     job = judge(log + rest.replace("90.105\n", "90.105\n# Avg bus bandwidth    : 90.2\n"))
     assert [fault["fault"] for fault in job["faults"]] == ["nccl.separate-runs"]
 
@@ -185,8 +268,16 @@ def test_an_excerpt_is_said_to_be_one(judge):
     ("line", "key", "value"),
     [
         ("a:1:1 [0] NCCL INFO comm 0x60a rank 0 nranks 2 cudaDev 0 busId 30000 - Destroy COMPLETE\n", "ranks", 2),
-        ("a:1:1 [0] NCCL INFO Channel 00/0 : 16[17000] -> 18[21000] via P2P/IPC comm 0x5609976f9470 nRanks 32\n", "ranks", 32),
-        ("(Worker pid=820) INFO pynccl.py:113] vLLM is using nccl==2.28.9\na:1:1 [0] NCCL INFO Bootstrap: Using lo:127.0.0.1<0>\n", "nccl_version", "2.28.9"),
+        (
+            "a:1:1 [0] NCCL INFO Channel 00/0 : 16[17000] -> 18[21000] via P2P/IPC comm 0x5609976f9470 nRanks 32\n",
+            "ranks",
+            32,
+        ),
+        (
+            "(Worker pid=820) INFO pynccl.py:113] vLLM is using nccl==2.28.9\na:1:1 [0] NCCL INFO Bootstrap: Using lo:127.0.0.1<0>\n",
+            "nccl_version",
+            "2.28.9",
+        ),
     ],
 )
 def test_the_little_that_an_excerpt_shows_is_taken(judge, line, key, value):
@@ -214,12 +305,16 @@ def test_a_fault_quotes_the_line_that_shows_it(judge, maker, quoted):
     """A setting, the choice, the channel: file, number and text."""
     log = sequential(maker.processes()).decode()
     (fault,) = judge(log)["faults"]
-    assert any(quoted in item["text"] and log.splitlines()[item["line"] - 1] == item["text"] for item in fault["evidence"]), fault["evidence"]
+    assert any(
+        quoted in item["text"] and log.splitlines()[item["line"] - 1] == item["text"] for item in fault["evidence"]
+    ), fault["evidence"]
 
 
 def test_a_plugin_that_failed_is_mentioned_where_nothing_shows_what_came_of_it(judge):
     """One warning is all that many reports hold."""
-    job = judge("[2025-10-16 22:16:08] a:1:1 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available\n")
+    job = judge(
+        "[2025-10-16 22:16:08] a:1:1 [0] nccl_net_ofi_rdma_init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available\n"
+    )
     assert [(fault["fault"], fault["why"]) for fault in job["faults"]] == [("nccl.no-evidence", "nccl.ofi-no-provider")]
     assert "found no fabric provider" in job["sentence"]
 
@@ -236,7 +331,10 @@ def test_a_collective_that_is_not_named_is_told_by_its_numbers(judge):
 def test_no_terminal_cut_what_comes_again_or_has_a_fixed_width():
     """A log's longest line in each of its repetitions, and a program's output of fixed width, are whole lines."""
     again = LOG + "gpu-node-0:1000:1000 [0] NCCL INFO " + "x" * 200 + "\nits next line has no head\n"
-    steps = "".join(f" iteration {step:8d}/  500000 | loss: {step * 7 % 10000:06d} | and so on for a while ...... |\n" for step in range(99))
+    steps = "".join(
+        f" iteration {step:8d}/  500000 | loss: {step * 7 % 10000:06d} | and so on for a while ...... |\n"
+        for step in range(99)
+    )
     assert pasted.cut_width(wrapped(LOG, 80).encode()) == 80
     assert pasted.cut_width((again * 6).encode()) == 0
     assert pasted.cut_width(("gpu-node-0:1000:1000 [0] NCCL INFO x\n" + steps).encode()) == 0

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from checks.commands import explain
-from checks.commands.pod_logs import cluster_name, hint
-from jobs.client.errors import Forbidden, Invalid, NotFound
-from jobs.client.kube import Kube
+from cli import explain
+from cli.pod_logs import cluster_name, hint
+from jobs.cluster.client.errors import Forbidden, Invalid, NotFound
+from jobs.cluster.client.kube import Kube
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 
@@ -28,7 +28,11 @@ class Cluster:
 
     def add(self, name: str, *containers: str, restarts: int = 0, **logs: bytes) -> None:
         states = [{"name": item, "restartCount": restarts} for item in containers]
-        self.pods[name] = {"metadata": {"name": name}, "spec": {"containers": [{"name": item} for item in containers]}, "status": {"containerStatuses": states}}
+        self.pods[name] = {
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": item} for item in containers]},
+            "status": {"containerStatuses": states},
+        }
         for key, text in logs.items():
             container, _, life = key.partition("_")
             self.logs[(name, container, life == "before")] = text
@@ -36,7 +40,9 @@ class Cluster:
     def get(self, path: str) -> dict:
         name = path.rpartition("/")[2]
         if name not in self.pods:
-            raise NotFound(f"{self.server}: pod/{name}", status=404, reason="NotFound", message=f'pods "{name}" not found')
+            raise NotFound(
+                f"{self.server}: pod/{name}", status=404, reason="NotFound", message=f'pods "{name}" not found'
+            )
         return self.pods[name]
 
     def list(self, _path: str, labelSelector: str):  # noqa: N803 -- as the API spells it
@@ -50,7 +56,9 @@ class Cluster:
             raise self.refusal
         text = self.logs.get((pod, container, previous))
         if text is None:
-            raise Invalid("log", status=400, reason="BadRequest", message=f'container "{container}" is waiting to start')
+            raise Invalid(
+                "log", status=400, reason="BadRequest", message=f'container "{container}" is waiting to start'
+            )
         self.open += 1
         assert self.open == 1, "one stream at a time: a job has hundreds of pods"
         yield iter([text[at : at + 1000] for at in range(0, len(text), 1000)])
@@ -72,10 +80,23 @@ def told(capsys, *arguments: str) -> tuple[int, list[dict]]:
 
 
 MAKER = Maker()
-HALVES = [sequential({key: lines for key, lines in MAKER.processes().items() if key[0] == host}) for host in MAKER.hosts]
+HALVES = [
+    sequential({key: lines for key, lines in MAKER.processes().items() if key[0] == host}) for host in MAKER.hosts
+]
 
 
-@pytest.mark.parametrize("name", ["job/train", "jobs/train", "Job/train", "job.batch/train", "mpijob/train", "pytorchjobs.kubeflow.org/train", "trainjob/train"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "job/train",
+        "jobs/train",
+        "Job/train",
+        "job.batch/train",
+        "mpijob/train",
+        "pytorchjobs.kubeflow.org/train",
+        "trainjob/train",
+    ],
+)
 def test_the_pods_of_a_job_are_one_job(cluster, capsys, name):
     """Each pod prints its own ranks."""
     for index, half in enumerate(HALVES):
@@ -88,17 +109,30 @@ def test_the_pods_of_a_job_are_one_job(cluster, capsys, name):
 def test_every_container_is_read_and_a_silent_one_says_nothing(cluster, capsys):
     """A proxy beside the program is no job, and does not make the answer inconclusive."""
     for index, half in enumerate(HALVES):
-        cluster.add(f"train-{index}", "istio-proxy", "main", **{"istio-proxy": b"2026-01-01 info Envoy proxy is ready\n"}, main=half)
+        cluster.add(
+            f"train-{index}",
+            "istio-proxy",
+            "main",
+            **{"istio-proxy": b"2026-01-01 info Envoy proxy is ready\n"},
+            main=half,
+        )
     code, (job,) = told(capsys, "job/train")
     assert (code, job["files"]) == (0, ["train-0 main", "train-1 main"])
 
 
 def test_the_life_before_a_restart_is_read_too(cluster, capsys):
     """The crash is in the older log; the new one waits or has just begun."""
-    crash = sequential(Maker(stop="init").processes()) + b"\ngpu-node-0:1000:1000 [0] x.cc:1 NCCL WARN Call to posix_fallocate failed : No space left on device\ngpu-node-0:1000:1000 [0] NCCL INFO init.cc:1 -> 2\n"
+    crash = (
+        sequential(Maker(stop="init").processes())
+        + b"\ngpu-node-0:1000:1000 [0] x.cc:1 NCCL WARN Call to posix_fallocate failed : No space left on device\ngpu-node-0:1000:1000 [0] NCCL INFO init.cc:1 -> 2\n"
+    )
     cluster.add("train-0", "main", restarts=1, main_before=crash)
     code, (job,) = told(capsys, "pod/train-0")
-    assert (code, [fault["fault"] for fault in job["faults"]], job["files"]) == (1, ["nccl.shm-full"], ["train-0 (before its restart)"])
+    assert (code, [fault["fault"] for fault in job["faults"]], job["files"]) == (
+        1,
+        ["nccl.shm-full"],
+        ["train-0 (before its restart)"],
+    )
 
 
 def test_a_container_that_waits_is_an_answer_not_a_verdict(cluster, capsys):
@@ -128,7 +162,9 @@ def test_a_right_that_is_missing_is_inconclusive(cluster, capsys):
 def test_a_file_of_that_name_comes_first(cluster, capsys, tmp_path, monkeypatch):
     """job/log is a file when there is one."""
     (tmp_path / "job").mkdir()
-    (tmp_path / "job" / "train").write_bytes(HALVES[0] + HALVES[1] + "".join(line + "\n" for line in table_of(MAKER)).encode())
+    (tmp_path / "job" / "train").write_bytes(
+        HALVES[0] + HALVES[1] + "".join(line + "\n" for line in table_of(MAKER)).encode()
+    )
     monkeypatch.chdir(tmp_path)
     assert told(capsys, "job/train")[0] == 0
     assert cluster.selectors == []
@@ -137,10 +173,17 @@ def test_a_file_of_that_name_comes_first(cluster, capsys, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("job/x", ("job", "x")), ("pods/x", ("pod", "x")), ("po/x", ("pod", "x")), ("MPIJob/x", ("mpijob", "x")),
-        ("job/", None), ("job/x/y", None), ("logs/x", None), ("x", None), ("/job/x", None),
+        ("job/x", ("job", "x")),
+        ("pods/x", ("pod", "x")),
+        ("po/x", ("pod", "x")),
+        ("MPIJob/x", ("mpijob", "x")),
+        ("job/", None),
+        ("job/x/y", None),
+        ("logs/x", None),
+        ("x", None),
+        ("/job/x", None),
     ],
-)  # fmt: skip
+)
 def test_what_names_a_workload(text, expected):
     """As kubectl names it, and nothing else."""
     assert cluster_name(text) == expected
@@ -148,7 +191,13 @@ def test_what_names_a_workload(text, expected):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("jbo/x", "did you mean job/x?"), ("pod/", "write pod/NAME"), ("deployment/x", "only pod/NAME, job/NAME"), ("no-such.log", ""), ("logs/no.such", "only pod/NAME")],
+    [
+        ("jbo/x", "did you mean job/x?"),
+        ("pod/", "write pod/NAME"),
+        ("deployment/x", "only pod/NAME, job/NAME"),
+        ("no-such.log", ""),
+        ("logs/no.such", "only pod/NAME"),
+    ],
 )
 def test_a_name_that_is_no_file_is_helped(capsys, text, said):
     """One line, with the nearest right word."""

@@ -42,7 +42,9 @@ MANGLERS = {
     "stern": tagged(lambda line, rank: b"job-worker-%d pytorch " % rank + line),
     "kubectl-timestamps": tagged(lambda line, rank: b"2024-11-28T07:42:11.528123456Z " + line),
     "cri": tagged(lambda line, rank: b"2024-11-28T07:42:11.528123456Z stdout F " + line),
-    "docker-json": tagged(lambda line, rank: json.dumps({"log": line.decode() + "\n", "stream": "stderr", "time": "t"}).encode()),
+    "docker-json": tagged(
+        lambda line, rank: json.dumps({"log": line.decode() + "\n", "stream": "stderr", "time": "t"}).encode()
+    ),
     "cloud-json": tagged(lambda line, rank: json.dumps({"severity": "INFO", "message": line.decode()}).encode()),
     "platform-time-and-blank": tagged(lambda line, rank: b"[2026-04-28 14:14:49] " + line + b"\n"),
     "cat-n": tagged(lambda line, rank: b"%6d\t" % (rank + 1) + line),
@@ -52,12 +54,14 @@ MANGLERS = {
     "crlf": lambda log: log.replace(b"\n", b"\r\n"),
     "progress-bar": tagged(lambda line, rank: b"train:  6%|# | 3/50 [00:01<00:20,  1.3it/s]\r" + line),
     "cloudwatch": tagged(lambda line, rank: b"  | 2024-11-28T07:42:11.528Z | " + line),
-    "cloudwatch-doubled": tagged(lambda line, rank: b"  | 2025-05-16T16:39:51.208-07:00" + line + b" | " + line if b"INFO" in line else line),
+    "cloudwatch-doubled": tagged(
+        lambda line, rank: b"  | 2025-05-16T16:39:51.208-07:00" + line + b" | " + line if b"INFO" in line else line
+    ),
     "github-actions": tagged(lambda line, rank: b"2026-01-01T00:00:00.1234567Z " + line),
     "journal": tagged(lambda line, rank: b"Nov 20 15:04:22 node slurmd[123]: " + line),
     "trailing-blanks": tagged(lambda line, rank: line + b"    "),
     "utf-8-mark": lambda log: b"\xef\xbb\xbf" + log,
-}  # fmt: skip
+}
 MAKERS = {
     "healthy": Maker(),
     "old": Maker(version="2.4.8+cuda10.1"),
@@ -70,7 +74,21 @@ MAKERS = {
 
 def essence(job: dict) -> dict:
     """Return what must not depend on how lines are dressed."""
-    kept = {key: job[key] for key in ("verdict", "diagnosis", "inter_node_transport", "gdr", "ranks", "nodes", "nccl_version", "mixed", "avg_busbw", "pairs")}
+    kept = {
+        key: job[key]
+        for key in (
+            "verdict",
+            "diagnosis",
+            "inter_node_transport",
+            "gdr",
+            "ranks",
+            "nodes",
+            "nccl_version",
+            "mixed",
+            "avg_busbw",
+            "pairs",
+        )
+    }
     kept["faults"] = [(fault["fault"], fault["subject"], fault["why"]) for fault in job["faults"]]
     kept["rows"] = [table["rows"] for table in job["tables"]]
     return kept
@@ -115,7 +133,10 @@ def test_torn_lines_are_cut_apart_and_half_a_transport_is_dropped(judge):
 
 def test_a_head_that_was_torn_makes_no_new_host(judge):
     """'d]rexnode1' beside 'node1' with the same pid is the same process."""
-    log = interleaved(Maker().processes(), 1) + b"via P2P/CUMEM/d]rexgpu-node-1:1014:1014 [0] NCCL INFO cudaDriverVersion 12020\n"
+    log = (
+        interleaved(Maker().processes(), 1)
+        + b"via P2P/CUMEM/d]rexgpu-node-1:1014:1014 [0] NCCL INFO cudaDriverVersion 12020\n"
+    )
     assert [host["name"] for host in judge(log)["hosts"]] == ["gpu-node-0", "gpu-node-1"]
 
 

@@ -24,17 +24,47 @@ MAKERS = (
     Maker(gpus=1, pxn=True),
 )
 WORDS = (
-    b"NCCL INFO ", b"NCCL WARN ", b"gpu-node-0:1000:1000 [0] ", b" -> ", b" via NET/IB/0/GDRDMA", b"Channel 00/0 : 0[0]",
-    b"\n", b"\r", b"\r\n", b"\x1b[31m", b"\x00", b"# ", b" float ", b"  ", b"1e999", b"nan", b"-1", b"9" * 30, b"#wrong", b"algbw busbw time",
-    b"Avg bus bandwidth : ", b"Out of bounds values : ", b"comm 0x1 rank 0 nranks 2", b" - Init START", b" - Init COMPLETE", b"{", b'"log":"',
-    b"[1,0]<stdout>:", b"Last error:", b"\xff\xfe", b"\xef\xbb\xbf", b"[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4",
-)  # fmt: skip
+    b"NCCL INFO ",
+    b"NCCL WARN ",
+    b"gpu-node-0:1000:1000 [0] ",
+    b" -> ",
+    b" via NET/IB/0/GDRDMA",
+    b"Channel 00/0 : 0[0]",
+    b"\n",
+    b"\r",
+    b"\r\n",
+    b"\x1b[31m",
+    b"\x00",
+    b"# ",
+    b" float ",
+    b"  ",
+    b"1e999",
+    b"nan",
+    b"-1",
+    b"9" * 30,
+    b"#wrong",
+    b"algbw busbw time",
+    b"Avg bus bandwidth : ",
+    b"Out of bounds values : ",
+    b"comm 0x1 rank 0 nranks 2",
+    b" - Init START",
+    b" - Init COMPLETE",
+    b"{",
+    b'"log":"',
+    b"[1,0]<stdout>:",
+    b"Last error:",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4",
+)
 TEXT = st.lists(st.one_of(st.sampled_from(WORDS), st.binary(max_size=12)), max_size=80).map(b"".join)
 
 
 def of(*logs: bytes, chunk: int = 1 << 20) -> Partial:
     """Read logs, each in chunks of some size."""
-    return read([(f"log{n}", iter([log[at : at + chunk] for at in range(0, len(log), chunk)])) for n, log in enumerate(logs)])
+    return read(
+        [(f"log{n}", iter([log[at : at + chunk] for at in range(0, len(log), chunk)])) for n, log in enumerate(logs)]
+    )
 
 
 def text_of(lines: list[str]) -> bytes:

@@ -7,9 +7,9 @@ import io
 import pytest
 import yaml
 
-from checks.judgement.published import published
-from checks.judgement.reference import compare
-from checks.profile import load_profile
+from checks.profiles.loader import load_profile
+from checks.rules.published import published
+from checks.rules.reference import compare
 from jobs.nccl import conclude, read
 from reports import explain
 from tests.nccl.logmaker import Maker, sequential, table_of
@@ -20,7 +20,14 @@ GIB = 1 << 30
 def judged(maker: Maker, gpu: str, busbw: float, *, size: int = 8 * GIB, debug: bool = True, profile=None):
     """Return the job of a log whose table has one large row."""
     table = [line for line in table_of(maker) if "1048576  " not in line]
-    text = "\n".join(table).replace("NVIDIA H100", gpu).replace("1073741824", str(size)).replace("153.60", str(busbw)).replace("153.68", str(busbw)) + "\n"
+    text = (
+        "\n".join(table)
+        .replace("NVIDIA H100", gpu)
+        .replace("1073741824", str(size))
+        .replace("153.60", str(busbw))
+        .replace("153.68", str(busbw))
+        + "\n"
+    )
     log = (sequential(maker.processes()) if debug else b"") + text.encode()
     (job,) = conclude(read([("job.log", io.BytesIO(log))]))
     compare([job], profile)
@@ -34,19 +41,30 @@ def test_a_row_is_shown_beside_the_published_one():
     """Same GPU, as many of them, as many hosts, the same fabric, collective and size."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", 460.0)
     known = job["tables"][0]["published"]
-    assert (known["published_gbps"], known["ratio"], known["topology"], known["source"]) == (467.0, 0.985, "2 x 8 H100, ib", "Together documentation")
+    assert (known["published_gbps"], known["ratio"], known["topology"], known["source"]) == (
+        467.0,
+        0.985,
+        "2 x 8 H100, ib",
+        "Together documentation",
+    )
     text = " ".join(explain.to_text([job]).split())
-    assert "Published for this kind of hardware (2 x 8 H100, ib): 467 GB/s at 8 GiB. Here 460, 98% of it; 61% of what its wires allow." in text
+    assert (
+        "Published for this kind of hardware (2 x 8 H100, ib): 467 GB/s at 8 GiB. Here 460, 98% of it; 61% of what its wires allow."
+        in text
+    )
     assert "No floor, only a comparison: Together documentation." in text
 
 
 @pytest.mark.parametrize(
     ("maker", "gpu"),
     [
-        (EIGHT, "NVIDIA H100 PCIe"), (EIGHT, "NVIDIA H100 NVL"), (EIGHT, "NVIDIA L40"), (Maker(gpus=4, rails=4), "NVIDIA H100 80GB HBM3"),
+        (EIGHT, "NVIDIA H100 PCIe"),
+        (EIGHT, "NVIDIA H100 NVL"),
+        (EIGHT, "NVIDIA L40"),
+        (Maker(gpus=4, rails=4), "NVIDIA H100 80GB HBM3"),
         (Maker(gpus=8, net="AWS Libfabric", rails=8, hosts=("a", "b", "c")), "NVIDIA H100 80GB HBM3"),
     ],
-)  # fmt: skip
+)
 def test_other_hardware_is_not_compared(maker, gpu):
     """A card is no board, four GPUs are no eight, three hosts are no two."""
     assert judged(maker, gpu, 300.0)["tables"][0]["published"] is None
@@ -58,7 +76,10 @@ def test_a_number_far_below_what_was_published_is_no_fault():
     assert (job["verdict"], job["faults"], job["tables"][0]["published"]["ratio"]) == ("go", [], 0.257)
 
 
-@pytest.mark.parametrize(("busbw", "verdict"), [(3.5, "no-go"), (9.0, "no-go"), (12.5, "inconclusive"), (40.0, "inconclusive"), (467.0, "inconclusive")])
+@pytest.mark.parametrize(
+    ("busbw", "verdict"),
+    [(3.5, "no-go"), (9.0, "no-go"), (12.5, "inconclusive"), (40.0, "inconclusive"), (467.0, "inconclusive")],
+)
 def test_only_tcp_explains_numbers_as_low_as_tcp(busbw, verdict):
     """No line shows the transport: 3.5 GB/s of 467 is TCP, one rail of eight is still more."""
     job = judged(EIGHT, "NVIDIA H100 80GB HBM3", busbw, debug=False)
@@ -83,7 +104,9 @@ def test_a_profile_speaks_instead_where_there_is_one():
 
 def test_what_the_wires_carried_at_least_is_told():
     """Of 467 GB/s on two hosts of eight, 8/15 crossed: 31 GB/s a GPU."""
-    assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 467.0)["tables"][0]["wire"]["gpu_gbit_s"] == pytest.approx(467 * 8 / 15 / 8 * 8, abs=0.1)
+    assert judged(EIGHT, "NVIDIA H100 80GB HBM3", 467.0)["tables"][0]["wire"]["gpu_gbit_s"] == pytest.approx(
+        467 * 8 / 15 / 8 * 8, abs=0.1
+    )
 
 
 def test_every_published_number_is_whole_and_has_its_source(shared):

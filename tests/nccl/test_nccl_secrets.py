@@ -76,7 +76,13 @@ def everything(text: str, name: str = "log") -> str:
     """Return all that the analyzer, the partial and the renderers say of a log."""
     partial = read([(name, io.BytesIO(text.encode()))])
     jobs = conclude(partial)
-    told = [json.dumps(partial.to_dict()), json.dumps(brief(jobs)), explain.to_json(jobs), explain.to_text(jobs), explain.to_markdown(jobs)]
+    told = [
+        json.dumps(partial.to_dict()),
+        json.dumps(brief(jobs)),
+        explain.to_json(jobs),
+        explain.to_text(jobs),
+        explain.to_markdown(jobs),
+    ]
     return "".join(told)
 
 
@@ -97,9 +103,12 @@ def test_no_way_to_write_a_secret_lets_it_out(written, value):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.sampled_from(sorted(VALUES)), st.sampled_from(WRITTEN), st.sampled_from(LINES),
-    st.text(alphabet="abc XYZ019=:,;./-_'\"[](){}<>", max_size=60), st.text(alphabet="abc XYZ019=:,;./-_'\"[](){}<>", max_size=400),
-)  # fmt: skip
+    st.sampled_from(sorted(VALUES)),
+    st.sampled_from(WRITTEN),
+    st.sampled_from(LINES),
+    st.text(alphabet="abc XYZ019=:,;./-_'\"[](){}<>", max_size=60),
+    st.text(alphabet="abc XYZ019=:,;./-_'\"[](){}<>", max_size=400),
+)
 def test_what_stands_around_a_secret_does_not_matter(value, written, line, before, after):
     """Whatever text is in front of it and behind it."""
     secret = VALUES[value]
@@ -110,8 +119,10 @@ def test_what_stands_around_a_secret_does_not_matter(value, written, line, befor
 def test_a_secret_that_runs_over_several_lines_stays_inside():
     """A private key, a kubeconfig and a dumped environment between NCCL's lines."""
     key = "\n".join(VALUES["pem"][at:] + VALUES["pem"][:at] for at in range(8))
-    dump = f"-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\nusers:\n- user:\n    token: {VALUES['jwt']}\n"
-    dump += "".join(f"declare -x {name.upper().replace('-', '_')}_SECRET=\"{value}\"\n" for name, value in VALUES.items())
+    dump = (
+        f"-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\nusers:\n- user:\n    token: {VALUES['jwt']}\n"
+    )
+    dump += "".join(f'declare -x {name.upper().replace("-", "_")}_SECRET="{value}"\n' for name, value in VALUES.items())
     log = f"a:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected\n{dump}a:1:1 [0] NCCL INFO init.cc:1 -> 5\nLast error:\n{dump}Test NCCL failure common.cu:1\n{dump}"
     told = everything(log)
     assert "Duplicate GPU" in told
@@ -136,7 +147,7 @@ def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):
         "/opt/conda/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: _ZN4c10d16ProcessGroupNCCL8WorkNCCL12checkTimeoutEv",
         "ncclCommInitRankConfig comm 0x57a7c7b82cf0 rank 0 nranks 8 cudaDev 0 nvmlDev 0 busId 1a000 commId 0xdf5506ed2c65f234 - Init START",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_secret_is_shown(text):
     """Evidence that is blacked out is no evidence."""
     from jobs.pod.nccl_reader.lines.clean import printable

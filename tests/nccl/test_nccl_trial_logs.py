@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from checks.commands import explain
-from jobs.client.errors import NotFound, Unreachable
+from cli import explain
+from jobs.cluster.client.errors import NotFound, Unreachable
 from jobs.nccl import conclude, merge, read
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
 
@@ -23,10 +23,16 @@ def evidence(maker: Maker, rank: int, *, run: str = "7f3a", skipped: str = "") -
     text = json.dumps({"skipped": skipped} if skipped else data, separators=(",", ":"))
     chunks = [text[at : at + 5000] for at in range(0, len(text), 5000)]
     lines = [{"stage": "start", "seconds": 0.1, "data": {"python": "3.11"}}]
-    lines += [{"stage": "collective.ring", "seconds": 9, "part": n, "parts": len(chunks), "chunk": c} for n, c in enumerate(chunks, 1)]
+    lines += [
+        {"stage": "collective.ring", "seconds": 9, "part": n, "parts": len(chunks), "chunk": c}
+        for n, c in enumerate(chunks, 1)
+    ]
     lines.append({"stage": "end", "seconds": 10, "data": {"total": 10}})
     out = ["collective ring: 3 s"]
-    out += [json.dumps({"seatrial": 1, "run": run, "rank": rank, "n": n, **line}, separators=(",", ":")) for n, line in enumerate(lines, 1)]
+    out += [
+        json.dumps({"seatrial": 1, "run": run, "rank": rank, "n": n, **line}, separators=(",", ":"))
+        for n, line in enumerate(lines, 1)
+    ]
     return "\n".join(out) + "\n"
 
 
@@ -46,7 +52,14 @@ def test_the_pods_of_a_run_are_one_job(logs, capsys):
     """What the pods' probes reported, merged, is the verdict of the whole log: ranks, hosts, transport, table."""
     code, said = explained(capsys, str(logs))
     (job,) = said["jobs"]
-    assert (code, job["verdict"], job["ranks"], job["nodes"], job["inter_node_transport"], job["gdr"]) == (0, "go", 16, 2, "ib", True)
+    assert (code, job["verdict"], job["ranks"], job["nodes"], job["inter_node_transport"], job["gdr"]) == (
+        0,
+        "go",
+        16,
+        2,
+        "ib",
+        True,
+    )
     assert job["tables"][0]["peak_busbw_gbps"] == 153.68
     assert all("ring" in name for name in job["files"])
 
@@ -75,7 +88,10 @@ def test_a_collective_that_was_not_run_says_why(tmp_path, capsys):
     assert "dns: peer 1 is unknown" in said["jobs"][0]["sentence"]
 
 
-@pytest.mark.parametrize(("error", "code"), [(Unreachable("no answer from https://a"), 10), (NotFound("x", status=404, message="no pod of job y"), 4)])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Unreachable("no answer from https://a"), 10), (NotFound("x", status=404, message="no pod of job y"), 4)],
+)
 def test_a_cluster_that_fails_while_a_log_is_read_is_one_line(error, code, monkeypatch, capsys):
     """A broken connection is "could not tell" (10), a job that does not exist a usage error (4); no traceback."""
 
@@ -94,7 +110,9 @@ def test_a_cluster_that_fails_while_a_log_is_read_is_one_line(error, code, monke
 
 def test_a_profile_says_what_the_platform_gives(logs, capsys):
     """Rows that the profile names stand beside its floors; RDMA that is slow is a finding of its own."""
-    (logs / "slow.log").write_bytes(interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table_of(MAKER)).encode())
+    (logs / "slow.log").write_bytes(
+        interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table_of(MAKER)).encode()
+    )
     code, said = explained(capsys, str(logs / "slow.log"), "--profile", "h100-ib")
     (job,) = said["jobs"]
     assert (code, job["diagnosis"]) == (1, "rdma-but-slow")
@@ -116,7 +134,9 @@ def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
     """On two hosts NCCL's own choice may exceed the wires: healthy, and NVLink is the limit."""
     monkeypatch.delitem(MAKER.env, "NCCL_ALGO")
     table = [line.replace("153.60", "466.00").replace("153.68", "467.00") for line in table_of(MAKER)]
-    (tmp_path / "x.log").write_bytes(interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table).encode())
+    (tmp_path / "x.log").write_bytes(
+        interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table).encode()
+    )
     code, said = explained(capsys, str(tmp_path / "x.log"), "--profile", "h100-ib")
     assert (code, said["jobs"][0]["diagnosis"]) == (10, "healthy-nvlink-limited")  # the profile's floors are at 8G
 
@@ -138,7 +158,9 @@ def test_a_rank_whose_file_ends_before_its_channels_misses_no_rail():
     """Peers show channels and one host's ranks end after Init COMPLETE: not shown is not missing."""
     maker = Maker(gpus=4, rails=4, channels=4)
     cut = {
-        key: lines if key[0] == "gpu-node-0" else [line for line in lines if " via " not in line and "Connected" not in line and "Destroy" not in line]
+        key: lines
+        if key[0] == "gpu-node-0"
+        else [line for line in lines if " via " not in line and "Connected" not in line and "Destroy" not in line]
         for key, lines in maker.processes().items()
     }
     (job,) = conclude(merge([read([("x", io.BytesIO(sequential(cut)))])]), {"rails": 4})

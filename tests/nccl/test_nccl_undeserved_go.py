@@ -51,12 +51,19 @@ def test_the_end_of_a_rank_list_is_no_single_host(judge):
 def test_a_cut_list_is_counted_where_its_devices_make_up_all_ranks(judge):
     """Ranks 0, 7, 8 and 15 on two hosts whose last device is 7: two hosts of eight."""
     ranks = [(0, "a", 0), (7, "a", 7), (8, "b", 0), (15, "b", 7)]
-    job = judge("".join(f"#  Rank {rank:2d} Group  0 Pid {rank + 10:6d} on node-{host} device {device:2d} [0x1a] NVIDIA H100\n" for rank, host, device in ranks))
+    job = judge(
+        "".join(
+            f"#  Rank {rank:2d} Group  0 Pid {rank + 10:6d} on node-{host} device {device:2d} [0x1a] NVIDIA H100\n"
+            for rank, host, device in ranks
+        )
+    )
     assert (job["ranks"], job["nodes"]) == (16, 2)
     assert "a benchmark began" in job["sentence"]
 
 
-@pytest.mark.parametrize(("algbw", "busbw", "ranks"), [("87.77", "153.60", None), ("87.77", "87.77", 2)], ids=["8-ranks", "2-ranks"])
+@pytest.mark.parametrize(
+    ("algbw", "busbw", "ranks"), [("87.77", "153.60", None), ("87.77", "87.77", 2)], ids=["8-ranks", "2-ranks"]
+)
 def test_bus_bandwidth_tells_of_ranks_that_the_list_leaves_out(judge, algbw, busbw, ranks):
     """Twice (n-1)/n is bus over algorithm bandwidth of an all-reduce: 1.75 is not two ranks'."""
     maker = Maker(hosts=("gpu-node-0",), gpus=2)
@@ -77,12 +84,18 @@ def test_two_hosts_with_different_plugins_are_mixed(judge):
 
 def test_sockets_of_an_unknown_job_are_not_said_to_carry_its_data(judge):
     """What was chosen is said as what was chosen."""
-    sentence = judge("gpu-node-0:1:1 [3] NCCL INFO NET/IB : No device found.\ngpu-node-0:1:1 [3] NCCL INFO Using network Socket\n")["sentence"]
+    sentence = judge(
+        "gpu-node-0:1:1 [3] NCCL INFO NET/IB : No device found.\ngpu-node-0:1:1 [3] NCCL INFO Using network Socket\n"
+    )["sentence"]
     assert "chose plain TCP sockets" in sentence
     assert "talk over" not in sentence
 
 
-@pytest.mark.parametrize("lines", ["# Out of bounds values : 2 FAILED\n# Out of bounds values : 0 OK\n", "# Out of bounds values : 2 FAILED\n"], ids=["then-none", "alone"])
+@pytest.mark.parametrize(
+    "lines",
+    ["# Out of bounds values : 2 FAILED\n# Out of bounds values : 0 OK\n", "# Out of bounds values : 2 FAILED\n"],
+    ids=["then-none", "alone"],
+)
 def test_wrong_values_are_not_undone_by_a_later_line(judge, lines):
     """Of two processes that print their ends, one found wrong values; and such a line counts without its table."""
     assert judge(lines)["diagnosis"] == "wrong-results"
@@ -103,10 +116,15 @@ def test_a_versioned_socket_is_a_socket(judge):
 
 def test_two_runs_in_one_log_are_told_apart(judge):
     """The first took sockets, the second did not: no rank disagrees with its own job."""
-    first = sequential(Maker(gpus=4, channels=4, net="Socket", hosts=("old-0", "old-1"), comm_id=0x5A5A).processes()).decode()
+    first = sequential(
+        Maker(gpus=4, channels=4, net="Socket", hosts=("old-0", "old-1"), comm_id=0x5A5A).processes()
+    ).decode()
     job = judge(first + WHOLE)
     assert (job["verdict"], "several runs" in job["sentence"]) == ("no-go", True)
-    assert "several runs" not in judge(sequential(Maker(gpus=4, channels=4, socket_ranks=(4, 5, 6, 7)).processes()))["sentence"]
+    assert (
+        "several runs"
+        not in judge(sequential(Maker(gpus=4, channels=4, socket_ranks=(4, 5, 6, 7)).processes()))["sentence"]
+    )
 
 
 def test_a_host_is_go_when_all_its_ranks_are_seen_to_complete(judge):
@@ -121,35 +139,59 @@ def test_a_host_is_go_when_all_its_ranks_are_seen_to_complete(judge):
 def test_one_process_that_is_seen_is_not_the_whole_job(judge, ranks):
     """The end of a table and rank 0's last line: where the other ranks ran, nothing says."""
     tail = TABLE[TABLE.index("#       size") :]
-    job = judge(tail + f"gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks {ranks} cudaDev 0 busId 100000 - Destroy COMPLETE\n")
+    job = judge(
+        tail
+        + f"gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks {ranks} cudaDev 0 busId 100000 - Destroy COMPLETE\n"
+    )
     assert (job["ranks"], job["nodes"], job["verdict"]) == (ranks, None, "inconclusive")
 
 
 def test_four_ranks_of_which_one_is_seen_are_no_go(judge):
     """They fit into one host, but nothing places them there."""
     tail = TABLE[TABLE.index("#       size") :]
-    assert judge(tail + "gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks 4 cudaDev 0 busId 100000 - Destroy COMPLETE\n")["verdict"] == "inconclusive"
+    assert (
+        judge(
+            tail
+            + "gpu-node-0:1211:1211 [0] NCCL INFO comm 0x5634cae893b0 rank 0 nranks 4 cudaDev 0 busId 100000 - Destroy COMPLETE\n"
+        )["verdict"]
+        == "inconclusive"
+    )
 
 
 @pytest.mark.parametrize("head", ["NCCL INFO ", "gpu-node:{pid}:1 [{dev}] NCCL INFO "], ids=["no-head", "one-name"])
 def test_ranks_that_no_channel_joins_are_not_one_host(judge, head):
     """Two hosts of two GPUs whose names were taken off, or are the same, in an excerpt without what crosses them."""
-    lines = [(rank, f"comm 0x{rank + 1} rank {rank} nranks 4 cudaDev {rank % 2} busId {rank % 2 + 1}000 - Init COMPLETE") for rank in range(4)]
-    lines += [(0, "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC"), (2, "Channel 00/0 : 2[0] -> 3[1] via P2P/IPC"), (2, "Connected all rings")]
+    lines = [
+        (rank, f"comm 0x{rank + 1} rank {rank} nranks 4 cudaDev {rank % 2} busId {rank % 2 + 1}000 - Init COMPLETE")
+        for rank in range(4)
+    ]
+    lines += [
+        (0, "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC"),
+        (2, "Channel 00/0 : 2[0] -> 3[1] via P2P/IPC"),
+        (2, "Connected all rings"),
+    ]
     job = judge("".join(f"{head.format(pid=rank + 10, dev=rank % 2)}{text}\n" for rank, text in lines))
     assert (job["ranks"], job["verdict"]) == (4, "inconclusive")
     whole = [*lines, (1, "Channel 00/0 : 1[1] -> 2[0] via P2P/IPC")]
-    assert judge("".join(f"{head.format(pid=rank + 10, dev=rank % 2)}{text}\n" for rank, text in whole))["verdict"] == "go"
+    assert (
+        judge("".join(f"{head.format(pid=rank + 10, dev=rank % 2)}{text}\n" for rank, text in whole))["verdict"] == "go"
+    )
 
 
 def test_devices_do_not_count_the_ranks_of_a_job_whose_channels_name_more(judge):
     """Two processes with the first two devices of a host, and one of them sends to a fifth rank."""
-    lines = [(2, 0, "Channel 00 : 2[4b000] -> 3[51000] via P2P/IPC/read"), (3, 1, "Channel 01 : 3[51000] -> 4[cb000] [send] via NET/IB/1/GDRDMA"), (2, 0, "Connected all rings")]
+    lines = [
+        (2, 0, "Channel 00 : 2[4b000] -> 3[51000] via P2P/IPC/read"),
+        (3, 1, "Channel 01 : 3[51000] -> 4[cb000] [send] via NET/IB/1/GDRDMA"),
+        (2, 0, "Connected all rings"),
+    ]
     job = judge("".join(f"gpu-node:{rank + 70}:1 [{dev}] NCCL INFO {text}\n" for rank, dev, text in lines))
     assert (job["ranks"], job["verdict"], job["diagnosis"]) == (None, "inconclusive", "shown-in-part")
 
 
 def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
     """One line of four was kept, and a channel to another rank."""
-    job = judge("#   Rank  0 Pid 9 on gpu-node device  0 [0x87] A100-SXM4-40GB\ngpu-node:9:1 [0] NCCL INFO Channel 00 : 0[87000] -> 1[8d000] [send] via NET/IB/0/GDRDMA\n")
+    job = judge(
+        "#   Rank  0 Pid 9 on gpu-node device  0 [0x87] A100-SXM4-40GB\ngpu-node:9:1 [0] NCCL INFO Channel 00 : 0[87000] -> 1[8d000] [send] via NET/IB/0/GDRDMA\n"
+    )
     assert (job["ranks"], job["verdict"], job["diagnosis"]) == (None, "inconclusive", "shown-in-part")

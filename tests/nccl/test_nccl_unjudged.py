@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.commands import explain
+from cli import explain
 from tests.nccl.logmaker import Maker, sequential, table_of
 
 if TYPE_CHECKING:

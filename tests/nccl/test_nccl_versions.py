@@ -7,9 +7,26 @@ import pytest
 from tests.nccl.logmaker import Maker, interleaved, sequential
 
 VERSIONS = (
-    "2.3.7", "2.4.7", "2.4.8", "2.5.6", "2.6.4", "2.7.8", "2.8.4", "2.10.3", "2.12.12", "2.14.3", "2.16.2", "2.18.1", "2.18.5", "2.20.5",
-    "2.22.3", "2.24.3", "2.26.2", "2.28.9", "2.30.7",
-)  # fmt: skip
+    "2.3.7",
+    "2.4.7",
+    "2.4.8",
+    "2.5.6",
+    "2.6.4",
+    "2.7.8",
+    "2.8.4",
+    "2.10.3",
+    "2.12.12",
+    "2.14.3",
+    "2.16.2",
+    "2.18.1",
+    "2.18.5",
+    "2.20.5",
+    "2.22.3",
+    "2.24.3",
+    "2.26.2",
+    "2.28.9",
+    "2.30.7",
+)
 
 
 def faults(job):
@@ -20,11 +37,22 @@ def faults(job):
 def test_a_healthy_job_is_go_in_every_version(judge, version):
     """RDMA with GPUDirect on every channel between two hosts: go, with the pairs to show it."""
     job = judge(interleaved(Maker(version=version + "+cuda12.2").processes(), 1))
-    assert (job["verdict"], job["diagnosis"], job["inter_node_transport"], job["gdr"]) == ("go", "healthy-rdma", "ib", True)
+    assert (job["verdict"], job["diagnosis"], job["inter_node_transport"], job["gdr"]) == (
+        "go",
+        "healthy-rdma",
+        "ib",
+        True,
+    )
     assert (job["ranks"], job["nodes"], job["nccl_version"], job["mixed"]) == (4, 2, version + "+cuda12.2", False)
-    assert {(pair["src"], pair["dst"]) for pair in job["pairs"]} == {("gpu-node-0", "gpu-node-1"), ("gpu-node-1", "gpu-node-0")}
+    assert {(pair["src"], pair["dst"]) for pair in job["pairs"]} == {
+        ("gpu-node-0", "gpu-node-1"),
+        ("gpu-node-1", "gpu-node-0"),
+    }
     assert all(pair["direction"] == "both" and pair["transports"] == {"ib": 2} for pair in job["pairs"])
-    assert job["rails"]["per_host"] == {"gpu-node-0": {"used": 2, "offered": 2}, "gpu-node-1": {"used": 2, "offered": 2}}
+    assert job["rails"]["per_host"] == {
+        "gpu-node-0": {"used": 2, "offered": 2},
+        "gpu-node-1": {"used": 2, "offered": 2},
+    }
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,7 +82,12 @@ def test_one_rank_on_sockets_is_found_among_good_ones(judge, version):
 def test_sockets_on_one_host_are_no_fallback(judge, version):
     """'Using network Socket' on one node carries nothing: no fallback, whatever it says."""
     job = judge(sequential(Maker(version=version, hosts=("solo",), net="Socket").processes()))
-    assert (job["verdict"], job["inter_node_transport"], job["socket_fallback"], job["faults"]) == ("go", "none", False, [])
+    assert (job["verdict"], job["inter_node_transport"], job["socket_fallback"], job["faults"]) == (
+        "go",
+        "none",
+        False,
+        [],
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -88,17 +121,24 @@ def test_the_link_layer_decides_between_infiniband_and_roce(judge):
     assert judge(sequential(Maker(link="RoCE").processes()))["inter_node_transport"] == "roce"
 
 
-@pytest.mark.parametrize(("name", "provider", "transport"), [("AWS Libfabric", "efa", "efa"), ("Libfabric", "cxi", "cxi"), ("AWS Libfabric", "cxi", "cxi")])
+@pytest.mark.parametrize(
+    ("name", "provider", "transport"),
+    [("AWS Libfabric", "efa", "efa"), ("Libfabric", "cxi", "cxi"), ("AWS Libfabric", "cxi", "cxi")],
+)
 def test_the_provider_decides_what_the_libfabric_plugin_is(judge, name, provider, transport):
     """'AWS Libfabric' over Slingshot is not EFA."""
-    log = sequential(Maker(net=name).processes()).replace(b"provider is efa, fabric is efa", b"provider is " + provider.encode())
+    log = sequential(Maker(net=name).processes()).replace(
+        b"provider is efa, fabric is efa", b"provider is " + provider.encode()
+    )
     job = judge(log)
     assert (job["inter_node_transport"], job["verdict"]) == (transport, "go")
 
 
 def test_the_libfabric_plugin_over_tcp_is_a_fallback(judge):
     """The plugin is loaded, but its provider is tcp: plain sockets after all (row 13)."""
-    log = sequential(Maker(net="AWS Libfabric", gdr=False).processes()).replace(b"provider is efa, fabric is efa", b"provider is tcp")
+    log = sequential(Maker(net="AWS Libfabric", gdr=False).processes()).replace(
+        b"provider is efa, fabric is efa", b"provider is tcp"
+    )
     job = judge(log)
     assert (job["socket_fallback"], job["faults"][0]["why"]) == (True, "nccl.ofi-provider")
 
@@ -119,8 +159,12 @@ def test_child_communicators_do_not_change_the_size_of_the_job(judge):
     processes = maker.processes()
     for rank, lines in enumerate(processes.values()):
         head = lines[0].split("NCCL INFO")[0] + "NCCL INFO "
-        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {rank % 2} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color {rank // 2} key 0 commId 0xaa{rank // 2:04x} - Init START")
-        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {rank % 2} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color {rank // 2} key 0 commId 0xaa{rank // 2:04x} - Init COMPLETE")
+        lines.append(
+            f"{head}ncclCommSplit comm 0x99{rank:04x} rank {rank % 2} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color {rank // 2} key 0 commId 0xaa{rank // 2:04x} - Init START"
+        )
+        lines.append(
+            f"{head}ncclCommSplit comm 0x99{rank:04x} rank {rank % 2} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color {rank // 2} key 0 commId 0xaa{rank // 2:04x} - Init COMPLETE"
+        )
     job = judge(interleaved(processes, 5))
     assert (job["ranks"], job["nodes"], job["init"]["communicators"]) == (8, 2, 5)
 
@@ -133,19 +177,36 @@ def test_a_child_communicators_ranks_are_mapped_to_their_hosts(judge):
         if rank % 2:
             continue
         head, child = lines[0].split("NCCL INFO")[0] + "NCCL INFO ", rank // 2
-        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {child} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color 0 key 0 commId 0xaa01 - Init START")
-        lines.append(f"{head}ncclCommSplit comm 0x99{rank:04x} rank {child} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color 0 key 0 commId 0xaa01 - Init COMPLETE")
+        lines.append(
+            f"{head}ncclCommSplit comm 0x99{rank:04x} rank {child} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color 0 key 0 commId 0xaa01 - Init START"
+        )
+        lines.append(
+            f"{head}ncclCommSplit comm 0x99{rank:04x} rank {child} nranks 2 cudaDev 0 nvmlDev 0 busId 1a000 parent 0x55 color 0 key 0 commId 0xaa01 - Init COMPLETE"
+        )
         lines.append(f"{head}Channel 00/0 : {child}[0] -> {1 - child}[0] [send] via NET/IB/0/GDRDMA")
     job = judge(sequential(processes))
-    assert {(pair["src"], pair["dst"]) for pair in job["pairs"]} == {("gpu-node-0", "gpu-node-1"), ("gpu-node-1", "gpu-node-0")}
+    assert {(pair["src"], pair["dst"]) for pair in job["pairs"]} == {
+        ("gpu-node-0", "gpu-node-1"),
+        ("gpu-node-1", "gpu-node-0"),
+    }
 
 
 def test_a_multi_node_nvlink_domain_is_no_network(judge):
     """MNNVL: channels are P2P/MNNVL across hosts and 'Using network Socket' carries nothing."""
-    log = sequential(Maker(net="Socket", hosts=("r1-n1", "r1-n2")).processes()).replace(b"NET/Socket/0", b"").replace(b"nNodes 2", b"nNodes 1").replace(b"MNNVL 0", b"MNNVL 1")
+    log = (
+        sequential(Maker(net="Socket", hosts=("r1-n1", "r1-n2")).processes())
+        .replace(b"NET/Socket/0", b"")
+        .replace(b"nNodes 2", b"nNodes 1")
+        .replace(b"MNNVL 0", b"MNNVL 1")
+    )
     log = log.replace(b"[send] via ", b"via P2P/MNNVL").replace(b"[receive] via ", b"via P2P/MNNVL")
     job = judge(log)
-    assert (job["inter_node_transport"], job["socket_fallback"], job["verdict"], job["nodes"]) == ("mnnvl", False, "go", 2)
+    assert (job["inter_node_transport"], job["socket_fallback"], job["verdict"], job["nodes"]) == (
+        "mnnvl",
+        False,
+        "go",
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,14 +216,35 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
         ("Ring 03 : 9 -> 0 [receive] via NET/IB/2", (3, 0, 9, 0, "r", "net", "IB", 2, False, -1)),
         ("Ring 00 : 0[1a000] -> 1[1b000] via direct shared memory", (0, 0, 0, 1, "", "shm", "SHM", -1, False, -1)),
         ("Channel 00 : 1[1e0] -> 0[1e0] [receive] via NET/Socket/0", (0, 0, 1, 0, "r", "net", "Socket", 0, False, -1)),
-        ("Channel 00/0 : 0[35000] -> 1[f5000] [send] via NET/IB/0(5)/GDRDMA/Shared", (0, 0, 0, 1, "s", "net", "IB", 0, True, 5)),
-        ("Channel 05/1 : 5[5] -> 12[4] [send] via NET/AWS Libfabric/1/GDRDMA", (5, 1, 5, 12, "s", "net", "AWS Libfabric", 1, True, -1)),
-        ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/3(4)/GDRDMA(PCI)/Shared", (0, 0, 0, 8, "s", "net", "IBext_v8", 3, True, 4)),
-        ("Channel 01/0 : 1[0] -> 0[0] [receive] via NET/Libfabric/0/GDRDMA/flush=None", (1, 0, 1, 0, "r", "net", "Libfabric", 0, True, -1)),
-        ("Channel 00/0 : 1[7000] -> 0[b7000] [receive] via NET/UCX/0/GDRDMA comm 0x22fcfb0 nRanks 02", (0, 0, 1, 0, "r", "net", "UCX", 0, True, -1)),
+        (
+            "Channel 00/0 : 0[35000] -> 1[f5000] [send] via NET/IB/0(5)/GDRDMA/Shared",
+            (0, 0, 0, 1, "s", "net", "IB", 0, True, 5),
+        ),
+        (
+            "Channel 05/1 : 5[5] -> 12[4] [send] via NET/AWS Libfabric/1/GDRDMA",
+            (5, 1, 5, 12, "s", "net", "AWS Libfabric", 1, True, -1),
+        ),
+        (
+            "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/3(4)/GDRDMA(PCI)/Shared",
+            (0, 0, 0, 8, "s", "net", "IBext_v8", 3, True, 4),
+        ),
+        (
+            "Channel 01/0 : 1[0] -> 0[0] [receive] via NET/Libfabric/0/GDRDMA/flush=None",
+            (1, 0, 1, 0, "r", "net", "Libfabric", 0, True, -1),
+        ),
+        (
+            "Channel 00/0 : 1[7000] -> 0[b7000] [receive] via NET/UCX/0/GDRDMA comm 0x22fcfb0 nRanks 02",
+            (0, 0, 1, 0, "r", "net", "UCX", 0, True, -1),
+        ),
         ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", (0, 0, 0, 1, "", "p2p", "CUMEM", -1, False, -1)),
-        ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read", (0, 0, 0, 1, "", "p2p", "direct pointer", -1, False, -1)),
-        ("Channel 02 : 0[1b000] -> 1[1c000] via P2P/indirect/2[3d000]", (2, 0, 0, 1, "", "p2p", "indirect", -1, False, -1)),
+        (
+            "Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read",
+            (0, 0, 0, 1, "", "p2p", "direct pointer", -1, False, -1),
+        ),
+        (
+            "Channel 02 : 0[1b000] -> 1[1c000] via P2P/indirect/2[3d000]",
+            (2, 0, 0, 1, "", "p2p", "indirect", -1, False, -1),
+        ),
         ("Channel 00/0 : 3[3] -> 4[0] via P2P/MNNVL", (0, 0, 3, 4, "", "mnnvl", "MNNVL", -1, False, -1)),
         ("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", (0, 0, 0, 1, "", "shm", "SHM", -1, False, -1)),
         ("CollNet 00/0 : 0 [receive] via COLLNET/SHARP/1/GDRDMA", (0, 0, 0, -1, "r", "collnet", "SHARP", 1, True, -1)),
@@ -173,7 +255,7 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
         ("Channel 00/0 : 0[0] -> 1[1] [send] via NET/I", None),
         ("Trees [0] 1/-1/-1->0->-1", None),
     ],
-)  # fmt: skip
+)
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
     from jobs.pod.nccl_reader.events.transports import parse_channel
@@ -193,10 +275,21 @@ def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):
     assert (job["inter_node_transport"], job["gdr"], job["faults"]) == ("tcpx", None, [])
 
 
-@pytest.mark.parametrize(("said", "gdr"), [("GPU Direct RDMA Enabled for GPU 1a000 / HCA 0 (distance 4 <= 4), read 1", True), ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)", False), ("DMA-BUF is available on GPU device 0", None), ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", None)])
+@pytest.mark.parametrize(
+    ("said", "gdr"),
+    [
+        ("GPU Direct RDMA Enabled for GPU 1a000 / HCA 0 (distance 4 <= 4), read 1", True),
+        ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)", False),
+        ("DMA-BUF is available on GPU device 0", None),
+        ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", None),
+    ],
+)
 def test_without_channel_lines_only_a_decision_tells_about_gpudirect(judge, said, gdr):
     """NCCL's decision for a GPU and a NIC counts; that a NIC or a GPU would be able to does not."""
-    log = sequential(Maker(version="2.20.5", stop="channels").processes()).decode() + f"gpu-node-0:1000:1000 [0] NCCL INFO {said}\n"
+    log = (
+        sequential(Maker(version="2.20.5", stop="channels").processes()).decode()
+        + f"gpu-node-0:1000:1000 [0] NCCL INFO {said}\n"
+    )
     assert judge(log)["gdr"] is gdr
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from jobs import recording as recordings
-from jobs.client.kube import Kube
-from jobs.client.kubeconfig import Source
-from jobs.launcher import Launcher
-from jobs.state import JobState
+from jobs.cluster.client.kube import Kube
+from jobs.cluster.client.kubeconfig import Source
+from jobs.diagnosis.state import JobState
+from jobs.run import recording as recordings
+from jobs.run.launcher import Launcher
 from jobs.trial.spec import PREFIX, TrialSpec
 from tests.real.server import Server, play_of
 from tests.real.virtual import World
@@ -71,7 +71,9 @@ def load(path):
     right = said["expect"]
     if right["ends"] not in ENDS:
         raise recordings.RecordingError(f"{name}.yaml: ends {right['ends']!r} is none of {', '.join(ENDS)}")
-    expected = Expected(said["job"], right["ends"], right.get("cause"), str(right.get("subject") or ""), tuple(right.get("also") or ()))
+    expected = Expected(
+        said["job"], right["ends"], right.get("cause"), str(right.get("subject") or ""), tuple(right.get("also") or ())
+    )
     recording = recordings.read(path)
     return Case(name, recording, expected, play_of(recording, expected.job))
 
@@ -187,7 +189,15 @@ def main(folders):
         try:
             case = load(path)
             problems = _problems(case)
-        except (OSError, KeyError, StopIteration, TypeError, ValueError, yaml.YAMLError, recordings.RecordingError) as error:
+        except (
+            OSError,
+            KeyError,
+            StopIteration,
+            TypeError,
+            ValueError,
+            yaml.YAMLError,
+            recordings.RecordingError,
+        ) as error:
             problems, case = [f"cannot be played: {type(error).__name__}: {error}"], None
         bad += bool(problems)
         print(f"{'WRONG' if problems else 'ok   '} {name}" + "".join(f"\n      {p}" for p in problems), flush=True)
@@ -209,8 +219,10 @@ def _problems(case):
         told = play(case, change)
         if problem := wrong(case, told):
             found.setdefault(problem.split(":")[0], []).append((name, f"{told}; {problem}"))
-    return [f"{', '.join(name for name, _ in same[:6])}{f' and {len(same) - 6} more' if len(same) > 6 else ''}: {same[0][1]}"
-            for same in found.values()]
+    return [
+        f"{', '.join(name for name, _ in same[:6])}{f' and {len(same) - 6} more' if len(same) > 6 else ''}: {same[0][1]}"
+        for same in found.values()
+    ]
 
 
 def brief(argv=None):
@@ -220,5 +232,3 @@ def brief(argv=None):
         print("usage: python -m tests.real FOLDER_OR_RECORDING...")
         return 2
     return 1 if main(argv) else 0
-
-

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 
-from jobs.recording import MARK, RESOURCES, WATCH_ENDED
+from jobs.run.recording import MARK, RESOURCES, WATCH_ENDED
 
 VERSIONS = {"Job": "batch/v1", "EndpointSlice": "discovery.k8s.io/v1"}
 RUN_LABEL = "app.kubernetes.io/instance"
@@ -135,7 +135,11 @@ class Server:
             text = json.dumps({"apiVersion": VERSIONS.get(change.kind, "v1"), "kind": change.kind} | change.object)
             for old, new in self._names:
                 text = text.replace(old, new)
-            delta = datetime.timedelta(seconds=round((self._began or 0) - self._first)) if self.created else datetime.timedelta()
+            delta = (
+                datetime.timedelta(seconds=round((self._began or 0) - self._first))
+                if self.created
+                else datetime.timedelta()
+            )
             if delta:
                 text = _STAMP.sub(lambda m: (datetime.datetime.fromisoformat(m[1]) + delta).isoformat() + m[2], text)
             self._texts[key] = json.loads(text)
@@ -190,7 +194,9 @@ class Server:
         if query.get("watch") == "true":
             return self._watch(kind, query)
         items = [o for o in self._state(kind) if _wanted(o, query)]
-        return _answer(200, {"kind": f"{kind}List", "metadata": {"resourceVersion": str(self._version(kind))}, "items": items})
+        return _answer(
+            200, {"kind": f"{kind}List", "metadata": {"resourceVersion": str(self._version(kind))}, "items": items}
+        )
 
     def _delete(self, kind):
         if kind == "Job":
@@ -214,7 +220,12 @@ class Server:
     def _watch(self, kind, query):
         since = int(query.get("resourceVersion") or 0)
         for cut in self._play.cuts:
-            if cut.too_old and cut.kind in ("", kind) and cut.at <= self.now() and self._old.get((kind, cut.at), 0) == 0:
+            if (
+                cut.too_old
+                and cut.kind in ("", kind)
+                and cut.at <= self.now()
+                and self._old.get((kind, cut.at), 0) == 0
+            ):
                 self._old[kind, cut.at] = 1
                 if since < self._version(kind) or cut.kind:
                     return _status(410, "Expired", f"too old resource version: {since} ({self._version(kind)})")
@@ -318,8 +329,14 @@ def _answer(status, body):
 
 
 def _status(code, reason, message):
-    told = {"kind": "Status", "apiVersion": "v1", "status": "Success" if code < 300 else "Failure", "code": code,
-            "reason": reason, "message": message}  # fmt: skip
+    told = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Success" if code < 300 else "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
     return _answer(code, told)
 
 

@@ -39,7 +39,7 @@ def test_nothing_is_given_up_blamed_or_tried_again_that_the_rest_refutes(path):
 
 def test_a_watcher_that_misreads_is_caught(monkeypatch):
     """The harness can fail: with the stale condition for the truth, as the product once read it, a healthy trial is lost."""
-    from jobs.diagnosis import case as cases
+    from jobs.diagnosis import job as cases
 
     case = load(next(path for path in RECORDINGS if path.name.startswith("01-")))
     monkeypatch.setattr(cases.Case, "state", lambda self: cases.JobState.CANCELED)
@@ -52,7 +52,12 @@ def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other()
     peers = [{"index": 0, "addresses": ["10.0.0.1"]}, {"index": 1, "addresses": [], "error": "NXDOMAIN"}]
     logs = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers}, "end": {}}) for rank in (0, 1)}
     told = play(case, logs=logs)
-    assert (told.ends, told.fault, told.subject, told.attempts) == ("interrupted", "job.disrupted", f"service/{case.expected.job}", 2)
+    assert (told.ends, told.fault, told.subject, told.attempts) == (
+        "interrupted",
+        "job.disrupted",
+        f"service/{case.expected.job}",
+        2,
+    )
     assert "was deleted by others" in told.observed and "CoreDNS" not in told.observed
     well = {str(rank): _said(case, rank, {"start": {}, "dns": {"peers": peers[:1]}, "end": {}}) for rank in (0, 1)}
     assert not wrong(case, play(case, logs=well))
@@ -60,8 +65,10 @@ def test_a_deleted_service_is_told_as_that_where_ranks_did_not_find_each_other()
 
 def _said(case, rank, stages):
     run = case.expected.job.removeprefix("seatrial-")
-    told = [{"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}
-            for n, (stage, data) in enumerate(stages.items(), 1)]  # fmt: skip
+    told = [
+        {"seatrial": 1, "run": run, "rank": rank, "n": n, "stage": stage, "seconds": 0.0, "data": data}
+        for n, (stage, data) in enumerate(stages.items(), 1)
+    ]
     return b"".join(b"2026-01-01T00:00:0%dZ %s\n" % (n, json.dumps(line).encode()) for n, line in enumerate(told))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import recording
+from jobs.run import recording
 
 OURS = Path(__file__).parent / "recordings"
 
@@ -16,25 +16,43 @@ def test_what_is_written_is_read_again(tmp_path):
         recording.Line(1.25, "Pod", recording.WATCH_ENDED, "connection reset"),
         recording.Line(2.0, recording.MARK, "DONE", "node drained"),
     )
-    with recording.Writer(tmp_path / "x.jsonl.gz", server="v1.36.2", namespace="team-a", wall="2026-01-01T00:00:00Z") as out:
+    with recording.Writer(
+        tmp_path / "x.jsonl.gz", server="v1.36.2", namespace="team-a", wall="2026-01-01T00:00:00Z"
+    ) as out:
         for line in lines:
             out.write(line)
     found = recording.read(tmp_path / "x.jsonl.gz")
-    assert (found.server, found.namespace, found.wall, found.lines) == ("v1.36.2", "team-a", "2026-01-01T00:00:00Z", lines)
+    assert (found.server, found.namespace, found.wall, found.lines) == (
+        "v1.36.2",
+        "team-a",
+        "2026-01-01T00:00:00Z",
+        lines,
+    )
     assert [line.is_change for line in found.lines] == [True, False, False]
 
 
 def test_a_recording_holds_no_data_of_configmaps_and_of_nodes_only_what_decides():
     config = recording.small("ConfigMap", {"metadata": {"name": "a", "managedFields": [1]}, "data": {"b": "secret"}})
     assert config == {"metadata": {"name": "a"}, "keys": ["b"]}
-    node = {"metadata": {"name": "n", "annotations": {"x": "y"}}, "spec": {"podCIDR": "10.0.0.0/8", "taints": []},
-            "status": {"images": [], "allocatable": {"cpu": "2"}}}  # fmt: skip
-    assert recording.small("Node", node) == {"metadata": {"name": "n"}, "spec": {"taints": []}, "status": {"allocatable": {"cpu": "2"}}}
+    node = {
+        "metadata": {"name": "n", "annotations": {"x": "y"}},
+        "spec": {"podCIDR": "10.0.0.0/8", "taints": []},
+        "status": {"images": [], "allocatable": {"cpu": "2"}},
+    }
+    assert recording.small("Node", node) == {
+        "metadata": {"name": "n"},
+        "spec": {"taints": []},
+        "status": {"allocatable": {"cpu": "2"}},
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("", "line 1: not a JSON object"), ('{"server": "v1"}\n[1]', "line 2: not a JSON"), ('{"a": 1}\n{"t": "x"}', "line 2: t is no")],
+    [
+        ("", "line 1: not a JSON object"),
+        ('{"server": "v1"}\n[1]', "line 2: not a JSON"),
+        ('{"a": 1}\n{"t": "x"}', "line 2: t is no"),
+    ],
     ids=["empty", "list", "time"],
 )
 def test_what_is_no_recording_is_refused_with_its_line(tmp_path, text, complaint):

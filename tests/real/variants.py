@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from jobs.recording import RESOURCES
+from jobs.run.recording import RESOURCES
 from tests.real.server import Cut, at
 
 KINDS = tuple(RESOURCES.values())

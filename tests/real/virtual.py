@@ -192,15 +192,23 @@ class World:
         """Let all loaded modules of the product live on this clock."""
         clock = _like(time, monotonic=lambda: self.now, time=lambda: self.wall + self.now, sleep=self.sleep)
         threads = _like(
-            threading, Thread=lambda **more: Thread(self, **more), Lock=lambda: Lock(self), RLock=lambda: Lock(self),
-            Event=lambda: Event(self), Condition=lambda: Condition(self),
-        )  # fmt: skip
+            threading,
+            Thread=lambda **more: Thread(self, **more),
+            Lock=lambda: Lock(self),
+            RLock=lambda: Lock(self),
+            Event=lambda: Event(self),
+            Condition=lambda: Condition(self),
+        )
         dates = _like(datetime, datetime=self._datetime())
         changed = []
         for name, module in list(sys.modules.items()):
             if name.split(".")[0] != "jobs" or module is None:
                 continue
-            for word, real, ours in (("time", time, clock), ("threading", threading, threads), ("datetime", datetime, dates)):
+            for word, real, ours in (
+                ("time", time, clock),
+                ("threading", threading, threads),
+                ("datetime", datetime, dates),
+            ):
                 if getattr(module, word, None) is real:
                     setattr(module, word, ours)
                     changed.append((module, word, real))

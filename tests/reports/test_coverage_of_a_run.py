@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from checks.judgement.comparison import compare
 from reports import html
+from reports.compare.comparison import compare
 from reports.metrics import exposition
 from reports.record import CheckResult, Coverage, Finding, Outcome, Run, Verdict, coverage_of, verdict_of
 
@@ -21,8 +21,12 @@ POOL = tuple(f"n{number}" for number in range(16))
 
 def run(pool: tuple[str, ...] | None, tried: tuple[str, ...], outcome: Outcome = Outcome.PASSED, **changes: Any) -> Run:
     """A run whose only check ended so."""
-    return Run(results=[CheckResult(id="a.b", title="", outcome=outcome)], pool=pool,
-               trial={"hosts": {f"pod-{node}": node for node in tried}}, **changes)  # fmt: skip
+    return Run(
+        results=[CheckResult(id="a.b", title="", outcome=outcome)],
+        pool=pool,
+        trial={"hosts": {f"pod-{node}": node for node in tried}},
+        **changes,
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,6 +119,7 @@ def test_a_smaller_pool_is_unclear() -> None:
 
 def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> None:
     """`--on BEFORE` judges two of sixteen nodes: what the API said of the others before is no lost proof."""
+
     def judged(nodes: tuple[str, ...]) -> dict[str, Any]:
         made = run(POOL, POOL[:2])
         findings = tuple(Finding(subject=node, ok=True, observed="8") for node in nodes)
@@ -126,25 +131,47 @@ def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> N
     assert (lost.kind, lost.before, lost.after) == ("unclear", "2 subjects", "1 subjects")
 
 
-@pytest.mark.parametrize("words", [["cron", "--profile", "h100-ib", "--nodes", "all"],
-                                   ["accept", "--partner", "a=b", "--nodes", "all"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "words", [["cron", "--profile", "h100-ib", "--nodes", "all"], ["accept", "--partner", "a=b", "--nodes", "all"]]
+)
 def test_what_cannot_try_all_refuses_to_be_asked(words: list[str], tmp_path: Path) -> None:
     """A scheduled run tries a few at a time, a canary one: one line, exit code 4."""
-    done = subprocess.run([sys.executable, "-m", "checks", *words, "--out", str(tmp_path)], cwd=ROOT, text=True,
-                          capture_output=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "checks", *words, "--out", str(tmp_path)],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert (done.returncode, len(done.stderr.splitlines())) == (4, 1)
     assert "--nodes all" in done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("more", "said", "code"), [([], "2 of 3 nodes tried", 0), (["--nodes", "all"], "2 of 3 nodes tried", 10),
-                                                    (["--tenant"], "2 nodes tried, pool unknown", 0),
-                                                    (["-m", "preflight"], "0 of 3 nodes tried", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "said", "code"),
+    [
+        ([], "2 of 3 nodes tried", 0),
+        (["--nodes", "all"], "2 of 3 nodes tried", 10),
+        (["--tenant"], "2 nodes tried, pool unknown", 0),
+        (["-m", "preflight"], "0 of 3 nodes tried", 0),
+    ],
+)
 def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: int, tmp_path: Path) -> None:
     """On three simulated nodes; the record agrees with the schema."""
     scenario = tmp_path / "three.yaml"
     scenario.write_text("name: three\ntitle: Three\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 3}\n")
-    command = [sys.executable, "-m", "checks", "accept", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "o"), *more]
+    command = [
+        sys.executable,
+        "-m",
+        "checks",
+        "accept",
+        "--cluster",
+        f"sim:{scenario}",
+        "--out",
+        str(tmp_path / "o"),
+        *more,
+    ]
     done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
     assert done.returncode == code, done.stdout
     assert f" \u00b7 {said} \u00b7 " in done.stdout

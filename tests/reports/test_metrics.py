@@ -14,20 +14,37 @@ def record(**changes: Any) -> dict[str, Any]:
     side = {"busbw_gbps": 380.0}
     job = {
         "hosts": [{"name": "h0", "rails": {"0": ["mlx5_0:1", "mlx5_1:1"]}}, {"name": "h1", "rails": {}}],
-        "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": side},
-                                                         {"size_bytes": 1 << 20, "in_place": side}]}],
-    }  # fmt: skip
+        "tables": [
+            {
+                "collective": "all_reduce",
+                "rows": [{"size_bytes": 8 << 30, "in_place": side}, {"size_bytes": 1 << 20, "in_place": side}],
+            }
+        ],
+    }
     checks = [{"id": "nccl.gdr", "outcome": "passed", "seconds": 0.5, "findings": []}]
-    return {"verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00", "seconds": 10.0, "checks": checks,
-            "profile": "h100-ib", "simulated": False, "cluster": {"namespace": "ns"}, "collectives": {"ring": job},
-            "inside": {"node-1": {**job, "hosts": job["hosts"][1:]}, "node-2": None},
-            "trial": {"hosts": {"h0": "node-0", "h1": "node-1"}, "dns_seconds": {"node-0": 0.2}}, **changes}  # fmt: skip
+    return {
+        "verdict": "go",
+        "scope": "full",
+        "started": "2026-01-02T00:00:00+00:00",
+        "seconds": 10.0,
+        "checks": checks,
+        "profile": "h100-ib",
+        "simulated": False,
+        "cluster": {"namespace": "ns"},
+        "collectives": {"ring": job},
+        "inside": {"node-1": {**job, "hosts": job["hosts"][1:]}, "node-2": None},
+        "trial": {"hosts": {"h0": "node-0", "h1": "node-1"}, "dns_seconds": {"node-0": 0.2}},
+        **changes,
+    }
 
 
 def read(text: str) -> dict[tuple[str, ...], float]:
     """Samples by name and sorted label values."""
-    return {(s.name, *(s.labels[k] for k in sorted(s.labels))): s.value
-            for family in text_string_to_metric_families(text) for s in family.samples}  # fmt: skip
+    return {
+        (s.name, *(s.labels[k] for k in sorted(s.labels))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
 
 
 def test_units_are_base_units_and_names_are_stable() -> None:

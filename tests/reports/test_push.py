@@ -79,7 +79,14 @@ def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
     gateway.answer = 503
     with pytest.raises(PushError, match="answered 503"):
         push(gateway.url, RECORD)
-    for url in ("http://u:swordfish@127.0.0.1:9", "http://u:swordfish", "http://[swordfish", "swordfish://x", "swordfish", ""):
+    for url in (
+        "http://u:swordfish@127.0.0.1:9",
+        "http://u:swordfish",
+        "http://[swordfish",
+        "swordfish://x",
+        "swordfish",
+        "",
+    ):
         with pytest.raises(PushError) as told:
             push(url, RECORD)
         assert "u:swordfish" not in str(told.value)
@@ -89,7 +96,18 @@ def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
 def test_a_run_pushes_and_its_verdict_stands_whatever_comes_of_it(up: bool, gateway: Gateway, tmp_path: Path) -> None:
     """seatrial accept --push URL, here of the checks that start no pod."""
     url = gateway.url if up else "http://127.0.0.1:9"
-    command = [sys.executable, "-m", "checks", "preflight", "--cluster", "sim:healthy", "--push", url, "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "checks",
+        "preflight",
+        "--cluster",
+        "sim:healthy",
+        "--push",
+        url,
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert ("could not be pushed" in done.stdout) == (not up)

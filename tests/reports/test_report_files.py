@@ -15,9 +15,9 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFTEST = """
-import checks.session
-checks.session.Session.open = lambda self, cwd: None
-pytest_plugins = ["checks.fixtures", "checks.plugin", "reports.plugin"]
+import checks.framework.session
+checks.framework.session.Session.open = lambda self, cwd: None
+pytest_plugins = ["checks.framework.fixtures", "checks.framework.plugin", "reports.plugin"]
 """
 HOSTILE = '<script>alert(1)</script>&"\x1b[31m\x00'
 CHECKS = f"""
@@ -91,8 +91,10 @@ def test_junit_is_valid_xml_and_says_verdict_and_simulated(reported):
     facts = {p.get("name"): p.get("value") for p in suite.find("properties")}
     assert suite.get("name") == "seatrial (SIMULATED)"
     assert (facts["verdict"], facts["exit_code"], facts["simulated"]) == ("no-go", "1", "true")
-    kinds = {case.get("name").partition("[")[0]: [child.tag for child in case if child.tag != "properties"]
-             for case in suite.iter("testcase")}
+    kinds = {
+        case.get("name").partition("[")[0]: [child.tag for child in case if child.tag != "properties"]
+        for case in suite.iter("testcase")
+    }
     assert kinds == {"test_bad": ["failure"], "test_blocked": ["skipped"], "test_error": ["error"], "test_plain": []}
 
 
@@ -120,14 +122,23 @@ def test_the_json_record_is_plain_and_complete(reported):
     path, _ = reported("--out", "out")
     text = (path / "out" / "report.json").read_text(encoding="utf-8")
     record = json.loads(text, parse_constant=pytest.fail)
-    assert {c["id"]: c["outcome"] for c in record["checks"]} == {"a.bad": "failed", "b.blocked": "blocked", "c.error": "error"}
+    assert {c["id"]: c["outcome"] for c in record["checks"]} == {
+        "a.bad": "failed",
+        "b.blocked": "blocked",
+        "c.error": "error",
+    }
     assert str(path) not in text
 
 
 def test_no_draft_is_left_and_no_draft_is_named(reported):
     """JUnit and pytest-html write elsewhere until they are whole; the summary names the final place only."""
     path, result = reported("--out", "out")
-    assert sorted(p.name for p in (path / "out").iterdir()) == ["junit.xml", "metrics.prom", "report.html", "report.json"]
+    assert sorted(p.name for p in (path / "out").iterdir()) == [
+        "junit.xml",
+        "metrics.prom",
+        "report.html",
+        "report.json",
+    ]
     assert "seatrial-report-" not in result.stdout.str()
     assert f"Report: {path / 'out' / 'report.html'}" in result.stdout.str()
 
@@ -142,8 +153,10 @@ def test_a_report_that_cannot_be_written_is_no_verdict(reported, monkeypatch):
 
 def a_run(**more):
     """A run with one required check that a tenant cannot see, and one that shows the same."""
-    results = [CheckResult(id="gpu.allocatable", title="t", outcome=Outcome.SKIPPED, proven_by=("runtime.gpus",)),
-               CheckResult(id="runtime.gpus", title="t", outcome=more.pop("shown", Outcome.PASSED))]  # fmt: skip
+    results = [
+        CheckResult(id="gpu.allocatable", title="t", outcome=Outcome.SKIPPED, proven_by=("runtime.gpus",)),
+        CheckResult(id="runtime.gpus", title="t", outcome=more.pop("shown", Outcome.PASSED)),
+    ]
     return Run(run_id="r", required=("gpu.allocatable",), results=results, **more)
 
 
@@ -181,8 +194,10 @@ def test_the_picture_shows_each_check_once_and_the_floors_of_each_curve():
     page = "".join(html.overview(run))
     squares = re.findall(r'<i class="(\w+)" title="([^"]*)"></i>', page)
     assert squares == [
-        ("passed", "a.one passed: t"), ("blocked", "a.two blocked: blocked by &quot;a.three&quot;"), ("failed", "b.one failed: t"),
-    ]  # fmt: skip
+        ("passed", "a.one passed: t"),
+        ("blocked", "a.two blocked: blocked by &quot;a.three&quot;"),
+        ("failed", "b.one failed: t"),
+    ]
     curve = re.search(r'polyline points="([^"]*)"', page)[1].split()[-1].split(",")
     mark = re.search(r'<path d="M([\d.]+) ([\d.]+)h', page)
     assert float(mark[1]) + 9 == pytest.approx(float(curve[0]), abs=0.2)

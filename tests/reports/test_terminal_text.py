@@ -26,11 +26,23 @@ def check(name, outcome=Outcome.PASSED, **more):
     return CheckResult(id=name, title=f"The title of {name}", outcome=outcome, **more)
 
 
-LONG = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca_shared_devices_a; no victims found"
+LONG = (
+    "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca_shared_devices_a; no victims found"
+)
 FAILED = check(
-    "job.started", Outcome.FAILED, reason=f"pod-1: {LONG} {LONG}, expected a node takes the pod",
-    findings=(Finding(subject="seatrial-abc-1-xyz", ok=False, observed=LONG, expected="a node takes the pod",
-                      fault="job.unschedulable"),))
+    "job.started",
+    Outcome.FAILED,
+    reason=f"pod-1: {LONG} {LONG}, expected a node takes the pod",
+    findings=(
+        Finding(
+            subject="seatrial-abc-1-xyz",
+            ok=False,
+            observed=LONG,
+            expected="a node takes the pod",
+            fault="job.unschedulable",
+        ),
+    ),
+)
 
 
 def printed(run, monkeypatch, columns=80, folder=None):
@@ -58,8 +70,10 @@ def test_a_long_observation_is_shown_whole(monkeypatch):
 
 def test_short_findings_stand_in_a_table(monkeypatch):
     """Two nodes side by side are read faster than two blocks."""
-    rows = tuple(Finding(subject=f"gpu-node-{n}", ok=False, observed="7", expected="8", unit="GPUs", fault="gpu.missing")
-                 for n in range(2))
+    rows = tuple(
+        Finding(subject=f"gpu-node-{n}", ok=False, observed="7", expected="8", unit="GPUs", fault="gpu.missing")
+        for n in range(2)
+    )
     said = printed(Run(results=[check("gpu.allocatable", Outcome.FAILED, reason="x", findings=rows)]), monkeypatch)
     assert "  gpu-node-1  7 GPUs      8 GPUs      gpu.missing" in said
 
@@ -72,10 +86,12 @@ def test_a_reason_that_is_cut_says_so(monkeypatch):
 
 def test_what_was_blocked_is_named_once_behind_the_root_of_it(monkeypatch):
     """Eighteen consequences of one fault are one paragraph, and they name the fault's check, not each other."""
-    results = [check("a.root", Outcome.ERROR, reason="not seen"),
-               check("b.next", Outcome.BLOCKED, blocked_by=("a.root",)),
-               check("c.last", Outcome.BLOCKED, blocked_by=("b.next",)),
-               check("d.other", Outcome.BLOCKED, blocked_by=("x.never-ran",))]
+    results = [
+        check("a.root", Outcome.ERROR, reason="not seen"),
+        check("b.next", Outcome.BLOCKED, blocked_by=("a.root",)),
+        check("c.last", Outcome.BLOCKED, blocked_by=("b.next",)),
+        check("d.other", Outcome.BLOCKED, blocked_by=("x.never-ran",)),
+    ]
     said = printed(Run(results=results), monkeypatch)
     assert "BLOCKED by a.root, so not judged:\n  b.next, c.last\n" in said
     assert "BLOCKED by x.never-ran, so not judged:\n  d.other\n" in said
@@ -93,6 +109,14 @@ def test_the_verdict_says_whether_it_is_simulated(monkeypatch, tmp_path, simulat
 def test_control_characters_never_reach_the_terminal(monkeypatch):
     """A name or a message of the cluster could hide lines or set the window's title."""
     hostile = "pod\x1b]0;owned\x07 \x9b2J \u202e"
-    results = [check("a.b", Outcome.ERROR, reason=hostile), check("c.d", Outcome.FAILED, reason=hostile, findings=(
-        Finding(subject=hostile, ok=False, observed=hostile, expected=hostile, fault="x.y"),), notes=(hostile,))]
+    results = [
+        check("a.b", Outcome.ERROR, reason=hostile),
+        check(
+            "c.d",
+            Outcome.FAILED,
+            reason=hostile,
+            findings=(Finding(subject=hostile, ok=False, observed=hostile, expected=hostile, fault="x.y"),),
+            notes=(hostile,),
+        ),
+    ]
     assert not set(printed(Run(results=results), monkeypatch)) & set("\x1b\x07\x9b\u202e")

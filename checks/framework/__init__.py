@@ -1,0 +1,1 @@
+"""The pytest plugin: options, selection, session, fixtures, evidence."""

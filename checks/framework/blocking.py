@@ -1,0 +1,109 @@
+"""What a check may judge: the nodes on which its prerequisites hold.
+
+A check that judges node by node (``by_node`` in its marker) and did not pass on some nodes blocks what comes after it
+on those nodes only. Anything else that did not pass, or did not look, blocks the whole check. A node that is withheld
+is listed as not judged, so that nothing passes for it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from reports.record import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from checks.framework.selection import Declaration
+    from reports.record import CheckResult
+
+MET = (Outcome.PASSED, Outcome.SKIPPED)
+SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What keeps a check from judging: prerequisites that block it whole, and those that block single nodes."""
+
+    whole: tuple[str, ...] = ()
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # node -> the prerequisites that failed there
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The ids of all prerequisites that block something."""
+        return tuple(dict.fromkeys([*self.whole, *(name for names in self.nodes.values() for name in names)]))
+
+
+def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
+    """Return the nodes that a finding's subject names: 'gpu-node-1', 'gpu-node-1 GPU 3', 'gpu-node-1 - gpu-node-0'."""
+    return frozenset(re.split(r"[\s,/]+", subject)) & frozenset(nodes)
+
+
+def blocks(
+    declared: Declaration,
+    results: Mapping[str, CheckResult],
+    by_node: Collection[str],
+    nodes: Collection[str],
+    among: Collection[str] | None = None,
+) -> Blocks:
+    """Return what keeps the declared check from judging.
+
+    ``by_node``: the ids of the checks that judge node by node. ``nodes``: all nodes that a finding may name.
+    ``among``: those that this check is about, where that is known: what is wrong elsewhere is nothing to it.
+    """
+    bad = [n for n in declared.requires if n not in results or results[n].outcome not in MET]
+    bad += [n for n in declared.unless_failed if at_fault(n, results)]
+    bad += [n for n in declared.unless_found if at_fault(n, results) or (n in results and results[n].faults)]
+    whole: list[str] = []
+    held: dict[str, list[str]] = {}
+    for name in dict.fromkeys(bad):
+        found = _nodes(results[name], nodes) if name in results and name in by_node else frozenset()
+        here = found if among is None else found & frozenset(among)
+        starts_trial = declared.stage == "acceptance" and among is None  # on the nodes that are left
+        if not found or (here and not (declared.by_node or starts_trial)):
+            whole.append(name)
+        for node in here:
+            held.setdefault(node, []).append(name)
+    if not whole and held and not _left(held, bad, results, nodes):
+        whole = list(dict.fromkeys(bad))
+    return Blocks(tuple(whole), {node: _roots(held[node], results) for node in sorted(held)} if not whole else {})
+
+
+def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
+    """Whether the check failed, or was blocked by one that did."""
+    result = results.get(check_id)
+    if result is None:
+        return False
+    return result.outcome is Outcome.FAILED or any(at_fault(n, results) for n in result.blocked_by)
+
+
+def _nodes(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
+    """Return the nodes on which a check did not hold; none where something else did not, or it did not look."""
+    wrong = [named(f.subject, nodes) for f in result.findings if f.ok is not True]
+    return frozenset().union(*wrong) if wrong and all(wrong) else frozenset()
+
+
+def _roots(names: list[str], results: Mapping[str, CheckResult]) -> tuple[str, ...]:
+    """Return those of the prerequisites that were not blocked themselves; all where each was."""
+    own = [name for name in names if results[name].outcome is not Outcome.BLOCKED]
+    return tuple(own or names)
+
+
+def _left(
+    held: Collection[str], bad: Iterable[str], results: Mapping[str, CheckResult], nodes: Collection[str]
+) -> bool:
+    """Whether a node is left that every prerequisite looked at."""
+    looked = [frozenset[str]().union(*(named(f.subject, nodes) for f in results[name].findings)) for name in bad]
+    return bool(frozenset.intersection(*looked) - frozenset(held)) if looked else True
+
+
+def told(held: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """Say which nodes are withheld, grouped by what blocks them."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for node, names in held.items():
+        groups.setdefault(names, []).append(node)
+    for names, where in groups.items():
+        more = f" and {len(where) - SHOWN} more" if len(where) > SHOWN else ""
+        yield f"{', '.join(where[:SHOWN])}{more} ({', '.join(names)})"

@@ -1,0 +1,150 @@
+"""What did a check observe? Collects findings and ends the check; a subject without a finding is never a pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from checks.framework.blocking import named
+from checks.framework.blocking import told as withheld_in_words
+from jobs.cluster.redact import redact
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_TEXT = 2000
+"""Characters kept of one observed or expected text: reports stay readable whatever a cluster answers."""
+
+
+class CheckFailed(AssertionError):  # noqa: N818 -- an outcome, not an error of the program
+    """The cluster does not hold what the check asserts."""
+
+
+class CannotTell(Exception):  # noqa: N818 -- it is an outcome, not an error of the program
+    """The check could not find out; ``fault`` names why where the catalogue has a word for it."""
+
+    def __init__(self, reason: str, fault: str = "") -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+class Blocked(pytest.skip.Exception):  # type: ignore[name-defined, misc]  # mypy does not see it
+    """A prerequisite did not pass: nothing was judged, or not all of it."""
+
+
+class Evidence:
+    """The findings of one check.
+
+    A check declares whom it is about (``expect``), adds a finding for each (``compare`` or ``add``), and ends
+    with ``verdict``. It leaves early with ``skip`` (does not apply here) or ``unknown`` (cannot tell).
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.fault = ""
+        self.waived = False
+        self.judged = False
+        self.withheld: Mapping[str, tuple[str, ...]] = {}
+        self._expected: dict[str, None] = {}
+        self._open: list[str] = []
+
+    def withhold(self, nodes: Mapping[str, tuple[str, ...]]) -> None:
+        """Judge none of these nodes (node -> the prerequisites that did not hold there): they are listed as that."""
+        self.withheld = nodes
+
+    def leave_open(self, subject: str, observed: str) -> None:
+        """Add what cannot be judged because of the nodes that are withheld."""
+        self._open.append(observed)
+        self.findings.append(Finding(subject=subject, ok=None, observed=observed))
+
+    def expect(self, subjects: Iterable[str]) -> None:
+        """Name the subjects that must each get a finding before ``verdict``."""
+        self._expected.update(dict.fromkeys(s for s in subjects if not named(s, self.withheld)))
+
+    def add(
+        self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
+    ) -> None:
+        """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
+        if named(_text(subject), self.withheld):
+            return
+        self.findings.append(
+            Finding(
+                subject=_text(subject),
+                ok=ok,
+                observed=_text(observed),
+                expected=_text(expected),
+                unit=unit,
+                fault="" if ok else fault,
+            )
+        )
+
+    def compare(
+        self, subject: str, *, observed: Any, expected: Any, fault: str, unit: str = "", ok: bool | None = None
+    ) -> None:
+        """Add a finding that holds if observed equals expected, or as ``ok`` says where equality is not the rule."""
+        self.add(
+            subject,
+            ok=(observed == expected) if ok is None else ok,
+            observed=observed,
+            expected=expected,
+            fault=fault,
+            unit=unit,
+        )
+
+    def note(self, text: str) -> None:
+        """Add context that is shown under the check and judged by nobody."""
+        self.notes.append(_text(text))
+
+    def skip(self, reason: str, *, waived: bool = False) -> NoReturn:
+        """End the check: it does not apply here. ``waived``: the user or the profile took the responsibility."""
+        self.waived = waived
+        pytest.skip(_text(reason))
+
+    def unknown(self, reason: str, fault: str = "") -> NoReturn:
+        """End the check as ``error``: it cannot tell, and why."""
+        __tracebackhide__ = True
+        self.fault = fault
+        raise CannotTell(_text(reason), fault)
+
+    def verdict(self) -> None:
+        """End the check: failed on any bad finding, error if anything expected was not seen, else passed."""
+        __tracebackhide__ = True
+        self.judged = True
+        judged = list(self.findings)
+        seen = {f.subject for f in judged}
+        missing = [s for s in self._expected if _text(s) not in seen]
+        for node, names in self.withheld.items():
+            self.findings.append(Finding(subject=node, ok=None, observed=f"not judged: blocked by {', '.join(names)}"))
+        if bad := [f for f in judged if f.ok is False]:
+            self.findings += [Finding(subject=_text(s), ok=None, observed="nothing was observed") for s in missing]
+            raise CheckFailed(_sentence(bad, len(judged)))
+        if not judged and not self.withheld:
+            raise CannotTell("nothing was observed, so there is nothing to judge")
+        if missing:
+            told = ", ".join(missing[:5])
+            raise CannotTell(f"no finding for {told} ({len(missing)} of {len(self._expected)} subjects)")
+        if unclear := [f for f in judged if f.ok is None and f.observed not in self._open]:
+            self.fault = next((f.fault for f in unclear if f.fault), "")
+            raise CannotTell(_sentence(unclear, len(judged)), self.fault)
+        if self.withheld:
+            raise Blocked(f"not judged: {'; '.join([*self._open, *withheld_in_words(self.withheld)])}")
+
+
+def _sentence(findings: list[Finding], total: int) -> str:
+    parts = []
+    for f in findings[:3]:
+        unit = f" {f.unit}" if f.unit else ""
+        expected = f", expected {f.expected}{unit}" if f.expected else ""
+        parts.append(f"{f.subject}: {f.observed}{unit}{expected}")
+    more = f" (and {len(findings) - 3} more of {total})" if len(findings) > 3 else ""
+    return "; ".join(parts) + more
+
+
+def _text(value: object) -> str:
+    """A bounded, redacted text without control characters."""
+    text = redact(str(value))
+    text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

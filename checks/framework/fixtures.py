@@ -1,0 +1,220 @@
+"""What may a check ask for? The facts of a run, each read once, when the first check asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.framework.session import SESSION, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.admission import Admission
+    from checks.rules.pool import Pool
+    from checks.rules.rights import Answers
+    from jobs.cluster.client.kube import Kube
+    from jobs.cluster.facts.claims import Claim, Class
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.networks import Found as Definitions
+    from jobs.cluster.facts.stack import Listing
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.launch_stack import LaunchStack
+    from jobs.trial.spec import TrialSpec
+
+
+@pytest.fixture(scope="session")
+def seatrial(request: pytest.FixtureRequest) -> Session:
+    """The session of this run; what a check needs of it has a fixture of its own."""
+    return request.config.stash[SESSION]
+
+
+@pytest.fixture(scope="session")
+def kube(seatrial: Session) -> Kube:
+    """The connection to the cluster."""
+    return seatrial.kube
+
+
+@pytest.fixture(scope="session")
+def profile(seatrial: Session) -> Profile:
+    """What this cluster must offer."""
+    return seatrial.profile
+
+
+@pytest.fixture(scope="session")
+def cluster(seatrial: Session) -> Inventory:
+    """One snapshot of nodes and pods."""
+    from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415 -- collection stays light
+
+    if seatrial.tenant:
+        return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
+    seatrial.clear()
+    found = Inventory.read(seatrial.kube, selector=seatrial.options.nodes)
+    seatrial.run.not_seen += found.not_seen.values()
+    seatrial.nodes |= {node.name for node in found.nodes}
+    return found
+
+
+@pytest.fixture(scope="session")
+def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
+    """The GPU nodes that the profile is about, and why the others are not."""
+    from checks.rules.pool import pool_of  # noqa: PLC0415 -- collection stays light
+
+    if "nodes" not in cluster.not_seen:  # those that --on leaves out belong to the pool, and are not tried
+        seatrial.run.pool = tuple(node.name for node in pool_of(cluster, profile).nodes)
+    return pool_of(cluster, profile, seatrial.options.on)
+
+
+@pytest.fixture
+def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
+    """The nodes of the pool on which the prerequisites of this check hold."""
+    return gpu_pool.without(evidence.withheld)
+
+
+@pytest.fixture(scope="session")
+def answers(kube: Kube) -> Answers:
+    """Asks which rights we have, each once."""
+    from checks.rules.rights import Answers  # noqa: PLC0415 -- collection stays light
+
+    return Answers(kube)
+
+
+@pytest.fixture(scope="session")
+def admission(seatrial: Session, kube: Kube, spec: TrialSpec) -> Admission:
+    """What the server said to a dry run of the trial's pod."""
+    from checks.rules.admission import try_pods  # noqa: PLC0415 -- collection stays light
+    from jobs.pod import files  # noqa: PLC0415
+    from jobs.trial.manifests import build, dry_pod  # noqa: PLC0415
+
+    seatrial.clear()
+    return try_pods(kube, dry_pod(spec), build(spec, files()).job, pods=spec.nodes)
+
+
+@pytest.fixture(scope="session")
+def listed(seatrial: Session) -> Callable[[str], Listing]:
+    """Lists a kind of the GPU stack's own objects by its plural, each once."""
+    from jobs.cluster.facts.stack import KINDS, Listing, listing  # noqa: PLC0415 -- collection stays light
+
+    known: dict[str, Listing] = {}
+
+    def read(resource: str) -> Listing:
+        if resource not in known:
+            hidden = Listing(hidden="not a tenant's to ask")
+            known[resource] = hidden if seatrial.tenant else listing(seatrial.kube, resource, *KINDS[resource])
+        return known[resource]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
+    """The definitions of the networks that the pods name, or why they cannot be seen."""
+    from checks.rules.rdma_offer import named_networks  # noqa: PLC0415 -- collection stays light
+    from jobs.cluster.facts.networks import definitions  # noqa: PLC0415
+
+    wanted = named_networks(spec.annotations, spec.namespace)
+    return definitions(seatrial.kube, wanted, tenant=seatrial.tenant)
+
+
+@pytest.fixture(scope="session")
+def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
+    """The claims and StorageClasses that the profile names; classes are not a tenant's to ask for."""
+    from jobs.cluster.facts.claims import read  # noqa: PLC0415 -- collection stays light
+
+    asked = profile.storage
+    claims = [path.claim for path in asked.paths if path.claim]
+    return read(seatrial.kube, claims, asked.classes, tenant=seatrial.tenant)
+
+
+@pytest.fixture(scope="session")
+def spec(seatrial: Session, request: pytest.FixtureRequest) -> TrialSpec:
+    """The trial that the acceptance runs; where no profile says what a node has, the nodes say it."""
+    if seatrial.profile.gpu.per_node:
+        return seatrial.trial_spec()
+    return seatrial.trial_spec(request.getfixturevalue("cluster"), request.getfixturevalue("listed"))
+
+
+@pytest.fixture(scope="session")
+def launch_stack(seatrial: Session, spec: TrialSpec) -> LaunchStack:
+    """What stands between the trial and its pods: its kind, its runtime, its queue."""
+    from jobs.trial.launch_stack import read_launch_stack  # noqa: PLC0415 -- collection stays light
+
+    return read_launch_stack(seatrial.kube, spec)
+
+
+@pytest.fixture(scope="session")
+def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
+    """Runs a further job, for the few checks whose question the trial cannot answer."""
+    from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
+
+    return Launcher(
+        seatrial.kube, progress=seatrial.progress, ledger=seatrial.ledger, sees_nodes=not seatrial.tenant
+    ).run
+
+
+@pytest.fixture(scope="session")
+def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
+    """The trial job, run on first use, on nodes that no check has found unfit."""
+    from checks.framework.outfolder import LOGS  # noqa: PLC0415
+    from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
+    from checks.rules.ranks import dns_seconds, hosts, place  # noqa: PLC0415
+    from jobs.run.launcher import Launcher  # noqa: PLC0415
+
+    seatrial.clear()
+    out = seatrial.options.out
+    launcher = Launcher(
+        seatrial.kube,
+        progress=seatrial.progress,
+        ledger=seatrial.ledger,
+        logs=out / LOGS if out else None,
+        sees_nodes=not seatrial.tenant,
+        recorders=seatrial.recorders if seatrial.options.record else None,
+    )
+    found = launcher.run(placed(cluster, gpu_pool, spec, seatrial.unfit))
+    seatrial.trial_nodes |= {place(found, rank) for rank in range(spec.nodes)}
+    seatrial.nodes |= seatrial.trial_nodes
+    where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}
+    seatrial.run.trial = {"job": found.job, "image": spec.image, **where}
+    return found
+
+
+@pytest.fixture
+def trial(trial_run: TrialResult, evidence: Evidence) -> TrialResult:
+    """The trial: its state, its pods, and the evidence of the ranks on nodes where this check's prerequisites hold."""
+    from checks.rules.ranks import place  # noqa: PLC0415 -- collection stays light
+
+    if not evidence.withheld:
+        return trial_run
+    told = {rank: e for rank, e in trial_run.evidence.items() if place(trial_run, rank) not in evidence.withheld}
+    return replace(trial_run, evidence=told)
+
+
+@pytest.fixture(scope="session")
+def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> dict[int, Any]:
+    """The analyzer's job document of what each node ran on its own, by rank."""
+    from checks.rules.collectives import conclude_nodes  # noqa: PLC0415 -- collection stays light
+    from checks.rules.ranks import place  # noqa: PLC0415
+
+    found = conclude_nodes(trial_run, profile)
+    seatrial.run.inside = {place(trial_run, rank): job for rank, job in found.items()}
+    return found
+
+
+@pytest.fixture(scope="session")
+def nccl_jobs(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> dict[str, Any]:
+    """The analyzer's job document of each collective over all nodes; None where a rank sent no analysis."""
+    from checks.rules.bandwidth import floors_of  # noqa: PLC0415 -- collection stays light
+    from checks.rules.collectives import conclude_collectives  # noqa: PLC0415
+
+    found = conclude_collectives(trial_run, profile)
+    seatrial.run.collectives = found
+    seatrial.run.floors = {
+        name: [{"size_bytes": f.size, "busbw_gbps": f.busbw_gbps, "source": f.source} for f in floors]
+        for name in found
+        if (floors := floors_of(profile, name, spec.nodes))
+    }
+    return found

@@ -1,0 +1,51 @@
+"""Where do the reports go? The folder of ``--out``: it holds the reports of one run, or none.
+
+Rule: a run that ends before it can report leaves no report of an earlier one behind, for a gate would believe it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPORTS = ("report.json", "report.html", "junit.xml", "metrics.prom")
+LOGS = "logs"
+_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
+_LOG = re.compile(rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log")
+"""A log of a trial's pod, which its controller named: Indexed Job, TrainJob; MPIJob; PyTorchJob."""
+
+
+def clear(folder: Path) -> None:
+    """Remove the reports of an earlier run and the logs of its pods, and nothing else.
+
+    Raises pytest.UsageError where the folder cannot be one for reports.
+    """
+    name = ""
+    try:
+        for name in REPORTS:
+            (folder / name).unlink(missing_ok=True)
+        # A link may lead to anybody's files: what lies behind one is not ours to remove.
+        logs = folder / LOGS
+        for old in sorted(logs.iterdir()) if logs.is_dir() and not logs.is_symlink() else ():
+            if _LOG.fullmatch(name := old.name) and old.is_file() and not old.is_symlink():
+                old.unlink(missing_ok=True)
+    except NotADirectoryError:
+        raise pytest.UsageError(f"--out {folder}: this is a file, or lies below one; a folder is needed") from None
+    except OSError as error:
+        raise pytest.UsageError(f"--out {folder}: an old {name} cannot be removed: {error.strerror}") from error
+
+
+def make(folder: Path) -> None:
+    """Create the folder and write to it: a long trial whose report finds no place is time lost on both sides."""
+    proof = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        proof.write_bytes(b"")
+        proof.unlink()
+    except OSError as error:
+        raise pytest.UsageError(f"--out {folder}: cannot be written: {error.strerror}") from error

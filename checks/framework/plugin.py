@@ -1,0 +1,334 @@
+"""How is a check run? The pytest plugin: the marker, ordering, blocking, the outcome of each check, the exit code.
+
+Rule: a check that did not look is never a pass, and a check whose prerequisite did not pass does not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.framework import options, outfolder, selection, signals
+from checks.framework.blocking import blocks, told
+from checks.framework.evidence import Blocked, CannotTell, Evidence
+from checks.framework.session import SESSION, Session
+from checks.rules.rights import NEEDS, beyond_namespace
+from jobs.cluster.client.errors import ClusterError
+from jobs.cluster.redact import redact
+from reports.record import RUN, CheckResult, Outcome, Run, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+
+KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
+BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
+DROPPED = pytest.StashKey[int]()  # how many of them do not run
+MARKERS = (
+    "check(id, title, requires=(), unless_failed=(), unless_found=(), faults=(), needs=(), tenant=False, "
+    "by_node=False, proven_by=()): declare a cluster check",
+    "preflight: reads the API only",
+    "acceptance: judges the evidence of a trial job",
+)
+OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+ENDED_EARLY = {
+    int(pytest.ExitCode.INTERRUPTED): "interrupted",
+    int(pytest.ExitCode.INTERNAL_ERROR): "an internal error of this suite; the terminal shows where",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Register the command-line options."""
+    options.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers; take the reports of an earlier run away, so that none is taken for this one's."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    config.pluginmanager.register(_Interruption(), "seatrial-interruption")
+    out = options.read_options(config).out
+    if out is not None and not config.getoption("collectonly") and not config.getoption("--print-manifests"):
+        outfolder.clear(out)
+
+
+# ------------------------------------------------------------------------------------------------ collection
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
+    """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
+    collected = list(items)
+    for item in collected:
+        if found := selection.declaration(item):
+            item.extra_keyword_matches.add(found.id)
+    declared = [d for i in collected if (d := selection.declaration(i))]
+    config.stash[KNOWN] = frozenset(d.id for d in declared)
+    config.stash[BY_NODE] = frozenset(d.id for d in declared if d.by_node)
+    if not config.stash[KNOWN]:
+        return (yield)
+    if ids := config.getoption("--check"):
+        items[:] = selection.pick(ids, collected)
+    yield
+    items[:] = selection.order(items, collected)
+    config.stash[DROPPED] = len(config.stash[KNOWN]) - sum(selection.declaration(i) is not None for i in items)
+    return None
+
+
+def _selection(config: pytest.Config) -> str:
+    """How the run was narrowed, in the user's own words where there are some; empty for a full one."""
+    get = config.getoption
+    chosen = [f"-k {k}" for k in [get("keyword")] if k]
+    chosen += [f"-m {m}" for m in [get("markexpr")] if m]
+    chosen += [f"--check {c}" for c in get("--check")]
+    for name in ("deselect", "ignore", "ignore_glob"):
+        chosen += [f"--{name.replace('_', '-')} {value}" for value in get(name) or ()]
+    chosen += [f"-o {o}" for o in get("override_ini") or () if o.startswith("python_")]
+    chosen += [a for a in config.args if "::" in a or a.endswith(".py")]
+    if not chosen and (dropped := config.stash[DROPPED]):
+        chosen = [f"{dropped} checks left out by a pytest plugin"]
+    return " ".join(chosen)
+
+
+# --------------------------------------------------------------------------------------------------- the run
+
+
+class _Interruption:
+    """What a signal does to a run of checks: the loop ends, the clean-up does not, and the record says so."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, Any, Any]:
+        """Let signals interrupt the checks, and nothing else of the run."""
+        if session.config.getoption("collectonly") or not any(map(selection.declaration, session.items)):
+            return (yield)
+        ending = session.config.stash[ENDING] = signals.install()
+        try:
+            with ending.interruptible():
+                return (yield)
+        except KeyboardInterrupt:  # pytest would print where the program was: not what an operator wants to know
+            if not ending.received:
+                raise
+            return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Begin no check after a signal, also where a library swallowed the exception."""
+        if (ending := item.config.stash.get(ENDING, None)) is not None:
+            ending.check()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> object:
+    """Open the session before the first check: what the user got wrong is said before anything is touched."""
+    config = session.config
+    if config.getoption("collectonly"):
+        return None
+    if not any(selection.declaration(i) for i in session.items):
+        if session.items and selection.asks_for_trial(config):
+            raise pytest.UsageError(f"no check is among the {len(session.items)} tests that were collected")
+        return None
+    config.stash[ENDING].check()
+    if session.testsfailed and not config.option.continue_on_collection_errors:
+        return None  # pytest refuses to go on after an error of collection: nothing is started for it
+    if getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
+    opened = Session(options.read_options(config), _progress(config))
+    config.stash[SESSION] = opened
+    config.stash[RUN] = opened.run
+    try:
+        opened.open(config.invocation_params.dir)
+        _narrow(opened.run, config)
+        declared = [d for i in session.items if (d := selection.declaration(i))]
+        opened.creates = any(d.stage == "acceptance" for d in declared)
+        opened.needs = frozenset(selection.known(n, NEEDS, "need of a check") for d in declared for n in d.needs)
+        if opened.options.out is not None and not opened.options.print_manifests:
+            outfolder.make(opened.options.out)
+    except pytest.UsageError:
+        del config.stash[RUN]  # nothing was judged: nothing is reported
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        opened.run.interrupted = redact(f"set-up failed: {error}")
+        pytest.exit(opened.run.interrupted, returncode=opened.run.exit_code)
+    if opened.options.print_manifests:
+        del config.stash[RUN]
+        print(opened.manifests())
+        return True
+    return None
+
+
+def _narrow(run: Run, config: pytest.Config) -> None:
+    """Note how the run was narrowed; refuse a profile that requires a check which does not exist."""
+    run.selection = _selection(config)
+    run.scope = "partial" if run.selection else "full"
+    known = config.stash[KNOWN]
+    for check_id in run.required if run.scope == "full" else ():
+        selection.known(check_id, known, "check in the profile's required")
+
+
+def _progress(config: pytest.Config) -> Callable[[str], None]:
+    """Where long work says how far it is: the terminal, and nowhere when the output is not one."""
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    capture = config.pluginmanager.getplugin("capturemanager")
+    lock = threading.Lock()  # the threads that follow logs tell of their progress, too
+
+    def say(text: str) -> None:
+        if terminal is None or not terminal.isatty:
+            return
+        with lock, capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            terminal.write_line(f"  · {redact(text)}", light=True)
+
+    return say
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Block a check whose prerequisite did not pass, and name it."""
+    found = selection.declaration(item)
+    if found is None:
+        return
+    item.stash[EVIDENCE] = Evidence()
+    results = {r.id: r for r in item.config.stash[RUN].results}
+    opened = item.config.stash[SESSION]
+    among = (opened.trial_nodes or None) if found.stage == "acceptance" else None
+    by_node = item.config.stash[BY_NODE]
+    met = blocks(found, results, by_node, opened.nodes, among)
+    item.stash[BLOCKED] = met.checks
+    if met.whole:
+        said = [f"{n} ({results[n].outcome if n in results else 'was not run'})" for n in met.whole]
+        raise Blocked("blocked by " + ", ".join(said))
+    if met.nodes and found.stage == "acceptance" and among is None:
+        opened.unfit = met.nodes  # the trial, which this check starts, keeps off them
+        item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(told(met.nodes))}")
+    elif met.nodes:
+        item.stash[EVIDENCE].withhold(met.nodes)
+    if item.config.stash[RUN].tenant and not found.tenant and (hidden := beyond_namespace(found.needs)):
+        shown = f"; shown instead by {', '.join(found.proven_by)}" if found.proven_by else ""
+        item.config.stash[RUN].not_seen.append(f"{found.id} takes {hidden}{shown}")
+        item.stash[HIDDEN] = found.proven_by
+        pytest.skip(f"tenant: it takes {hidden}, which is not a tenant's to ask{shown}")
+
+
+ENDING = pytest.StashKey[signals.Ending]()
+EVIDENCE = pytest.StashKey[Evidence]()
+BLOCKED = pytest.StashKey[tuple[str, ...]]()
+HIDDEN = pytest.StashKey[tuple[str, ...]]()  # a check that a tenant cannot see: what shows the same instead
+SECONDS = pytest.StashKey[float]()
+
+
+@pytest.fixture
+def evidence(request: pytest.FixtureRequest) -> Evidence:
+    """What the check observes; it is kept however the check ends."""
+    found = request.node.stash.get(EVIDENCE, None)
+    return Evidence() if found is None else found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Turn how the item ended into the result of the check, and keep it in the record."""
+    report = yield
+    found = selection.declaration(item)
+    if found is None:
+        return report
+    item.stash[SECONDS] = item.stash.get(SECONDS, 0.0) + call.duration
+    if report.when != "call" and report.passed:
+        return report
+    seen = item.stash.get(EVIDENCE, Evidence())
+    error = call.excinfo.value if call.excinfo else None
+    if report.passed and not seen.judged:
+        error = CannotTell("the check ended without a verdict")
+        report.outcome, report.longrepr = "failed", str(error)
+    outcome = _outcome(report, error)
+    if outcome is Outcome.ERROR:
+        report.when = "setup"  # pytest, JUnit and pytest-html say 'error' for what failed before it could be judged
+    reason = report.longrepr[2] if report.skipped else _reason(error)
+    result = CheckResult(
+        id=found.id,
+        title=found.title,
+        stage=found.stage,
+        doc=found.doc,
+        requires=found.requires,
+        outcome=outcome,
+        reason=redact(reason.removeprefix("Skipped: ")),
+        seconds=item.stash[SECONDS],
+        blocked_by=item.stash.get(BLOCKED, ()) if outcome is Outcome.BLOCKED else (),
+        fault=seen.fault,
+        waived=seen.waived,
+        findings=tuple(seen.findings),
+        notes=tuple(seen.notes),
+        proven_by=item.stash.get(HIDDEN, ()),
+    )
+    run = item.config.stash[RUN]
+    run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
+    run.results.append(result)
+    _explain(run, result)
+    for name, value in (("check", found.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
+        item.user_properties.append((name, value))
+    report.user_properties = list(item.user_properties)
+    report.seatrial = result
+    return report
+
+
+def _reason(error: BaseException | None) -> str:
+    """What ended the check: our own errors speak for themselves, any other is named with its type."""
+    if error is None or isinstance(error, (CannotTell, AssertionError, ClusterError)):
+        return str(error or "")
+    return f"{type(error).__name__}: {error}"
+
+
+def _explain(run: Run, result: CheckResult) -> None:
+    """Put the catalogue entries of the faults into the record, their commands filled in for the first subject."""
+    if not result.faults:
+        return
+    from checks.faults.catalogue import explain  # noqa: PLC0415 -- a healthy run reads no catalogue
+
+    for fault in result.faults:
+        subject = next((f.subject for f in result.findings if f.fault == fault), "")
+        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", "")))
+
+
+def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
+    if report.passed:
+        return Outcome.PASSED
+    if report.skipped:
+        return Outcome.BLOCKED if isinstance(error, Blocked) else Outcome.SKIPPED
+    if isinstance(error, AssertionError) and report.when == "call":
+        return Outcome.FAILED
+    return Outcome.ERROR
+
+
+# ------------------------------------------------------------------------------------------------------ the end
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
+    """Clean up, then let the record decide the exit code, before any renderer runs."""
+    opened = session.config.stash.get(SESSION, None)
+    if opened is not None:
+        opened.close()
+    ending = session.config.stash.get(ENDING, None)
+    if ending is not None:
+        ending.over()  # what comes now comes too late: record, exit code and terminal say the same
+    run = session.config.stash.get(RUN, None)
+    interrupted = ending is not None and ending.received
+    if run is None and interrupted:
+        print(f"seatrial: received {interrupted} before the first check: nothing was judged", file=sys.stderr)
+        session.exitstatus = signals.INTERRUPTED
+    if run is not None:
+        if interrupted:
+            run.interrupted, run.pytest_exit = run.interrupted or f"received {interrupted}", signals.INTERRUPTED
+        if exitstatus in ENDED_EARLY and not run.interrupted:
+            run.interrupted = ENDED_EARLY[exitstatus]
+        if exitstatus == pytest.ExitCode.TESTS_FAILED and run.verdict is Verdict.GO:
+            run.interrupted = "a test that is no check failed"
+        if not interrupted and exitstatus not in (*OK, run.exit_code):
+            run.pytest_exit = int(exitstatus)
+        session.exitstatus = run.exit_code
+    result = yield
+    for problem in opened.write_recordings() if opened is not None else ():
+        print(problem, file=sys.stderr)
+    return result

@@ -1,0 +1,189 @@
+"""What does one run hold open? The cluster (real or simulated), the ledger of what was created, the record."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.framework import selection
+from checks.framework.trial_spec import build_spec
+from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
+from cli.usage import version
+from jobs.cluster.client.errors import ClusterError
+from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.redact import redact
+from jobs.run.cleanup import Ledger, sweep_dead
+from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
+from reports.record import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from checks.framework.options import Options
+    from checks.framework.simulation import Simulation
+    from checks.profiles.cluster_defaults import Listed
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.run.recorder import Recorder
+    from jobs.trial.spec import TrialSpec
+
+RUN_ID = "SEATRIAL_RUN_ID"
+"""A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
+SIMULATED_SERVER = "seatrial-sim"
+"""The Server header by which the embedded cluster says what it is, however one came to it."""
+GANG_S = 15.0
+"""Seconds for which a job that cannot fit is left in its queue: some rounds of any scheduler."""
+SIMULATED_DEADLINES = {"start_s": 20, "queue_s": 20, "dns_s": 20, "port_s": 6, "collective_s": 15, "probe_s": 90}
+"""Seconds. Simulated hardware answers at once, so a rehearsed fault need not be waited for as long as a real one."""
+SIMULATED_NETWORK_S = 0.2
+"""Seconds of TCP between two pods: their network is this machine."""
+
+
+class Session:
+    """Everything that outlives a single check; opened before the first one, closed after the last."""
+
+    def __init__(self, options: Options, progress: Callable[[str], None]) -> None:
+        self.options = options
+        self.progress = progress
+        self.ledger = Ledger()
+        self.run = Run(
+            run_id=os.environ.get(RUN_ID) or new_run_id(),
+            started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            simulated=options.simulated,
+        )
+        self.profile = Profile()
+        self.simulation: Simulation | None = None
+        self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
+        self.recorders: list[Recorder] = []
+        self.nodes: set[str] = set()  # all that a finding may name
+        self.trial_nodes: set[str] = set()  # those that the trial ran on, once it did
+        self.unfit: Mapping[str, tuple[str, ...]] = {}  # node -> the checks that keep the trial off it
+        self.creates = False  # a trial is among the checks that were selected
+        self._cleared = False
+        self._kube: Kube | None = None
+        self._began = time.monotonic()
+
+    def open(self, cwd: Any) -> None:
+        """Read the profile, start the simulated cluster if one is asked for, read the kubeconfig.
+
+        No request is sent. Raises pytest.UsageError for what the user got wrong, before anything else happens.
+        """
+        profile = self.options.profile
+        selection.known(self.options.cluster.partition(":")[0], ("kubeconfig", "sim"), "kind of cluster")
+        try:
+            if profile:
+                self.profile = load_profile(profile)
+            if self.options.scenario is not None:
+                from checks.framework.simulation import Simulation  # noqa: PLC0415 -- only a simulated run needs it
+
+                self.simulation = Simulation(self.options.scenario, cwd)
+                platform = self.simulation.facts["platform"]
+                if not profile and platform in profile_names():  # of a user's own platform only --profile knows more
+                    self.profile = load_profile(platform)
+            self._kube = Kube.connect(
+                kubeconfig=self.simulation.kubeconfig if self.simulation else self.options.kubeconfig,
+                context=None if self.simulation else self.options.context,
+                namespace=self.options.namespace,
+            )
+        except (ProfileError, ConfigError) as error:
+            raise pytest.UsageError(str(error)) from error
+        try:
+            self.trial_spec()
+        except SpecError as error:
+            raise pytest.UsageError(str(error)) from error
+        self.run.tenant, self.run.asks_all = self.tenant, self.options.all_nodes
+        self.run.seatrial = version()
+        self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
+        self.run.required = tuple(self.profile.required)
+        self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
+        if self.simulation:
+            facts = self.simulation.facts
+            told = ("scenario", "platform", "network", "lost", "weather")
+            self.run.cluster |= {key: facts[key] for key in told if facts.get(key)}
+
+    def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
+        """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.
+
+        Raises SpecError for what the user typed wrong.
+        """
+        spec = build_spec(
+            self.profile,
+            self.options,
+            run_id=self.run.run_id,
+            namespace=self.kube.namespace,
+            cluster=cluster,
+            listed=listed,
+        )
+        if not self.options.simulated:
+            return spec
+        return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=Network(seconds=SIMULATED_NETWORK_S))
+
+    def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:
+        """The same trial with more pods than can fit, for seconds only; a run id of its own."""
+        waits = min(spec.deadlines.queue_s, GANG_S)
+        short = Deadlines(queue_s=waits, start_s=waits, probe_s=spec.deadlines.probe_s)
+        return replace(spec, nodes=nodes, run_id=new_run_id(), deadlines=short)
+
+    @property
+    def tenant(self) -> bool:
+        """Whether to judge with the rights of one namespace, because the user or the profile says so."""
+        return self.options.tenant or self.profile.tenant
+
+    def manifests(self) -> str:
+        """The objects that the trial would create, as YAML."""
+        from jobs.pod import files  # noqa: PLC0415
+        from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
+
+        return manifests.to_yaml(manifests.build(self.trial_spec(), files()))
+
+    @property
+    def kube(self) -> Kube:
+        """The connection to the cluster under test."""
+        if self._kube is None:
+            raise RuntimeError("the session was not opened")
+        return self._kube
+
+    def write_recordings(self) -> list[str]:
+        """Write what --record kept, after all reports; return what was in the way, which changes nothing of the run."""
+        problems: list[str] = []
+        folder = (self.options.out or Path()) / "recordings"  # --record asks for --out
+        for recorder in self.recorders:
+            try:
+                recorder.write(folder, server=str(self.kube.version().get("gitVersion") or ""))
+                if recorder.problem:
+                    problems.append(f"The recording of {recorder.job} is not complete: {recorder.problem}")
+            except Exception as error:  # noqa: BLE001  (a full disk, an odd object: the verdict stands)
+                problems.append(f"The recording of {recorder.job} could not be written: {redact(str(error))}")
+        return problems
+
+    def clear(self) -> None:
+        """Delete what killed runs left here, once and before anything is counted; only a run that creates something.
+
+        What cannot be looked at is left to the checks, which say why.
+        """
+        if not self.creates or self._cleared:
+            return
+        self._cleared = True
+        with contextlib.suppress(ClusterError):
+            swept = sweep_dead(self.kube, self.trial_spec().launcher, self.progress)
+            self.run.cleaned += swept.deleted
+            self.run.leftovers += swept.left
+
+    def close(self) -> None:
+        """Delete what was created, name what could not be deleted, end the simulated cluster; bounded by deadlines."""
+        self.run.leftovers += self.ledger.unwind()
+        if self._kube is not None and self._kube.software == SIMULATED_SERVER:
+            self.run.simulated = True  # a served lab, met through its kubeconfig
+        if self.simulation is not None:
+            self.simulation.close()
+        self.run.seconds = time.monotonic() - self._began
+
+
+SESSION = pytest.StashKey[Session]()
+"""Where pytest keeps the session of a run, from just before the first check."""

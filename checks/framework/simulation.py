@@ -1,0 +1,103 @@
+"""The embedded cluster of a simulated run: started as a process of its own, ended with the run, whatever ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jobs.cluster.client.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_DEADLINE_S = 60.0
+"""Far above the second that it takes: two busy cores must not make a run inconclusive."""
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Simulation:
+    """``python -m lab SCENARIO`` and the kubeconfig it wrote."""
+
+    def __init__(self, scenario: str, cwd: Path) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="seatrial-sim-")
+        self.kubeconfig = str(Path(self._folder.name) / "kubeconfig")
+        command = [
+            sys.executable,
+            "-m",
+            "lab",
+            scenario,
+            "--write-kubeconfig",
+            self.kubeconfig,
+            "--json",
+            "--until-stdin-closes",
+        ]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        # Its own session: Ctrl-C reaches this process alone, which first cleans up in the cluster and then ends it.
+        self._process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            self.facts = self._ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def _ready(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        if not select.select([self._process.stdout], [], [], START_DEADLINE_S)[0]:
+            raise RuntimeError(f"the simulated cluster was not ready after {START_DEADLINE_S:.0f} s")
+        if line := self._process.stdout.readline():
+            facts: dict[str, Any] = json.loads(line)
+            return facts
+        code = self._process.wait(timeout=START_DEADLINE_S)  # it closed its output: it is ending
+        said = self._process.stderr.read().strip().splitlines()
+        if code == pytest.ExitCode.USAGE_ERROR and said:
+            raise pytest.UsageError(said[-1].removeprefix("seatrial sim: "))
+        raise RuntimeError(f"the simulated cluster ended with exit code {code}: {' | '.join(said[-3:])}")
+
+    def close(self) -> None:
+        """End the cluster and everything that runs in it."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._folder.cleanup()
+
+
+@contextlib.contextmanager
+def simulated(scenario: str) -> Iterator[Simulation]:
+    """Serve a scenario while the block lasts, for commands that are no pytest run.
+
+    Raises ConfigError in one line for a scenario that cannot be played.
+    """
+    try:
+        made = Simulation(scenario or "healthy", Path.cwd())
+    except (pytest.UsageError, RuntimeError) as error:
+        raise ConfigError(str(error)) from error
+    try:
+        yield made
+    finally:
+        made.close()

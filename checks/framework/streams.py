@@ -1,0 +1,126 @@
+"""Standard output and standard error of a command: any encoding, closed, on a full disk, a pipe nobody reads any more.
+
+What cannot be written never ends a run, whose clean-up and report come after it. An exit code of 0 is not given for
+output that was lost: it would be a pass that nobody could read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from _typeshed import ReadableBuffer
+
+INTERNAL = 3
+"""pytest's exit code for an error of the program itself."""
+BROKEN_PIPE = 141
+"""128 + SIGPIPE: what a shell reports of a program whose reader left, as `seatrial checks | head -1`."""
+PLAIN = {"·": "-", "…": "...", "→": "->", "←": "<-", "≥": ">=", "≤": "<=", "±": "+-", "\u00d7": "x", "µ": "u"}
+"""What our own texts use, for terminals that know ASCII only."""
+ERRORS = "seatrial-plain"
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Write what an encoding does not know in ASCII: our own signs as such, all else as an escape."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in text), error.end
+
+
+class Tolerant(io.FileIO):
+    """A file descriptor that takes all that is written: after the first failure the rest goes nowhere."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self.failed: OSError | None = None
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write, or remember why that did not work."""
+        if self.failed is None:
+            try:
+                return super().write(data) or 0
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                self.failed = error
+        return memoryview(data).nbytes
+
+
+class Output:
+    """What became of the two streams of a command."""
+
+    def __init__(self) -> None:
+        self.raw: dict[int, Tolerant] = {}
+
+    def code(self, code: int, *, reported: bool = False) -> int:
+        """Return the exit code: that of the command, unless it is 0 and its output was lost.
+
+        ``reported``: the command leaves its result in a folder, too, which is whole.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        failed = self.raw[1].failed if 1 in self.raw else None
+        if failed is None or reported:
+            return code
+        if failed.errno != errno.EPIPE:
+            print(f"seatrial: standard output could not be written: {failed.strerror}", file=sys.stderr, flush=True)
+        return code or (BROKEN_PIPE if failed.errno == errno.EPIPE else INTERNAL)
+
+
+@contextlib.contextmanager
+def tolerant() -> Iterator[Output]:
+    """Make this process's own streams tolerant; streams that a caller put in their place are left alone."""
+    found = Output()
+    _fill()
+    before = sys.stdout, sys.stderr
+    codecs.register_error(ERRORS, _plain)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is not getattr(sys, f"__{name}__"):
+            continue
+        raw = found.raw[number] = Tolerant(number)
+        with contextlib.suppress(OSError):
+            stream.flush()
+        setattr(
+            sys,
+            name,
+            io.TextIOWrapper(
+                cast("Any", io.BufferedWriter(raw)),
+                encoding=stream.encoding,
+                errors=ERRORS,
+                line_buffering=number == 2 or raw.isatty() or stream.write_through,
+            ),
+        )
+    try:
+        yield found
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _fill() -> None:
+    """Open what is closed of descriptors 0, 1 and 2: the next file or socket would take its place, and its output.
+
+    Python has no stream for one that was closed when it started, not even in ``sys.__stdout__``, which pytest asks.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
+        if getattr(sys, f"__{name}__") is None:
+            stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, f"__{name}__", stream)
+            setattr(sys, name, getattr(sys, name) or stream)

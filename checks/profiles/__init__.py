@@ -1,0 +1,1 @@
+"""Profiles: what a cluster of a kind must offer."""

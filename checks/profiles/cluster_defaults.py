@@ -1,0 +1,80 @@
+"""What does the cluster itself say of the trial's pod, where no profile does?
+
+How many GPUs a node has, whether they are counted or claimed, and how much CPU and memory fit on its smallest node. It
+makes a trial that runs; whether that is what was ordered only a profile can tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.facts.stack import device_classes, devices_by_node, mapped_class
+from jobs.cluster.quantity import quantity
+from jobs.trial.parts import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from jobs.cluster.facts.inventory import Inventory, Node
+    from jobs.cluster.facts.stack import Listing
+
+    from .loader import Profile
+    from .schema.pod import Pod
+
+    Listed = Callable[[str], Listing]
+
+GPU_CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}
+"""By GPU resource: the DeviceClass that its vendor's DRA driver installs for whole GPUs (NVIDIA's k8s-dra-driver-gpu,
+ROCm/k8s-gpu-dra-driver)."""
+SHARE = 2
+"""A pod takes at most a half of the smallest node's CPU and memory: daemons of the platform hold some of the rest."""
+
+
+def fitting(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> dict[str, Any]:
+    """Return the fields of a TrialSpec that the GPU nodes tell; those that a profile says are not among them."""
+    resource = profile.gpu.resource
+    nodes = cluster.gpu_nodes(resource) if cluster and resource else ()
+    counts = [count for node in nodes if (count := node.capacity.get(resource, 0)) > 0]
+    found: dict[str, Any] = {"gpus_per_node": min(counts, default=1)}
+    if listed is not None and not counts and not profile.pod.claims:
+        found |= _claims(nodes, resource, listed)
+    return found | (modest(profile.pod, nodes) if nodes and not profile.known else {})
+
+
+def claimable(nodes: Iterable[Node], resource: str, listed: Listed) -> tuple[str, dict[str, int]]:
+    """Return the DeviceClass by which GPUs are claimed, and how many each node publishes; ('', {}) where none are.
+
+    ``listed``: lists a kind of the GPU stack by its plural. What it does not see is not there.
+    """
+    classes = listed("deviceclasses")
+    known, name = device_classes(classes), mapped_class(classes, resource) or GPU_CLASSES.get(resource, "")
+    if name not in known:
+        return "", {}
+    counts = devices_by_node(listed("resourceslices"), known[name].driver, known[name].kind)
+    here = {node.name: counts[node.name] for node in nodes if counts.get(node.name)}
+    return (name, here) if here else ("", {})
+
+
+def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> dict[str, Any]:
+    name, counts = claimable(nodes, resource, listed) if nodes else ("", {})
+    if not name:
+        return {}
+    least = min(counts.values())
+    if mapped_class(listed("deviceclasses"), resource):  # asked for as ever, and claimed by Kubernetes itself
+        return {"gpus_per_node": least}
+    claim = Claim(name="gpus", device_class=name, count=least)
+    return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}
+
+
+def modest(pod: Pod, nodes: Iterable[Node]) -> dict[str, Any]:
+    """Return CPU (thousandths of a core) and memory (MiB) where the smallest node is too small for what is usual."""
+    found: dict[str, Any] = {}
+    cpu = min((n.allocatable["cpu"] for n in nodes if n.allocatable.get("cpu")), default=0) // SHARE
+    memory = min((n.allocatable["memory"] for n in nodes if n.allocatable.get("memory")), default=0) // SHARE
+    if 0 < cpu < 1000 * (quantity(pod.cpu) or 0):
+        found["cpu"] = f"{cpu}m"
+    if 0 < memory < (quantity(pod.memory) or 0):
+        found["memory"] = f"{memory >> 20}Mi"
+    if 0 < memory < pod.shm:  # a tmpfs is no larger than the node's memory, and counts as the pod's
+        found["shm_bytes"] = memory >> 20 << 20
+    return found

@@ -1,0 +1,225 @@
+"""Can this profile be met, and would it notice anything? What is wrong with its floors before any cluster is asked.
+
+A floor above what the wires carry fails every cluster; one far below passes a cluster that lost half of its network.
+Units are GB/s (1e9 bytes per second).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..rules.physics import inside_limit_gbps, links_gbps, wire_limit_gbps
+from .yaml_schema import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .loader import Profile
+    from .schema.bench import Bench, Floor
+
+BLIND_SHARE = 0.5
+"""A floor below this share of the wires passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
+400 Gb/s, all_gather, Google Cloud documentation of A3 Ultra) to 0.97 (InfiniBand, coreweave/nccl-tests) of them."""
+BANDWIDTH_BOUND = 1 << 30
+"""Bytes. Below it latency decides, and the wires say nothing about how low a good number may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """What is wrong at one place of a profile; ``fatal``: no run can be judged by it."""
+
+    path: str
+    text: str
+    fatal: bool
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.text}"
+
+
+def objections(profile: Profile) -> Iterator[Objection]:
+    """Yield everything in the profile that contradicts itself, cannot be met, or would notice nothing."""
+    yield from _contradictions(profile)
+    yield from _unmeasured(profile)
+    for index, floor in enumerate(profile.floors):
+        path = f"floors[{index}]"
+        if floor.nodes > 1 and floor.collective == "all_reduce" and not _in_sweep(floor.size, profile.bench):
+            yield Objection(
+                path=f"{path}.size",
+                fatal=True,
+                text=(
+                    f"{format_size(floor.size)} is no row of the sweep from {format_size(profile.bench.min)} to "
+                    f"{format_size(profile.bench.max)} by {profile.bench.factor}: it would never be measured"
+                ),
+            )
+        yield from _of_wires(profile, floor, f"{path}.busbw_gbps")
+    yield from _double(profile)
+
+
+def _contradictions(profile: Profile) -> Iterator[Objection]:
+    fabric = profile.fabric
+    if fabric.kind == "socket" and fabric.gdr:
+        yield Objection(path="fabric.gdr", fatal=True, text="cannot be true on sockets: GPUDirect RDMA needs RDMA")
+    if fabric.node_gbit_s and fabric.rails and fabric.rail_gbit_s:
+        rails = fabric.rails * fabric.rail_gbit_s
+        if fabric.node_gbit_s > rails * 1.01:
+            yield Objection(
+                path="fabric.node_gbit_s",
+                fatal=True,
+                text=(f"{fabric.node_gbit_s:g} is more than {fabric.rails} rails of {fabric.rail_gbit_s:g} carry"),
+            )
+    env = profile.pod.env
+    off = [
+        f"{name}={env[name]}"
+        for name, value in (("NCCL_IB_DISABLE", "1"), ("NCCL_NET", "socket"))
+        if env.get(name, "").lower() == value
+    ]
+    if fabric.verbs and off:
+        yield Objection(
+            path="pod.env",
+            fatal=False,
+            text=(f"says {', '.join(off)}, and fabric.kind {fabric.kind}: no run over it can be accepted"),
+        )
+    if fabric.kind not in (None, "socket") and not profile.floors:
+        yield Objection(path="floors", fatal=False, text="are missing: every run is inconclusive on bandwidth")
+
+
+def _unmeasured(profile: Profile) -> Iterator[Objection]:
+    """Yield what makes a floor one that no run is ever held against."""
+    for index, floor in enumerate(profile.floors):
+        if floor.nodes == 1 and floor.algorithm == "ring":
+            yield Objection(
+                path=f"floors[{index}].algorithm",
+                fatal=False,
+                text=("is never measured: inside a node NCCL chooses by itself; write default"),
+            )
+    if profile.floors and not profile.floor("all_reduce", "ring", profile.nodes):
+        told = ", ".join(sorted({str(f.nodes) for f in profile.floors if f.nodes > 1})) or "none"
+        yield Objection(
+            path="floors",
+            fatal=False,
+            text=(
+                f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans (there are some for: "
+                f"{told}): every run is inconclusive on bandwidth"
+            ),
+        )
+
+
+def _in_sweep(size: int, bench: Bench) -> bool:
+    row: int = bench.min
+    while row < size and row <= bench.max:
+        row *= bench.factor
+    return row == size and size <= bench.max
+
+
+def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
+    node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
+    if floor.nodes < 2:
+        yield from _of_links(profile, floor, path)
+        return
+    if gpus is None and floor.algorithm == "ring" and floor.collective == "all_reduce":
+        gpus = 1  # on a ring the number of GPUs does not matter
+    if node is None or gpus is None:
+        yield Objection(
+            path=path,
+            fatal=False,
+            text=(
+                "cannot be held against the wires: fabric.rails, fabric.rail_gbit_s and gpu.per_node say how fast they "
+                "are"
+            ),
+        )
+        return
+    limit, fair = _limits(profile, floor, node, gpus)
+    if floor.busbw_gbps >= limit:
+        yield Objection(
+            path=path,
+            fatal=True,
+            text=(
+                f"is above what the wires of a node carry ({limit:g} GB/s): no {floor.collective} "
+                f"can reach {floor.busbw_gbps:g} with algorithm {floor.algorithm}"
+            ),
+        )
+    least = BLIND_SHARE * fair
+    if floor.size < BANDWIDTH_BOUND and floor.collective == "all_reduce" and not _bound(profile, floor):
+        yield Objection(
+            path=path.replace("busbw_gbps", "size"),
+            fatal=False,
+            text=(
+                f"is blind: latency decides at {format_size(floor.size)}, and no floor of {floor.collective} "
+                f"{floor.algorithm} on {floor.nodes} nodes names a row of 1G or more"
+            ),
+        )
+    if floor.busbw_gbps < least and floor.size >= BANDWIDTH_BOUND:
+        yield Objection(
+            path=path,
+            fatal=False,
+            text=(
+                f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed to "
+                "see more than a fallback"
+            ),
+        )
+
+
+def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
+    """Hold a floor inside a node against what its GPUs send to each other."""
+    links, gpus = links_gbps(profile.gpu.product), profile.gpu.per_node
+    if links is None or gpus is None:
+        return
+    limit = inside_limit_gbps(links, gpus=gpus)
+    if floor.busbw_gbps >= limit:
+        yield Objection(
+            path=path,
+            fatal=True,
+            text=(
+                f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node of "
+                f"{gpus} can reach {floor.busbw_gbps:g}"
+            ),
+        )
+    if floor.busbw_gbps < BLIND_SHARE * links and floor.size >= BANDWIDTH_BOUND:
+        yield Objection(
+            path=path,
+            fatal=False,
+            text=(
+                f"is blind: {floor.busbw_gbps:g} GB/s is met with half of a GPU's links lost; at least "
+                f"{BLIND_SHARE * links:g} is needed to see more than a fallback"
+            ),
+        )
+
+
+def _bound(profile: Profile, floor: Floor) -> bool:
+    """Say whether some floor of the same run names a row that shows the wires."""
+    same = profile.floor(floor.collective, floor.algorithm, floor.nodes)
+    return any(other.size >= BANDWIDTH_BOUND for other in same)
+
+
+def least_seeing(profile: Profile, floor: Floor) -> float:
+    """Return what a row must reach to show more than half of the wires; 0 where the profile does not know them."""
+    node, gpus = profile.fabric.node_gbps, profile.gpu.per_node
+    if floor.nodes < 2 or node is None or gpus is None or floor.size < BANDWIDTH_BOUND:
+        return 0.0
+    return BLIND_SHARE * _limits(profile, floor, node, gpus)[1]
+
+
+def _limits(profile: Profile, floor: Floor, node: float, gpus: int) -> tuple[float, float]:
+    """Return what the wires carry at most, and what a healthy fabric comes near to."""
+    if profile.fabric.kind == "mnnvl":
+        # All hops of a ring are NVLink, so that its bus bandwidth is one GPU's; the switches add up (NVLS) and then at
+        # most half of the traffic is left: 932 GB/s are published where a GPU's links carry 900.
+        gpu = node / gpus
+        return (gpu if floor.algorithm == "ring" else 2 * gpu), gpu
+    limit = wire_limit_gbps(floor.collective, floor.algorithm, node, nodes=floor.nodes, gpus_per_node=gpus)
+    # In sendrecv one GPU of a node sends to the next node, by the card beside it.
+    return limit, node / gpus if floor.collective == "sendrecv" else min(limit, node)
+
+
+def _double(profile: Profile) -> Iterator[Objection]:
+    seen: dict[tuple[str, str, int, int], int] = {}
+    for index, floor in enumerate(profile.floors):
+        key = (floor.collective, floor.algorithm, floor.nodes, floor.size)
+        if key in seen:
+            yield Objection(
+                path=f"floors[{index}]",
+                fatal=True,
+                text=(f"names the same row as floors[{seen[key]}]: which of the two counts?"),
+            )
+        seen.setdefault(key, index)

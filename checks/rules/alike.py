@@ -1,0 +1,79 @@
+"""Comparison of nodes that must be alike: most decide what is usual, and a tie accuses nobody.
+
+Where no value is on more than half of the nodes it cannot be told which node is the odd one: the finding is then about
+the difference, with every value and where it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+
+_Value = TypeVar("_Value", bound="Hashable")
+SHOWN = 8
+"""Nodes and values that a text names; the record of a large fleet must stay readable."""
+
+
+def majority(values: Iterable[_Value]) -> tuple[_Value, int, int] | None:
+    """Return the value that more than half have, how many, and of how many; None where there is no such value."""
+    counts = Counter(values)
+    total = counts.total()
+    value, count = next(iter(counts.most_common(1)), (None, 0))
+    return (value, count, total) if value is not None and 2 * count > total else None
+
+
+def difference(what: str, values: Mapping[str, str], fault: str) -> Finding:
+    """Return the finding that nodes differ in ``what`` (node -> value), where nobody can say which of them is wrong."""
+    where: dict[str, list[str]] = {}
+    for node, value in values.items():
+        where.setdefault(value, []).append(node)
+    told = [f"{value} on {_some(nodes)}" for value, nodes in where.items()]
+    return Finding(
+        subject=what,
+        ok=False,
+        observed=f"{what} differs: {_some(told, '; ')}",
+        fault=fault,
+        expected="the same on all nodes; which of them is right cannot be told from a tie",
+    )
+
+
+def unlike(
+    facts: Mapping[str, Mapping[str, str]], fault: str, line: Callable[[str, str], str] = lambda _, value: value
+) -> Iterator[Finding]:
+    """Compare nodes (node -> fact -> value): one finding for each node, and one for each fact that has no majority.
+
+    ``line(fact, value)``: what two nodes must share of a value. A fact that a node does not tell is not compared; a
+    node that tells nothing, while others do, is unclear.
+    """
+    names = list(dict.fromkeys(name for told in facts.values() for name in told))
+    usual: dict[str, tuple[str, str]] = {}
+    for name in names:
+        values = {node: told[name] for node, told in facts.items() if told.get(name)}
+        if found := majority(line(name, value) for value in values.values()):
+            shown = next(value for value in values.values() if line(name, value) == found[0])
+            usual[name] = (found[0], f"{name} {shown} as on {found[1]} of {found[2]} nodes")
+        elif values:
+            yield difference(name, values, fault)
+    for node, told in facts.items():
+        decided = [name for name, value in told.items() if value and name in usual]
+        other = [name for name in decided if line(name, told[name]) != usual[name][0]]
+        shown = ", ".join(f"{name} {told[name]}" for name in other or decided)
+        blank = "nothing that most nodes share" if any(told.values()) else "nothing is told"
+        silent = not any(told.values()) and any(any(each.values()) for each in facts.values())
+        yield Finding(
+            subject=node,
+            ok=None if silent else not other,
+            observed=shown or blank,
+            fault=fault if other else "",
+            expected=", ".join(usual[name][1] for name in other) or "as on most nodes",
+        )
+
+
+def _some(texts: list[str], comma: str = ", ") -> str:
+    more = f"{comma}{len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return comma.join(texts[:SHOWN]) + more

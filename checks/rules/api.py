@@ -1,0 +1,116 @@
+"""Does the API server answer, as whom, and which version? One question, three kinds of answer, no guess."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.client.kube import ApiError, NotFound, Unauthorized, Unreachable
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jobs.cluster.client.kube import Kube
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """What the first request showed. ``fault`` is set where there was no usable answer, and ``reason`` says why."""
+
+    version: str = ""
+    identity: str = ""
+    fault: str = ""
+    reason: str = ""
+    skew_s: float | None = None
+
+
+def contact(kube: Kube) -> Contact:
+    """Ask who we are and which version the server has; the two ways not to get an answer are told apart."""
+    try:
+        identity = _identity(kube)
+        return Contact(version=git_version(kube.version()), identity=identity, skew_s=kube.server_time_skew())
+    except Unauthorized as error:
+        return Contact(fault="api.unauthorized", reason=str(error))
+    except Unreachable as error:
+        return Contact(fault="api.unreachable", reason=str(error))
+
+
+def _identity(kube: Kube) -> str:
+    """Name the identity, or '' where the server does not tell: an older API or a policy may refuse the question."""
+    try:
+        return kube.whoami()
+    except Unauthorized:
+        raise
+    except (NotFound, ApiError):
+        return ""
+
+
+def git_version(answer: dict[str, Any]) -> str:
+    """Return 'v1.36.2' from the answer of /version, or '' where it is not Kubernetes' own."""
+    return str(answer.get("gitVersion") or "")
+
+
+def client_skew(server: str, client: str) -> str:
+    """Say how far the Kubernetes client of this program is from the server; nothing depends on it here.
+
+    The Python client's major version is the minor version of the Kubernetes that it is made for.
+    """
+    theirs, own = major_minor(server), re.match(r"\d+", client)
+    if theirs is None or own is None:
+        return ""
+    apart = int(own[0]) - theirs[1]
+    said = f"{apart:+d} minor versions from" if apart else "of the same minor version as"
+    return f"the client ({client}) is {said} the server; it sends plain JSON to stable APIs, so that is no matter"
+
+
+def at_least(version: str, minimum: str) -> bool | None:
+    """Say whether 'v1.36.2-eks-1' is at least '1.28'; None where the text is no version."""
+    found, wanted = major_minor(version), major_minor(minimum)
+    return None if found is None or wanted is None else found >= wanted
+
+
+def major_minor(version: str) -> tuple[int, int] | None:
+    """Return (1, 36) of 'v1.36.2-eks-1'; None where the text is no version."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+MAX_SKEW_S = 60.0
+"""A minute is what go-jose, with which the API server checks the times in a token, lets pass (jwt.DefaultLeeway).
+Beyond it tokens are refused as expired or not yet valid. The Date header has whole seconds: less is not judged."""
+
+
+def clock(skew_s: float | None, server: str) -> Finding:
+    """Judge the server's clock against ours. Which of the two is wrong cannot be told from here."""
+    if skew_s is None:
+        return Finding(subject=server, ok=None, observed="no Date header in the answer", expected="a Date header")
+    ok = abs(skew_s) <= MAX_SKEW_S
+    return Finding(
+        subject=server,
+        ok=True if ok else None,
+        observed=f"{skew_s:+.0f} s against this machine's clock",
+        expected=f"within {MAX_SKEW_S:.0f} s (what the check of a token's times lets pass)",
+        fault="" if ok else "api.clock-skew",
+    )
+
+
+def latency(seconds: Sequence[float], limit_s: float, server: str) -> Finding:
+    """Judge the median of the answers so far against what the profile allows."""
+    if len(seconds) < FEW_ANSWERS:
+        observed = f"only {len(seconds)} answers"
+        return Finding(subject=server, ok=None, observed=observed, expected=f"{FEW_ANSWERS} or more")
+    median = statistics.median(seconds)
+    ok = median <= limit_s
+    return Finding(
+        subject=server,
+        ok=ok,
+        observed=f"{median:.3f} s (median of {len(seconds)} answers)",
+        expected=f"at most {limit_s:g} s, as the profile says",
+        fault="" if ok else "api.slow",
+    )
+
+
+FEW_ANSWERS = 5

@@ -1,0 +1,256 @@
+"""Is the bus bandwidth what this platform gives, and are the sums right? Named rows against floors, never the average.
+
+Where the sweep was repeated, the median of a row is compared, and how far its repeats lie apart is judged on its own.
+Units are GB/s, 1e9 bytes per second, as nccl-tests prints them.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from ..framework.trial_spec import DEFAULT, OPERATIONS, RING
+from ..profiles.lint import least_seeing
+from ..profiles.yaml_schema import format_size
+from .collectives import subject_of
+from .physics import TOLERANCE, wire_limit_gbps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Floor, Profile
+
+    Rows = Sequence[Mapping[str, Any]]
+
+COLLECTIVE = "all_reduce"
+SIDES = (("out_of_place", "out of place"), ("in_place", "in place"))
+NAMES = {"all_to_all": ("all_to_all", "alltoall"), "sendrecv": ("sendrecv",)}
+"""How torch's bench and nccl-tests write the same collective."""
+BANDWIDTH_BOUND = 2**30
+"""Bytes. From here on a row shows the wires and not the latency (nccl-tests' tables level out between 256M and 1G)."""
+ROUNDED = 0.01
+"""nccl-tests and the bundled bench round a size down to whole parts for each rank: a row that much smaller is meant."""
+DIP = 2.0
+"""So many times the mean of its repetitions may the first of a large size take before a note says so."""
+LOW_OF = {"sendrecv": "nccl.low-bandwidth-sendrecv", "all_to_all": "nccl.low-bandwidth-alltoall"}
+
+
+def table_of(job: Mapping[str, Any] | None, collective: str = COLLECTIVE) -> dict[str, Any] | None:
+    """Return the first table of a collective with rows, or None: a better rerun below a bad one proves nothing."""
+    tables = [t for t in (job or {}).get("tables") or [] if t.get("rows")]
+    known = (*NAMES.get(collective, (collective,)), None, "")
+    return next((t for t in tables if t.get("collective") in known), None)
+
+
+def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
+    """Return the floors of a run over all nodes: those of its operation and of the algorithm it asked for."""
+    return profile.floor(OPERATIONS[name], RING if name == RING else DEFAULT, nodes)
+
+
+def floor_findings(table: dict[str, Any], floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
+    """Compare the rows that the floors name, out of place and in place; a row that is not there is not told."""
+    for floor in floors:
+        rows = rows_of(table["rows"], floor.size)
+        subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
+        sides = [(text, [row[key] for row in rows if row.get(key)]) for key, text in SIDES]
+        if not any(found for _, found in sides):
+            yield Finding(
+                subject=subject, ok=None, observed="this row is missing", expected=_expected(floor), unit="GB/s"
+            )
+        for text, found in sides:
+            if found:
+                yield _compare(f"{subject} {text}", [side.get("busbw_gbps") for side in found], floor)
+
+
+def blind_findings(table: dict[str, Any], floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
+    """Take back what only a floor far too low lets pass: a fallback to half of the wires would reach it, too."""
+    for floor in floors:
+        least = least_seeing(profile, floor)
+        values = [v for row in rows_of(table["rows"], floor.size) if (v := _peak(row)) > 0]
+        if not values or not floor.busbw_gbps <= median(values) < least:
+            continue
+        yield Finding(
+            subject=f"{floor.collective} {format_size(floor.size)}",
+            ok=None,
+            unit="GB/s",
+            observed=f"{median(values):.1f}, which meets the floor of {floor.busbw_gbps:g} and is less than half of "
+            f"what the wires carry (profile {profile.name}, fabric)",
+            expected=f"a floor that sees a fallback: at least {least:g}",
+        )
+
+
+def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
+    """Say whose numbers the floors are."""
+    for floor in floors:
+        yield (
+            f"floor {floor.busbw_gbps:g} GB/s at {format_size(floor.size)} (profile {profile.name}): "
+            f"{floor.topology}; {' '.join(floor.source.split())}"
+        )
+
+
+def rows_of(rows: Rows, size: int) -> list[Mapping[str, Any]]:
+    """Return all repeats of the row of one size, or of the size that its whole parts make."""
+    return [row for row in rows if size * (1 - ROUNDED) <= (row.get("size_bytes") or 0) <= size]
+
+
+def _expected(floor: Floor) -> str:
+    return f"at least {floor.busbw_gbps:g}"
+
+
+def _compare(subject: str, values: Sequence[object], floor: Floor) -> Finding:
+    numbers = [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
+    if len(numbers) < len(values):
+        odd = f"not a number: {next(v for v in values if v not in numbers)}"
+        return Finding(subject=subject, ok=None, observed=odd, expected=_expected(floor), unit="GB/s")
+    busbw = median(numbers)
+    ok = busbw >= floor.busbw_gbps
+    fault = "nccl.low-bandwidth-node" if floor.nodes == 1 else LOW_OF.get(floor.collective, "nccl.low-bandwidth")
+    return Finding(
+        subject=subject,
+        ok=ok,
+        observed=f"{busbw:.1f}{_range(numbers)}",
+        expected=_expected(floor),
+        unit="GB/s",
+        fault="" if ok else fault,
+    )
+
+
+def _range(numbers: Sequence[float]) -> str:
+    """Say between what the repeats lie."""
+    return f" (median of {len(numbers)}: {min(numbers):.1f} to {max(numbers):.1f})" if len(numbers) > 1 else ""
+
+
+def spread_findings(table: dict[str, Any], subject: str, limit: float) -> Iterator[Finding]:
+    """Judge how far the repeats of each large row lie apart: (largest - smallest) / median."""
+    for size in sorted({row.get("size_bytes") or 0 for row in table["rows"]}):
+        rows = [row for row in table["rows"] if row.get("size_bytes") == size]
+        for key, text in SIDES:
+            told = [_number(row[key].get("busbw_gbps")) for row in rows if row.get(key)]
+            values = [value for value in told if value is not None]
+            if size < BANDWIDTH_BOUND * (1 - ROUNDED) or len(values) < 2:
+                continue
+            middle = median(values)
+            spread = (max(values) - min(values)) / middle if middle else float(max(values) > 0)
+            ok = spread <= limit
+            yield Finding(
+                subject=f"{subject} {format_size(size)} {text}",
+                ok=ok,
+                expected=f"at most {limit:.0%}",
+                observed=f"{len(values)} repeats lie {spread:.1%} apart{_range(values)}",
+                fault="" if ok else "nccl.unstable",
+            )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value >= 0 else None
+
+
+def impossible_findings(
+    algorithm: str, job: Mapping[str, Any], table: dict[str, Any], profile: Profile, spec: TrialSpec
+) -> Iterator[Finding]:
+    """Yield a finding for the row that is furthest above what the wires allow, if one is. ``algorithm``: the run."""
+    node, op = profile.fabric.node_gbps, OPERATIONS.get(algorithm, COLLECTIVE)
+    if node is None or (job.get("sharp") and algorithm != RING):  # the switch adds: the limit does not hold
+        return
+    limit = wire_limit_gbps(op, algorithm, node, nodes=spec.nodes, gpus_per_node=spec.gpus_per_node)
+    best, size = max(((_peak(row), row.get("size_bytes")) for row in table["rows"]), default=(0.0, None))
+    if best > limit * TOLERANCE:
+        yield Finding(
+            subject=f"{op} {format_size(size or 0)}",
+            ok=False,
+            observed=f"{best:.1f}",
+            expected=f"at most {limit:g}, what the wires carry",
+            unit="GB/s",
+            fault="nccl.impossible-bandwidth",
+        )
+
+
+def _peak(row: Mapping[str, Any]) -> float:
+    values = [(row.get(key) or {}).get("busbw_gbps") for key, _ in SIDES]
+    return max((v for v in values if isinstance(v, int | float) and not math.isnan(v)), default=0.0)
+
+
+def notes(
+    algorithm: str,
+    job: Mapping[str, Any],
+    table: dict[str, Any],
+    profile: Profile,
+    facts: Mapping[str, Any] | None = None,
+) -> Iterator[str]:
+    """Say what is shown and not judged: the average with its sweep, what the wires carried, how slow the first was."""
+    rows = table["rows"]
+    sizes = [row.get("size_bytes") or 0 for row in rows]
+    average = table.get("avg_busbw") if table.get("avg_busbw") is not None else job.get("avg_busbw")
+    if average is not None:
+        yield (
+            f"average bus bandwidth {average:g} GB/s over {len(rows)} rows from {format_size(min(sizes))} to "
+            f"{format_size(max(sizes))}: it depends on the sweep and is not judged"
+        )
+    largest = rows_of(rows, max(sizes))
+    busbw, rails = median(map(_peak, largest)), profile.fabric.rails
+    if algorithm == RING and busbw and rails:
+        share = f" of {profile.fabric.rail_gbit_s / 8:g}" if profile.fabric.rail_gbit_s else ""
+        yield (
+            f"on the wire at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
+            f"{busbw / rails:.1f}{share} GB/s on each of {rails} rails{_for_each_gpu(busbw, profile)}"
+        )
+    chosen = (job.get("env") or {}).get("NCCL_ALGO")
+    if algorithm != RING and chosen:
+        yield f"NCCL_ALGO={chosen} is set in the pods (profile, pod.env, or the image): NCCL did not choose by itself"
+    yield from _dips(rows, facts)
+
+
+def _for_each_gpu(busbw: float, profile: Profile) -> str:
+    gpus = profile.gpu.per_node
+    return f", {busbw / gpus:.1f} GB/s for each GPU" if gpus and gpus != profile.fabric.rails else ""
+
+
+def _dips(rows: Rows, facts: Mapping[str, Any] | None) -> Iterator[str]:
+    """Name the large sizes whose first repetition took much longer than the others: what a job pays at its start."""
+    first = (facts or {}).get("first_us")
+    for size, took in first.items() if isinstance(first, dict) else ():
+        times = [
+            time
+            for row in rows
+            if str(row.get("size_bytes")) == size
+            for key, _ in SIDES
+            if (time := _number((row.get(key) or {}).get("time_us")))
+        ]
+        slow = bool(times) and (_number(took) or 0.0) > DIP * median(times) > 0
+        if slow and int(size) >= BANDWIDTH_BOUND * (1 - ROUNDED):
+            yield (
+                f"the first repetition of {format_size(int(size))} took {took / 1e3:.1f} ms, "
+                f"{took / median(times):.1f} times the others"
+            )
+
+
+def correctness_findings(jobs: Mapping[str, dict[str, Any]], ops: Mapping[str, str] = OPERATIONS) -> Iterator[Finding]:
+    """Judge #wrong of every row; N/A is not 0, and a table without rows is not told."""
+    for name, job in jobs.items():
+        op = ops.get(name, COLLECTIVE)
+        yield correct(subject_of(name), table_of(job, op))
+
+
+def correct(subject: str, table: dict[str, Any] | None) -> Finding:
+    """Judge #wrong of one table."""
+    if table is None:
+        return Finding(subject=subject, ok=None, observed="no table", expected="0 wrong")
+    sides = [(row, row[key]) for row in table["rows"] for key, _ in SIDES if row.get(key)]
+    wrong = [(row, side["wrong"]) for row, side in sides if side.get("wrong")]
+    if wrong:
+        row, count = max(wrong, key=lambda pair: pair[1])
+        observed = f"wrong in {len(wrong)} of {len(sides)} measurements, {count} at {format_size(row['size_bytes'])}"
+        return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
+    if table.get("out_of_bounds"):
+        observed = f"out of bounds values: {table['out_of_bounds']}"
+        return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
+    unchecked = sum(side.get("wrong") is None for _, side in sides)
+    if unchecked or not sides:
+        observed = f"{unchecked} of {len(sides)} measurements were not checked (N/A)"
+        return Finding(subject=subject, ok=None, observed=observed, expected="0 wrong")
+    return Finding(subject=subject, ok=True, observed=f"0 wrong in {len(sides)} measurements", expected="0 wrong")

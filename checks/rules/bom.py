@@ -1,0 +1,73 @@
+"""What is installed here? One structured record, from the API and from inside of the trial's pods, to compare later.
+
+Every value stands with the number of nodes that have it, so that two records can be laid side by side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.facts.stack import image_version, operand
+
+from .ranks import stage
+from .uniform import FACTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from jobs.cluster.facts.inventory import Inventory, Node
+    from jobs.cluster.facts.stack import Policy
+    from jobs.run.launcher import TrialResult
+
+MOST = 40
+"""Different values of one kind that are kept: more is no bill of materials, it is noise."""
+
+
+def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, Any]:
+    """Record what the API shows: Kubernetes, the nodes' software, the operators and plugins, the ClusterPolicy."""
+    nodes = list(nodes)
+    software = {fact: _counted(read(node) for node in nodes) for fact, read in FACTS.items()}
+    parts: dict[str, Counter[str]] = {}
+    for pod in cluster.pods:
+        if kind := operand(pod):
+            parts.setdefault(kind, Counter()).update(pod.images)
+    found = {
+        "kubernetes": version,
+        "nodes": {fact: values for fact, values in software.items() if values},
+        "gpus": _counted(node.labels.get("nvidia.com/gpu.product", "") for node in nodes),
+        "software": {
+            kind: {image: image_version(image) for image in sorted(images)[:MOST]}
+            for kind, images in sorted(parts.items())
+        },
+        "policy": {policy.name: dict(policy.versions) for policy in policies},
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def from_trial(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
+    """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the cards, images by digest."""
+    runtimes = [stage(trial, rank, "runtime") or {} for rank in sorted(trial.evidence)]
+    cards = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]
+    devices = [device for each in cards for device in each.get("devices") or []]
+    found = {
+        "driver": _counted(str(each.get("driver") or "") for each in runtimes),
+        "cuda": _counted(str(each.get("cuda") or "") for each in runtimes),
+        "toolkit": _counted(str(each.get("toolkit") or "") for each in runtimes),
+        "gpu": _counted(str(gpu.get("name") or "") for each in runtimes for gpu in each.get("gpus") or []),
+        "nccl": _counted(str((job or {}).get("nccl_version") or "") for job in jobs.values()),
+        "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
+        "images": _images(trial),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _images(trial: TrialResult) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pod in trial.pods:
+        found |= dict(pod.images.values())
+    return dict(sorted(found.items())[:MOST])
+
+
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(value for value in values if value).most_common(MOST))

@@ -1,0 +1,157 @@
+"""Which GPU nodes could take a pod of the trial now, and what keeps the others from it? One snapshot, no guess.
+
+Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..framework.evidence import Blocked
+from .pool import MOST_AVOIDED, avoided, confinement, sharing_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
+    from jobs.trial.spec import TrialSpec
+
+    from .pool import Pool
+
+CORDON = "node.kubernetes.io/unschedulable"
+"""The taint that the control plane adds to a cordoned node; the cordon is the cause."""
+SHOWN = 3
+SLURM = "NodeSet/"
+"""The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Whether a node has room for one pod of the trial; ``fault`` names what is in the way."""
+
+    node: str
+    free: int
+    observed: str
+    fault: str = ""
+
+
+def rooms(
+    cluster: Inventory, nodes: Iterable[Node], spec: TrialSpec, parts: Mapping[str, str] | None = None
+) -> list[Room]:
+    """Judge each node that the trial may be scheduled to; nodes its selector excludes are left out.
+
+    ``parts``: node -> why its GPUs are no whole ones; such a node has no room for a trial.
+    """
+    known = parts or {}
+    named = [n for n in nodes if not spec.node_names or n.name in spec.node_names]
+    return [_room(cluster, n, spec, known.get(n.name, "")) for n in named if _selected(n, spec.node_selector)]
+
+
+def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
+    if parted:
+        return Room(node=node.name, free=0, observed=parted, fault=sharing_fault(parted))
+    resource = spec.gpu_resource
+    offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
+    observed = f"{free} of {offered} free"
+    if node.unschedulable:
+        return Room(node=node.name, free=free, observed=f"cordoned ({observed})", fault="nodes.cordoned")
+    if bad := [t for t in node.taints if t.key != CORDON and not tolerated(t, spec.tolerations)]:
+        names = ", ".join(map(str, bad))
+        return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
+    if free < spec.gpus_per_node:
+        holding = cluster.holders(node, resource)
+        slurm = bool(holding) and holding[0].owner.startswith(SLURM)
+        fault = "gpu.held-by-slurm" if slurm else "gpu.taken"
+        return Room(node=node.name, free=free, observed=f"{observed}; {holders(holding, resource)}", fault=fault)
+    return Room(node=node.name, free=free, observed=observed)
+
+
+def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[str]) -> TrialSpec:
+    """Return the trial, kept to the pool and off the nodes that checks have found unfit for it.
+
+    Raises Blocked where the others are too few, or too many nodes would have to be named.
+    """
+    spec = replace(spec, node_selector={**confinement(pool.without(unfit)), **spec.node_selector})
+    if not unfit:
+        return replace(spec, avoided=avoided(pool))
+    left = pool.without(unfit)
+    if spec.gpu_resource:
+        fit = [room.node for room in rooms(cluster, left.nodes, spec, left.parts) if not room.fault]
+    else:  # claimed GPUs: what is free only the scheduler knows
+        fit = [node.name for node in left.whole if not spec.node_names or node.name in spec.node_names]
+    without = ", ".join(list(unfit)[:SHOWN]) + (f" and {len(unfit) - SHOWN} more" if len(unfit) > SHOWN else "")
+    if len(fit) < spec.nodes:
+        raise Blocked(f"the trial takes {spec.nodes} nodes, and {len(fit)} could take a pod without {without}")
+    if spec.node_names:
+        return replace(spec, node_names=tuple(fit))
+    off = (*avoided(left), *unfit)
+    if len(off) > MOST_AVOIDED:
+        raise Blocked(f"{len(off)} nodes are not fit for the trial: too many to keep off by name")
+    return replace(spec, avoided=off)
+
+
+def room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
+    """Say what each of the trial's nodes must be: free, and open to its pod."""
+    opened = {"nodes.tainted": "no taint that the pod does not tolerate, ", "nodes.cordoned": "not cordoned, "}
+    elsewhere = " on this or another node" if enough else ""
+    return f"{opened.get(room.fault, '')}{spec.gpus_per_node} {spec.gpu_resource} free{elsewhere}"
+
+
+def holders(pods: Sequence[PodUse], resource: str) -> str:
+    """Say who holds the GPUs of a node, largest first: 'held by NodeSet/slurm in slurm (8)'."""
+    counts: Counter[str] = Counter()
+    for pod in pods:
+        who = f"{pod.owner or f'Pod/{pod.name}'} in {pod.namespace}"
+        ours = ", a trial of seatrial that is going on or was killed" if pod.app == "seatrial" else ""
+        counts[who + ours] += pod.requests.get(resource, 0)
+    if not counts:
+        return "held by pods that are not seen"
+    named = [f"{who} ({n})" for who, n in counts.most_common(SHOWN)]
+    more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
+    return "held by " + ", ".join(named) + more
+
+
+def releases(cluster: Inventory, found: Iterable[Room], spec: TrialSpec) -> list[str]:
+    """Say for each Slurm NodeSet in the way which command frees as many nodes as the trial is short of.
+
+    The operator drains a Slurm node before it deletes its pod: running Slurm jobs end first
+    (https://slinky.schedmd.com/slurm-operator/, concepts, NodeSet controller, scale-in).
+    """
+    found = list(found)
+    short = spec.nodes - sum(not room.fault for room in found)
+    held: Counter[tuple[str, str]] = Counter()
+    for room in found:
+        if room.fault == "gpu.held-by-slurm":
+            holder = cluster.holders(room.node, spec.gpu_resource)[0]
+            held[holder.namespace, holder.owner.removeprefix(SLURM)] += 1
+    texts = []
+    for (namespace, name), nodes in held.items():
+        pods = sum(p.owner == SLURM + name and p.namespace == namespace for p in cluster.pods)
+        left = max(0, pods - min(short, nodes))
+        texts.append(
+            f"kubectl -n {namespace} scale nodesets.slinky.slurm.net/{name} --replicas={left} frees {pods - left} of "
+            f"its {pods} nodes (Slurm drains them first); --replicas={pods} gives them back"
+        )
+    return texts
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    """Say whether a taint keeps no pod with these tolerations away (PreferNoSchedule never does)."""
+    return taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(t, taint) for t in tolerations)
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Taint) -> bool:
+    """Match as https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/ describes."""
+    effect, key = toleration.get("effect"), toleration.get("key")
+    if effect and effect != taint.effect:
+        return False
+    exists = toleration.get("operator", "Equal") == "Exists"
+    if not key:
+        return bool(exists)
+    return bool(key == taint.key and (exists or (toleration.get("value") or "") == taint.value))
+
+
+def _selected(node: Node, selector: Mapping[str, str]) -> bool:
+    return all(node.labels.get(key) == value for key, value in selector.items())

@@ -1,0 +1,199 @@
+"""What did each collective of the trial show? One job document per collective, merged from what the pods sent home.
+
+Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (jobs.nccl).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from jobs import nccl
+from jobs.pod.stages.capture import causes
+from reports.record import Finding
+
+from ..framework.trial_spec import DEFAULT, NODE, OPERATIONS, RING
+from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+NO_PROGRAM = re.compile(r"neither torchrun|with torch is in this image|cannot start")
+"""How the probe says that the image cannot run the collective at all."""
+LONGEST = 240
+"""Characters of a log line that a finding quotes."""
+
+
+def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, dict[str, Any] | None]:
+    """Return the job document of each collective over all nodes by name; None where no rank sent an analysis."""
+    names = dict.fromkeys((RING, DEFAULT))
+    for evidence in trial.evidence.values():
+        names.update(dict.fromkeys(s.removeprefix(COLLECTIVE) for s in evidence.stages if s.startswith(COLLECTIVE)))
+    return {
+        name: _conclude(trial, sorted(trial.evidence), name, expectation(profile)) for name in names if name != NODE
+    }
+
+
+def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, dict[str, Any] | None]:
+    """Return the job document of what each node ran on its own, by rank; None where its analysis did not arrive."""
+    wanted = {"nodes": 1, "ranks": profile.gpu.per_node} if profile.known and profile.gpu.per_node else None
+    return {rank: _conclude(trial, [rank], NODE, wanted) for rank in sorted(trial.evidence)}
+
+
+def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+    found = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
+    partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
+    if not partials:
+        return None
+    jobs = nccl.conclude(nccl.merge(partials), wanted, one_job=True)
+    return max(jobs, key=lambda job: job.get("ranks") or 0, default=None)
+
+
+def expectation(profile: Profile) -> dict[str, Any] | None:
+    """Return what the profile says that a log must show, in the analyzer's words; None without a profile."""
+    if not profile.known:
+        return None
+    fabric = profile.fabric
+    ranks = profile.nodes * profile.gpu.per_node if profile.gpu.per_node else None
+    wanted = {"nodes": profile.nodes, "ranks": ranks, "fabric": fabric.kind, "rails": fabric.rails, "gdr": fabric.gdr}
+    return {key: value for key, value in wanted.items() if value is not None}
+
+
+def seen(jobs: Mapping[str, dict[str, Any] | None]) -> dict[str, dict[str, Any]]:
+    """Return the collectives that left an analysis; what was not attempted is nccl.completed's business."""
+    return {name: job for name, job in jobs.items() if job is not None}
+
+
+def by_node(trial: TrialResult, text: str) -> str:
+    """Replace the pods' host names, which NCCL prints, by the names of their nodes."""
+    for host, node in sorted(hosts(trial).items(), key=lambda pair: -len(pair[0])):
+        text = re.sub(rf"(?<![\w-]){re.escape(host)}(?![\w-])", node.replace("\\", ""), text)
+    return text
+
+
+def subject_of(name: str) -> str:
+    """Name one run of a collective: 'all_reduce ring', 'sendrecv'."""
+    op = OPERATIONS.get(name, "all_reduce")
+    return op if name == op else f"{op} {name}"
+
+
+def over_all_nodes(spec: TrialSpec) -> dict[str, str]:
+    """Return the collectives over all nodes: name -> the subject of what is said of it."""
+    return {chosen.name: subject_of(chosen.name) for chosen in spec.collectives if chosen.scope == "job"}
+
+
+def completed_findings(
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, dict[str, Any] | None]
+) -> Iterator[Finding]:
+    """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
+    for name, subject in over_all_nodes(spec).items():
+        data = {rank: stage(trial, rank, COLLECTIVE + name) for rank in range(spec.nodes)}
+        yield _completed(trial, subject, name, data, jobs.get(name))
+
+
+def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, dict[str, Any] | None]) -> Iterator[Finding]:
+    """Judge whether every node came to an end with its own GPUs: one finding for each node."""
+    for rank in range(spec.nodes):
+        data = {rank: stage(trial, rank, COLLECTIVE + NODE)}
+        yield _completed(trial, place(trial, rank), NODE, data, jobs.get(rank))
+
+
+def _completed(
+    trial: TrialResult, subject: str, name: str, data: Mapping[int, dict[str, Any] | None], job: dict[str, Any] | None
+) -> Finding:
+    expected = "every rank ends and the table is whole"
+    ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
+    late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
+    whole = any(t.get("complete") and t.get("rows") for t in (job or {}).get("tables") or [])
+    fault, ok, observed = "", None, ""
+    if late and not _begun(job):
+        fault = "nccl.program"
+        observed = f"the program had not reached NCCL after {_seconds(ran)} s on {', '.join(late)}"
+    elif late or (job and job.get("hang")):
+        fault, ok = "nccl.hang", False
+        observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
+    elif job and job.get("crash"):
+        fault, ok, observed = "nccl.crash", False, "NCCL ended with an error"
+    elif skipped := [str(d["skipped"]) for d in data.values() if d and "skipped" in d]:
+        observed, fault = f"not attempted: {skipped[0]}", "nccl.program" if NO_PROGRAM.search(skipped[0]) else ""
+    elif missing := [rank for rank, d in data.items() if d is None]:
+        observed = f"{place(trial, missing[0])}: {missing_stage(trial, missing[0], COLLECTIVE + name)}"
+    elif (bad := _bad_exit(trial, ran)) and not whole:
+        observed, fault = bad, "nccl.program"
+    elif bad and not _explained(job):
+        observed, fault = f"the table is whole, but {bad}", "nccl.program"
+    elif not whole:
+        observed = "it ended with exit code 0, but its output holds no complete table"
+    else:
+        ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
+    if ok is False and (root := _root(job)):
+        said = by_node(trial, f"{root.get('subject') or ''}: {logged(root) or root.get('cause') or ''}".strip(": "))
+        fault, observed = str(root["fault"]), f"{observed} ({said})" if said else observed
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _begun(job: dict[str, Any] | None) -> bool:
+    """Say whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
+    return any((job or {}).get(key) for key in ("nccl_version", "ranks", "tables"))
+
+
+def _explained(job: dict[str, Any] | None) -> bool:
+    """Say whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
+
+    And where NCCL_TESTS_MIN_BW is not reached. Either is the finding of another check.
+    """
+    tables = (job or {}).get("tables") or []
+    rows = [row for t in tables for row in t.get("rows") or []]
+    wrong = any((row.get(side) or {}).get("wrong") for row in rows for side in ("out_of_place", "in_place"))
+    wrong = wrong or any(t.get("out_of_bounds") for t in tables)
+    return wrong or any(f.get("fault") == "nccl.low-bandwidth" for f in (job or {}).get("faults") or [])
+
+
+def _seconds(ran: Mapping[int, dict[str, Any]]) -> str:
+    return f"{max((float(d.get('seconds') or 0) for d in ran.values()), default=0.0):.1f}"
+
+
+def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
+    """Say which rank's program ended badly; a rank that was stopped because of another one is not it."""
+    for rank, d in ran.items():
+        if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):
+            tail = str(d.get("output_tail") or "")
+            if said := causes(tail):
+                return f"{place(trial, rank)}: {why}; it said: {said[0][:LONGEST]}"
+            last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
+            return f"{place(trial, rank)}: {why}" + (f"; last line: {last.strip()[:200]}" if last else "")
+    stopped = [rank for rank, d in ran.items() if d.get("stopped")]
+    return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})" if stopped else ""
+
+
+def _root(job: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the analyzer's first fatal fault: what ended the collective, if the log names it."""
+    return next((f for f in (job or {}).get("faults") or [] if f.get("severity") == "fatal"), None)
+
+
+def logged(entry: Mapping[str, Any]) -> str:
+    """Return the line of NCCL's log on which the analyzer's finding stands, without what stands before its words."""
+    lines = [str(each.get("text") or "") for each in entry.get("evidence") or []]
+    line = next((line for line in lines if "NCCL WARN" in line), lines[0] if lines else "")
+    words = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
+    return f"'{words[:LONGEST]}{'...' if len(words) > LONGEST else ''}'" if words else ""
+
+
+def next_steps(jobs: Mapping[str, dict[str, Any] | None], faults: Iterable[str]) -> Iterator[str]:
+    """Say what confirms and what mends the causes behind these faults, each once.
+
+    A fault without a cause of its own is left out: the catalogue's entry says the same.
+    """
+    wanted = set(faults)
+    said: dict[str, None] = {}
+    for job in seen(jobs).values():
+        for entry in job.get("faults") or []:
+            if entry.get("fault") in wanted and entry.get("why") not in (None, entry["fault"]):
+                confirm, remedy = entry.get("confirm"), entry.get("remedy")
+                said[f"{entry['why']}: to confirm: {confirm}; remedy: {remedy}"] = None
+    yield from said

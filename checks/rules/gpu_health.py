@@ -1,0 +1,163 @@
+"""What is wrong with a single GPU, and how bad is it? The driver's own words against NVIDIA's tables.
+
+Corrected errors, aggregate counters and what is normal under load are history or noise, not a reason to refuse a GPU.
+'N/A' is never wrong: what a card does not have it cannot fail at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from .ranks import missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    Ailments = Callable[[dict[str, Any]], Iterable[tuple[str, str, str]]]
+
+MEMORY = ("ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "recovery_action")
+ABSENT = ("None", "N/A", "[N/A]", "")
+XIDS = {
+    48: "a double-bit memory error",
+    64: "a row remap or page retirement failed",
+    74: "an NVLink error",
+    79: "the GPU has fallen off the bus",
+    95: "an uncontained memory error",
+    119: "the GPU's firmware (GSP) did not answer",
+    120: "the GPU's firmware (GSP) crashed",
+    140: "an unrecovered memory error",
+}
+"""The reports after which NVIDIA's catalogue asks for a reset, a reboot or a repair of the GPU
+(https://docs.nvidia.com/deploy/xid-errors/); 13, 31, 43, 45 and 94 are usually the program's own or contained."""
+SLOWED = {
+    "hw_slowdown": "the hardware slows the clocks",
+    "hw_thermal_slowdown": "too hot for the hardware",
+    "hw_power_brake_slowdown": "the machine's power brake is pulled",
+}
+"""Clock reasons with which the hardware defends itself (docs.nvidia.com, nvidia-smi, "Clocks Event Reasons").
+sw_thermal_slowdown is how a warm GPU under load behaves: it is noted."""
+
+
+def memory_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver asks for.
+
+    NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
+    """
+    ecc = gpu.get("ecc_uncorrected_volatile") or 0
+    if ecc > 0:
+        yield "gpu.ecc", f"{ecc} uncorrected ECC errors since the driver was loaded", "0"
+    if gpu.get("remap_failure"):
+        yield "gpu.remap-failed", "a row remap failed: no spare row is left", "no failed remap"
+    elif gpu.get("remap_pending") or gpu.get("retired_pending"):
+        yield "gpu.row-remap", "a row remap or page retirement is pending", "none pending"
+    action = str(gpu.get("recovery_action") or "None")
+    if action not in ABSENT and not ecc and not gpu.get("remap_pending") and not gpu.get("remap_failure"):
+        yield "gpu.recovery-needed", f"the driver asks for: {action}", "no recovery action"
+
+
+def clock_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what slows one GPU down."""
+    slowed = [str(reason) for reason in gpu.get("throttle") or [] if str(reason) in SLOWED]
+    if slowed:
+        why = "; ".join(SLOWED[reason] for reason in slowed)
+        yield "gpu.throttled", f"{', '.join(slowed)} ({why})", "no hardware slowdown"
+
+
+def fabric_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what keeps one GPU out of the NVLink fabric."""
+    state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
+    summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
+    told = f"fabric state {state}, status {status}"
+    if state not in ("Completed", *ABSENT) or status not in ("Success", *ABSENT):
+        yield "gpu.fabric", told, "Completed, Success"
+    elif summary not in ("Healthy", *ABSENT):
+        parts = ", ".join(f"{name} {value}" for name, value in sorted((gpu.get("fabric_health") or {}).items()))
+        yield "gpu.fabric", f"{told}, but {parts}", "Completed, Success, Healthy"
+
+
+def persistence_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield that the driver does not stay loaded."""
+    if gpu.get("persistence") is False:
+        yield "runtime.persistence-off", "persistence mode is off", "on (runtime.persistence)"
+
+
+def link_ailments(wanted: int) -> Ailments:
+    """Return what is said of the NVLinks of one GPU that should have ``wanted`` active ones."""
+
+    def ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+        active = gpu.get("nvlinks_active")
+        if active is not None and active < wanted:
+            yield "gpu.nvlink-down", f"{active} active NVLinks", f"{wanted} (runtime.nvlinks)"
+
+    return ailments
+
+
+def each_gpu(
+    trial: TrialResult, spec: TrialSpec, ailments: Ailments, told: Iterable[str], expected: str
+) -> Iterator[Finding]:
+    """Judge every GPU of every rank; a healthy one is one finding, a sick one is one for each thing that is wrong.
+
+    ``told``: the values that show it; a GPU that tells none of them is not healthy, it is not told.
+    """
+    keys = tuple(told)
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "runtime")
+        if data is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "runtime"))
+            continue
+        gpus = data.get("gpus") or []
+        if not gpus:
+            yield Finding(subject=node, ok=None, observed="no GPU was read")
+        for gpu in gpus:
+            subject, wrong = f"{node} GPU {gpu.get('index')}", list(ailments(gpu))
+            for fault, observed, wanted in wrong:
+                yield Finding(subject=subject, ok=False, observed=observed, expected=wanted, fault=fault)
+            if not wrong:
+                yield _healthy(subject, gpu, keys, expected)
+
+
+def _healthy(subject: str, gpu: dict[str, Any], keys: tuple[str, ...], expected: str) -> Finding:
+    told = [(key, gpu[key]) for key in keys if gpu.get(key) is not None]
+    seen = [key if isinstance(value, bool | list) else f"{key} {value}" for key, value in told]
+    observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(seen)}" if seen else "nothing is told"
+    return Finding(subject=subject, ok=bool(seen) or None, observed=observed, expected=expected)
+
+
+def xid_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may."""
+    for rank in range(spec.nodes):
+        for entry in (stage(trial, rank, "runtime") or {}).get("xid") or []:
+            number = entry.get("xid")
+            if number in XIDS:
+                observed = f"Xid {number}, {entry.get('count')} times: {XIDS[number]}"
+                yield Finding(
+                    subject=f"{place(trial, rank)} GPU {entry.get('bus_id')}",
+                    ok=False,
+                    observed=observed,
+                    expected="no such report in the kernel's log",
+                    fault="gpu.xid",
+                )
+
+
+def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "runtime") or {}
+        gpus = data.get("gpus") or []
+        off = [str(gpu.get("index")) for gpu in gpus if gpu.get("persistence") is False]
+        if off:
+            yield (
+                f"{node}: persistence mode is off on GPU {', '.join(off)}: the driver unloads between jobs, and the "
+                "first process of each waits for it"
+            )
+        warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
+        if warm:
+            yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
+        others = [entry for entry in data.get("xid") or [] if entry.get("xid") not in XIDS]
+        if others:
+            yield f"{node}: other Xids in the kernel's log: {', '.join(sorted({str(e.get('xid')) for e in others}))}"

@@ -1,0 +1,100 @@
+"""Which images does a run use, are they named as the profile asks, and how long did it take to pull them?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+
+    from ..profiles.schema.images import Images
+
+PARTS = ("initContainers", "containers", "ephemeralContainers")
+
+
+def images_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Name every image of a pod by its container: initContainers and sidecars, also those that a webhook added."""
+    spec = pod.get("spec") or {}
+    return {
+        str(container.get("name")): str(container.get("image") or "")
+        for part in PARTS
+        for container in spec.get(part) or []
+        if isinstance(container, dict)
+    }
+
+
+def full_name(image: str) -> str:
+    """Write an image as the runtime resolves it: 'docker.io/library/busybox:1' for 'busybox:1'.
+
+    https://github.com/distribution/reference: the first part is a registry if it has a dot, a port, or is localhost.
+    """
+    first, slash, _ = image.partition("/")
+    if not slash:
+        return f"docker.io/library/{image}"
+    return image if "." in first or ":" in first or first == "localhost" else f"docker.io/{image}"
+
+
+def allowed(image: str, registries: Iterable[str]) -> bool:
+    """Whether an image lies below one of the prefixes; whole path parts only: 'a.io/x' does not cover 'a.io/xy'."""
+    name = full_name(image)
+    return any(name.startswith(f"{prefix.rstrip('/')}/") for prefix in registries)
+
+
+def image_findings(images: Mapping[str, str], wanted: Images) -> Iterator[Finding]:
+    """Judge how each image is named; the registry first: an image from elsewhere is not made right by its digest."""
+    for container, image in images.items():
+        subject = f"{container}: {image}"
+        if wanted.registries and not allowed(image, wanted.registries):
+            yield Finding(
+                subject=subject,
+                ok=False,
+                observed=f"pulled from {full_name(image).partition('/')[0]}",
+                expected=f"below {' or '.join(wanted.registries)}, as the profile says",
+                fault="images.registry",
+            )
+        elif wanted.digest and "@sha256:" not in image:
+            yield Finding(
+                subject=subject,
+                ok=False,
+                observed="named by a tag, which can be moved",
+                expected="named by its digest (name@sha256:...), as the profile says",
+                fault="images.not-by-digest",
+            )
+        else:
+            yield Finding(subject=subject, ok=True, observed="named as the profile asks", expected="the same")
+
+
+def pull_findings(pulls: Iterable[tuple[str, str, float | None]], limit_s: float) -> Iterator[Finding]:
+    """Judge (node, image, seconds) of each pull; what no event tells is not judged."""
+    for node, image, seconds in pulls:
+        ok = None if seconds is None else seconds <= limit_s
+        yield Finding(
+            subject=node,
+            ok=ok,
+            observed=f"{image} {pulled(seconds)}",
+            expected=f"at most {limit_s:g} s, as the profile says",
+            fault="images.slow-pull" if ok is False else "",
+        )
+
+
+def pulled(seconds: float | None) -> str:
+    """Say how long a pull took."""
+    if seconds is None:
+        return "came to the node in a time that no event tells"
+    return f"was pulled in {seconds:.1f} s" if seconds else "was there already"
+
+
+def pulls(trial: TrialResult) -> Iterator[tuple[str, str, float | None]]:
+    """Yield (node, image, seconds) of each image that a pod of the trial ran; 0: it was there, None: no event tells."""
+    for pod in trial.pods:
+        for image, _ in pod.images.values():
+            yield pod.node or pod.name, image, pod.pull_seconds.get(image)
+
+
+def ran(trial: TrialResult) -> dict[str, str]:
+    """Name every image that ran, by pod and container."""
+    return {f"{pod.name} {container}": image for pod in trial.pods for container, (image, _) in pod.images.items()}

@@ -1,0 +1,72 @@
+"""Over which path do the GPUs of one node reach each other, and is it the one this kind of node has?
+
+SHM is normal on PCIe machines and a fault where NVLink was paid for: only the profile can say which. Judged from what
+each node ran on its own, so that the node is named and not its peer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from .ranks import place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+PATHS = ("p2p", "shm")
+"""What a profile may expect: direct access (NVLink, xGMI, PCIe peer-to-peer), or through host memory."""
+SPOKEN = {
+    "p2p": "peer-to-peer",
+    "shm": "shared memory (through the host)",
+    "mnnvl": "multi-node NVLink",
+    "net": "the network",
+}
+
+
+def path_findings(
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, dict[str, Any] | None], wanted: str
+) -> Iterator[Finding]:
+    """Judge the channels between the GPUs of each node: one finding for each node."""
+    for rank in range(spec.nodes):
+        yield _path(place(trial, rank), jobs.get(rank), wanted)
+
+
+def _path(node: str, job: dict[str, Any] | None, wanted: str) -> Finding:
+    expected = f"{SPOKEN[wanted]} on every channel"
+    used = channels(job)
+    if not used:
+        cut = bool((job or {}).get("truncated"))
+        observed = "the log was cut before it shows a channel" if cut else "the log shows no channel inside the node"
+        fault = "nccl.log-truncated" if cut else "nccl.no-evidence"
+        return Finding(subject=node, ok=None, observed=observed, expected=expected, fault=fault)
+    observed = ", ".join(f"{count} channels by {SPOKEN[path]}" for path, count in used.items())
+    if (job or {}).get("intra_node", {}).get("nvls"):
+        observed += ", NVLink SHARP"
+    good = ("p2p", "mnnvl") if wanted == "p2p" else ("p2p", "mnnvl", "shm")  # better than expected is no fault
+    ok = all(path in good for path in used)
+    why = "" if ok else _why(job)
+    return Finding(
+        subject=node,
+        ok=ok,
+        observed=observed + (f" ({why})" if why else ""),
+        expected=expected,
+        fault="" if ok else "nccl.intra-node-path",
+    )
+
+
+def channels(job: dict[str, Any] | None) -> dict[str, int]:
+    """Return how many channels went which way inside the node; a path that was not used is left out."""
+    found = (job or {}).get("intra_node") or {}
+    return {path: int(found[path]) for path in SPOKEN if isinstance(found.get(path), int) and found[path] > 0}
+
+
+def _why(job: dict[str, Any] | None) -> str:
+    """Say what the log itself gives as a reason: a setting in the environment."""
+    env = (job or {}).get("env") or {}
+    named = [f"{name}={env[name]}" for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in env]
+    return f"{', '.join(named)} is set" if named else ""

@@ -1,0 +1,58 @@
+"""Did every pod of the trial start and report? The launcher's failure analysis, turned into findings.
+
+Rule: what the cluster did wrong (ERR_INFRA) fails the check, what the program or an outsider did (ERR_PROGRAM, a
+disruption) is an error: it says nothing about the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reports.record import Finding
+
+from .ranks import place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+EXPECTED = "started and reported"
+
+
+def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge the start of the trial: its failure if there is one, else each rank."""
+    failed = trial.analysis
+    if failed is not None:
+        infra = failed.err_class == "ERR_INFRA" and not failed.disrupted
+        yield Finding(
+            subject=failed.subject or trial.job,
+            ok=False if infra else None,
+            observed=failed.observed or f"the job ended as {trial.state}",
+            expected=failed.expected or EXPECTED,
+            fault=failed.fault,
+        )
+        return
+    for rank in range(spec.nodes):
+        yield _rank(trial, rank)
+    placed = {r.index: r.node for r in trial.replicas if r.node and r.index < spec.nodes}
+    nodes = set(placed.values())
+    if spec.nodes > 1 and 0 < len(nodes) < len(placed):
+        observed = f"{spec.nodes} pods on {len(nodes)} nodes"
+        yield Finding(subject=trial.job, ok=None, observed=observed, expected="each pod on a node of its own")
+
+
+def _rank(trial: TrialResult, rank: int) -> Finding:
+    evidence = trial.evidence.get(rank)
+    subject = place(trial, rank)
+    if evidence is None or not evidence.stages:
+        why = f": {evidence.problem}" if evidence and evidence.problem else ""
+        observed = f"rank {rank} sent no evidence (the job is {trial.state}){why}"
+        return Finding(subject=subject, ok=None, observed=observed, expected=EXPECTED, fault="job.no-evidence")
+    if evidence.problem:  # more lines, or other ones, than a probe prints: whose they are is not known
+        return Finding(subject=subject, ok=None, observed=evidence.problem, expected=EXPECTED, fault="job.no-evidence")
+    observed = f"rank {rank} reported {len(evidence.stages)} stages"
+    if evidence.missing:
+        observed += f", {len(evidence.missing)} lines missing"
+    return Finding(subject=subject, ok=True, observed=observed, expected=EXPECTED)

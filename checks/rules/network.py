@@ -1,0 +1,186 @@
+"""What does the pod network carry between the ranks besides MASTER_PORT? Each direction from the side that sent.
+
+Rule: a path that carries small packets and swallows large ones is the worst, since connections open and then hang; a
+path that is smaller than its interfaces and says so (ICMP) is only smaller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from .alike import unlike
+from .ranks import missing_stage, place, stage
+from .rendezvous import arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+STAGE = "network"
+EVERY_PAIR = 4
+"""Nodes; with more, the probe tries each rank's two neighbours (jobs/pod/stages/network.py)."""
+
+
+def directions(spec: TrialSpec) -> list[tuple[int, int]]:
+    """Return the directed pairs of ranks that the probe tries."""
+    nodes = spec.nodes
+    if nodes <= EVERY_PAIR:
+        return [(a, b) for a in range(nodes) for b in range(nodes) if a != b]
+    return [(a, b) for a in range(nodes) for b in sorted({(a - 1) % nodes, (a + 1) % nodes})]
+
+
+def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge the ports that the kernel picks for NCCL, in every direction."""
+    for source, target in directions(spec):
+        yield _ports(arrow(trial, source, target), trial, source, target)
+
+
+def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Finding:
+    record, why = _record(trial, source, target)
+    first, last = _range(trial, source)
+    expected = f"ports that the kernel picks ({first}-{last}) open between the pods, as NCCL needs"
+    tried = [p for p in (record or {}).get("ports") or [] if isinstance(p, dict)]
+    if record is None or not tried:
+        observed = why or str((record or {}).get("error") or "no port was tried")
+        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+    shut = [p for p in tried if not p.get("ok")]
+    shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
+    observed = f"{len(tried) - len(shut)} of {len(tried)} open: {shown}" if shut else f"open: {shown}"
+    return Finding(
+        subject=subject,
+        ok=not shut,
+        observed=observed,
+        expected=expected,
+        fault="network.ports-blocked" if shut else "",
+    )
+
+
+def mtu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge packet sizes in every direction, then whether the pods' own interfaces agree."""
+    for source, target in directions(spec):
+        yield _mtu(arrow(trial, source, target), trial, (source, target), profile)
+    yield from _unlike(trial, spec)
+
+
+def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profile) -> Finding:
+    record, why = _record(trial, *pair)
+    if record is None:
+        return Finding(subject=subject, ok=None, observed=why)
+    first, fits, learned = (record.get(key) for key in ("first_mtu", "path_mtu", "learned_mtu"))
+    wanted = profile.network.mtu
+    size, whose = (wanted, f"profile {profile.name}") if wanted else (first, "as the interface says")
+    expected = f"packets of {size} bytes get through uncut ({whose})"
+    if fits is None:
+        # UDP may be filtered; then what TCP carried in full-sized segments is what there is to see.
+        told = str(record.get("mtu_error") or "it was not tried")
+        carried = record.get("bytes") or 0
+        observed = f"packet sizes are not known ({told}); TCP carried {carried / 1e6:.0f} MB"
+        return Finding(subject=subject, ok=True if carried > 1e6 else None, observed=observed, expected=expected)
+    if record.get("df_ok") is False and (learned or 0) > fits:
+        observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
+        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="network.mtu-blackhole")
+    observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")
+    ok = wanted is None or fits >= wanted
+    return Finding(
+        subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "network.mtu-mismatch"
+    )
+
+
+def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Name the nodes whose pods have another MTU than most, or that they differ."""
+    own = {place(trial, rank): {"MTU": str(mtu)} for rank in range(spec.nodes) if (mtu := _own_mtu(trial, rank))}
+    return (finding for finding in unlike(own, "network.mtu-mismatch") if not finding.ok)
+
+
+def _own_mtu(trial: TrialResult, rank: int) -> int | None:
+    """Return the MTU of the interface that has the pod's address."""
+    address = (stage(trial, rank, "start") or {}).get("pod_ip")
+    for each in interfaces(trial, rank):
+        if address and address in (each.get("addresses") or []):
+            return each.get("mtu")
+    return None
+
+
+def interfaces(trial: TrialResult, rank: int) -> list[dict[str, Any]]:
+    """Return what the probe saw of a pod's interfaces."""
+    found = (stage(trial, rank, STAGE) or {}).get("interfaces") or []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge the MTU of every interface that was attached to a pod beside its own."""
+    wanted = profile.network.secondary_mtu or 0
+    for rank in range(spec.nodes):
+        node = place(trial, rank)
+        if stage(trial, rank, STAGE) is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, STAGE))
+            continue
+        others = [each for each in interfaces(trial, rank) if each.get("name") != _own(trial, rank)]
+        if not others:
+            yield Finding(subject=node, ok=None, observed="the pod has one interface only")
+        for each in others:
+            mtu = each.get("mtu")
+            ok = None if mtu is None else mtu >= wanted
+            yield Finding(
+                subject=f"{node} {each.get('name')}",
+                ok=ok,
+                observed=f"MTU {mtu}",
+                expected=f"at least {wanted} (profile {profile.name})",
+                fault="network.secondary-mtu" if ok is False else "",
+            )
+
+
+def _own(trial: TrialResult, rank: int) -> str:
+    """Name the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
+    address = (stage(trial, rank, "start") or {}).get("pod_ip")
+    found = (each for each in interfaces(trial, rank) if address and address in (each.get("addresses") or []))
+    return str(next(found, {}).get("name") or "eth0")
+
+
+def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge one TCP connection in every direction against the profile's floor: its best moment, not its mean."""
+    floor = profile.network.tcp_gbit_s or 0.0
+    expected = f"at least {floor:g} Gb/s (profile {profile.name})"
+    for source, target in directions(spec):
+        subject = arrow(trial, source, target)
+        record, why = _record(trial, source, target)
+        if record is None:
+            yield Finding(subject=subject, ok=None, observed=why, expected=expected)
+            continue
+        best = max((v for v in (record.get("peak_gbit_s"), record.get("throughput_gbit_s")) if v), default=None)
+        if best is None:
+            stalled = "stalled" in str(record.get("error") or "")
+            yield Finding(
+                subject=subject,
+                ok=False if stalled else None,
+                expected=expected,
+                observed=str(record.get("error") or "nothing was sent"),
+                fault="network.slow" if stalled else "",
+            )
+            continue
+        ok = best >= floor
+        yield Finding(
+            subject=subject, ok=ok, observed=f"{best:.2f} Gb/s", expected=expected, fault="" if ok else "network.slow"
+        )
+
+
+def _record(trial: TrialResult, source: int, target: int) -> tuple[dict[str, Any] | None, str]:
+    """Return what one rank found out about another, or why there is nothing."""
+    data = stage(trial, source, STAGE)
+    if data is None:
+        return None, missing_stage(trial, source, STAGE)
+    for each in data.get("peers") or []:
+        if isinstance(each, dict) and each.get("index") == target:
+            return each, ""
+    return None, str(data.get("error") or "this direction was not tried")
+
+
+def _range(trial: TrialResult, rank: int) -> tuple[Any, Any]:
+    found = (stage(trial, rank, STAGE) or {}).get("port_range")
+    return (found[0], found[1]) if isinstance(found, list) and len(found) == 2 else (32768, 60999)

@@ -1,0 +1,36 @@
+"""What did the pods themselves see of their RDMA cards? Ports that are down, rates below what was paid for.
+
+No check judges this: what NCCL used and how fast it was is judged. These are the notes that say where to look first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .ranks import place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.run.launcher import TrialResult
+
+    from ..profiles.loader import Profile
+
+SHOWN = 8
+
+
+def notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
+    """Name each card whose port is not active or runs below the profile's rate: the slowest sets the pace of all."""
+    found = [text for rank in sorted(trial.evidence) for text in _of(trial, rank, profile.fabric.device_rate or 0.0)]
+    yield from found[:SHOWN]
+    if len(found) > SHOWN:
+        yield f"and {len(found) - SHOWN} more cards like these"
+
+
+def _of(trial: TrialResult, rank: int, wanted: float) -> Iterator[str]:
+    for device in (stage(trial, rank, "rdma") or {}).get("devices") or []:
+        name, state, rate = device.get("name"), device.get("state"), device.get("rate_gbps")
+        if state and state != "ACTIVE":
+            yield f"{place(trial, rank)}: the port of {name} is {state}"
+        elif isinstance(rate, int | float) and 0 < rate < wanted:
+            yield f"{place(trial, rank)}: {name} runs at {rate:g} Gb/s, the profile says {wanted:g}"

@@ -1,0 +1,163 @@
+"""Is a node fit to be counted on? Readiness and the number of GPUs it offers, judged from one snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reports.record import Finding
+
+from .pool import LEFT_OUT, sharing_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.cluster.facts.inventory import Inventory, Node
+
+    from ..profiles.loader import Profile
+    from .pool import Pool
+
+NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
+
+ACCELERATORS = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/xe",
+    "habana.ai/gaudi",
+    "google.com/tpu",
+    "aws.amazon.com/neuron",
+)
+"""As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
+
+
+MOST_GPUS = 16
+"""In one machine (NVIDIA HGX-2, AWS p2.16xlarge): whoever offers more offers each more than once."""
+
+
+def node_findings(
+    cluster: Inventory, pool: Pool, profile: Profile, selector: str = "", named: tuple[str, ...] = ()
+) -> Iterator[Finding]:
+    """Judge the number of GPU nodes of the profile's pool, then the readiness of each.
+
+    ``selector``, ``named``: the nodes that the user chose (--nodes, --on). What they do not fit accuses no cluster.
+    """
+    nodes = pool.nodes
+    chosen = f" (--nodes {selector})" if selector else ""
+    expected = f"at least {profile.nodes} GPU nodes"
+    others = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
+    narrowed = None if selector or len(others) < len(pool.outside) else False  # others may well be there
+    known = {node.name for node in cluster.nodes}
+    for name in [name for name in dict.fromkeys(named) if name not in known]:
+        among = f" among those that --nodes {selector} chooses" if selector else ""
+        yield Finding(
+            subject=name,
+            ok=None,
+            observed=f"there is no node of this name{among}",
+            expected="the name of a node, as --on has it",
+            fault="nodes.other-kind",
+        )
+    if selector and not cluster.nodes:
+        yield Finding(
+            subject="cluster",
+            ok=None,
+            observed=f"no node matches --nodes {selector}",
+            expected=expected,
+            fault="nodes.other-kind",
+        )
+        return
+    if others and not nodes:
+        told = "; ".join(f"{name} is {why}" for name, why in list(others.items())[:3])
+        yield Finding(
+            subject="cluster",
+            ok=None,
+            observed=f"no GPU node is of this profile's kind: {told}",
+            expected=f"{expected} as {profile.name} describes them",
+            fault="nodes.other-kind",
+        )
+        return
+    if not nodes and (offered := _of_another_vendor(cluster, profile.gpu.resource)):
+        observed = f"no {profile.gpu.resource}, but {offered}"
+        yield Finding(
+            subject="cluster",
+            ok=None,
+            observed=observed,
+            fault="nodes.other-kind",
+            expected=f"{expected}; for other accelerators, the profile that names them",
+        )
+        return
+    if not cluster.nodes:
+        yield Finding(subject="cluster", ok=False, observed="no node", expected=expected, fault="nodes.none")
+    elif not nodes:
+        observed = f"{len(cluster.nodes)} nodes{chosen}, none with {profile.gpu.resource}"
+        yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.no-gpu")
+    elif len(nodes) < profile.nodes:
+        observed = f"{len(nodes)} of {len(cluster.nodes)} nodes{chosen} with {profile.gpu.resource}"
+        yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.too-few")
+    for node in nodes:
+        yield _readiness(node)
+
+
+def _of_another_vendor(cluster: Inventory, resource: str) -> str:
+    """Name the accelerators that nodes offer in place of the profile's; '' where they offer none."""
+    offered = {
+        name: node.name
+        for node in reversed(cluster.nodes)
+        for name in ACCELERATORS
+        if name != resource and node.capacity.get(name, 0) > 0
+    }
+    return ", ".join(f"{name} ({node})" for name, node in sorted(offered.items()))
+
+
+def _readiness(node: Node) -> Finding:
+    state = "Ready" if node.ready else f"not Ready ({node.ready_reason})"
+    observed = ", ".join([state, *map(str, node.pressures)])
+    fault = "" if node.ready else "nodes.not-ready"
+    if node.ready and node.pressures:
+        fault = "nodes.pressure"
+    return Finding(subject=node.name, ok=not fault, observed=observed, expected="Ready, without pressure", fault=fault)
+
+
+def offers(pool: Pool, profile: Profile, wanted: int) -> Iterator[Finding]:
+    """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few."""
+    for node in pool.whole:
+        yield offer(node, profile)
+    if len(pool.whole) >= wanted:
+        return
+    for name, why in pool.parts.items():
+        yield Finding(
+            subject=name, ok=False, observed=why, expected="whole GPUs, each offered once", fault=sharing_fault(why)
+        )
+
+
+def offer(node: Node, profile: Profile) -> Finding:
+    """Compare what a node offers with the profile, or, without one, with the node's own capacity."""
+    resource = profile.gpu.resource
+    offered, capacity = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
+    expected = profile.gpu.per_node or capacity
+    observed = f"{offered} allocatable" + (f" of {capacity} in capacity" if capacity != offered else "")
+    fault = ""
+    if offered == 0:
+        fault = "gpu.none-allocatable"
+    elif offered < expected:
+        fault = "gpu.missing"
+    elif offered > expected:
+        # Feature discovery counts the machine's GPUs, however often each is offered: this machine simply has more.
+        count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
+        physical = count == str(capacity)
+        observed += f"; feature discovery counts {count}" if count else "; no label tells how many the machine has"
+        fault = "nodes.other-kind" if physical else "gpu.oversubscribed"
+        ok = None if physical or not (count or offered > MOST_GPUS) else False
+        return Finding(
+            subject=node.name,
+            ok=ok,
+            observed=observed,
+            fault=fault,
+            expected=f"{expected}, as the profile {profile.name} says (gpu.per_node)",
+        )
+    return Finding(
+        subject=node.name,
+        ok=not fault,
+        observed=observed,
+        expected=f"{expected} allocatable" if expected else "GPUs",
+        fault=fault,
+    )

@@ -1,0 +1,63 @@
+"""Are the metrics of the GPUs collected: an exporter on every GPU node, and somebody who has it scraped?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.unstructured import as_list, as_map
+from reports.record import Finding
+
+from .stack import operands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from jobs.cluster.facts.inventory import Node, PodUse
+    from jobs.cluster.facts.stack import Listing
+
+EXPORTERS = ("dcgm-exporter", "device-metrics-exporter")
+
+
+def exporter_findings(nodes: Sequence[Node], pods: Iterable[PodUse]) -> Iterator[Finding]:
+    """Judge the exporter on each GPU node."""
+    found = operands(pods).get("dcgm-exporter", {})
+    for node in nodes:
+        here = found.get(node.name, [])
+        ready = any(pod.ready for pod in here)
+        why = f"{here[0].name} is not ready ({here[0].trouble or here[0].phase})" if here else "no exporter runs here"
+        yield Finding(
+            subject=node.name,
+            ok=ready,
+            observed="an exporter is ready" if ready else why,
+            expected="a ready exporter of GPU metrics, as the profile says",
+            fault="" if ready else "observability.dcgm-missing",
+        )
+
+
+def monitor_finding(monitors: Listing) -> Finding:
+    """Judge whether some ServiceMonitor means the exporter, by its name or by what it selects."""
+    expected = "a ServiceMonitor of the GPU exporter, as the profile says"
+    named = [_name(item) for item in monitors.items if _means_exporter(item)]
+    if named:
+        return Finding(subject=f"servicemonitor/{named[0]}", ok=True, observed="there", expected=expected)
+    why = f"none of {len(monitors.items)} ServiceMonitors" if monitors.served else "no Prometheus Operator installed"
+    return Finding(
+        subject="servicemonitors",
+        ok=False,
+        observed=why,
+        expected=expected,
+        fault="observability.servicemonitor-missing",
+    )
+
+
+def _name(item: dict[str, Any]) -> str:
+    meta = as_map(item.get("metadata"))
+    return f"{meta.get('namespace')}/{meta.get('name')}"
+
+
+def _means_exporter(item: dict[str, Any]) -> bool:
+    selector = as_map(as_map(item.get("spec")).get("selector"))
+    labels = as_map(selector.get("matchLabels"))
+    words = [_name(item), *map(str, labels.values())]
+    words += [str(value) for entry in as_list(selector.get("matchExpressions")) for value in entry.get("values") or []]
+    return any(exporter in word for word in words for exporter in EXPORTERS)

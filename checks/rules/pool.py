@@ -1,0 +1,155 @@
+"""Which nodes is the profile about, and which of them offer whole GPUs? Everything else is named, and not judged.
+
+Two pools in one cluster are two profiles: a node outside of this one's pool is listed, never compared with its numbers.
+A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it offered whole ones.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from jobs.cluster.facts.inventory import Inventory, Node
+
+    from ..profiles.loader import Profile
+
+PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
+PARTS = re.compile(r"nvidia\.com/mig-\S+|amd\.com/(?:cpx|qpx|tpx|dpx)(?:_nps\d)?\S*")
+"""Resources that are parts of a GPU: NVIDIA's under the MIG strategy 'mixed', AMD's under the naming strategy 'mixed'
+(https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html and the documentation of
+ROCm/k8s-device-plugin)."""
+OTHER = "of another product"
+LEFT_OUT = "not named by --on"
+SHOWN = 8
+MOST_AVOIDED = 200
+"""Names in one pod's affinity; each is a field of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The GPU nodes of the cluster as this profile sees them."""
+
+    nodes: tuple[Node, ...] = ()  # to be judged
+    parts: dict[str, str] = field(default_factory=dict)  # of those: node -> why its GPUs are no whole ones
+    outside: dict[str, str] = field(default_factory=dict)  # node -> why it is another pool's
+
+    @property
+    def whole(self) -> tuple[Node, ...]:
+        """The nodes that offer whole GPUs."""
+        return tuple(node for node in self.nodes if node.name not in self.parts)
+
+    def without(self, names: Collection[str]) -> Pool:
+        """The pool without these nodes."""
+        parts = {name: why for name, why in self.parts.items() if name not in names}
+        return replace(self, nodes=tuple(n for n in self.nodes if n.name not in names), parts=parts)
+
+    def notes(self) -> tuple[str, ...]:
+        """Say which nodes are not judged, and why."""
+        texts = [f"not judged: {name}, {why}" for name, why in self.outside.items()]
+        return (*texts[:SHOWN], f"not judged: {len(texts) - SHOWN} more nodes") if len(texts) > SHOWN else tuple(texts)
+
+
+def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -> Pool:
+    """Sort the GPU nodes of the cluster: this profile's, those among them that offer parts, and those not judged.
+
+    ``named``: the only nodes that the user wants judged; none: all.
+    """
+    wanted = {**profile.pool, **profile.pod.node_selector}
+    inside: list[Node] = []
+    outside: dict[str, str] = {}
+    resource = resource_of(profile)
+    for node in cluster.gpu_nodes(resource):
+        wrong = [
+            f"{key} is {node.labels.get(key) or 'not set'}, not {value}"
+            for key, value in wanted.items()
+            if node.labels.get(key) != value
+        ]
+        if named and node.name not in named:
+            outside[node.name] = LEFT_OUT
+        elif wrong:
+            outside[node.name] = f"outside of the profile's pool ({', '.join(wrong)})"
+        elif why := _not_for_pods(node, resource):
+            outside[node.name] = why
+        elif profile.gpu.product and not _is_of(node, profile.gpu.product):
+            outside[node.name] = f"{OTHER} ({product(node)})"
+        else:
+            inside.append(node)
+    parts = {node.name: why for node in inside if (why := parted(node, resource))}
+    return Pool(tuple(inside), parts, outside)
+
+
+def _not_for_pods(node: Node, resource: str) -> str:
+    """Say why a node that offers no GPU is not meant to: its labels tell the GPU operator so; '' where it is.
+
+    https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-kubevirt.html and "Preventing
+    Installation of Operands on Some Nodes" of the operator's installation guide.
+    """
+    if node.capacity.get(resource, 0) > 0:
+        return ""
+    if (config := node.labels.get("nvidia.com/gpu.workload.config", "")).startswith("vm-"):
+        return f"its GPUs are for virtual machines (nvidia.com/gpu.workload.config={config})"
+    told = node.labels.get("nvidia.com/gpu.deploy.operands") == "false"
+    return "the GPU operator is told to leave it alone (nvidia.com/gpu.deploy.operands=false)" if told else ""
+
+
+def resource_of(profile: Profile) -> str:
+    """Return the resource of the profile's GPUs; of claimed ones, what their vendor's plugin would call them."""
+    return profile.gpu.resource or f"{profile.gpu.kind}.com/gpu"
+
+
+def confinement(pool: Pool) -> dict[str, str]:
+    """Return the label that keeps the trial on this pool's product, where nodes of another one stand beside it."""
+    if not any(OTHER in why for why in pool.outside.values()):
+        return {}
+    for label in PRODUCT_LABELS:
+        named = {node.labels.get(label, "") for node in pool.whole}
+        if len(named) == 1 and "" not in named:
+            return {label: named.pop()}
+    return {}
+
+
+def avoided(pool: Pool) -> tuple[str, ...]:
+    """Return the nodes that the trial must stay off: their GPUs are parts, or another product's.
+
+    Labels keep it off other pools already. Of very many none is named: what a pod then finds there says what it is.
+    """
+    names = [*pool.parts, *(name for name, why in pool.outside.items() if OTHER in why)]
+    return tuple(names) if pool.whole and len(names) <= MOST_AVOIDED else ()
+
+
+def product(node: Node) -> str:
+    """What feature discovery calls the node's GPUs, without what it adds for sharing and partitions; '' if nothing."""
+    text = next((node.labels[key] for key in PRODUCT_LABELS if node.labels.get(key)), "")
+    return re.sub(r"-(?:SHARED|MIG-[\w.]+)$", "", re.sub(r"-SHARED$", "", text))
+
+
+def _is_of(node: Node, patterns: tuple[str, ...]) -> bool:
+    name = product(node)
+    return not name or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def parted(node: Node, resource: str = "nvidia.com/gpu") -> str:
+    """Say why the GPUs that this node offers are no whole ones; '' where they are."""
+    labels = node.labels
+    pieces = [f"{count} {name}" for name, count in node.capacity.items() if count > 0 and PARTS.fullmatch(name)]
+    if pieces:
+        return f"its GPUs are partitioned (MIG mixed: {', '.join(pieces[:3])})"
+    if found := re.search(r"-MIG-([\w.]+?)(?:-SHARED)?$", labels.get("nvidia.com/gpu.product", "")):
+        return f"its GPUs are partitioned (MIG single: each {resource} is a {found[1]})"
+    if node.capacity.get("nvidia.com/gpu.shared", 0) > 0:
+        return f"its GPUs are shared ({node.capacity['nvidia.com/gpu.shared']} nvidia.com/gpu.shared)"
+    strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none")
+    replicas = labels.get("nvidia.com/gpu.replicas", "1")
+    if strategy not in ("none", "") and replicas not in ("", "0", "1"):
+        return f"its GPUs are shared ({strategy}: each is offered {replicas} times)"
+    return ""
+
+
+def sharing_fault(why: str) -> str:
+    """Which fault a node has that should offer whole GPUs and does not."""
+    return "gpu.partitioned" if "partitioned" in why else "gpu.oversubscribed"

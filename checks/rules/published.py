@@ -1,0 +1,179 @@
+"""What do others measure on this kind of hardware? A log's rows beside published ones, and what its wires must carry.
+
+The kind is what the log itself shows: the GPU's name in the table's header, how many GPUs a host has, the transport.
+Published numbers are no floors: without a profile they never make a no-go, but for one case. Numbers of eight data
+centre GPUs a host that are as low as what was published for the same hosts without RDMA have one explanation, also
+where no line shows the transport.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..profiles.yaml_schema import build, format_size, parse_size, read_yaml
+from .physics import limit_gbps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE = Path(__file__).resolve().parent.parent / "references" / "busbw.yaml"
+TCP = "tcp"
+_CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)  # the same chip on a card, without NVSwitch: another machine
+_INSTANCES = {
+    "p4d.24xlarge": "A100",
+    "p4de.24xlarge": "A100",
+    "p5.48xlarge": "H100",
+    "p5e.48xlarge": "H200",
+    "p5en.48xlarge": "H200",
+    "p6-b200.48xlarge": "B200",
+}
+"""What the libfabric plugin prints without a table's header: AWS, Amazon EC2 accelerated computing instances."""
+_LARGE = 1 << 30
+_NEAR_TCP = 2.5
+"""3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
+_FAR_BELOW = 0.05
+"""Of what is published for the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One published measurement."""
+
+    gpu: str
+    nodes: int
+    gpus_per_node: int
+    fabric: str
+    collective: str
+    algorithm: str
+    busbw_gbps: dict[str, float]
+    source: str
+    rails: int | None = None
+    rail_gbit_s: float | None = None
+    by_size: dict[int, float] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.by_size.update({parse_size(size): value for size, value in self.busbw_gbps.items()})
+
+    @property
+    def node_gbps(self) -> float | None:
+        """What the rails of a host carry together, where that was published."""
+        return self.rails * self.rail_gbit_s / 8 if self.rails and self.rail_gbit_s else None
+
+    def __str__(self) -> str:
+        where = {"none": "one host", TCP: "TCP, without RDMA"}.get(self.fabric, self.fabric)
+        return f"{self.nodes} x {self.gpus_per_node} {self.gpu}, {where}"
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Read the published measurements."""
+    found = build(tuple[Published, ...], read_yaml(FILE).get("published"), FILE.name)
+    return tuple(found)
+
+
+def compare_published(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> dict[str, Any] | None:
+    """Return the published row that fits a table, beside the table's own; None where none fits.
+
+    Keys: size_bytes, busbw_gbps, published_gbps, ratio, of_wire (of what the published rails carry), topology, source.
+    """
+    best: dict[str, Any] | None = None
+    for entry in _fitting(job, table, algorithm):
+        if entry.fabric == TCP or entry.fabric != _fabric(job):
+            continue
+        row = _largest_shared(entry, table)
+        if row is None or (best is not None and row[0] <= best["size_bytes"]):
+            continue
+        size, value = row
+        limit = (
+            entry.node_gbps
+            and job["nodes"] > 1
+            and limit_gbps(algorithm, entry.node_gbps, nodes=entry.nodes, gpus_per_node=entry.gpus_per_node)
+        )
+        best = {
+            "size_bytes": size,
+            "busbw_gbps": value,
+            "published_gbps": entry.by_size[size],
+            "ratio": round(value / entry.by_size[size], 3),
+            "of_wire": round(value / limit, 3) if limit and table["collective"] == "all_reduce" else None,
+            "topology": str(entry),
+            "source": entry.source,
+        }
+    return best
+
+
+def looks_like_tcp(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> str | None:
+    """Say why a table whose transport no line shows can only have been carried by TCP; None where it need not be."""
+    if job["inter_node_transport"] != "unknown" or (job["nodes"] or 0) < 2:
+        return None
+    rows = [(size, value) for size, value in _rows(table) if size >= _LARGE]
+    fast = [entry for entry in _fitting(job, table, algorithm) if entry.fabric != TCP]
+    slow = [e for e in published() if e.fabric == TCP and e.collective == table["collective"]]
+    if not rows or not fast or not slow:
+        return None
+    size, value = max(rows)
+    least = min(fast, key=lambda entry: max(entry.busbw_gbps.values()))
+    if value > _NEAR_TCP * max(max(e.busbw_gbps.values()) for e in slow):
+        return None
+    if value > _FAR_BELOW * max(least.busbw_gbps.values()):
+        return None
+    told = " and ".join(f"{max(e.busbw_gbps.values()):g} GB/s ({e.source})" for e in slow)
+    return (
+        f"{value:g} GB/s at {format_size(size)} is what such hosts give over TCP, {told}; {least} gives"
+        f" {max(least.busbw_gbps.values()):g} ({least.source})"
+    )
+
+
+def _fabric(job: dict[str, Any]) -> str:
+    carried = str(job["inter_node_transport"])
+    return TCP if carried in ("socket", "fastsocket") else carried
+
+
+def _fitting(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> Iterator[Published]:
+    """Yield what was published for these GPUs, as many a host and as many hosts, and this collective."""
+    nodes = job["nodes"]
+    for entry in _of_gpus(job):
+        if (entry.nodes, entry.collective, entry.algorithm) == (nodes, table["collective"], algorithm):
+            yield entry
+
+
+def published_for(job: dict[str, Any], table: dict[str, Any]) -> list[Published]:
+    """Return what was published for these GPUs, as many a host, over the fabric of the log, on any number of hosts."""
+    several = (job["nodes"] or 0) > 1
+    carried = _fabric(job) if several else "none"
+    return [
+        entry
+        for entry in _of_gpus(job)
+        if entry.collective == (table["collective"] or "all_reduce")
+        and (entry.nodes > 1) == several
+        and entry.fabric != TCP
+        and (not several or entry.fabric == carried)
+    ]
+
+
+def _of_gpus(job: dict[str, Any]) -> Iterator[Published]:
+    """Yield what was published for these GPUs, as many a host."""
+    ranks, nodes = job["ranks"], job["nodes"]
+    names = list(job.get("gpus") or {}) or [_INSTANCES.get(text, text) for text in job.get("platforms") or ()]
+    names = [name for name in names if not _CARDS.search(name)]
+    if len(names) != 1 or not ranks or not nodes or ranks % nodes:
+        return
+    for entry in published():
+        if re.search(rf"\b{re.escape(entry.gpu)}\b", names[0]) and entry.gpus_per_node == ranks // nodes:
+            yield entry
+
+
+def _largest_shared(entry: Published, table: dict[str, Any]) -> tuple[int, float] | None:
+    return max(((size, value) for size, value in _rows(table) if size in entry.by_size), default=None)
+
+
+def _rows(table: dict[str, Any]) -> Iterator[tuple[int, float]]:
+    """Yield size and bus bandwidth of each row; the better side, as published tables show one of them."""
+    for row in table["rows"]:
+        values = [row[side]["busbw_gbps"] for side in ("out_of_place", "in_place") if row[side]]
+        known = [value for value in values if value is not None]
+        if known:
+            yield row["size_bytes"], max(known)

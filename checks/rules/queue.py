@@ -1,0 +1,366 @@
+"""Layer 14: is what launches and admits training there, and did it let the trial in whole?
+
+Pure: what was read and what the trial showed in, findings out. A queue that is full now says nothing about the cluster;
+one that is stopped, is missing, or can never hold the job does.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.quantity import quantity
+from jobs.cluster.unstructured import as_map, by_type
+from jobs.trial.api_discovery import missing_fault
+from jobs.trial.launch_stack import LaunchStack, shares
+from jobs.trial.launchers import kind_of
+from jobs.trial.pod import resources
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from jobs.cluster.facts.inventory import Node, PodUse
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+# By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of
+# the operators that bring it. What stands beside it (a dashboard of Kueue's) is no controller.
+CONTROLLERS: Mapping[str, tuple[str, ...]] = {
+    "mpi-operator": ("mpi-operator",),
+    "training-operator": ("training-operator",),
+    "kubeflow-trainer": ("trainer-controller-manager", "jobset"),
+    "kueue": (r"/kueue(?:-rhel\d+)?[:@]|kueue-controller",),
+    "volcano": ("vc-scheduler",),
+}
+FAULTS = (
+    "launcher.missing",
+    "launcher.runtime-missing",
+    "mpi.wrong-version",
+    "operator.down",
+    "queue.missing",
+    "queue.stopped",
+    "queue.uncovered",
+    "queue.quota-short",
+)
+KEPT_OUT = (
+    "queue.missing",
+    "queue.stopped",
+    "queue.uncovered",
+    "queue.quota-short",
+    "queue.unmanaged",
+    "queue.waiting",
+    "gang.unschedulable",
+    "gang.partial",
+)
+"""Faults of the launcher's analysis that speak of the queue; all others are the pods' own."""
+MANY = 64
+"""Nodes above which a job of one more pod than there are is no small thing to ask a scheduler for."""
+LOCAL, CLUSTER = "localqueue", "clusterqueue"
+
+
+def present_findings(launch_stack: LaunchStack, spec: TrialSpec, pods: Sequence[PodUse]) -> Iterator[Finding]:
+    """Judge what the trial's launcher and queue need, in the order in which one explains the next."""
+    kind = kind_of(spec.launcher)
+    if kind.operator:
+        yield from _served(spec, launch_stack)
+        yield from _controller(kind.operator, pods)
+    if (
+        spec.launcher == "trainjob"
+        and kind.version in launch_stack.served.versions
+        and "runtime" not in launch_stack.not_seen
+    ):
+        there = launch_stack.runtime is not None
+        yield Finding(
+            subject=f"clustertrainingruntime/{spec.runtime}",
+            ok=there,
+            observed="there" if there else "does not exist",
+            expected="a runtime that TrainJobs can name",
+            fault="" if there else "launcher.runtime-missing",
+        )
+    if spec.queue is not None:
+        yield from _queue_served(spec.queue.kind, launch_stack)
+        yield from _controller(spec.queue.kind, pods)
+    if spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.queue_served.versions:
+        yield from _kueue(launch_stack, spec)
+    if spec.queue is not None and spec.queue.kind == "volcano" and "v1beta1" in launch_stack.queue_served.versions:
+        yield from _volcano(launch_stack, spec)
+
+
+def _served(spec: TrialSpec, launch_stack: LaunchStack) -> Iterator[Finding]:
+    kind = kind_of(spec.launcher)
+    subject, expected = f"{kind.resource}.{kind.group}", f"{kind.version} is served ({kind.operator})"
+    if launch_stack.served.not_seen:
+        yield Finding(subject=subject, ok=None, observed=launch_stack.served.not_seen, expected=expected)
+        return
+    fault = missing_fault(kind, launch_stack.served)
+    observed = f"served: {', '.join(launch_stack.served.versions)}" if launch_stack.served.versions else "not served"
+    yield Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)
+
+
+def _queue_served(kind: str, launch_stack: LaunchStack) -> Iterator[Finding]:
+    what = "localqueues.kueue.x-k8s.io" if kind == "kueue" else "podgroups.scheduling.volcano.sh"
+    known = ("v1beta1", "v1beta2") if kind == "kueue" else ("v1beta1",)
+    there = any(version in known for version in launch_stack.queue_served.versions)
+    if launch_stack.queue_served.not_seen:
+        yield Finding(subject=what, ok=None, observed=launch_stack.queue_served.not_seen, expected=f"served ({kind})")
+        return
+    observed = (
+        f"served: {', '.join(launch_stack.queue_served.versions)}"
+        if launch_stack.queue_served.versions
+        else "not served"
+    )
+    yield Finding(
+        subject=what,
+        ok=there,
+        observed=observed,
+        expected=f"{' or '.join(known)} is served ({kind})",
+        fault="" if there else "launcher.missing",
+    )
+
+
+def _controller(operator: str, pods: Sequence[PodUse]) -> Iterator[Finding]:
+    """One ready pod of each program is enough: they elect a leader. Where none is seen, the trial itself tells."""
+    for part in CONTROLLERS[operator]:
+        mine = [pod for pod in pods if any(re.search(part, image) for image in pod.images)]
+        if not mine:
+            continue
+        ready = [pod for pod in mine if pod.ready]
+        told = mine[0]
+        why = f" ({told.trouble})" if told.trouble and not ready else ""
+        observed = f"{len(ready)} of {len(mine)} pods ready{why}"
+        yield Finding(
+            subject=f"{told.namespace}/{told.name}" if not ready else operator,
+            ok=bool(ready),
+            observed=observed,
+            expected=f"a ready pod of {operator}",
+            fault="" if ready else "operator.down",
+        )
+
+
+def _kueue(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
+    queue = spec.queue.name if spec.queue else ""
+    if "local" in launch_stack.not_seen:
+        yield Finding(subject=f"{LOCAL}/{queue}", ok=None, observed=launch_stack.not_seen["local"], expected="Active")
+        return
+    if launch_stack.local is None:
+        yield Finding(
+            subject=f"{LOCAL}/{queue}",
+            ok=False,
+            observed=f"not in namespace {spec.namespace}",
+            expected="a LocalQueue of this name (profile, or --queue)",
+            fault="queue.missing",
+        )
+        return
+    cluster = f"{CLUSTER}/{launch_stack.cluster_name}"
+    if "cluster" not in launch_stack.not_seen:
+        if launch_stack.cluster is None:
+            yield Finding(
+                subject=cluster,
+                ok=False,
+                observed=f"does not exist; {LOCAL}/{queue} points to it",
+                expected="a ClusterQueue of this name",
+                fault="queue.missing",
+            )
+            return
+        yield (own := _active(cluster, launch_stack.cluster))
+        if not own.ok:  # the LocalQueue only repeats it
+            return
+    yield (found := _active(f"{LOCAL}/{queue}", launch_stack.local))
+    if found.ok and launch_stack.cluster is not None:
+        yield from _quota(cluster, launch_stack.cluster, spec)
+
+
+def _active(subject: str, raw: Mapping[str, Any]) -> Finding:
+    stop = (raw.get("spec") or {}).get("stopPolicy")
+    told = by_type(as_map(raw.get("status"))).get("Active") or {}
+    halted = stop not in (None, "None")
+    active = None if not told else told.get("status") == "True" and not halted
+    observed = f"stopPolicy {stop}" if halted else ""
+    if told and told.get("status") != "True":
+        said = f"not active: {told.get('reason')}: {told.get('message')}"
+        observed = f"{observed}; {said}" if observed else said
+    return Finding(
+        subject=subject,
+        ok=False if halted else active,
+        observed=observed or ("Active" if active else "it has no condition Active yet"),
+        expected="Active",
+        fault="queue.stopped" if halted or active is False else "",
+    )
+
+
+def total(spec: TrialSpec) -> dict[str, Decimal]:
+    """What all pods of the trial ask for together, as a queue counts it."""
+    asked = resources(spec)
+    each = {**(asked.get("limits") or {}), **(asked.get("requests") or {})}
+    amounts = {name: quantity(str(text)) for name, text in each.items()}
+    found = {name: amount * spec.nodes for name, amount in amounts.items() if amount is not None}
+    if spec.launcher == "mpijob":  # its launcher is one more pod of the job
+        for name, text in (("cpu", spec.mpi.launcher_cpu), ("memory", spec.mpi.launcher_memory)):
+            found[name] = found.get(name, Decimal(0)) + (quantity(text) or Decimal(0))
+    return found
+
+
+def _quota(subject: str, cluster: Mapping[str, Any], spec: TrialSpec) -> Iterator[Finding]:
+    """Every resource of the pods must be covered, and some flavor must be able to hold all pods at some time."""
+    offered = shares(cluster)
+    for name, needed in total(spec).items():
+        if name not in offered:
+            yield Finding(
+                subject=subject,
+                ok=False,
+                observed=f"{name} is in no resource group",
+                expected=f"{name} is covered: Kueue lets no job in that asks for more than its queue knows",
+                fault="queue.uncovered",
+            )
+            continue
+        # Pods of one set take one flavor; where any could hold them, or a cohort lends without bound, they may fit.
+        most = [share.most for share in offered[name]]
+        fits = any(amount is None or amount >= needed for amount in most)
+        best = max((amount for amount in most if amount is not None), default=Decimal(0))
+        observed = f"{name} fits" if fits else f"at most {best:f} {name} in one flavor"
+        yield Finding(
+            subject=subject,
+            ok=fits,
+            observed=observed,
+            expected=f"{needed:f} {name} for {spec.nodes} pods",
+            fault="" if fits else "queue.quota-short",
+        )
+
+
+def _volcano(launch_stack: LaunchStack, spec: TrialSpec) -> Iterator[Finding]:
+    name = (spec.queue.name if spec.queue else "") or "default"
+    subject = f"queue/{name}"
+    if "volcano" in launch_stack.not_seen:
+        return
+    if launch_stack.volcano is None:
+        yield Finding(
+            subject=subject,
+            ok=False,
+            observed="does not exist",
+            expected="a Volcano Queue of this name",
+            fault="queue.missing",
+        )
+        return
+    state = str((launch_stack.volcano.get("status") or {}).get("state") or "Open")
+    yield Finding(
+        subject=subject,
+        ok=state == "Open",
+        observed=state,
+        expected="Open",
+        fault="" if state == "Open" else "queue.stopped",
+    )
+    capability = (launch_stack.volcano.get("spec") or {}).get("capability") or {}
+    for resource, needed in total(spec).items():
+        limit = quantity(str(capability[resource])) if resource in capability else None
+        if limit is not None and limit < needed:
+            expected = f"{needed:f} {resource} for {spec.nodes} pods"
+            yield Finding(
+                subject=subject,
+                ok=False,
+                observed=f"capability {limit:f} {resource}",
+                expected=expected,
+                fault="queue.quota-short",
+            )
+
+
+def admitted_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge how the queue let the trial in: whole, or not at all, and why."""
+    queue, failed = trial.queue, trial.analysis
+    named = f"{spec.queue.kind} {spec.queue.name or 'default'}" if spec.queue else "queue"
+    if failed is not None and (failed.fault in KEPT_OUT or (failed.disrupted and "Evicted" in failed.observed)):
+        yield Finding(
+            subject=failed.subject or named,
+            ok=False if failed.err_class == "ERR_INFRA" else None,
+            observed=failed.observed,
+            expected=failed.expected,
+            fault=failed.fault,
+        )
+        return
+    if queue is None or queue.admitted_s is None:
+        why = queue.not_seen if queue and queue.not_seen else f"the job ended as {trial.state} before it was let in"
+        yield Finding(subject=named, ok=None, observed=why, expected="the queue lets the job in")
+        return
+    placed = sum(1 for replica in trial.replicas if replica.node and replica.index < spec.nodes)
+    through = f" through {queue.cluster_queue}" if queue.cluster_queue else ""
+    observed = f"let in after {queue.admitted_s:.0f} s{through}, {placed} of {spec.nodes} pods placed"
+    yield Finding(
+        subject=queue.subject or named,
+        ok=True if placed == spec.nodes else None,
+        observed=observed,
+        expected="let in whole: all pods or none",
+    )
+
+
+def gang_refusal(
+    launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node], pods: Iterable[PodUse], *, on_demand: bool
+) -> str:
+    """Say why a job that cannot fit must not be tried here; nothing where it does no harm."""
+    if spec.queue is None:
+        return "pods without a queue are no gang: each starts when it finds a node"
+    if on_demand:
+        return "nodes come on demand here (launch.nodes_on_demand): an autoscaler could buy some for it"
+    if scaler := next((pod for pod in pods if pod.name.startswith(("cluster-autoscaler", "karpenter"))), None):
+        return f"an autoscaler runs ({scaler}): it could buy nodes for a job that does not fit"
+    pools = ("karpenter.sh/", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/", "kubernetes.azure.com/agentpool")
+    for node in nodes:
+        if label := next((key for key in node.labels if key.startswith(pools)), None):
+            return f"node {node.name} belongs to a managed pool ({label}), which may grow for a job that does not fit"
+    return _kueue_refusal(launch_stack) if spec.queue.kind == "kueue" else ""
+
+
+def _kueue_refusal(launch_stack: LaunchStack) -> str:
+    if launch_stack.cluster is None:
+        return "the ClusterQueue is not seen, so nobody can tell whether such a job would block or preempt others"
+    spec = launch_stack.cluster.get("spec") or {}
+    name = launch_stack.cluster_name
+    if spec.get("queueingStrategy") == "StrictFIFO":
+        return f"clusterqueue/{name} is StrictFIFO: a job that does not fit would block all behind it"
+    preemption = spec.get("preemption") or {}
+    policies = {key: value.get("policy") if isinstance(value, dict) else value for key, value in preemption.items()}
+    if armed := [f"{key}: {value}" for key, value in policies.items() if value not in (None, "Never")]:
+        return f"clusterqueue/{name} preempts ({', '.join(armed)}): such a job could throw others out"
+    if spec.get("cohort") or spec.get("cohortName"):
+        return f"clusterqueue/{name} belongs to a cohort: such a job could borrow what others lend"
+    if checks := spec.get("admissionChecks") or (spec.get("admissionChecksStrategy") or {}).get("admissionChecks"):
+        return f"clusterqueue/{name} has admission checks ({len(checks)}): one of them may provision nodes"
+    return ""
+
+
+def too_many(launch_stack: LaunchStack, spec: TrialSpec, nodes: Iterable[Node]) -> int:
+    """How many such pods can never fit: one more than there are nodes; of very many, one more than the quota holds."""
+    count = sum(1 for _ in nodes)
+    if count > MANY and spec.queue is not None and spec.queue.kind == "kueue" and launch_stack.cluster is not None:
+        each = {name: amount / spec.nodes for name, amount in total(spec).items()}
+        offered = shares(launch_stack.cluster)
+        rooms = [
+            sum((share.nominal for share in offered[name]), Decimal(0)) // amount
+            for name, amount in each.items()
+            if amount > 0 and name in offered
+        ]
+        return int(min(rooms, default=Decimal(0))) + 1
+    return count + 1
+
+
+def gang_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge the job that cannot fit: not one of its pods may have found a node."""
+    placed = [pod for pod in trial.pods if pod.node]
+    subject = f"job of {spec.nodes} pods"
+    if placed:
+        yield Finding(
+            subject=subject,
+            ok=False,
+            observed=f"{len(placed)} of {spec.nodes} pods were placed: " + ", ".join(pod.name for pod in placed[:3]),
+            expected="no pod of a job that does not fit starts",
+            fault="gang.started",
+        )
+        return
+    kept = trial.analysis is not None and trial.analysis.fault in KEPT_OUT
+    told = trial.analysis.observed if trial.analysis else f"the job ended as {trial.state}"
+    yield Finding(
+        subject=subject,
+        ok=True if kept else None,
+        observed=f"no pod was placed; {told}",
+        expected="no pod of a job that does not fit starts",
+    )

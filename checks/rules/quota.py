@@ -1,0 +1,138 @@
+"""Do the namespace's quotas have room for the whole trial? One pod that fits says nothing about two.
+
+A dry run checks one pod against what is used; half a gang that starts holds its GPUs and waits for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.client.kube import Forbidden, path
+from jobs.cluster.quantity import quantity
+from jobs.cluster.unstructured import as_list, as_map, as_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.cluster.client.kube import Kube
+
+# One Job, one ConfigMap and one Service belong to a trial.
+_OBJECTS = ("count/jobs.batch", "count/configmaps", "configmaps", "count/services", "services")
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A quota that the trial would exceed."""
+
+    quota: str
+    resource: str
+    needed: str  # "2 for 2 pods", "1 for the trial"
+    left: str  # "0 of 1 left"
+
+
+def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...]]:
+    """Compare what ``pods`` such pods need with what each ResourceQuota has left; return shortages and notes."""
+    try:
+        quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))
+    except Forbidden:
+        return (), ("no right to list resourcequotas: only one pod was tried against them",)
+    needed = {key: amount * pods for key, amount in demand(as_map(pod.get("spec"))).items()}
+    needed |= dict.fromkeys(_OBJECTS, Decimal(1))
+    found: list[Shortage] = []
+    notes: list[str] = []
+    for quota in quotas:
+        name = str(as_map(quota.get("metadata")).get("name"))
+        spec = as_map(quota.get("spec"))
+        applies = in_scope(spec, as_map(pod.get("spec")))
+        if applies is False:
+            continue
+        if applies is None:
+            notes.append(f"the quota {name} applies to some pods only (scopes); one pod was tried against it")
+            continue
+        status = as_map(quota.get("status"))
+        hard = as_map(status.get("hard")) or as_map(spec.get("hard"))
+        found += _short(name, hard, as_map(status.get("used")), needed, pods)
+    return tuple(found), tuple(notes)
+
+
+def _short(
+    name: str, limits: dict[str, Any], used: dict[str, Any], needed: dict[str, Decimal], pods: int
+) -> Iterator[Shortage]:
+    for resource, limit in limits.items():
+        hard, taken = quantity(limit), quantity(used.get(resource, "0"))
+        want = needed.get(resource)
+        if want is None or hard is None or taken is None:
+            continue
+        room = max(hard - taken, Decimal(0))
+        if want > room:
+            over = f" ({_plain(taken)} used: more than that, since the quota was lowered)" if taken > hard else ""
+            left = f"{_plain(room)} of {limit} left{over}"
+            whom = "the trial" if resource in _OBJECTS else f"{pods} pods"
+            yield Shortage(quota=name, resource=resource, needed=f"{_plain(want)} for {whom}", left=left)
+
+
+def in_scope(quota: dict[str, Any], pod: dict[str, Any]) -> bool | None:
+    """Say whether a quota counts this pod; None for a scope whose meaning is not known here.
+
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
+    """
+    answers = [_scope(scope, "Exists", [], pod) for scope in as_texts(quota.get("scopes"))]
+    for term in as_list(as_map(quota.get("scopeSelector")).get("matchExpressions")):
+        answers.append(_scope(term.get("scopeName"), term.get("operator"), as_texts(term.get("values")), pod))
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _scope(name: Any, operator: Any, values: list[Any], pod: dict[str, Any]) -> bool | None:
+    ends = pod.get("activeDeadlineSeconds") is not None
+    if name in ("Terminating", "NotTerminating"):
+        return bool(ends == (name == "Terminating"))
+    if name in ("BestEffort", "NotBestEffort"):
+        resources = [as_map(c.get("resources")) for c in as_list(pod.get("containers"))]
+        asks = any(each.get("requests") or each.get("limits") for each in resources)
+        return bool(asks == (name == "NotBestEffort"))
+    if name == "PriorityClass":
+        own = pod.get("priorityClassName") or ""
+        known = {"In": own in values, "NotIn": own not in values, "Exists": bool(own), "DoesNotExist": not own}
+        return known.get(str(operator))
+    return None
+
+
+def demand(spec: dict[str, Any]) -> dict[str, Decimal]:
+    """Return what one pod counts for in a quota, by the quota's own keys.
+
+    Containers and native sidecars add up; an ordinary init container counts where it asks for more than they do.
+    """
+    total: dict[str, Decimal] = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    inits = as_list(spec.get("initContainers"))
+    sidecars = [c for c in inits if c.get("restartPolicy") == "Always"]
+    for container in [*as_list(spec.get("containers")), *sidecars]:
+        for key, amount in _container(container).items():
+            total[key] = total.get(key, Decimal(0)) + amount
+    for container in inits:
+        if container not in sidecars:
+            for key, amount in _container(container).items():
+                total[key] = max(total.get(key, Decimal(0)), amount)
+    return total
+
+
+def _container(container: dict[str, Any]) -> dict[str, Decimal]:
+    resources = as_map(container.get("resources"))
+    found: dict[str, Decimal] = {}
+    limits = as_map(resources.get("limits"))
+    requests = {**limits, **as_map(resources.get("requests"))}  # a limit without a request is the request
+    for kind, amounts in (("requests", requests), ("limits", limits)):
+        for name, text in amounts.items():
+            if (amount := quantity(text)) is None:
+                continue
+            found[f"{kind}.{name}"] = amount
+            if kind == "requests" and name in ("cpu", "memory", "ephemeral-storage"):
+                found[name] = amount  # quotas may be written with the bare name
+    return found
+
+
+def _plain(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"

@@ -1,0 +1,63 @@
+"""Which rank ran where, and what did its probe say? Small lookups that every judgement of a trial shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobs.run.launcher import TrialResult
+
+COLLECTIVE = "collective."
+
+
+def place(trial: TrialResult, rank: int) -> str:
+    """Name the node that a rank ran on; its pod, or 'rank N', where the node is not known."""
+    for replica in trial.replicas:
+        if replica.index == rank:
+            return str(replica.node or replica.pod or f"rank {rank}")
+    return f"rank {rank}"
+
+
+def stage(trial: TrialResult, rank: int, name: str) -> dict[str, Any] | None:
+    """Return the data of one stage of one rank, or None where it never arrived."""
+    evidence = trial.evidence.get(rank)
+    found = evidence.stages.get(name) if evidence else None
+    return found if isinstance(found, dict) else None
+
+
+def facts(trial: TrialResult, rank: int, name: str) -> dict[str, Any] | None:
+    """Return what a collective's program left beside its table; None where it left nothing."""
+    found = (stage(trial, rank, COLLECTIVE + name) or {}).get("facts")
+    return found if isinstance(found, dict) else None
+
+
+def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
+    """Say why a stage is not there, as far as the evidence shows."""
+    evidence = trial.evidence.get(rank)
+    if evidence is None:
+        return "this rank sent no evidence"
+    if evidence.missing:
+        return f"no evidence of stage {name}: {len(evidence.missing)} lines of the pod's log are missing"
+    return f"no evidence of stage {name}: the probe ended before it"
+
+
+def hosts(trial: TrialResult) -> dict[str, str]:
+    """Map the host names that NCCL prints (the pods' own) to node names; hosts of another job are simply not there."""
+    found = {}
+    for rank in trial.evidence:
+        start = stage(trial, rank, "start") or {}
+        if name := start.get("hostname"):
+            found[str(name).partition(".")[0]] = place(trial, rank)
+    return found
+
+
+def dns_seconds(trial: TrialResult) -> dict[str, float]:
+    """By node: how long a rank took until the last of its peers was resolved; ranks that never did are not there."""
+    found = {}
+    for rank in trial.evidence:
+        peers = (stage(trial, rank, "dns") or {}).get("peers") or []
+        waits = [peer.get("seconds_to_first_answer") for peer in peers if isinstance(peer, dict)]
+        known = [float(wait) for wait in waits if isinstance(wait, int | float)]
+        if known and len(known) == len(waits):
+            found[place(trial, rank)] = max(known)
+    return found

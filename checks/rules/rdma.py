@@ -1,0 +1,265 @@
+"""Has every pod the RDMA devices that it asked for, with ports that work? Judged from sysfs as the probe saw it.
+
+Rule: of what a pod sees, as many devices must be good as the profile names; a further port that is down (storage,
+management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the
+order in which one would look: cable, subnet manager, rate, address, partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reports.record import Finding
+
+from ..profiles.schema.fabric import VERBS
+from .network import interfaces
+from .ranks import missing_stage, place, stage
+from .rdma_offer import attached_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+STAGE = "rdma"
+Port = dict[str, Any]
+SHOWN_GIDS = 8
+"""So many of a port's GIDs the probe sends home (jobs/pod/stages/rdma.py); with fewer, these are all."""
+FULL_MEMBER = 0x8000
+"""The upper bit of a P_Key: full member. Two limited members cannot talk to each other (InfiniBand Architecture
+Specification, 10.9.3)."""
+
+
+class Wrong(NamedTuple):
+    """What is wrong with one port."""
+
+    fault: str
+    observed: str
+    expected: str
+
+
+def considered(ports: list[Port], env: Mapping[str, str]) -> list[Port]:
+    """Return the ports that NCCL may use by the pods' own NCCL_IB_HCA; all where that lets none through.
+
+    Then the filter is wrong and not the cards: NCCL says so itself.
+    """
+    spec = str(env.get("NCCL_IB_HCA") or "")
+    return [p for p in ports if not spec or lets_through(spec, str(p.get("name")), p.get("port"))] or ports
+
+
+def lets_through(spec: str, name: str, port: object = None) -> bool:
+    """Say whether an interface list of NCCL names a device: '^' excludes, '=' wants whole names, ':1' one port.
+
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca
+    """
+    exclude, spec = spec.startswith("^"), spec.removeprefix("^")
+    exact, spec = spec.startswith("="), spec.removeprefix("=")
+    named = False
+    for entry in filter(None, spec.split(",")):
+        wanted, _, number = entry.partition(":")
+        same = name == wanted if exact else name.startswith(wanted)
+        named = named or (same and (not number.isdigit() or port is None or int(number) == port))
+    return named != exclude
+
+
+def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge each rank's networks, then its devices, then their ports."""
+    seen = {rank: _seen(trial, rank, spec) for rank in range(spec.nodes)}
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, STAGE)
+        if data is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, STAGE))
+            continue
+        missing = list(_unattached(trial, rank, spec))
+        if missing:
+            yield from missing
+            continue
+        others = [_good_names(ports, spec, profile) for other, ports in seen.items() if other != rank and ports]
+        yield from _devices(node, data, seen[rank], (spec, profile, others))
+
+
+def _seen(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Port]:
+    found = (stage(trial, rank, STAGE) or {}).get("devices") or []
+    return considered([p for p in found if isinstance(p, dict)], spec.env)
+
+
+def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
+    """Name the networks that the pod asked for and that are no interface in it."""
+    wanted = attached_names(spec.annotations, spec.namespace)
+    if not wanted or stage(trial, rank, "network") is None:
+        return
+    there = {str(each.get("name")) for each in interfaces(trial, rank)}
+    if lost := {name: network for name, network in wanted.items() if name not in there}:
+        shown = ", ".join(f"{name} ({network})" for name, network in list(lost.items())[:4])
+        yield Finding(
+            subject=place(trial, rank),
+            ok=False,
+            fault="rdma.not-attached",
+            observed=f"{len(lost)} of {len(wanted)} interfaces are not in the pod: {shown}; there are "
+            + (", ".join(sorted(there)) or "none"),
+            expected="an interface for each network that the pod's annotation names",
+        )
+
+
+def _devices(
+    node: str, data: Mapping[str, Any], ports: list[Port], rest: tuple[TrialSpec, Profile, list[set[str]]]
+) -> Iterator[Finding]:
+    spec, profile, others = rest
+    wanted, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")
+    expected = f"{wanted} RDMA devices with a working port (profile {profile.name})"
+    if not ports:
+        why = data.get("error") or "sysfs and ibv_devinfo show none"
+        yield Finding(
+            subject=node,
+            ok=False,
+            observed=f"no RDMA device in the pod: {why}",
+            expected=expected,
+            fault="rdma.no-device",
+        )
+        return
+    if not data.get("uverbs") and data.get("source") != "ibv_devinfo":
+        yield Finding(
+            subject=node,
+            ok=False,
+            expected=f"/dev/infiniband/uverbs* for {wanted} devices",
+            observed=f"{len(ports)} devices in sysfs, and no /dev/infiniband/uverbs* in the pod",
+            fault="rdma.not-mounted",
+        )
+        return
+    usable = [p for p in ports if p.get("usable") is not False]
+    right = [p for p in usable if layer is None or p.get("link_layer") in (layer, None)]
+    wrong = {_name(p): found for p in right if (found := ailment(p, spec, profile))}
+    good = [p for p in right if _name(p) not in wrong]
+    if len(good) < wanted and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
+        everything = [p for p in data.get("devices") or [] if isinstance(p, dict) and p.get("usable") is not False]
+        everything = [p for p in everything if layer is None or p.get("link_layer") in (layer, None)]
+        good = [p for p in everything if ailment(p, spec, profile) is None]
+    blamed = [name for name in wrong if len(good) < wanted or (others and all(name in names for names in others))]
+    for name in blamed:
+        found = wrong[name]
+        yield Finding(
+            subject=f"{node} {name}", ok=False, observed=found.observed, expected=found.expected, fault=found.fault
+        )
+    if blamed:
+        return
+    known = [p for p in good if p.get("state") is not None]
+    if len(good) >= wanted > len(known):
+        yield Finding(
+            subject=node,
+            ok=None,
+            expected=expected,
+            observed=f"{len(good)} devices, and the state of {len(good) - len(known)} ports is not readable",
+        )
+        return
+    if len(good) >= wanted:
+        rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
+        observed = f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s"
+        yield Finding(subject=node, ok=True, observed=observed, expected=expected)
+        return
+    yield from _too_few(node, usable, good, (wanted, layer, expected))
+
+
+def _too_few(node: str, usable: list[Port], good: list[Port], rest: tuple[int, str | None, str]) -> Iterator[Finding]:
+    wanted, layer, expected = rest
+    foreign = [p for p in usable if layer is not None and p.get("link_layer") not in (layer, None)]
+    if foreign and len(usable) >= wanted:
+        for port in foreign[: wanted - len(good)]:
+            yield Finding(
+                subject=f"{node} {_name(port)}",
+                ok=False,
+                observed=f"link layer {port.get('link_layer')}",
+                expected=f"{layer}, as the profile's fabric is",
+                fault="rdma.wrong-link-layer",
+            )
+        return
+    yield Finding(
+        subject=node,
+        ok=False,
+        observed=f"{len(good)} RDMA devices in the pod",
+        expected=expected,
+        fault="rdma.no-device",
+    )
+
+
+def _name(port: Port) -> str:
+    number = port.get("port")
+    return str(port.get("name")) + (f":{number}" if number not in (1, None) else "")
+
+
+def _good_names(ports: list[Port], spec: TrialSpec, profile: Profile) -> set[str]:
+    return {_name(p) for p in ports if ailment(p, spec, profile) is None}
+
+
+def ailment(port: Port, spec: TrialSpec, profile: Profile) -> Wrong | None:
+    """Return the first thing that is wrong with a port of the right link layer; what was not read is not wrong."""
+    state, rate, wanted = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
+    infiniband = port.get("link_layer") == "InfiniBand"
+    if state == "INIT" and infiniband:
+        return Wrong("rdma.no-subnet-manager", f"port INIT, physical state {port.get('phys_state')}", "port ACTIVE")
+    if state not in ("ACTIVE", None):
+        return Wrong("rdma.port-down", f"port {state}, physical state {port.get('phys_state')}", "port ACTIVE")
+    if wanted is not None and rate is not None and rate < wanted:
+        return Wrong("rdma.rate-low", f"{rate:g} Gb/s", f"{wanted:g} Gb/s (profile {profile.name})")
+    return _address(port, spec) or (_partition(port, spec) if infiniband else None)
+
+
+def _address(port: Port, spec: TrialSpec) -> Wrong | None:
+    index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
+    gids = [gid for gid in port.get("gids") or [] if isinstance(gid, dict)]
+    if port.get("gid") is False:
+        return Wrong("rdma.gid-missing", "every entry of the port's GID table is zero", "a GID")
+    known = [gid.get("index") for gid in gids]
+    told = known and (len(known) < SHOWN_GIDS or max(i or 0 for i in known) > (index or 0))
+    if index is not None and index >= 0 and told and None not in known and index not in known:
+        return Wrong(
+            "rdma.gid-missing",
+            f"entry {index} of the GID table is zero; set are {known}",
+            f"a GID at entry {index} (NCCL_IB_GID_INDEX)",
+        )
+    return None
+
+
+def _partition(port: Port, spec: TrialSpec) -> Wrong | None:
+    """Judge the entry of the P_Key table that NCCL uses: NCCL_IB_PKEY is an index, 0 where it is not set."""
+    table = port.get("pkeys")
+    if not table and port.get("counters") == 0:  # ibv_devinfo does not tell
+        return None
+    index = _number(spec.env.get("NCCL_IB_PKEY")) or 0
+    key = _number(table[index]) if table and index < len(table) else 0
+    named = f"entry {index} of the P_Key table" + (" (NCCL_IB_PKEY)" if "NCCL_IB_PKEY" in spec.env else "")
+    shown = ", ".join(f"{at}: {value}" for at, value in enumerate(table or []))
+    if not key:
+        return Wrong("rdma.pkey-empty", f"{named} is empty; the table holds {shown or 'nothing'}", "a partition key")
+    if not key & FULL_MEMBER:
+        return Wrong(
+            "rdma.pkey-limited",
+            f"{named} is {key:#06x}, limited membership; the table holds {shown}",
+            "full membership (0x8000 set)",
+        )
+    return None
+
+
+def _number(value: object) -> int | None:
+    try:
+        return int(str(value), 0)
+    except ValueError:
+        return None
+
+
+def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
+    """Say which firmware the cards run where they do not agree; '' where they do."""
+    found: dict[str, list[str]] = {}
+    for rank in range(spec.nodes):
+        for port in _seen(trial, rank, spec):
+            if port.get("fw"):
+                found.setdefault(f"{port.get('board') or 'card'} {port['fw']}", []).append(
+                    f"{place(trial, rank)} {_name(port)}"
+                )
+    if len(found) < 2:
+        return ""
+    few = sorted(found.items(), key=lambda pair: len(pair[1]))
+    told = "; ".join(f"{version}: {', '.join(where[:3])}{' ...' if len(where) > 3 else ''}" for version, where in few)
+    return f"the cards do not run one firmware: {told}"

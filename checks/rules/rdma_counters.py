@@ -1,0 +1,115 @@
+"""Did a link count errors while data flowed? What moved during the collectives stands in for the switches' counters.
+
+Rule: history is not judged. A counter that has not moved while gigabytes went through the port is no fault today.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from .ranks import COLLECTIVE, place, stage
+from .rdma import considered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+LIMITS: dict[str, tuple[int, str]] = {
+    "link_downed": (0, "the link went down and came back"),
+    "link_error_recovery": (0, "the link had to be trained again"),
+    "local_link_integrity_errors": (0, "the physical errors exceeded what the port puts up with"),
+    "excessive_buffer_overrun_errors": (0, "a buffer overran, which flow control forbids"),
+    "port_rcv_errors": (10, "packets arrived broken"),
+    "symbol_error": (10, "symbols arrived broken beyond what the error correction mends"),
+    "port_xmit_discards": (100, "packets were thrown away: the other end was congested or down"),
+    "local_ack_timeout_err": (0, "packets were lost: no acknowledgement came in time"),
+    "req_transport_retries_exceeded": (0, "a connection gave up"),
+    "rnr_nak_retry_err": (0, "the receiver was never ready"),
+    "rx_icrc_encapsulated": (0, "RoCE packets arrived broken"),
+    "roce_slow_restart": (100, "RoCE connections started slowly again after losses"),
+}
+"""Counter -> how much it may grow during the run, and what it means.
+
+Zero where one increment is a failure: the link, buffer and retry counters (NVIDIA NVSentinel, NIC health monitor,
+fatal counters); a packet whose acknowledgement never came costs a connection up to four seconds (NCCL_IB_TIMEOUT). Ten
+for symbol errors as in the error_thresholds file of infiniband-diags (SymbolErrorCounter=10), ten for packets that
+arrive broken, and a hundred for what congestion alone can cause. What is normal under load is not listed: CNPs,
+adaptive retransmission, arrival out of order under adaptive routing (docs.nvidia.com, "RDMA counters")."""
+TRAFFIC = ("port_xmit_data", "port_rcv_data", "tx_bytes", "rx_bytes", "rdma_read_bytes", "rdma_write_bytes")
+MUCH = 1_000_000
+"""Words or bytes: with less than this on a card there was no collective to speak of."""
+
+
+def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
+    """Add up what each port's counters grew by in all collectives: "mlx5_0:1" -> counter -> growth."""
+    total: dict[str, dict[str, int]] = {}
+    evidence = trial.evidence.get(rank)
+    for name in evidence.stages if evidence else ():
+        if not name.startswith(COLLECTIVE):
+            continue
+        moved = (stage(trial, rank, name) or {}).get("rdma_counters") or {}
+        for key, value in moved.items() if isinstance(moved, dict) else ():
+            device, _, rest = str(key).partition("/")
+            port, _, counter = rest.partition("/")
+            if counter and isinstance(value, int):
+                each = total.setdefault(f"{device}:{port}", {})
+                each[counter] = each.get(counter, 0) + value
+    return total
+
+
+def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge every port that carried something, on every rank."""
+    for rank in range(spec.nodes):
+        node, moved = place(trial, rank), growth(trial, rank)
+        ports = [p for p in (stage(trial, rank, "rdma") or {}).get("devices") or [] if isinstance(p, dict)]
+        counted = [p for p in considered(ports, spec.env) if p.get("counters")]
+        bad = 0
+        for port in counted:
+            errors = moved.get(f"{port.get('name')}:{port.get('port')}", {})
+            for finding in _errors(f"{node} {port.get('name')}", errors):
+                bad += 1
+                yield finding
+        if counted and not bad:
+            busy = sum(1 for each in moved.values() if _carried(each) > MUCH)
+            observed = f"{busy} ports carried data without an error" if busy else "no port carried data"
+            yield Finding(
+                subject=node, ok=True if busy else None, observed=observed, expected="no errors while data flows"
+            )
+
+
+def _errors(subject: str, moved: dict[str, int]) -> Iterator[Finding]:
+    wrong = [
+        (name, moved[name], limit, meaning) for name, (limit, meaning) in LIMITS.items() if moved.get(name, 0) > limit
+    ]
+    if wrong:
+        told = "; ".join(f"{counter} grew by {value}: {meaning}" for counter, value, _, meaning in wrong)
+        allowed = ", ".join(f"{counter} by at most {limit}" for counter, _, limit, _ in wrong) + " (seatrial's limits)"
+        yield Finding(subject=subject, ok=False, observed=told, expected=allowed, fault="rdma.errors")
+
+
+def _carried(moved: dict[str, int]) -> int:
+    return max((moved.get(counter, 0) for counter in TRAFFIC), default=0)
+
+
+def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
+    """Name the ACTIVE ports that carried nothing while others on their node did; '' where there is none."""
+    idle: list[str] = []
+    for rank in range(spec.nodes):
+        moved = growth(trial, rank)
+        if not any(_carried(each) > MUCH for each in moved.values()):
+            continue
+        found: list[Any] = (stage(trial, rank, "rdma") or {}).get("devices") or []
+        ports = [p for p in found if isinstance(p, dict)]
+        idle += [
+            f"{place(trial, rank)} {p.get('name')}"
+            for p in considered(ports, spec.env)
+            if p.get("counters")
+            and p.get("state") == "ACTIVE"
+            and p.get("usable") is not False
+            and _carried(moved.get(f"{p.get('name')}:{p.get('port')}", {})) == 0
+        ]
+    return f"ports that are up and carried nothing: {', '.join(idle[:8])}" if idle else ""

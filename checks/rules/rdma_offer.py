@@ -1,0 +1,153 @@
+"""Does the cluster offer the RDMA devices and networks that the pods ask for? From API objects only.
+
+Rule: every node of the pool must offer them, not just enough for one trial: the next job lands on the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from jobs.cluster.facts.inventory import Node, PodUse
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+MULTUS = "k8s.v1.cni.cncf.io/networks"
+GKE = "networking.gke.io/interfaces"
+_SELECTION = re.compile(r"(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([\w.-]+))?")
+
+
+def offer_findings(
+    nodes: Iterable[Node], wanted: Mapping[str, int], plugins: Mapping[str, Sequence[PodUse]]
+) -> Iterator[Finding]:
+    """Judge on each node each resource that a pod of the trial asks for beside its GPUs.
+
+    ``plugins``: the device plugin's pods by node. One that is not ready explains what its node does not offer.
+    """
+    for node in nodes:
+        for resource, count in wanted.items():
+            yield _offer(node, resource, count, plugins)
+
+
+def _offer(node: Node, resource: str, count: int, plugins: Mapping[str, Sequence[PodUse]]) -> Finding:
+    offered, has = node.allocatable.get(resource, 0), node.capacity.get(resource, 0)
+    expected = f"at least {count} {resource} (what a pod asks for)"
+    if offered >= count:
+        return Finding(subject=node.name, ok=True, observed=f"{offered} {resource} allocatable", expected=expected)
+    observed = f"{offered} {resource} allocatable of {has}" if resource in node.capacity else f"no {resource} at all"
+    here = plugins.get(node.name, ())
+    sick = next((pod for pod in here if not pod.ready), None)
+    fault = "rdma.resource-short" if offered else "rdma.resource-missing"
+    if sick is not None and not any(pod.ready for pod in here):
+        fault, why = "rdma.plugin-down", sick.trouble or sick.phase or "no reason told"
+        observed += f"; its device plugin {sick.namespace}/{sick.name} is not ready ({why})"
+    elif here:
+        observed += f"; its device plugin {here[0].namespace}/{here[0].name} is ready"
+    elif plugins:
+        observed += "; no RDMA device plugin runs on this node, though it does on others"
+    return Finding(subject=node.name, ok=False, observed=observed, expected=expected, fault=fault)
+
+
+def selections(annotations: Mapping[str, str], namespace: str) -> list[tuple[str, str, str]]:
+    """Return the networks that a pod's Multus annotation names: namespace, name, interface.
+
+    Both forms: "ns/name@net1,name" and JSON. Multus calls the n-th interface net<n> where none is named
+    (https://github.com/k8snetworkplumbingwg/multus-cni/blob/master/docs/how-to-use.md).
+    """
+    text = annotations.get(MULTUS, "").strip()
+    found: list[tuple[str, str, str]] = []
+    if text.startswith("["):
+        try:
+            given = [each for each in json.loads(text) if isinstance(each, dict)]
+        except ValueError:
+            return []
+        entries = [(each.get("namespace"), each.get("name"), each.get("interface")) for each in given]
+    else:
+        words = (_SELECTION.fullmatch(part.strip()) for part in text.split(",") if part.strip())
+        entries = [(word[1], word[2], word[3]) for word in words if word]
+    for number, (space, name, interface) in enumerate(entries, 1):
+        found.append((str(space or namespace), str(name or ""), str(interface or f"net{number}")))
+    return found
+
+
+def attached_names(annotations: Mapping[str, str], namespace: str) -> dict[str, str]:
+    """Return which interfaces a pod must find, by its annotations: interface -> network. GKE's words are read too."""
+    found = {interface: f"{space}/{name}" for space, name, interface in selections(annotations, namespace)}
+    return found | gke_networks(annotations)
+
+
+def gke_networks(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the networks that a pod's annotation names on Google's clusters, by interface; its own is none of them."""
+    try:
+        given = json.loads(annotations.get(GKE) or "[]")
+    except ValueError:
+        given = []
+    entries = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    return {
+        str(each["interfaceName"]): str(each["network"])
+        for each in entries
+        if each.get("interfaceName") and each.get("network") not in (None, "default")
+    }
+
+
+def named_networks(annotations: Mapping[str, str], namespace: str) -> set[tuple[str, str]]:
+    """Return what must be defined, as (namespace, name); Google's networks have no namespace."""
+    own = {(space, name) for space, name, _ in selections(annotations, namespace)}
+    return own | {("", name) for name in gke_networks(annotations).values()}
+
+
+def definition_findings(
+    spec: TrialSpec, definitions: Mapping[tuple[str, str], Mapping[str, Any] | None], profile: Profile
+) -> Iterator[Finding]:
+    """Judge every network that the pod names: it is defined, and the MTU of its definition is large enough."""
+    for name in sorted(set(gke_networks(spec.annotations).values())):
+        there = definitions.get(("", name)) is not None
+        yield Finding(
+            subject=f"network/{name}",
+            ok=there,
+            observed="there" if there else "there is none of this name",
+            expected="a Network (networking.gke.io)",
+            fault="" if there else "rdma.nad-missing",
+        )
+    wanted = profile.network.secondary_mtu
+    for space, name, _ in dict.fromkeys(selections(spec.annotations, spec.namespace)):
+        subject, item = f"{space}/{name}", definitions.get((space, name))
+        expected = "a NetworkAttachmentDefinition" + (
+            f" with an MTU of {wanted} or more (profile {profile.name}, network.secondary_mtu)" if wanted else ""
+        )
+        if item is None:
+            yield Finding(
+                subject=subject,
+                ok=False,
+                observed="there is none of this name",
+                expected=expected,
+                fault="rdma.nad-missing",
+            )
+            continue
+        said = definition_mtu(item)
+        ok = not (said and wanted) or said >= wanted
+        observed = f"there, MTU {said}" if said else "there; it sets no MTU, so the device's own counts"
+        yield Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "rdma.nad-mtu")
+
+
+def definition_mtu(item: Mapping[str, Any]) -> int:
+    """Return the MTU that a definition's chain of plugins ends up with, 0 where none sets it.
+
+    The last plugin that names one decides: tuning sets it after sriov or macvlan have made the interface.
+    """
+    try:
+        config = json.loads(str((item.get("spec") or {}).get("config") or "{}"))
+    except (ValueError, RecursionError):
+        return 0
+    plugins = config.get("plugins") if isinstance(config, dict) else None
+    chain = [each for each in plugins if isinstance(each, dict)] if isinstance(plugins, list) else [config]
+    said = [each.get("mtu") for each in chain if isinstance(each, dict)]
+    numbers = [mtu for mtu in said if isinstance(mtu, int) and not isinstance(mtu, bool) and mtu > 0]
+    return numbers[-1] if numbers else 0

@@ -1,0 +1,62 @@
+"""How do findings that a pure function made get into a check's evidence? Unchanged, in order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .collectives import next_steps
+from .rights import ADVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
+    from jobs.trial.spec import TrialSpec
+    from reports.record import Finding
+
+    from ..framework.evidence import Evidence
+    from ..profiles.schema.launch import Launch
+
+
+def put(evidence: Evidence, findings: Iterable[Finding]) -> None:
+    """Add each finding."""
+    for f in findings:
+        evidence.add(f.subject, ok=f.ok, observed=f.observed, expected=f.expected, fault=f.fault, unit=f.unit)
+
+
+def note(evidence: Evidence, texts: Iterable[str]) -> None:
+    """Add each text as a note."""
+    for text in texts:
+        evidence.note(text)
+
+
+def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, dict[str, Any] | None]) -> None:
+    """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
+    put(evidence, findings)
+    for text in next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]):
+        evidence.note(text)
+
+
+def seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
+    """End the check as unknown where our rights did not show us the nodes or pods, and say what to do about it."""
+    if what in cluster.not_seen:
+        evidence.unknown(f"{why or f'the {what} are not seen'}: {cluster.not_seen[what]}. {ADVICE}")
+
+
+def awaited(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Launch) -> None:
+    """End the check as waived where an autoscaler brings the nodes once pods ask for them: what is not there yet."""
+    if launch.nodes_on_demand and nodes < spec.nodes:
+        evidence.skip(
+            f"{nodes} of {spec.nodes} nodes are there; the others come on demand (profile, "
+            "launch.nodes_on_demand), and the trial asks for them",
+            waived=True,
+        )
+
+
+def shown(evidence: Evidence, found: Listing, what: str) -> Listing:
+    """Return the listing; end the check as unknown where our rights did not show it to us."""
+    if found.hidden:
+        evidence.unknown(f"{what} are not seen: {found.hidden}. {ADVICE}")
+    return found

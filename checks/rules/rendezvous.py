@@ -1,0 +1,146 @@
+"""Do the ranks find and reach each other? Each rank's view of each peer, pair by pair, direction by direction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from jobs.pod.stages.dns import NOT_THERE
+from reports.record import Finding
+
+from .ranks import missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+MAX_SKEW_S = 5.0
+"""Shown above this: NCCL does not care, but logs of two nodes can then not be read together."""
+
+
+LONG_DENIED_S = 5.0
+"""Longer than endpoints take to be published; the time to live that CoreDNS' kubernetes plugin gives by default."""
+
+
+CONVENTIONS = ("WORLD_SIZE", "NUM_GPU_PER_NODE", "NNODES", "NPROC_PER_NODE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What launch scripts of both conventions read (NVIDIA TAO on Kubernetes, rendezvous variables; torchrun's options)."""
+
+
+def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Name the variables of a rank by which training scripts find their peers and which something took away.
+
+    An MPIJob's workers share one template: their number is mpirun's to say.
+    """
+    wanted = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
+    for rank in range(spec.nodes):
+        env = (stage(trial, rank, "start") or {}).get("env")
+        gone = [name for name in wanted if isinstance(env, dict) and not env.get(name)]
+        if gone:
+            yield (
+                f"{place(trial, rank)}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} not set in the pod; a "
+                "launch script that reads them starts alone"
+            )
+
+
+def arrow(trial: TrialResult, source: int, target: int) -> str:
+    """Name a directed pair by its nodes."""
+    return f"{place(trial, source)} -> {place(trial, target)}"
+
+
+def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge what each rank got for the name of each rank, its own included: rank 0 connects to its own name too."""
+    names = replace(spec, attempt=trial.attempts).peers  # each attempt has names of its own
+    for rank in range(spec.nodes):
+        data = stage(trial, rank, "dns")
+        if data is None:
+            yield Finding(subject=place(trial, rank), ok=None, observed=missing_stage(trial, rank, "dns"))
+            continue
+        seen = {p.get("index"): p for p in data.get("peers") or [] if isinstance(p, dict)}
+        for peer in range(spec.nodes):
+            yield _lookup(arrow(trial, rank, peer), seen.get(peer), _pod_ip(trial, peer), names[peer])
+
+
+def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, name: str) -> Finding:
+    expected = f"{name} = {pod_ip}" if pod_ip else f"{name} resolves"
+    if record is None:
+        return Finding(subject=subject, ok=None, observed="this name was not looked up", expected=expected)
+    found = [str(a) for a in record.get("addresses") or []]
+    if not found:
+        why = record.get("error") or record.get("first_error") or "no address"
+        observed = f"{why} after {record.get('attempts')} attempts"
+        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.unresolved")
+    observed = ", ".join(found) + f" after {record.get('seconds_to_first_answer')} s"
+    if first := record.get("first_error"):
+        observed += f" (first {first}{_kept(first, record.get('seconds_to_first_answer'))})"
+    if not leads_to(found, pod_ip, record.get("pod_ip_matches")):
+        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.wrong-address")
+    return Finding(subject=subject, ok=True, observed=observed, expected=expected)
+
+
+def _kept(first: object, seconds: object) -> str:
+    """Say where a long wait comes from that began with a denial: the name came, and caches still denied it."""
+    if first not in NOT_THERE or not isinstance(seconds, int | float) or seconds < LONG_DENIED_S:
+        return ""
+    return "; a name that is asked for before it is there stays denied for as long as a cache keeps that, CoreDNS 30 s"
+
+
+def leads_to(addresses: list[str], pod_ip: str | None, said: bool | None) -> bool:
+    """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong."""
+    if not pod_ip:
+        return said is not False
+    same_family = [a for a in addresses if (":" in a) == (":" in pod_ip)]
+    return same_family == [pod_ip]
+
+
+def _pod_ip(trial: TrialResult, rank: int) -> str | None:
+    found = (stage(trial, rank, "start") or {}).get("pod_ip")
+    return str(found) if found else None
+
+
+def port_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge MASTER_PORT for every pair in both directions, from the side that dialled, else from the one that heard."""
+    for source in range(spec.nodes):
+        own = stage(trial, source, "port")
+        if own is not None and own.get("listening") is False:
+            observed = str(own.get("error") or "not listening")
+            yield Finding(
+                subject=place(trial, source),
+                ok=False,
+                observed=observed,
+                expected=f"port {spec.master_port} is free in the pod",
+                fault="port.in-use",
+            )
+        for target in range(spec.nodes):
+            if source != target:
+                yield _direction(trial, spec, source, target)
+
+
+def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) -> Finding:
+    subject = arrow(trial, source, target)
+    expected = f"port {spec.master_port} (MASTER_PORT) open"
+    dialled, heard = _peer(trial, source, target), _peer(trial, target, source)
+    listening = (stage(trial, target, "port") or {}).get("listening")
+    if dialled is not None:
+        if dialled.get("outbound"):
+            observed = f"connected to {dialled.get('address')} in {dialled.get('outbound_seconds')} s"
+            return Finding(subject=subject, ok=True, observed=observed, expected=expected)
+        observed = f"{dialled.get('address')}: {dialled.get('outbound_error')}"
+        if listening is False:  # the other side said so itself: that is its finding, this one follows from it
+            return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="port.blocked")
+    if heard is not None and heard.get("inbound"):
+        return Finding(subject=subject, ok=True, observed="heard by the other side", expected=expected)
+    return Finding(subject=subject, ok=None, observed=missing_stage(trial, source, "port"), expected=expected)
+
+
+def _peer(trial: TrialResult, rank: int, peer: int) -> dict[str, Any] | None:
+    data = stage(trial, rank, "port") or {}
+    return next((p for p in data.get("peers") or [] if isinstance(p, dict) and p.get("index") == peer), None)
+
+
+def largest_skew_s(trial: TrialResult, spec: TrialSpec) -> float:
+    """Return the largest clock difference that any rank saw to a peer, in seconds."""
+    seen = [_peer(trial, a, b) or {} for a in range(spec.nodes) for b in range(spec.nodes) if a != b]
+    return max((abs(p["clock_skew_s"]) for p in seen if p.get("clock_skew_s") is not None), default=0.0)

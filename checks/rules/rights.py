@@ -1,0 +1,235 @@
+"""Which rights does a run need, and which does training? The list that is asked for, right by right.
+
+Derived from what the code sends: the launcher (create a suspended Job, then its ConfigMap and Service, resume it, watch
+it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reports.record import Finding
+
+from .rdma_offer import GKE, MULTUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jobs.cluster.client.kube import Allowed, Kube
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+AT_ONCE = 8
+"""Questions in flight: enough to hide the way to a far cluster, few enough for a small API server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A verb on a resource; ``scope`` is 'namespace' or 'cluster'."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    scope: str = "namespace"
+    name: str = ""  # of the one object that is meant; OWN: the namespace itself
+
+    def subject(self, namespace: str) -> str:
+        """Name the right as kubectl would: 'create jobs.batch in ns', 'get pods/log in ns', 'list nodes'."""
+        resource = ".".join(p for p in (self.resource, self.group) if p)
+        resource = "/".join(p for p in (resource, self.subresource) if p)
+        if self.name:
+            resource += f" {namespace if self.name == OWN else self.name}"
+        return f"{self.verb} {resource}" + (f" in {namespace}" if self.scope == "namespace" else "")
+
+
+OWN = "{namespace}"
+"""Stands for the name of the namespace of the run."""
+
+
+def rights(verbs: str, resource: str, group: str = "", subresource: str = "", scope: str = "namespace") -> list[Right]:
+    """Write several verbs on one resource."""
+    return [Right(verb, resource, group, subresource, scope) for verb in verbs.split()]
+
+
+RUN: tuple[Right, ...] = (
+    *rights("create get list watch patch delete", "jobs", "batch"),
+    *rights("list watch", "pods"),
+    *rights("get", "pods", subresource="log"),
+    *rights("create get list delete", "configmaps"),
+    *rights("create get list delete", "services"),
+    *rights("list", "events"),
+)
+"""Without one of these the trial cannot run, or could not be cleaned up."""
+_CHANGE_JOBS = Right("patch", "jobs", "batch")
+LEASE, STATE, RESULTS = "seatrial-cron", "seatrial-state", "seatrial-results"
+"""The objects in which scheduled runs take turns, remember, and tell."""
+CRON: tuple[Right, ...] = (
+    *rights("create", "leases", "coordination.k8s.io"),
+    *(Right(verb, "leases", "coordination.k8s.io", name=LEASE) for verb in ("get", "patch")),
+    *(Right("patch", "configmaps", name=name) for name in (STATE, RESULTS)),
+    *rights("create", "events"),
+)
+"""What a scheduled run needs besides; it creates the two ConfigMaps and reads them by the trial's own rights."""
+LABELLING = Right("patch", "nodes", scope="cluster")
+CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
+"""What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
+
+TRAINING: tuple[Right, ...] = (
+    # What a submitting tool does (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods, failure
+    # analysis from pods and events, cancelling by deletion), and what it takes to see and replace a stuck rank.
+    *rights("create get list watch delete", "jobs", "batch"),
+    *rights("get list watch delete", "pods"),
+    *rights("get", "pods", subresource="log"),
+    *rights("create get delete", "services"),
+    *rights("create get delete", "configmaps"),
+    *rights("list", "events"),
+)
+"""Without one of these the usual tools cannot submit, watch or cancel a training job in this namespace."""
+
+KINDS: Mapping[str, tuple[Right, ...]] = {
+    # What submitting, watching and cancelling such a job takes; the plurals are those of the CRDs.
+    "mpijob": tuple(rights("create get list watch patch delete", "mpijobs", "kubeflow.org")),
+    "pytorchjob": tuple(rights("create get list watch patch delete", "pytorchjobs", "kubeflow.org")),
+    "trainjob": tuple(rights("create get list watch patch delete", "trainjobs", "trainer.kubeflow.org")),
+    "kueue": (*rights("get", "localqueues", "kueue.x-k8s.io"), *rights("list", "workloads", "kueue.x-k8s.io")),
+    "volcano": tuple(rights("create get list delete", "podgroups", "scheduling.volcano.sh")),
+    "claims": tuple(rights("create get list delete", "resourceclaimtemplates", "resource.k8s.io")),
+}
+
+NEEDS: Mapping[str, tuple[Right, ...]] = {
+    "run": RUN,
+    "training": TRAINING,
+    "namespace": (Right("get", "namespaces", name=OWN),),
+    "dry-run": (Right("create", "pods"),),
+    "quotas": (Right("list", "resourcequotas"),),
+    "nodes": (Right("list", "nodes", scope="cluster"),),
+    "pods": (Right("list", "pods", scope="cluster"),),
+    "clusterpolicies": (Right("list", "clusterpolicies", "nvidia.com", scope="cluster"),),
+    "deviceclasses": (Right("list", "deviceclasses", "resource.k8s.io", scope="cluster"),),
+    "resourceslices": (Right("list", "resourceslices", "resource.k8s.io", scope="cluster"),),
+    "servicemonitors": (Right("list", "servicemonitors", "monitoring.coreos.com", scope="cluster"),),
+    "topologies": (Right("list", "noderesourcetopologies", "topology.node.k8s.io", scope="cluster"),),
+    "networks": (Right("get", "network-attachment-definitions", "k8s.cni.cncf.io"),),
+    "gke-networks": (Right("get", "networks", "networking.gke.io", scope="cluster"),),
+    "storage": (
+        Right("get", "persistentvolumeclaims"),
+        Right("get", "storageclasses", "storage.k8s.io", scope="cluster"),
+    ),
+    "clusterqueues": (Right("get", "clusterqueues", "kueue.x-k8s.io", scope="cluster"),),
+    "volcano-queues": (Right("get", "queues", "scheduling.volcano.sh", scope="cluster"),),
+    "runtimes": (Right("get", "clustertrainingruntimes", "trainer.kubeflow.org", scope="cluster"),),
+}
+"""What a check may declare that it asks the API for. The questions before a run and `seatrial rbac` read this table."""
+
+EXCESSIVE: tuple[Right, ...] = (
+    # With one of these a tenant is none: it reads other tenants' credentials, or changes the machines of all.
+    *rights("get list", "secrets", scope="cluster"),
+    *rights("create", "pods", subresource="exec", scope="cluster"),
+    *rights("patch delete", "nodes", scope="cluster"),
+    *rights("create", "clusterrolebindings", "rbac.authorization.k8s.io", scope="cluster"),
+)
+"""What a tenant must not be allowed to do."""
+
+SIGHT = tuple(right for need, wanted in NEEDS.items() if need not in ("run", "training") for right in wanted)
+"""What makes more visible: where one is missing, the checks that need it say that they cannot tell."""
+
+
+def beyond_namespace(needs: Iterable[str]) -> str:
+    """Name what among these needs no Role in one namespace can grant: 'list nodes, list pods'; '' if nothing."""
+    wanted = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
+    return ", ".join(dict.fromkeys(right.subject("") for right in wanted))
+
+
+def wanted_by(needs: Iterable[str], *, spec: TrialSpec | None = None, tenant: bool = False) -> tuple[Right, ...]:
+    """Return the rights behind these needs, each once, as the trial's launcher and queue change them."""
+    found = [right for need in NEEDS if need in set(needs) for right in NEEDS[need]]
+    if spec is not None and {"run", "training"} & set(needs):
+        found += launching(spec)
+        # Training tools submit, watch and cancel Jobs whatever launches the trial; only the trial's own is changed.
+        found = [right for right in found if right != _CHANGE_JOBS or spec.launcher == "indexed"]
+    return tuple(dict.fromkeys(right for right in found if not (tenant and right.scope == "cluster")))
+
+
+def unused(spec: TrialSpec, profile: Profile) -> set[str]:
+    """Which needs this trial does not have: nothing is claimed, or the profile does not ask for it."""
+    found = set() if spec.claims else {"deviceclasses", "resourceslices"}
+    found |= set() if MULTUS in spec.annotations else {"networks"}
+    found |= set() if GKE in spec.annotations else {"gke-networks"}
+    stored = profile.storage.classes or any(item.claim for item in spec.storage)
+    found |= set() if stored else {"storage"}
+    queue = spec.queue.kind if spec.queue else ""
+    found |= set() if queue == "kueue" else {"clusterqueues"}
+    found |= set() if queue == "volcano" else {"volcano-queues"}
+    found |= set() if spec.launcher == "trainjob" else {"runtimes"}
+    return found if profile.observability.service_monitor else found | {"servicemonitors"}
+
+
+def launching(spec: TrialSpec) -> list[Right]:
+    """Return what the kind of job, the queue and the device claims of this trial take on top of RUN."""
+    kinds = [spec.launcher, spec.queue.kind if spec.queue else "", "claims" if spec.claims else ""]
+    return [right for kind in kinds for right in KINDS.get(kind, ())]
+
+
+def ask(kube: Kube, wanted: Iterable[Right]) -> list[tuple[Right, Allowed]]:
+    """Ask the API server for each right (SelfSubjectAccessReview), in the order given."""
+    wanted = list(wanted)
+
+    def one(right: Right) -> Allowed:
+        namespace = kube.namespace if right.scope == "namespace" else ""
+        name = kube.namespace if right.name == OWN else right.name
+        return kube.can(
+            right.verb, right.resource, group=right.group, subresource=right.subresource, namespace=namespace, name=name
+        )
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(zip(wanted, pool.map(one, wanted), strict=True))
+
+
+ADVICE = "Grant it (seatrial rbac --cluster), or judge what a tenant sees (--tenant)."
+"""What to do about a right that only makes more visible."""
+
+
+def findings(asked: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator[Finding]:
+    """Judge the answers: every right must be granted."""
+    for right, answer in asked:
+        denied = f"denied: {answer.reason}" if answer.reason else "denied"
+        yield Finding(
+            subject=right.subject(namespace),
+            ok=answer.allowed,
+            observed="allowed" if answer.allowed else denied,
+            expected="allowed",
+            fault="" if answer.allowed else "rights.missing",
+        )
+
+
+def excess(asked: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[Finding]:
+    """Judge the answers: none of these may be granted to a tenant, where the profile wants that held."""
+    for right, answer in asked:
+        bad = answer.allowed and held
+        why = f" ({answer.reason})" if answer.reason else ""
+        observed = f"allowed{why}" if answer.allowed else "denied"
+        yield Finding(
+            subject=f"{right.subject('')} in all namespaces",
+            ok=not bad,
+            observed=observed,
+            expected="denied" if held else "denied to a tenant (shown, not judged)",
+            fault="rights.excessive" if bad else "",
+        )
+
+
+class Answers:
+    """What was asked and answered in this run: no question is asked twice."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._known: dict[Right, Allowed] = {}
+
+    def ask(self, wanted: Iterable[Right]) -> list[tuple[Right, Allowed]]:
+        """Return the answer to each, in the order given."""
+        wanted = list(wanted)
+        self._known |= dict(ask(self._kube, dict.fromkeys(r for r in wanted if r not in self._known)))
+        return [(right, self._known[right]) for right in wanted]

@@ -1,0 +1,225 @@
+"""Does the GPU runtime work inside a scheduled pod, with the GPUs it was given and no others, and room for NCCL?
+
+Judged from the probe's evidence; the health of single GPUs is gpu_health's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from ..profiles.yaml_schema import format_size
+from .alike import unlike
+from .ranks import missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..framework.evidence import Evidence
+    from ..profiles.loader import Profile
+
+SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
+"""NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""
+CAP_IPC_LOCK = 14  # linux/capability.h: may lock memory beyond RLIMIT_MEMLOCK
+OFF_THE_BUS = re.compile(r"GPU is lost|Unable to determine the device handle|fallen off the bus", re.IGNORECASE)
+"""What nvidia-smi prints of a GPU that no longer answers (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
+
+
+def skip_if_managed(profile: Profile, env: Mapping[str, str], evidence: Evidence) -> None:
+    """Skip the check where the user or the profile says that the provider answers for the node's runtime."""
+    if env.get(SKIP_VARIABLE) == "1":
+        evidence.skip(f"{SKIP_VARIABLE}=1: driver and toolkit are the provider's", waived=True)
+    if profile.runtime.managed:
+        evidence.skip(f"profile {profile.name}: runtime.managed, driver and toolkit are the provider's", waived=True)
+
+
+def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge the tool, the GPUs and the driver of each rank; the first that is wrong ends a rank."""
+    for rank in range(spec.nodes):
+        subject, data = place(trial, rank), stage(trial, rank, "runtime")
+        if data is None:
+            yield Finding(subject=subject, ok=None, observed=missing_stage(trial, rank, "runtime"))
+            continue
+        found = _gpus(subject, data, spec.gpus_per_node, profile.runtime.driver_min)
+        other = _of_other_kind(data, profile.gpu.product) if found.ok else ()
+        if other:  # labels may be missing, and a tenant sees none: the driver knows what it drives
+            kind = f"{', '.join(profile.gpu.product)} (profile {profile.name}, gpu.product)"
+            found = Finding(
+                subject=subject,
+                ok=None,
+                observed=f"the GPUs are {', '.join(other)}",
+                expected=kind,
+                fault="nodes.other-kind",
+            )
+        yield found
+
+
+def _of_other_kind(data: Mapping[str, Any], patterns: tuple[str, ...]) -> list[str]:
+    """Return the models that are not the profile's; feature discovery writes the driver's names with dashes."""
+    names = {str(gpu["name"]) for gpu in data.get("gpus") or [] if gpu.get("name")} if patterns else set()
+    return sorted(n for n in names if not any(fnmatchcase(n.replace(" ", "-"), p.replace(" ", "-")) for p in patterns))
+
+
+def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Name the pods that show the same GPUs: nodes that share one machine (kind, nested VMs) are no two nodes."""
+    first: dict[str, str] = {}
+    for rank in range(spec.nodes):
+        found, where = _uuids(stage(trial, rank, "runtime") or {}), f"rank {rank} on {place(trial, rank)}"
+        if shared := [uuid for uuid in found if uuid in first]:
+            yield f"{len(shared)} GPUs of {where} have the UUIDs of {first[shared[0]]}'s: are they the same ones?"
+        first.update((uuid, where) for uuid in found if uuid not in first)
+
+
+def _uuids(data: Mapping[str, Any]) -> list[str]:
+    """Return what tells the GPUs of a pod apart; those that do not say are left out."""
+    return [str(gpu["uuid"]) for gpu in data.get("gpus") or [] if gpu.get("uuid")]
+
+
+def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | None) -> Finding:
+    smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
+    tool = smi.get("name") or "nvidia-smi"
+    expected = f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
+    fault, observed = "", f"{len(gpus)} GPUs, driver {driver or 'not told'}"
+    ok: bool | None = True
+    why = smi.get("error") or f"exit code {smi.get('exit')}"
+    lost = bool(OFF_THE_BUS.search(str(why)))
+    listed = bool(gpus and smi.get("listed")) and not lost
+    if not smi.get("found") or (smi.get("exit") != 0 and not listed):
+        fault, ok, observed = "gpu.off-bus" if lost else "runtime.nvidia-smi", False, f"{tool}: {why}"
+    elif not gpus and smi.get("error"):
+        ok, observed = None, f"the output of {tool} could not be read: {smi['error']}"
+    elif sliced := [str(g.get("index")) for g in gpus if g.get("mig") == "Enabled" or g.get("mig_devices")]:
+        fault, ok, observed = "gpu.mig-enabled", False, f"MIG is on for GPU {', '.join(sliced)}: parts, not whole GPUs"
+    elif len(gpus) > requested or (foreign := _foreign(data)):
+        others = len(gpus) - requested if len(gpus) > requested else foreign
+        fault, ok, observed = "runtime.extra-gpus", False, f"{len(gpus)} GPUs in the pod, {others} of them not its own"
+    elif len(gpus) != requested:
+        fault, ok, observed = "runtime.gpu-count", False, f"{len(gpus)} GPUs in the pod"
+    elif twice := [uuid for uuid, count in Counter(_uuids(data)).items() if count > 1]:
+        different = len(gpus) - len(_uuids(data)) + len(set(_uuids(data)))
+        observed = f"{len(gpus)} GPUs are listed, and only {different} are different ({twice[0]} is there twice)"
+        fault, ok = "runtime.gpu-count", False
+    elif driver_min:
+        newer = version_at_least(driver, driver_min)
+        fault, ok = ("" if newer else "runtime.driver-old"), newer
+    if listed:  # what is there is known; that the whole picture cannot be had is no good sign
+        observed = f"{observed} (from the bare list: {tool} -q -x: {why})"
+        ok = None if ok and smi.get("exit") != 0 else ok
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
+
+
+def _foreign(data: Mapping[str, Any]) -> int:
+    """Count the GPUs that the pod sees and was not given, where the device plugin's list is known."""
+    given = set(data.get("assigned") or ())
+    return len([g for g in data.get("gpus") or [] if given and g.get("uuid") and g["uuid"] not in given])
+
+
+def version_at_least(version: str, minimum: str) -> bool | None:
+    """Compare '580.95.05' with '580'; None where the version is not readable."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    if found is None:
+        return None
+    return tuple(map(int, found[1].split("."))) >= tuple(map(int, minimum.split(".")))
+
+
+def toolkit_findings(trial: TrialResult, spec: TrialSpec, installed: str, minimum: str) -> Iterator[Finding]:
+    """Judge the container toolkit: what a pod sees of it, else what the operator installs; nothing is 'not seen'."""
+    for rank in range(spec.nodes):
+        seen = str((stage(trial, rank, "runtime") or {}).get("toolkit") or "")
+        if seen or not installed:
+            yield _toolkit(place(trial, rank), seen, "in the pod", minimum)
+    if installed:
+        yield _toolkit("the operator's container toolkit", installed, "ClusterPolicy or DaemonSet", minimum)
+
+
+def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
+    newer = version_at_least(version, minimum) if version else None
+    observed = f"container toolkit {version} ({source})" if version else "not seen: a package of the host shows nowhere"
+    return Finding(
+        subject=subject,
+        ok=newer,
+        observed=observed,
+        expected=f"{minimum} or later (runtime.toolkit_min)",
+        fault="runtime.toolkit-old" if newer is False else "",
+    )
+
+
+def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Compare driver, CUDA and the GPUs' model, memory and VBIOS over all nodes."""
+    ranks = sorted(range(spec.nodes), key=lambda rank: place(trial, rank))
+    return unlike({place(trial, rank): _facts(stage(trial, rank, "runtime")) for rank in ranks}, "runtime.drift")
+
+
+def _facts(data: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what should be the same everywhere; several values of one node's GPUs are joined."""
+    found = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")}
+    for name, key in (("model", "name"), ("memory", "memory_mib"), ("VBIOS", "vbios")):
+        values = {str(gpu[key]) for gpu in (data or {}).get("gpus") or [] if gpu.get(key) is not None}
+        found[name] = "/".join(sorted(values)) or None
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge shared memory against what the pod asked for, and lockable memory against the profile."""
+    for rank in range(spec.nodes):
+        subject, data = place(trial, rank), stage(trial, rank, "start")
+        if data is None:
+            yield Finding(subject=subject, ok=None, observed=missing_stage(trial, rank, "start"))
+            continue
+        yield _shm(subject, data, spec.shm_bytes)
+        if profile.runtime.memlock_min is not None:
+            yield _memlock(subject, data, profile.runtime.memlock_min)
+
+
+def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Say what the pod's cgroup allows: nothing judges it, and much is explained by it."""
+    for rank in range(spec.nodes):
+        data = stage(trial, rank, "start") or {}
+        cpu, memory = data.get("cpu_max"), data.get("memory_max")
+        told = [f"{cpu:g} CPUs" if isinstance(cpu, int | float) else "CPUs without limit"]
+        told.append(f"{memory / 2**30:.3g} GiB" if isinstance(memory, int) and memory > 0 else "memory without limit")
+        yield f"{place(trial, rank)}: the container may use {', '.join(told)}"
+
+
+def _shm(subject: str, data: Mapping[str, Any], asked: int) -> Finding:
+    found, most = data.get("shm_bytes"), data.get("memory_max")
+    if found is None:
+        observed = "the size of /dev/shm was not read"
+        return Finding(subject=subject, ok=None, observed=observed, expected=format_size(asked))
+    # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
+    ok = found >= asked * 0.99
+    observed = f"{found / 2**30:.2f} GiB of /dev/shm"
+    if not ok and isinstance(most, int) and 0 < most <= found * 1.01:
+        observed += ", as much as the container's memory limit allows (the profile's, or a LimitRange's)"
+    return Finding(
+        subject=subject,
+        ok=ok,
+        observed=observed,
+        fault="" if ok else "runtime.shm-small",
+        expected=f"{asked / 2**30:.2f} GiB, as the pod asks for (profile, pod.shm)",
+    )
+
+
+def _memlock(subject: str, data: dict[str, Any], wanted: int) -> Finding:
+    found = data.get("memlock_bytes")
+    expected = f"{format_size(wanted)} lockable, or IPC_LOCK"
+    if can_lock(data.get("cap_eff")):
+        return Finding(subject=subject, ok=True, observed="IPC_LOCK", expected=expected)
+    if found is None:
+        return Finding(subject=subject, ok=None, observed="RLIMIT_MEMLOCK could not be read", expected=expected)
+    ok = found == -1 or (wanted != -1 and found >= wanted)
+    observed = f"{format_size(found)} lockable, no IPC_LOCK"
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "runtime.memlock")
+
+
+def can_lock(cap_eff: object) -> bool:
+    """Say whether the effective capabilities (hex, as in /proc/self/status) hold IPC_LOCK."""
+    text = str(cap_eff or "")
+    return bool(re.fullmatch(r"[0-9a-fA-F]+", text)) and bool(int(text, 16) >> CAP_IPC_LOCK & 1)

@@ -1,0 +1,47 @@
+"""Do the pull secrets exist? Asked by name only, and only where the user wants it; their content is not looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.cluster.client.kube import Forbidden, NotFound, path
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from jobs.cluster.client.kube import Kube
+
+KINDS = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
+"""The two kinds of secret that a kubelet reads credentials of registries from
+(https://kubernetes.io/docs/concepts/configuration/secret/#docker-config-secrets)."""
+
+
+def secret_findings(kube: Kube, names: Iterable[str]) -> Iterator[Finding]:
+    """Judge each secret by whether it is there, and of which kind it is."""
+    expected = "a secret with credentials of a registry"
+    for name in names:
+        subject = f"secret/{name}"
+        try:
+            found = kube.get(path("secrets", name, namespace=kube.namespace))
+        except NotFound:
+            yield Finding(
+                subject=subject,
+                ok=False,
+                observed="does not exist",
+                expected=expected,
+                fault="images.pull-secret-missing",
+            )
+            continue
+        except Forbidden as error:
+            yield Finding(subject=subject, ok=None, observed=f"not seen: {error.message}", expected=expected)
+            continue
+        kind = str(found.get("type") or "")
+        ok = kind in KINDS
+        yield Finding(
+            subject=subject,
+            ok=ok,
+            observed=f"a secret of type {kind}",
+            expected=expected,
+            fault="" if ok else "images.pull-secret-missing",
+        )

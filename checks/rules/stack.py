@@ -1,0 +1,240 @@
+"""Does the software that brings GPUs into pods run on every GPU node, and does it agree with itself?
+
+Rule: "one is Running" says nothing. Each node is judged by the pods that run there, in the order in which they wait for
+each other: the first that is not ready is the cause, the rest are its consequences. A part that has no pod on a node is
+missing only where one belongs: hosts bring drivers and plugins of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.cluster.facts.stack import DeviceClass, device_classes, devices_by_node, mapped_class, names, operand
+from jobs.trial.parts import Claim
+from reports.record import Finding
+
+from ..profiles.cluster_defaults import claimable
+from .uniform import driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from jobs.cluster.facts.inventory import Node, PodUse
+    from jobs.cluster.facts.stack import Listing, Policy
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+    from .pool import Pool
+
+CHAIN = ("driver", "toolkit", "device-plugin", "dra-driver", "feature-discovery", "validator")
+"""Each waits for those before it: the operator's init containers hold the plugin until driver and toolkit are ready
+(https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/troubleshooting.html)."""
+DEPLOY = {
+    "driver": "driver",
+    "toolkit": "container-toolkit",
+    "device-plugin": "device-plugin",
+    "feature-discovery": "gpu-feature-discovery",
+    "validator": "operator-validator",
+}
+"""By a node's label nvidia.com/gpu.deploy.<this> the GPU operator places a part: true where its pod belongs, false or
+pre-installed where the host has its own, paused-for-... while it is replaced (NVIDIA/gpu-operator,
+controllers/state_manager.go; NVIDIA/k8s-driver-manager)."""
+UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
+"""Set by the operator's upgrade controller; empty or upgrade-done at rest, upgrade-failed when it gave up
+(https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html)."""
+AT_REST = ("", "upgrade-done")
+
+
+def operands(pods: Iterable[PodUse]) -> dict[str, dict[str, list[PodUse]]]:
+    """Sort the pods of the stack: part -> node -> pods."""
+    found: dict[str, dict[str, list[PodUse]]] = {}
+    for pod in pods:
+        if (kind := operand(pod)) and pod.node:
+            found.setdefault(kind, {}).setdefault(pod.node, []).append(pod)
+    return found
+
+
+def stack_findings(
+    nodes: Sequence[Node], pods: Iterable[PodUse], resource: str = "nvidia.com/gpu"
+) -> Iterator[Finding]:
+    """Judge on each node every part that runs on some node of the pool; none is expected that runs nowhere."""
+    found = operands(pods)
+    pool = {node.name for node in nodes}
+    parts = [part for part in CHAIN if pool & set(found.get(part, {}))]
+    for node in nodes:
+        yield _on(node, [(part, found[part].get(node.name, [])) for part in parts], resource)
+
+
+def _on(node: Node, parts: Sequence[tuple[str, list[PodUse]]], resource: str) -> Finding:
+    own = []
+    for part, pods in parts:
+        if any(pod.ready for pod in pods):
+            continue
+        placed = node.labels.get(f"nvidia.com/gpu.deploy.{DEPLOY.get(part, part)}", "")
+        if not pods and _brings_its_own(node, placed, resource):
+            own.append(part)
+            continue
+        ok = None if placed.startswith("paused-") else False
+        fault = "stack.device-plugin-down" if part in ("device-plugin", "dra-driver") else "stack.operand-down"
+        if pods:
+            pod = pods[0]
+            why = pod.trouble or pod.phase or "no reason told"
+            observed = f"{part}: {pod.namespace}/{pod.name} is not ready ({why})"
+        else:
+            observed = f"{part}: no pod on this node, though there is one on others"
+        return Finding(
+            subject=node.name,
+            ok=ok,
+            observed=f"{observed}; {placed}" if ok is None else observed,
+            expected=f"a ready pod of {part}",
+            fault="" if ok is None else fault,
+        )
+    ready = ", ".join(part for part, _ in parts if part not in own) or "no part that runs as a pod"
+    observed = f"ready: {ready}" + (f"; of the host's own: {', '.join(own)}" if own else "")
+    return Finding(subject=node.name, ok=True, observed=observed, expected="every part ready")
+
+
+def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
+    """Say whether a part without a pod is not missing: the operator is told so, or the node offers all GPUs without it.
+
+    A kubelet withdraws the GPUs (allocatable) at once when their plugin is gone, so that what is offered is served.
+    """
+    if placed:
+        return placed != "true" and not placed.startswith("paused-")
+    has = node.capacity.get(resource, 0)
+    return 0 < has <= node.allocatable.get(resource, 0)
+
+
+def policy_findings(found: Sequence[Policy]) -> Iterator[Finding]:
+    """Judge what the operator says of its ClusterPolicies; one that it ignores beside one that is ready is none."""
+    ready = any(policy.state == "ready" for policy in found)
+    for policy in found:
+        if policy.state == "ignored" and ready:
+            continue
+        ok = policy.state == "ready" if policy.state else None
+        observed = policy.state or "no state yet: the operator has not looked at it"
+        if not ok and policy.message:
+            observed += f" ({policy.message})"
+        yield Finding(
+            subject=f"clusterpolicy/{policy.name}",
+            ok=ok,
+            observed=observed,
+            expected="ready",
+            fault="" if ok else "stack.clusterpolicy",
+        )
+
+
+def upgrade_findings(nodes: Iterable[Node]) -> Iterator[Finding]:
+    """Judge whether the operator replaces the driver of a node just now: then try again later, nothing is broken."""
+    for node in nodes:
+        state = node.labels.get(UPGRADE, "")
+        ok = True if state in AT_REST else False if state == "upgrade-failed" else None
+        yield Finding(
+            subject=node.name,
+            ok=ok,
+            observed=state or "no upgrade",
+            expected="no driver upgrade under way",
+            fault="" if ok else "stack.driver-upgrade",
+        )
+
+
+def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
+    """Compare what feature discovery counted with what the kubelet has; nodes without labels are not compared."""
+    for node in pool.whole:
+        count = node.labels.get(f"{resource.partition('/')[0]}/gpu.count", "")
+        capacity = node.capacity.get(resource, 0)
+        if not count.isdigit() or not capacity:
+            continue
+        ok = int(count) == capacity
+        yield Finding(
+            subject=node.name,
+            ok=ok,
+            expected="the same number",
+            fault="" if ok else "gpu.labels-disagree",
+            observed=f"feature discovery counts {count}, the kubelet has {capacity} {resource}",
+        )
+
+
+def class_findings(wanted: Iterable[str], classes: Listing) -> Iterator[Finding]:
+    """Judge whether every DeviceClass exists that the trial's claims name."""
+    known = names(classes)
+    for name in dict.fromkeys(wanted):
+        there = name in known
+        observed = "there" if there else f"not there ({', '.join(known[:5]) or 'the cluster has none'})"
+        yield Finding(
+            subject=f"deviceclass/{name}",
+            ok=there,
+            observed=observed,
+            expected="there",
+            fault="" if there else "dra.class-missing",
+        )
+
+
+def handed_out(pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing]) -> tuple[Claim, ...]:
+    """Return what a pod of the trial claims of its GPUs: its claims, or those that Kubernetes makes of its resource.
+
+    Asked only where no node of the pool counts the resource; where DeviceClasses are not seen, it is as if none stood
+    for it.
+    """
+    resource = spec.gpu_resource
+    if not resource:
+        return tuple(spec.claims)
+    if not pool.whole or any(resource in node.capacity for node in pool.whole):
+        return ()
+    found = mapped_class(listed("deviceclasses"), resource)
+    count = profile.gpu.per_node or spec.gpus_per_node
+    return (Claim(name="gpus", device_class=found, count=count),) if found else ()
+
+
+def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listing]) -> list[Finding]:
+    """Say of each node that its GPUs are published to be claimed, where none counts them as the profile's resource.
+
+    Nothing is wrong with such a cluster: it is of another kind than the profile. Empty where that is not so.
+    """
+    resource = profile.gpu.resource
+    if not pool.whole or any(node.capacity.get(resource, 0) for node in pool.whole):
+        return []
+    name, counts = claimable(pool.whole, resource, listed)
+    return (
+        [
+            Finding(
+                subject=node.name,
+                ok=None,
+                fault="nodes.other-kind",
+                observed=f"0 {resource}, and {counts.get(node.name, 0)} devices of {name} in ResourceSlices",
+                expected=f"GPUs counted as {resource} (gpu.resource); for claimed ones a profile says gpu.resource '' "
+                f"and names {name} in pod.claims, as dra-only does",
+            )
+            for node in pool.whole
+        ]
+        if name
+        else []
+    )
+
+
+def slice_findings(
+    nodes: Iterable[Node], claims: Sequence[Claim], classes: Listing, slices: Listing
+) -> Iterator[Finding]:
+    """Judge whether every node publishes as many devices of each class as a pod of the trial claims."""
+    known = device_classes(classes)
+    wanted = [(claim, known.get(claim.device_class) or DeviceClass(claim.device_class)) for claim in claims]
+    counts = {claim.name: devices_by_node(slices, found.driver, found.kind) for claim, found in wanted}
+    for node in nodes:
+        for claim in claims:
+            count = counts[claim.name].get(node.name, 0)
+            ok = count >= claim.count
+            yield Finding(
+                subject=node.name,
+                ok=ok,
+                observed=f"{count} devices of {claim.device_class} in ResourceSlices",
+                expected=f"{claim.count}, as a pod of the trial claims",
+                fault="" if ok else "dra.slices-missing",
+            )
+
+
+def drivers(nodes: Iterable[Node]) -> Mapping[str, list[str]]:
+    """The driver versions that feature discovery saw, each with its nodes."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        found.setdefault(driver(node), []).append(node.name)
+    return found

@@ -1,0 +1,274 @@
+"""Can training read its data, write its results and its checkpoints, from every node and fast enough?
+
+The API says which claims are bound and who may mount them; only the pod itself shows that the files are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from ..profiles.yaml_schema import format_size
+from .ranks import missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jobs.cluster.facts.claims import Claim, Class
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.schema.storage import Storage, StoragePath
+
+MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
+"""Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
+LATER = "WaitForFirstConsumer"
+FULL = ("ENOSPC", "EDQUOT")
+
+
+# -- what the API says -------------------------------------------------------------------------------------------------
+
+
+def claim_findings(
+    storage: Storage, nodes: int, claims: Mapping[str, Claim], classes: Mapping[str, Class]
+) -> Iterator[Finding]:
+    """Judge each claim of the profile, and the classes that it names; a claim's first fault is its only one."""
+    for name in storage.classes:
+        yield _class(classes[name])
+    for wanted in storage.paths:
+        if wanted.claim:
+            claim = claims[wanted.claim]
+            yield _claim(wanted, claim, classes.get(claim.storage_class or ""), nodes)
+
+
+def _class(found: Class) -> Finding:
+    subject, expected = f"storageclass/{found.name}", "exists"
+    if found.hidden:
+        return Finding(subject=subject, ok=None, observed=f"not seen: {found.hidden}", expected=expected)
+    observed = f"provisioner {found.provisioner}, {found.binding}" if found.exists else "there is no such StorageClass"
+    return Finding(
+        subject=subject,
+        ok=found.exists,
+        observed=observed,
+        expected=expected,
+        fault="" if found.exists else "storage.class-missing",
+    )
+
+
+def _claim(wanted: StoragePath, claim: Claim, class_: Class | None, nodes: int) -> Finding:
+    fits = MANY_WRITE if wanted.write else MANY_READ
+    expected = "bound" + (f", {' or '.join(fits)}" if nodes > 1 else "")
+    modes = ", ".join(claim.access_modes) or "no access mode"
+    told = f"{claim.phase or 'not there'}, {modes}" + (f", {claim.size}" if claim.size else "")
+    ok: bool | None = True
+    fault, observed = "", told
+    if claim.hidden:
+        ok, observed = None, f"not seen: {claim.hidden}"
+    elif not claim.exists:
+        ok, fault, observed = False, "storage.claim-missing", "there is no such PersistentVolumeClaim"
+    elif nodes > 1 and not set(claim.access_modes) & set(fits):
+        ok, fault, observed = False, "storage.access-mode", f"{told}: two nodes cannot mount it for {_use(wanted)}"
+    elif claim.phase != "Bound" and class_ and not class_.exists and not class_.hidden:
+        ok, fault = False, "storage.class-missing"
+        observed = f"{told}: its StorageClass {class_.name} does not exist"
+    elif claim.phase == "Pending" and class_ and class_.binding == LATER:
+        observed = f"{told}: it is bound when the first pod wants it ({LATER})"
+    elif claim.phase != "Bound":
+        ok, fault = False, "storage.claim-pending"
+        observed = told + (f"; {claim.event}" if claim.event else "")
+    subject = f"persistentvolumeclaim/{claim.name}"
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _use(wanted: StoragePath) -> str:
+    return "writing" if wanted.write else "reading"
+
+
+# -- what the pods see -------------------------------------------------------------------------------------------------
+
+
+def path_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+    """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
+    wanted = {path.name: path for path in storage.paths}
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "storage")
+        if data is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
+            continue
+        hung = str(data.get("error") or "")
+        for found in data.get("paths") or []:
+            unanswered = _unanswered(found)
+            yield _path(f"{node} {found.get('path')}", found, wanted.get(str(found.get("name"))), hung)
+            hung = "" if unanswered else hung  # those after the one that hangs were not tried
+
+
+def _unanswered(found: Mapping[str, Any]) -> bool:
+    """Say whether a path was begun and not finished, or never begun."""
+    if found.get("exists") is None or (found["exists"] and found.get("free_bytes") is None and not found.get("error")):
+        return True
+    tried = found.get("write") and found.get("writable") and not found.get("error")
+    return bool(tried and found.get("read_back_ok") is None)
+
+
+def _path(subject: str, found: Mapping[str, Any], wanted: StoragePath | None, hung: str) -> Finding:
+    write = bool(found.get("write"))
+    expected = "there and writable" if write else "there and readable"
+    error, code = str(found.get("error") or ""), str(found.get("errno") or "")
+    told = _told(found)
+    fault, observed = "", told
+    ok: bool | None = True
+    needed = _needed(wanted)
+    if _unanswered(found):
+        ok, fault = (False, "storage.hang") if hung else (None, "")
+        observed = f"no answer: {hung or 'not tried'}"
+    elif not found.get("exists"):
+        ok, fault, observed = False, "storage.not-visible", error or "it is not in the pod"
+    elif code in FULL or (write and needed is not None and (found.get("free_bytes") or 0) < needed):
+        ok, fault = False, "storage.full"
+        expected, observed = f"{format_size(needed or 0)} free", f"{told}{'; ' + error if error else ''}"
+    elif error or (write and found.get("readonly")):
+        ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{told}; {error}"
+    elif write and not (found.get("rename_ok") and found.get("read_back_ok")):
+        ok, fault, observed = False, "storage.corrupt", f"{told}; what was read back is not what was written"
+    elif wanted and wanted.not_empty and not found.get("entries"):
+        ok, fault, observed = False, "storage.not-visible", f"{told}; there is nothing in it"
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
+
+
+def _needed(wanted: StoragePath | None) -> int | None:
+    """Return how many bytes must be free: what the profile says, else what is written for the trial."""
+    if wanted is None:
+        return None
+    return int(wanted.free_min) if wanted.free_min is not None else int(wanted.bytes)
+
+
+def _told(found: Mapping[str, Any]) -> str:
+    parts = [str(found.get("fs") or "file system not told")]
+    if isinstance(found.get("free_bytes"), int):
+        parts.append(f"{format_gib(found['free_bytes'])} free")
+    for key, text in (("write_mb_s", "written"), ("read_mb_s", "read")):
+        if found.get(key) is not None:
+            parts.append(f"{text} at {found[key]:.0f} MB/s")
+    return ", ".join(parts)
+
+
+def format_gib(count: int) -> str:
+    """Spell a number of bytes."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def shared_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+    """Judge what each node sees of the next one's files, for paths that the profile calls shared."""
+    names = {path.name for path in storage.paths if path.shared and path.write}
+    for rank in range(spec.nodes):
+        peer = place(trial, (rank + 1) % spec.nodes)
+        for found in (stage(trial, rank, "storage") or {}).get("paths") or []:
+            if found.get("name") in names:
+                yield _shared(f"{place(trial, rank)} {found.get('path')}", found, peer)
+
+
+def _shared(subject: str, found: Mapping[str, Any], peer: str) -> Finding:
+    expected = f"the files of {peer}, and its renames"
+    seen, renamed = found.get("peer_file_ok"), found.get("peer_rename_ok")
+    if seen is None:
+        return Finding(subject=subject, ok=None, observed="not tried: a node could not write", expected=expected)
+    rename = "and its rename" if renamed else "its rename was not tried"
+    fault, observed = "", f"the file of {peer} after {found.get('peer_seconds') or 0:.2f} s, {rename}"
+    if not seen and found.get("peer_seconds") is not None:
+        fault, observed = "storage.corrupt", f"the files of {peer} are seen, with other or less content than it wrote"
+    elif not seen:
+        fault, observed = "storage.not-shared", f"nothing of what {peer} wrote under the same path"
+    elif renamed is False:
+        fault, observed = "storage.stale-rename", f"the old content of a file that {peer} replaced 10 s ago"
+    ok = False if fault else (True if renamed else None)
+    return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def rate_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+    """Compare each path's rates on each node with the profile's."""
+    floors = {p.name: (("write_mb_s", p.write_mb_s), ("read_mb_s", p.read_mb_s)) for p in storage.paths}
+    for rank in range(spec.nodes):
+        for found in (stage(trial, rank, "storage") or {}).get("paths") or []:
+            for key, floor in floors.get(str(found.get("name")), ()):
+                if floor is not None:
+                    yield _rate(f"{place(trial, rank)} {found.get('path')}", key, found.get(key), floor)
+
+
+def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
+    what = "write and fsync" if key == "write_mb_s" else "read"
+    expected = f"{what}: at least {floor:g}"
+    if not isinstance(value, int | float):
+        return Finding(subject=subject, ok=None, observed=f"{what}: not measured", expected=expected, unit="MB/s")
+    ok = value >= floor
+    return Finding(
+        subject=subject,
+        ok=ok,
+        observed=f"{what}: {value:.1f}",
+        expected=expected,
+        unit="MB/s",
+        fault="" if ok else "storage.slow",
+    )
+
+
+def burst_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+    """Judge the checkpoint that all ranks write at once, node by node."""
+    for rank in range(spec.nodes):
+        subject, burst = place(trial, rank), (stage(trial, rank, "storage") or {}).get("burst")
+        expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
+        if not isinstance(burst, dict):
+            yield Finding(subject=subject, ok=None, observed="no burst was tried", expected=expected)
+        elif code := burst.get("errno"):  # a write that the file system refused: no later one will do better
+            fault = "storage.full" if code in FULL else "storage.read-only"
+            observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
+            yield Finding(subject=subject, ok=False, observed=observed, expected="every rank's file", fault=fault)
+        elif burst.get("error") or not burst.get("bytes"):
+            observed = f"{burst.get('path')}: {burst.get('error') or 'nothing was written: no room'}"
+            yield Finding(subject=subject, ok=None, observed=observed, expected=expected)
+        else:
+            yield _burst(subject, burst, storage.burst_mb_s, expected)
+
+
+def _burst(subject: str, burst: Mapping[str, Any], floor: float | None, expected: str) -> Finding:
+    speed = float(burst.get("mb_s") or 0.0)
+    took, slowest = burst.get("seconds") or 0.0, burst.get("slowest_rank_s") or 0.0
+    observed = (
+        f"{speed:.0f} MB/s: {burst.get('writers')} ranks wrote {format_gib(burst['bytes'])} to "
+        f"{burst.get('path')} in {took:.2f} s, the slowest in {slowest:.2f} s"
+    )
+    ok = floor is None or speed >= floor
+    return Finding(
+        subject=subject,
+        ok=ok,
+        observed=observed,
+        expected=f"{expected} MB/s" if floor else expected,
+        fault="" if ok else "storage.burst-slow",
+    )
+
+
+def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+    """Judge each bucket on each node: reached, there, and with credentials in the pod."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "storage")
+        if data is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
+            continue
+        told = {str(each.get("uri")): each for each in data.get("s3") or []}
+        for bucket in storage.s3:
+            yield _bucket(f"{node} {bucket.uri}", told.get(bucket.uri))
+
+
+def _bucket(subject: str, found: Mapping[str, Any] | None) -> Finding:
+    expected = "reached, with credentials"
+    if found is None:
+        return Finding(subject=subject, ok=None, observed="not tried", expected=expected)
+    fault, status = "", found.get("status")
+    signed = "keys in the environment" if found.get("can_sign") else "no keys in the environment"
+    observed = f"HTTP {status} from {found.get('endpoint') or 'amazonaws.com'}, {signed}"
+    if not found.get("reachable"):
+        fault, observed = "storage.s3-unreachable", str(found.get("error") or "no answer")
+    elif status == 404:
+        fault = "storage.s3-bucket-missing"
+    elif not found.get("can_sign"):
+        fault, observed = "storage.s3-no-credentials", f"{observed}; not set: {', '.join(found.get('missing') or ())}"
+    return Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)

@@ -1,0 +1,237 @@
+"""Are GPUs and network cards near each other, alike on all nodes, and can a kubelet align what a pod asks for?
+
+Rule: what a node says of itself is compared with the profile and with the other nodes; what cannot be read is not a
+fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the
+kubelet's own configuration is never asked for (it needs nodes/proxy, which is the right to run anything anywhere).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from itertools import combinations, zip_longest
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.quantity import whole
+from reports.record import Finding
+
+from ..profiles.schema.fabric import VERBS
+from ..profiles.schema.topology import LEVELS
+from .alike import difference, majority
+from .ranks import missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+STAGE = "topology"
+STRICT = ("single-numa-node", "restricted")
+MOST_ZONES = 8
+"""The Topology Manager refuses nodes with more NUMA nodes, too
+(https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/#known-limitations)."""
+OLD_NAMES = {
+    "SingleNUMANodeContainerLevel": "single-numa-node",
+    "SingleNUMANodePodLevel": "single-numa-node",
+    "Restricted": "restricted",
+    "RestrictedContainerLevel": "restricted",
+    "RestrictedPodLevel": "restricted",
+    "BestEffort": "best-effort",
+    "BestEffortContainerLevel": "best-effort",
+    "BestEffortPodLevel": "best-effort",
+    "None": "none",
+}
+"""`topologyPolicies` of v1alpha1 (noderesourcetopology-api, v1alpha1/types.go), in the kubelet's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """A node's NUMA zones as its NodeResourceTopology lists them, and the kubelet's policy."""
+
+    node: str
+    policy: str  # '' where the object does not tell
+    offers: tuple[Mapping[str, int], ...]  # allocatable of each zone
+
+
+def read_zones(items: Iterable[Mapping[str, Any]]) -> dict[str, Zones]:
+    """Read NodeResourceTopology objects, v1alpha1 and v1alpha2; they bear their nodes' names."""
+    found = {}
+    for item in items:
+        name = str((item.get("metadata") or {}).get("name") or "")
+        given = [a for a in item.get("attributes") or [] if isinstance(a, dict)]
+        attributes = {str(a.get("name")): str(a.get("value")) for a in given}
+        old = next((OLD_NAMES.get(str(p), "") for p in item.get("topologyPolicies") or []), "")
+        zones = [z for z in item.get("zones") or [] if isinstance(z, dict) and z.get("type", "Node") == "Node"]
+        offers = tuple(_offered(zone) for zone in zones)
+        found[name] = Zones(name, attributes.get("topologyManagerPolicy") or old, offers)
+    return found
+
+
+def _offered(zone: Mapping[str, Any]) -> dict[str, int]:
+    given = [r for r in zone.get("resources") or [] if isinstance(r, dict)]
+    return {str(r.get("name")): whole(r.get("allocatable") or 0) for r in given}
+
+
+def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: TrialSpec) -> Iterator[Finding]:
+    """Judge whether each node's kubelet could ever admit a pod of the trial, were the node empty."""
+    for node in nodes:
+        known = zones.get(node)
+        if known is None or not known.policy:
+            yield Finding(subject=node, ok=None, observed="no NodeResourceTopology tells this node's policy")
+            continue
+        why = refused(known, spec.extended)
+        shape = ", ".join(f"{count} {name}" for name, count in spec.extended.items())
+        yield Finding(
+            subject=node,
+            ok=not why,
+            observed=f"policy {known.policy}" + (f": {why}" if why else ""),
+            expected=f"a pod with {shape} can be admitted",
+            fault="topology.inadmissible" if why else "",
+        )
+
+
+def refused(known: Zones, wanted: Mapping[str, int]) -> str:
+    """Say why the Topology Manager could never admit a container with these devices; '' where it could.
+
+    A device's best hint is the smallest set of NUMA nodes that has enough of it. `restricted` wants one set that is
+    best for all devices; `single-numa-node` wants that set to be one node (Kubernetes, Topology Manager policies).
+    """
+    if known.policy not in STRICT or not known.offers:
+        return ""
+    best: dict[str, set[frozenset[int]]] = {}
+    for name, count in wanted.items():
+        if count and any(name in offer for offer in known.offers):  # what no zone lists has no place and no hint
+            best[name] = smallest(known.offers, name, count)
+    for name, sets in best.items():
+        spread = " + ".join(str(offer.get(name, 0)) for offer in known.offers)
+        if not sets:
+            return f"{wanted[name]} {name} are more than the NUMA nodes have together ({spread})"
+        if known.policy == "single-numa-node" and all(len(each) > 1 for each in sets):
+            return f"{wanted[name]} {name} do not fit into one NUMA node ({spread})"
+    if best and not set.intersection(*best.values()):
+        return f"no set of NUMA nodes is the best one for all of {', '.join(best)}"
+    return ""
+
+
+def smallest(offers: tuple[Mapping[str, int], ...], name: str, count: int) -> set[frozenset[int]]:
+    """Return the smallest sets of zones that together have so many of a device."""
+    zones = range(min(len(offers), MOST_ZONES))
+    for size in range(1, len(zones) + 1):
+        found = {frozenset(c) for c in combinations(zones, size) if sum(offers[z].get(name, 0) for z in c) >= count}
+        if found:
+            return found
+    return set()
+
+
+# -- what the pods saw
+
+
+def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
+    """Judge how far each GPU is from its nearest network card."""
+    farthest = profile.topology.gpu_nic_max or LEVELS[-1]
+    expected = f"{farthest} or nearer (profile {profile.name})"
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, STAGE)
+        nearest = _nearest(data, trial, rank, profile) if data else {}
+        if not nearest:
+            why = missing_stage(trial, rank, STAGE) if data is None else data.get("error")
+            why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs beside cards"
+            yield Finding(subject=node, ok=None, observed=str(why), expected=expected)
+            continue
+        far = {gpu: way for gpu, way in nearest.items() if LEVELS.index(way[0]) > LEVELS.index(farthest)}
+        if len(nearest) - len(far) >= (profile.fabric.rails or len(nearest)):
+            far = {}  # fewer cards than GPUs: each card has its own, and the other GPUs reach them over NVLink (PXN)
+        for gpu, (level, nic) in far.items():
+            yield Finding(
+                subject=f"{node} GPU {gpu}",
+                ok=False,
+                observed=f"{level} to {nic}, its nearest card",
+                expected=expected,
+                fault="topology.gpu-nic-far",
+            )
+        if not far:
+            counts = Counter(level for level, _ in nearest.values())
+            shown = ", ".join(f"{count} x {level}" for level, count in sorted(counts.items()))
+            yield Finding(subject=node, ok=True, observed=f"nearest cards: {shown}", expected=expected)
+
+
+def _nearest(data: Mapping[str, Any], trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
+    """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
+    ports = [p for p in (stage(trial, rank, "rdma") or {}).get("devices") or [] if isinstance(p, dict)]
+    layer = VERBS.get(profile.fabric.kind or "")
+    allowed = {p.get("name") for p in ports if layer is None or p.get("link_layer") in (layer, None)}
+    best: dict[Any, tuple[str, str]] = {}
+    for path in data.get("paths") or []:
+        level, nic = path.get("path"), str(path.get("nic"))
+        if level not in LEVELS or (allowed and nic not in allowed):
+            continue
+        gpu = path.get("gpu")
+        if gpu not in best or LEVELS.index(level) < LEVELS.index(best[gpu][0]):
+            best[gpu] = (level, nic)
+    return best
+
+
+def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and card."""
+    rows = {rank: _rows(trial, rank) for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
+    most = majority(tuple(each) for each in rows.values() if each)
+    usual = list(most[0]) if most else []
+    if shown := {place(trial, rank): each for rank, each in rows.items() if each and not most}:
+        yield difference("GPU topology", _apart(shown), "topology.differs")
+    for rank, own in rows.items():
+        node = place(trial, rank)
+        if not own:
+            yield Finding(
+                subject=node,
+                ok=None,
+                observed=missing_stage(trial, rank, STAGE)
+                if stage(trial, rank, STAGE) is None
+                else "its topology was not read",
+            )
+            continue
+        unlike = [(mine, theirs) for mine, theirs in zip(own, usual, strict=False) if mine != theirs]
+        ok = own == usual or not most
+        other = next((place(trial, r) for r, each in rows.items() if each == usual), "")
+        observed = f"{len(own)} GPUs like the other nodes'" if most else f"{len(own)} GPUs"
+        if not ok:
+            first = f", first {unlike[0][0]}" if unlike else ""
+            observed = f"{len(unlike) or len(own)} of {len(own)} GPUs hang elsewhere{first}"
+        yield Finding(
+            subject=node,
+            ok=ok,
+            observed=observed,
+            fault="" if ok else "topology.differs",
+            expected=f"as on {other}: {unlike[0][1]}" if unlike else "the same on all nodes",
+        )
+
+
+def _apart(rows: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return of each node the first row that is not the same on all; what one node shows and another does not, too."""
+    place_of = next((n for n, each in enumerate(zip_longest(*rows.values())) if len(set(each)) > 1), 0)
+    return {node: each[place_of] if place_of < len(each) else f"only {len(each)} GPUs" for node, each in rows.items()}
+
+
+def _rows(trial: TrialResult, rank: int) -> list[str]:
+    rows = (stage(trial, rank, STAGE) or {}).get("rows") or []
+    return [re.sub(r"\s+", " ", str(row)) for row in rows]
+
+
+def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge ACS of the bridges above GPUs and cards, on the nodes where pods can read it."""
+    for rank in range(spec.nodes):
+        bridges = (stage(trial, rank, STAGE) or {}).get("acs")
+        if not isinstance(bridges, list):
+            continue
+        on = [str(b.get("bus_id")) for b in bridges if isinstance(b, dict) and b.get("enabled")]
+        observed = f"ACS redirects on {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}" if on else "ACS is off"
+        yield Finding(
+            subject=place(trial, rank),
+            ok=not on,
+            observed=observed,
+            expected="no bridge above a GPU or a card redirects peer-to-peer traffic",
+            fault="topology.acs" if on else "",
+        )

@@ -1,0 +1,289 @@
+"""What carried the data between the nodes: transport, fabric, GPUDirect, rails, ranks? Judged from job documents.
+
+Rule: the whole job is judged, channel by channel and in both directions. One rank on sockets hides behind fifteen good
+banners; a log that shows nothing is an error, never a pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from .collectives import by_node, logged, seen, subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+
+NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
+TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
+GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
+CHOOSES = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE")
+"""Variables by which NCCL takes another network than it would (NCCL documentation, Environment Variables)."""
+JUDGED = frozenset(
+    {
+        *TRANSPORT,
+        *GDR,
+        "nccl.wrong-fabric",
+        "nccl.rail-missing",
+        "nccl.ranks-missing",
+        "nccl.hang",
+        "nccl.crash",
+        "nccl.program",
+        "nccl.wrong-results",
+        "nccl.low-bandwidth",
+        "nccl.impossible-bandwidth",
+        "nccl.no-evidence",
+        "nccl.log-truncated",
+    }
+)
+"""Faults that a check of their own judges; whatever else the analyzer names is judged by nccl.other."""
+
+
+def transport_findings(
+    trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], profile: Profile
+) -> Iterator[Finding]:
+    """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding.
+
+    Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
+    """
+    told: set[tuple[str, str]] = set()
+    for name, job in seen(jobs).items():
+        bad = [] if profile.fabric.kind == "socket" else list(_transport_faults(trial, job))
+        if not profile.known:
+            bad = [replace(f, ok=None, expected=NO_PROFILE) if f.fault == TRANSPORT[0] else f for f in bad]
+        for finding in bad:
+            if (finding.fault, finding.subject) not in told:
+                told.add((finding.fault, finding.subject))
+                yield finding
+        if not bad:
+            yield from _pairs(trial, name, job)
+
+
+def _transport_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
+    named = [f for f in job.get("faults") or [] if f.get("fault") in TRANSPORT]
+    if not named and (job.get("socket_fallback") or job.get("inter_node_transport") == "socket"):
+        named = [{"fault": "nccl.socket-fallback", "subject": "job", "cause": job.get("sentence")}]
+    for entry in named:
+        yield Finding(
+            subject=by_node(trial, str(entry.get("subject") or "job")),
+            ok=False,
+            observed=by_node(trial, _carried(job) + _because(entry)),
+            expected="no socket between nodes",
+            fault=str(entry["fault"]),
+        )
+
+
+def _because(entry: Mapping[str, Any]) -> str:
+    """Add the cause in words and, where another fault explains this one, its id."""
+    cause, why = entry.get("cause"), entry.get("why")
+    return (f"; {cause}" if cause else "") + (f" ({why})" if why else "")
+
+
+def _carried(job: dict[str, Any]) -> str:
+    counts: dict[str, int] = {}
+    for pair in job.get("pairs") or []:
+        for transport, channels in (pair.get("transports") or {}).items():
+            counts[transport] = counts.get(transport, 0) + channels
+    if not counts:
+        return str(job.get("inter_node_transport"))
+    return ", ".join(f"{transport} on {channels} channels" for transport, channels in sorted(counts.items()))
+
+
+def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Finding]:
+    """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
+    pairs = job.get("pairs") or []
+    ended = job.get("hang") or job.get("crash")  # then nccl.completed names the cause, and what is missing follows
+    fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
+    for pair in pairs:
+        counts = ", ".join(f"{t} x {n}" for t, n in sorted((pair.get("transports") or {}).items()))
+        # NCCL prints a channel over NVLink at its sender only (transport/p2p.cc); those of a network at both ends.
+        whole = pair.get("direction") == "both" or set(pair.get("transports") or {}) == {"mnnvl"}
+        yield Finding(
+            subject=by_node(trial, f"{pair.get('src')} -> {pair.get('dst')}") + f" ({name})",
+            ok=whole or None,
+            observed=counts if whole else f"{counts}, as one of the two ends shows ({pair.get('direction')})",
+            expected="no socket, seen by both ends",
+            fault="" if whole else fault,
+        )
+    # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
+    told = sum(len(host.get("connected", host.get("ranks")) or []) for host in job.get("hosts") or [])
+    if not pairs:
+        yield Finding(
+            subject=subject_of(name),
+            ok=None,
+            observed=_unseen(job, fault),
+            expected="channels between nodes",
+            fault=fault,
+        )
+    elif told < (job.get("ranks") or 0):
+        observed = f"{told} of {job['ranks']} ranks show their channels in the log"
+        yield Finding(subject=subject_of(name), ok=None, observed=observed, expected="all ranks", fault=fault)
+    elif cut := _cut(job):
+        yield Finding(
+            subject=subject_of(name),
+            ok=None,
+            observed=cut,
+            expected="the whole log of every rank",
+            fault="nccl.log-truncated",
+        )
+
+
+def _cut(job: dict[str, Any]) -> str:
+    """Say how NCCL's log was cut although the collective came to its end, or ''.
+
+    What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
+    is cut says nothing of that: nccl.completed speaks of it.
+    """
+    if not job.get("truncated") or not all(t.get("complete") for t in job.get("tables") or []):
+        return ""
+    causes = [str(f.get("cause") or "") for f in job.get("faults") or [] if f.get("fault") == "nccl.log-truncated"]
+    return f"the log is not whole: {causes[0]}" if causes and causes[0] else "the log is not whole"
+
+
+def _unseen(job: dict[str, Any], fault: str) -> str:
+    """Say what the log lacks, in the analyzer's words where it has some, and what to set for the next one."""
+    kind = job.get("inter_node_transport")
+    if kind == "none":
+        return "nothing crossed nodes: the log is of one node"
+    if job.get("crash"):
+        return "NCCL ended before it named its channels (nccl.completed says why)"
+    cause = next((str(f["cause"]) for f in job.get("faults") or [] if f.get("fault") == fault and f.get("cause")), "")
+    banner = f" (a network was selected: {kind})" if kind not in (None, "unknown") else ""
+    said = [f"the log does not show the transport{banner}", cause, str(job.get("advice") or "")]
+    return "; ".join(filter(None, said))
+
+
+def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Iterator[Finding]:
+    """Compare the transport with the fabric that was paid for."""
+    for name, job in seen(jobs).items():
+        found = str(job.get("inter_node_transport"))
+        ok = found == kind
+        chosen = [f"{key}={value}" for key, value in (job.get("env") or {}).items() if not ok and key in CHOOSES]
+        said = f"; {', '.join(chosen)} is set (profile, pod.env, or the image)" if chosen else ""
+        yield Finding(
+            subject=subject_of(name),
+            ok=ok,
+            observed=found + said,
+            expected=f"{kind} (profile, fabric.kind)",
+            fault="" if ok else "nccl.wrong-fabric",
+        )
+
+
+def gdr_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
+    """Judge GPUDirect RDMA of every host pair; not shown is not told."""
+    told: set[tuple[str, str]] = set()
+    for name, job in seen(jobs).items():
+        bad = list(_gdr_faults(trial, job))
+        for finding in bad:
+            if (finding.fault, finding.subject) not in told:
+                told.add((finding.fault, finding.subject))
+                yield finding
+        if bad:
+            continue
+        gdr = job.get("gdr")
+        observed = "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect"
+        yield Finding(
+            subject=subject_of(name),
+            ok=True if gdr else None,
+            observed=observed,
+            expected="GPUDirect RDMA",
+            fault="" if gdr else "nccl.no-evidence",
+        )
+
+
+def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
+    named = [f for f in job.get("faults") or [] if f.get("fault") in GDR]
+    if not named:
+        off = [p for p in job.get("pairs") or [] if p.get("gdr") is False]
+        named = [{"fault": "nccl.gdr-off", "subject": f"{p.get('src')} -> {p.get('dst')}"} for p in off]
+        named += [
+            {"fault": "nccl.gdr-mixed", "subject": f"{p.get('src')} -> {p.get('dst')}"}
+            for p in job.get("pairs") or []
+            if p.get("gdr") == "mixed"
+        ]
+    if not named and job.get("gdr") is False:
+        named = [{"fault": "nccl.gdr-off", "subject": "job"}]
+    for entry in named:
+        state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
+        yield Finding(
+            subject=by_node(trial, str(entry.get("subject") or "job")),
+            ok=False,
+            observed=by_node(trial, f"GPUDirect RDMA {state}{_because(entry)}"),
+            expected="GPUDirect RDMA on every channel (profile, fabric.gdr)",
+            fault=str(entry["fault"]),
+        )
+
+
+def rail_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], expected: int) -> Iterator[Finding]:
+    """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
+    used: dict[str, set[str]] = {}
+    chosen = ""
+    for job in seen(jobs).values():
+        if hca := (job.get("env") or {}).get("NCCL_IB_HCA"):
+            chosen = f"; NCCL_IB_HCA={hca} is set (profile, pod.env, or the image) and chooses among them"
+        for host in job.get("hosts") or []:
+            if not host.get("name"):  # lines without a host: their channels are counted under those that have one
+                continue
+            devices = used.setdefault(str(host.get("name")), set())
+            for names in (host.get("rails") or {}).values():
+                devices.update(map(str, names))
+    if not used:
+        yield Finding(subject="job", ok=None, observed="the log shows no devices", fault="nccl.no-evidence")
+    for host, devices in sorted(used.items()):
+        ok = len(devices) >= expected if devices else None
+        shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device"
+        shown += chosen if ok is False else ""
+        fault = "" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing"
+        yield Finding(
+            subject=by_node(trial, host),
+            ok=ok,
+            observed=shown,
+            expected=f"{expected} rails (profile, fabric.rails)",
+            fault=fault,
+        )
+
+
+def rank_findings(jobs: Mapping[str, dict[str, Any] | None], spec: TrialSpec) -> Iterator[Finding]:
+    """Compare NCCL's ranks and nodes with what the trial started."""
+    ranks = spec.nodes * spec.gpus_per_node
+    for name, job in seen(jobs).items():
+        found = (job.get("ranks"), job.get("nodes"))
+        ok = None if None in found else found == (ranks, spec.nodes)
+        yield Finding(
+            subject=subject_of(name),
+            ok=ok,
+            observed=f"{found[0]} ranks on {found[1]} nodes",
+            expected=f"{ranks} ranks on {spec.nodes} nodes",
+            fault="nccl.ranks-missing" if ok is False else "",
+        )
+
+
+def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
+    """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
+    told: set[tuple[str, str, str]] = set()  # what every collective meets is told once
+    for name, job in seen(jobs).items():
+        bad = [f for f in job.get("faults") or [] if f.get("severity") != "info" and f.get("fault") not in JUDGED]
+        for finding in _others(trial, bad):
+            if (finding.fault, finding.subject, finding.observed) not in told:
+                told.add((finding.fault, finding.subject, finding.observed))
+                yield finding
+        if not bad:
+            yield Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")
+
+
+def _others(trial: TrialResult, faults: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+    for entry in faults:
+        yield Finding(
+            subject=by_node(trial, str(entry.get("subject") or "job")),
+            ok=False,
+            observed=by_node(trial, logged(entry) or str(entry.get("cause") or entry["fault"])),
+            expected="no such line in NCCL's log",
+            fault=str(entry["fault"]),
+        )

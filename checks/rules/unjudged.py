@@ -1,0 +1,119 @@
+"""What of a log was not judged, or cannot be believed, though nothing in it is at fault: then it is no go.
+
+With a profile: floors that met no row, rails and a fabric that no layout of the log shows, sums that nobody checked.
+Without one: numbers at a small fraction of what is published for the hardware that the log names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..profiles.yaml_schema import format_size
+from .published import published_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..profiles.loader import Profile
+
+SMALL = 0.25
+"""Of what is published: a cluster that others describe as healthy gives more with two of its eight rails."""
+_LARGE = 1 << 30
+_MIDDLING, _OF_MIDDLING = 64 << 20, 0.1
+"""Rows between 64 MiB and 1 GiB are still bound by latency in part; a tenth is then what one of eight rails gives."""
+_SHOWN = 4
+
+
+def withhold_go(jobs: Iterable[dict[str, Any]], profile: Profile | None) -> None:
+    """Make every go inconclusive that rests on what was not judged, and say in the first sentence what that is."""
+    jobs = list(jobs)
+    applied = {
+        _key(table, job, row["size_bytes"]) for job in jobs for table in job["tables"] for row in table["reference"]
+    }
+    for job in jobs:
+        if job["verdict"] != "go":
+            continue
+        if profile is not None:
+            missing = [*_floors(job, profile, applied), *_layout(job, profile), *_sums(job)]
+            text = "not judged against the profile: " + "; ".join(missing[:_SHOWN])
+            text += f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        else:
+            missing = list(_far_below(job))
+            text = "; ".join(missing[:_SHOWN])
+        if missing:
+            job["verdict"] = "inconclusive"
+            job["sentence"] = f"{_size(job)}: {text}."
+
+
+def _size(job: dict[str, Any]) -> str:
+    hosts = job["nodes"] or 0
+    carried = job["inter_node_transport"]
+    over = f", {carried} between them" if hosts > 1 and carried not in ("none", "unknown") else ""
+    return f"{job['ranks']} ranks on {hosts} host{'' if hosts == 1 else 's'}{over}"
+
+
+def _key(table: dict[str, Any], job: dict[str, Any], size: int) -> tuple[str, str, int, int]:
+    algorithm = "ring" if str(table.get("algorithm") or "").lower() == "ring" else "default"
+    return table["collective"] or "all_reduce", algorithm, job["nodes"] or 0, size
+
+
+def _floors(job: dict[str, Any], profile: Profile, applied: set[tuple[str, str, int, int]]) -> Iterator[str]:
+    for floor in profile.floors:
+        if (floor.collective, floor.algorithm, floor.nodes, floor.size) in applied:
+            continue
+        layout = f"{floor.nodes} node{'' if floor.nodes == 1 else 's'}"
+        per_node = profile.gpu.per_node
+        if floor.nodes == job["nodes"] and per_node and job["ranks"] != floor.nodes * per_node:
+            layout += f" of {per_node} GPUs"
+        yield (
+            f"the floor of {floor.collective} ({floor.algorithm}) at {format_size(floor.size)} on {layout}, which no"
+            " row of these logs is"
+        )
+
+
+def _layout(job: dict[str, Any], profile: Profile) -> Iterator[str]:
+    fabric, hosts = profile.fabric, job["rails"]["per_host"]
+    crossed = (job["nodes"] or 0) > 1 and job["inter_node_transport"] not in ("none", "unknown")
+    if fabric.kind and not crossed:
+        yield f"the fabric {fabric.kind}, since no data crosses hosts"
+    whole = bool(profile.gpu.per_node) and job["ranks"] == (job["nodes"] or 0) * (profile.gpu.per_node or 0)
+    if fabric.rails and not (crossed and whole and hosts and all(host["used"] for host in hosts.values())):
+        yield f"the {fabric.rails} rails of a host, which this layout does not show"
+
+
+def _sums(job: dict[str, Any]) -> Iterator[str]:
+    sides = [row[side] for table in job["tables"] for row in table["rows"] for side in ("out_of_place", "in_place")]
+    if any(side and side["wrong"] is None for side in sides):
+        yield "the results, since #wrong holds no count"
+
+
+def _far_below(job: dict[str, Any]) -> Iterator[str]:
+    for table in job["tables"]:
+        known = table.get("published")
+        if known is not None and known["ratio"] < SMALL:
+            yield _told(
+                known["busbw_gbps"], known["size_bytes"], known["published_gbps"], known["topology"], known["source"]
+            )
+            continue
+        entries = published_for(job, table)
+        size, value = max(
+            ((row["size_bytes"], max(busbw)) for row in table["rows"] if (busbw := _values(row))), default=(0, 0.0)
+        )
+        if not entries or size < _MIDDLING:
+            continue
+        least = min(entries, key=lambda entry: max(entry.busbw_gbps.values()))
+        peak = max(least.busbw_gbps.values())
+        if value < peak * (SMALL if size >= _LARGE else _OF_MIDDLING):
+            yield _told(value, size, peak, str(least), least.source)
+
+
+def _values(row: dict[str, Any]) -> list[float]:
+    values = [row[side]["busbw_gbps"] for side in ("out_of_place", "in_place") if row[side]]
+    return [value for value in values if value is not None]
+
+
+def _told(value: float, size: int, known: float, topology: str, source: str) -> str:
+    return (
+        f"{value:g} GB/s at {format_size(size)} is {value / known:.0%} of the {known:g} GB/s that are published for"
+        f" {topology} ({source}), and nothing in the log says why"
+    )

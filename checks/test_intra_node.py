@@ -1,0 +1,135 @@
+"""Layers 11 and 12 inside one node: each node's GPUs on their own, all nodes at the same time, before they meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checks.framework.trial_spec import DEFAULT, NODE
+from checks.rules.bandwidth import COLLECTIVE, correct, floor_findings, notes, sources, table_of
+from checks.rules.collectives import alone_findings
+from checks.rules.intra_node import path_findings
+from checks.rules.ranks import facts, place
+from checks.rules.recording import note, put
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+    Jobs = Mapping[int, dict[str, Any] | None]
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.completed-node",
+    "Every node's GPUs come to an end among themselves",
+    by_node=True,
+    requires=["rendezvous.port"],
+    unless_failed=["runtime.gpus"],
+    faults=["nccl.hang", "nccl.crash", "nccl.program"],
+)
+def test_every_node_ends_alone(trial: TrialResult, spec: TrialSpec, node_jobs: Jobs, evidence: Evidence) -> None:
+    """An all_reduce over the GPUs of one node ends, on every node at the same time, and prints its whole table.
+
+    What fails here is a GPU, an NVLink or the node's software, and the node is named. Over both nodes the healthy one
+    would look as sick.
+    """
+    skip_without_peers(spec, evidence)
+    evidence.expect(place(trial, rank) for rank in range(spec.nodes))
+    put(evidence, alone_findings(trial, spec, node_jobs))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.intra-node",
+    "The GPUs of a node reach each other as this kind of node does",
+    by_node=True,
+    requires=["nccl.completed-node"],
+    unless_failed=["runtime.fabric", "runtime.nvlinks"],
+    faults=["nccl.intra-node-path", "nccl.no-evidence", "nccl.log-truncated"],
+)
+def test_gpus_of_a_node_reach_each_other(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, node_jobs: Jobs, evidence: Evidence
+) -> None:
+    """Every channel between GPUs of one node takes the path that the profile names: NVLink, or shared memory on PCIe.
+
+    NCCL falls back to host memory without a word where peer access is not possible: NVLinks down, no fabric manager,
+    IOMMU or ACS in the way, NCCL_P2P_DISABLE left in an image.
+    """
+    skip_without_peers(spec, evidence)
+    wanted = profile.runtime.intra_node
+    if wanted is None:
+        evidence.skip("no profile names the path between the GPUs of a node (runtime.intra_node)")
+    put(evidence, path_findings(trial, spec, node_jobs, wanted))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.correctness-node",
+    "The sums are right inside every node",
+    by_node=True,
+    requires=["nccl.completed-node"],
+    faults=["nccl.wrong-results"],
+)
+def test_the_sums_are_right_inside_every_node(
+    trial: TrialResult, spec: TrialSpec, node_jobs: Jobs, evidence: Evidence
+) -> None:
+    """Every row of every node's own table was checked and holds no wrong element.
+
+    Wrong here means a GPU or an NVLink of this node that changes bits: the node is named, and goes out of service.
+    """
+    skip_without_peers(spec, evidence)
+    put(evidence, (correct(place(trial, rank), table_of(node_jobs.get(rank))) for rank in range(spec.nodes)))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "nccl.bandwidth-node",
+    "Every node reaches its floor among its own GPUs",
+    by_node=True,
+    requires=["nccl.completed-node"],
+    unless_failed=["nccl.intra-node", "runtime.clocks", "runtime.nvlinks", "runtime.fabric"],
+    faults=["nccl.low-bandwidth-node"],
+)
+def test_every_node_reaches_its_floor(
+    trial: TrialResult, spec: TrialSpec, profile: Profile, node_jobs: Jobs, evidence: Evidence
+) -> None:
+    """The named rows of each node's own all_reduce reach the profile's floors for one node.
+
+    Judged before the network: a node whose NVLinks are slow cannot fill it, and would be mistaken for a bad fabric.
+    """
+    skip_without_peers(spec, evidence)
+    floors = profile.floor(COLLECTIVE, DEFAULT, 1)
+    for rank in range(spec.nodes):
+        node, table = place(trial, rank), table_of(node_jobs.get(rank))
+        if table is None:
+            evidence.add(node, ok=None, observed="there is no table to judge")
+            continue
+        note(
+            evidence,
+            (
+                f"{node}: {text}"
+                for text in notes(NODE, node_jobs[rank] or {}, table, profile, facts(trial, rank, NODE))
+            ),
+        )
+        put(evidence, floor_findings(table, floors, node))
+    if not floors:
+        evidence.skip(
+            f"profile {profile.name or '(none)'} has no floor for {COLLECTIVE} on one node: it is shown, not judged"
+        )
+    note(evidence, sources(floors, profile))
+    evidence.verdict()
+
+
+def skip_without_peers(spec: TrialSpec, evidence: Evidence) -> None:
+    """Skip where a node has one GPU: it has no other to talk to."""
+    if not any(chosen.scope == "node" for chosen in spec.collectives):
+        evidence.skip(f"the trial has {spec.gpus_per_node} GPU a node: there is nothing inside a node to measure")

@@ -1,0 +1,336 @@
+"""What does the user type? The command line, thin over pytest: ``seatrial``, or ``python -m checks`` in a clone."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import io
+import re
+import sys
+import traceback
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+USAGE = 4  # pytest's exit code for what the user got wrong, used by every command
+
+INTERNAL = 3  # pytest's exit code for an error of the program itself
+
+FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "collect-only", "co")
+"""Options without a value, behind which a word names what to collect."""
+
+HELP = """\
+usage: seatrial COMMAND [options]
+
+Sea trials for GPU Kubernetes clusters: can this cluster train across nodes on
+the fabric that was paid for, or what stops it, where, and what to do?
+
+  seatrial preflight       judge what the API says; starts no pod
+  seatrial accept          preflight, then a two-node trial job
+  seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
+  seatrial compare A B     two run records: did the upgrade make it worse?
+  seatrial checks [ID]     the checks, or one of them in full
+  seatrial faults [ID]     the faults, or one of them in full
+  seatrial profile ...     lint, detect or capture a profile
+  seatrial rbac [...]      the least rights for a run; --tenant: one Role
+  seatrial cron            what a CronJob starts: idle GPUs, one at a time
+  seatrial policy          an admission policy from what was proven
+  seatrial serve DIR       metrics of the newest run, for Prometheus
+  seatrial cleanup         delete what earlier runs left behind
+  seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
+  seatrial rehearse [...]  run the trial on scenarios: are their faults found?
+
+preflight and accept take:
+  --cluster WHERE     kubeconfig (default) or sim[:SCENARIO]
+  --kubeconfig FILE   --context NAME   --namespace NAME
+  --profile NAME|FILE what this cluster must offer
+  --nodes SELECTOR    label selector of the nodes under test; all: no go unless
+                      every node of the pool was tried
+  --on NODE,NODE|DIR  only these nodes; DIR: trial on those of its run
+  --partner SELECTOR  known-good nodes to try those of --nodes with (accept)
+  --image REF         --registry PREFIX
+  --launcher KIND     indexed, mpijob, pytorchjob, trainjob
+  --queue KIND:NAME   kueue:LOCALQUEUE, volcano[:QUEUE], none
+  --gang              also try a job that cannot fit: it must start no pod
+  --check ID          only this check and what it requires
+  --tenant            judge with the rights of one namespace
+  --check-secrets     see that the pull secrets exist (never their content)
+  --print-manifests   show what would be created, create nothing
+  --out DIR           write report.json, report.html, junit.xml, logs/
+  --record            and in recordings/ what the API server told of the trial
+and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
+
+exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
+            4 usage error · 5 nothing was selected
+
+Try it:  seatrial accept --cluster sim:healthy --out report
+"""
+
+
+def suite() -> Path:
+    """Return the directory that holds conftest.py and checks/: the clone, or the installed package."""
+    here = Path(__file__).resolve().parent
+    if (here / "checks").is_dir():  # a wheel: seatrial/__main__.py beside seatrial/checks/
+        return here
+    spec = find_spec("checks")  # a clone, or an editable install of one
+    if spec is None or not spec.submodule_search_locations:
+        print("seatrial: its checks/ directory is missing; reinstall it", file=sys.stderr)
+        raise SystemExit(INTERNAL)
+    return Path(spec.submodule_search_locations[0]).parent
+
+
+def run_checks(arguments: Sequence[str]) -> int:
+    """Run pytest on the checks of this installation, whatever the working directory holds."""
+    import pytest  # noqa: PLC0415 -- --help does not wait for it
+
+    root = suite()
+    fixed = [
+        f"--config-file={root / 'pyproject.toml'}",
+        f"--rootdir={root}",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+    ]  # where it is installed, its last words cost half a second
+    quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=classic"]
+    if not {"--co", "--collect-only"} & set(arguments):
+        quiet.append("-q")  # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
+    verbose = any(a.startswith(("-v", "--verbose", "--tb")) for a in arguments)
+    if not {"--co", "--collect-only", "--print-manifests"} & set(arguments):
+        _forget_report(arguments)
+    said = io.StringIO()
+    code = int(pytest.ExitCode.INTERNAL_ERROR)
+    try:
+        with contextlib.redirect_stderr(said):  # pytest writes there what the user typed wrong, in several lines
+            code = int(pytest.main([*fixed, *(() if verbose else quiet), *_places(root, arguments), *arguments]))
+    finally:
+        text = said.getvalue()
+        print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
+    if code == pytest.ExitCode.NO_TESTS_COLLECTED:
+        print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
+    return code
+
+
+def _mistake(text: str) -> str:
+    """Reduce pytest's usage error to the one line that says what is wrong, with the nearest option that exists."""
+    lines = [line.strip().removeprefix("ERROR: ") for line in text.splitlines() if line.strip()]
+    about = ("usage: ", "inifile: ", "rootdir: ")
+    said = re.sub(r"^pytest\S*: error: ", "", " ".join(line for line in lines if not line.startswith(about)))
+    wrong = re.match(r"unrecognized arguments: (--[\w-]+)", said)
+    near = difflib.get_close_matches(wrong[1], re.findall(r"--[a-z]+(?:-[a-z]+)*", HELP), n=1) if wrong else []
+    return said + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _places(root: Path, arguments: Sequence[str]) -> list[str]:
+    """The checks to collect: this suite's, unless the user names files of it; files elsewhere are the user's own.
+
+    A word behind an option may be its value (--deselect checks/test_nccl.py): it names nothing to collect.
+    """
+    before = ["", *arguments]
+    named = [a for a, b in zip(arguments, before, strict=False) if not a.startswith("-") and not _takes_value(b)]
+    places = [Path(a.split("::")[0]).resolve() for a in named]
+    chosen = any(path.suffix == ".py" and path.is_relative_to(root / "checks") for path in places)
+    return [] if chosen else [str(root / "checks")]
+
+
+def _takes_value(word: str) -> bool:
+    """Say whether the next word may belong to this one; in doubt it does, and all checks are collected."""
+    return word.startswith("-") and "=" not in word and word.strip("-") not in FLAGS and word.strip("-vqsxl") != ""
+
+
+def _forget_report(arguments: Sequence[str]) -> None:
+    """Remove an older report first of all: pytest may refuse the command line before the plugin is asked."""
+    import pytest  # noqa: PLC0415 -- as above
+
+    from checks.framework import outfolder  # noqa: PLC0415
+
+    wanted = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    wanted.add_argument("--out", nargs="?")
+    if out := wanted.parse_known_args(list(arguments))[0].out:
+        with contextlib.suppress(pytest.UsageError):
+            outfolder.clear(Path(out).absolute())
+
+
+def preflight(arguments: Sequence[str]) -> int:
+    """Run the checks that read the API only."""
+    narrowed = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    narrowed.add_argument("-m", dest="markers", action="append", default=[])
+    chosen, rest = narrowed.parse_known_args(arguments)
+    markers = " and ".join(f"({m})" for m in ("preflight", *chosen.markers)) if chosen.markers else "preflight"
+    return run_checks(["-m", markers, *rest])
+
+
+def accept(arguments: Sequence[str]) -> int:
+    """Run the whole catalogue; with --partner in two runs."""
+    if any(word == "--partner" or word.startswith("--partner=") for word in arguments):
+        from checks.framework.signals import interruptible  # noqa: PLC0415
+        from cli.canary import main  # noqa: PLC0415
+
+        with interruptible():
+            return main(arguments)
+    return run_checks(arguments)
+
+
+def explain(arguments: Sequence[str]) -> int:
+    """Judge NCCL logs from anywhere."""
+    from cli.explain import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def cleanup(arguments: Sequence[str]) -> int:
+    """Delete what earlier runs left behind."""
+    from cli.cleanup import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def profile(arguments: Sequence[str]) -> int:
+    """Lint a profile, or propose one."""
+    from cli.profile import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Compare the records of runs."""
+    from cli.compare import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def cron(arguments: Sequence[str]) -> int:
+    """Do what a CronJob starts."""
+    from cli.schedule.cron import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def policy(arguments: Sequence[str]) -> int:
+    """Print an admission policy from what was proven."""
+    from cli.policy import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Serve metrics."""
+    from cli.serve import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def rbac(arguments: Sequence[str]) -> int:
+    """Print the least rights for a selection of checks."""
+    from cli.rbac import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+def checks(arguments: Sequence[str]) -> int:
+    """Show the catalogue of checks."""
+    from cli.listing import show_checks  # noqa: PLC0415
+
+    return show_checks(arguments)
+
+
+def faults(arguments: Sequence[str]) -> int:
+    """Show the catalogue of faults."""
+    from cli.listing import show_faults  # noqa: PLC0415
+
+    return show_faults(arguments)
+
+
+def sim(arguments: Sequence[str]) -> int:
+    """Serve the embedded cluster."""
+    from lab.__main__ import main  # noqa: PLC0415
+
+    return main(list(arguments))
+
+
+def rehearse(arguments: Sequence[str]) -> int:
+    """Run the trial on scenarios of the embedded cluster."""
+    from cli.rehearse import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "preflight": preflight,
+    "accept": accept,
+    "explain": explain,
+    "checks": checks,
+    "faults": faults,
+    "cleanup": cleanup,
+    "compare": compare,
+    "cron": cron,
+    "policy": policy,
+    "serve": serve,
+    "profile": profile,
+    "rbac": rbac,
+    "sim": sim,
+    "rehearse": rehearse,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    root = str(suite())
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    from checks.framework import streams  # noqa: PLC0415 -- found only now
+
+    command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    with streams.tolerant() as output:
+        code = _dispatch(command, arguments)
+        kept = command in ("preflight", "accept", "cron") and any(word.startswith("--out") for word in arguments)
+        return output.code(code, reported=kept)
+
+
+def _dispatch(command: str, arguments: Sequence[str]) -> int:
+    """Run a command, or say what there is."""
+    asks_help = command in ("-h", "--help", "help")
+    if asks_help or (command in ("preflight", "accept") and {"-h", "--help"} & set(arguments)):
+        print(HELP, end="")
+        return 0
+    if command in ("-V", "--version"):
+        from cli.usage import version  # noqa: PLC0415
+
+        print(f"seatrial {version()}")
+        return 0
+    if command not in COMMANDS:
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(COMMANDS)}"
+        print(f"seatrial: unknown command {command!r}{hint}", file=sys.stderr)
+        return USAGE
+    return _run(COMMANDS[command], arguments)
+
+
+def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+    from checks.framework import signals  # noqa: PLC0415 -- found only now
+
+    try:
+        if command in (accept, preflight):
+            signals.install()  # a run says itself where it may be interrupted
+            return command(arguments)
+        with signals.interruptible():
+            return command(arguments)
+    except KeyboardInterrupt as interrupt:
+        print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
+        return signals.INTERRUPTED
+    except SystemExit as end:  # argparse's; the words of any other are no verdict
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return INTERNAL
+    except Exception:  # noqa: BLE001 -- Python's own exit code for it is 1, which says that the cluster is at fault
+        traceback.print_exc()
+        return INTERNAL
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,175 @@
+"""Does one upgraded node work with nodes that are known to be good? ``seatrial accept --nodes NEW --partner GOOD``.
+
+Two runs: first good nodes with each other, then the upgraded node with a good one. Only where the first is accepted
+does a failure of the second say anything about the upgraded node; where it is not, or where too few nodes are idle,
+the answer is inconclusive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checks.framework import signals
+from checks.framework.options import ALL
+from checks.framework.trial_spec import spec_of
+from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
+from checks.rules.capacity import rooms
+from cli.usage import USAGE, Parser, own_program
+from jobs.cluster.client.errors import ClusterError
+from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.facts.inventory import Inventory
+from jobs.run.cleanup import sweep_dead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jobs.trial.spec import TrialSpec
+
+INCONCLUSIVE = 10
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def parser() -> Parser:
+    """The options of ``accept`` that decide who is paired; the rest is passed on."""
+    made = Parser(prog="seatrial accept", add_help=False, allow_abbrev=False)
+    made.add_argument("--partner", required=True)
+    made.add_argument("--nodes", required=True)
+    made.add_argument("--cluster", default="kubeconfig")
+    made.add_argument("--profile")
+    for name in ("kubeconfig", "context", "namespace"):
+        made.add_argument(f"--{name}")
+    made.add_argument("--out", type=Path)
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run both trials; the exit code is the second one's, or 10."""
+    options, further = parser().parse_known_args(list(arguments))
+    if options.nodes == ALL:
+        print("seatrial accept: --nodes all contradicts --partner: leave one of them out", file=sys.stderr)
+        return USAGE
+    try:
+        with _reached(options) as (kube, profile):
+            return _pair(options, kube, profile, further)
+    except (ProfileError, ConfigError, argparse.ArgumentTypeError) as error:
+        print(f"seatrial accept: {error}", file=sys.stderr)
+        return USAGE
+    except ClusterError as error:
+        print(f"seatrial accept: {error}", file=sys.stderr)
+        return INCONCLUSIVE
+
+
+@contextlib.contextmanager
+def _reached(options: argparse.Namespace) -> Iterator[tuple[Kube, Profile]]:
+    """Connect; a simulated cluster is started once and serves both runs through its kubeconfig."""
+    kind, _, scenario = options.cluster.partition(":")
+    if kind != "sim":
+        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        yield kube, load_profile(options.profile) if options.profile else Profile()
+        return
+    from checks.framework.simulation import simulated  # noqa: PLC0415 -- only a simulated run needs it
+
+    with simulated(scenario) as simulation:
+        options.kubeconfig, options.cluster = simulation.kubeconfig, "kubeconfig"
+        platform = simulation.facts["platform"]
+        options.profile = options.profile or (platform if platform in profile_names() else None)
+        kube = Kube.connect(kubeconfig=options.kubeconfig, context=None, namespace=options.namespace)
+        yield kube, load_profile(options.profile) if options.profile else Profile()
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Which nodes are tried, in which order; ``why`` says what cannot be done."""
+
+    control: tuple[str, ...] = ()  # good with good
+    trial: tuple[str, ...] = ()
+    why: str = ""
+
+
+def pair(new: Sequence[str], good: Sequence[str], need: int) -> Pairing:
+    """Pair idle upgraded nodes with idle known-good ones for trials of ``need`` nodes."""
+    good = [name for name in good if name not in new]
+    if not new:
+        return Pairing(why="no idle node matches --nodes: there is nothing to try")
+    if len(good) < need - 1:
+        return Pairing(why=f"{len(good)} idle nodes match --partner; {need - 1} must stand beside the upgraded one")
+    trial = (new[0], *good[: need - 1])
+    if len(good) < need:
+        told = "they cannot be tried among themselves, and a failure would not tell whose it is"
+        return Pairing(trial=trial, why=f"{len(good)} idle nodes match --partner: {told}")
+    return Pairing(control=tuple(good[:need]), trial=trial)
+
+
+@dataclass(frozen=True, slots=True)
+class Able:
+    """Nodes that could take a pod of the trial now, and those that never could as they are."""
+
+    idle: list[str]
+    hosts: dict[str, str]  # node -> its label kubernetes.io/hostname
+    broken: list[str]  # not Ready, or fewer GPUs than a pod asks for: the trial says so; not busy, cordoned or tainted
+
+
+def _able(kube: Kube, spec: TrialSpec, selector: str) -> Able:
+    cluster = Inventory.read(kube, selector=selector)
+    nodes = {node.name: node for node in cluster.gpu_nodes(spec.gpu_resource)}
+    found = {room.node: room.fault for room in rooms(cluster, nodes.values(), spec)}
+    idle = [name for name, fault in found.items() if not fault and nodes[name].ready]
+    least = spec.gpus_per_node
+    broken = [
+        name
+        for name, fault in found.items()
+        if fault in ("", "gpu.taken")
+        and (not nodes[name].ready or nodes[name].allocatable.get(spec.gpu_resource, 0) < least)
+    ]
+    return Able(idle, {name: node.labels.get(HOSTNAME, "") for name, node in nodes.items()}, broken)
+
+
+def _pair(options: argparse.Namespace, kube: Kube, profile: Profile, further: Sequence[str]) -> int:
+    spec = spec_of(profile, run_id="canary", namespace=kube.namespace)
+
+    for name in sweep_dead(kube, spec.launcher).deleted:
+        print(f"seatrial accept: deleted {name}, which a killed run left")
+    new = _able(kube, spec, options.nodes)
+    good = _able(kube, spec, options.partner)
+    chosen = pair(new.idle or new.broken, good.idle, spec.nodes)
+    hosts = new.hosts | good.hosts
+    if chosen.why:
+        print(f"seatrial accept: {chosen.why} (--nodes {options.nodes}, --partner {options.partner})")
+    if not chosen.trial:
+        return INCONCLUSIVE
+    if chosen.control:
+        print(f"seatrial accept: first the known-good nodes among themselves: {', '.join(chosen.control)}", flush=True)
+        code = _run(options, chosen.control, further, "control", hosts)
+        if code in (2, USAGE):
+            return code
+        if code:
+            print(
+                f"seatrial accept: the known-good nodes did not pass among themselves (exit code {code}): nothing is "
+                f"said of {chosen.trial[0]}"
+            )
+            return INCONCLUSIVE
+    print(f"seatrial accept: now {chosen.trial[0]} with {', '.join(chosen.trial[1:])}", flush=True)
+    code = _run(options, chosen.trial, further, "", hosts)
+    return INCONCLUSIVE if code == 1 and not chosen.control else code
+
+
+def _run(
+    options: argparse.Namespace, nodes: Sequence[str], further: Sequence[str], folder: str, hosts: Mapping[str, str]
+) -> int:
+    """Run the trial on these nodes; only they are judged, so that a broken new node does not fail the good ones."""
+    names = ("profile", "kubeconfig", "context", "namespace")
+    given: dict[str, Any] = {f"--{name}": getattr(options, name) for name in names}
+    given["--on"] = ",".join(nodes)
+    if all(hosts[name] for name in nodes):
+        given["--nodes"] = f"{HOSTNAME} in ({','.join(hosts[name] for name in nodes)})"
+    if options.out:
+        given["--out"] = options.out / folder
+    program, environment = own_program()
+    words = [word for key, value in given.items() if value for word in (key, str(value))]
+    with signals.child([*program, "accept", *words, *further], environment) as run:
+        return run.wait()

@@ -1,0 +1,97 @@
+"""What did earlier runs leave behind? ``seatrial cleanup`` deletes what carries this tool's label, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from cli.usage import USAGE, Parser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jobs.cluster.client.kube import Kube
+
+DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
+
+
+def parser() -> Parser:
+    """The options of ``seatrial cleanup``."""
+    made = Parser(prog="seatrial cleanup", description=DESCRIPTION, allow_abbrev=False)
+    made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
+    made.add_argument(
+        "--context",
+        metavar="NAME",
+        default=os.environ.get("TAO_K8S_CONTEXT"),
+        help="default: $TAO_K8S_CONTEXT, then the current one",
+    )
+    made.add_argument(
+        "--namespace",
+        metavar="NAME",
+        default=os.environ.get("TAO_K8S_NAMESPACE"),
+        help="default: $TAO_K8S_NAMESPACE, then the context's, then default",
+    )
+    made.add_argument("--run", metavar="ID", help="only what this run created")
+    made.add_argument(
+        "--all",
+        action="store_true",
+        help="also what belongs to runs that are going on, maybe somebody's at this moment",
+    )
+    made.add_argument("--dry-run", action="store_true", help="name what would be deleted, delete nothing")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
+    options = parser().parse_args(list(arguments))
+    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.run.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
+
+    try:
+        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        if not _namespace_exists(kube):
+            print(f"seatrial cleanup: namespace {kube.namespace!r} does not exist", file=sys.stderr)
+            return USAGE
+        swept = sweep(
+            kube,
+            kube.namespace,
+            run_id=options.run,
+            dry_run=options.dry_run,
+            living=bool(options.all or options.run),
+            tell=_tell,
+        )
+    except ConfigError as error:
+        print(f"seatrial cleanup: {error}", file=sys.stderr)
+        return USAGE
+    except ClusterError as error:
+        print(f"seatrial cleanup: {error}", file=sys.stderr)
+        return 10
+    verb = "would delete" if options.dry_run else "deleted"
+    for name in swept.deleted:
+        print(f"{verb} {name}")
+    for name in swept.kept:
+        print(f"kept {name} (--all deletes it too, --run ID only that run's)")
+    for name in swept.left:
+        print(f"could not delete {name}", file=sys.stderr)
+    if not swept.deleted and not swept.left and not swept.kept:
+        print(f"nothing of seatrial in namespace {kube.namespace}")
+    return 1 if swept.left else 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _namespace_exists(kube: Kube) -> bool:
+    """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
+    from jobs.cluster.client.kube import Forbidden, NotFound  # noqa: PLC0415
+
+    try:
+        kube.get(f"/api/v1/namespaces/{quote(kube.namespace, safe='')}")
+    except NotFound:
+        return False
+    except Forbidden:
+        return True
+    return True

@@ -1,0 +1,58 @@
+"""Did the upgrade make anything worse? ``seatrial compare BEFORE AFTER`` on the records of runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.usage import USAGE, Parser
+from reports.compare.comparison import compare
+from reports.compare.text import render
+from reports.record import RecordError, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+DESCRIPTION = """\
+Compare run records (report.json) from before and after a change: what got worse, better, appeared, vanished, and what
+is installed otherwise. Each side is a record, a directory that --out wrote, or a directory of several of those: repeats
+of the same run make the comparison of bandwidth sharper."""
+EPILOG = "Exit codes: 0 nothing is worse, 1 something is, 4 usage error or damaged record, 10 nobody can tell."
+MOST_RECORDS = 1000
+
+
+def parser() -> Parser:
+    """The options of ``seatrial compare``."""
+    made = Parser(prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
+    made.add_argument("before", metavar="BEFORE", type=Path, help="report.json, or a directory")
+    made.add_argument("after", metavar="AFTER", type=Path, help="report.json, or a directory")
+    made.add_argument("--nodes", choices=("all",), help="all: nobody can tell unless both sides tried every node")
+    made.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compare; the exit code is the comparison's."""
+    options = parser().parse_args(list(arguments))
+    try:
+        found = compare(list(records(options.before)), list(records(options.after)), all_nodes=bool(options.nodes))
+    except RecordError as error:
+        print(f"seatrial compare: {error}", file=sys.stderr)
+        return USAGE
+    print(render(found.to_dict(), options.format), end="")
+    return found.exit_code
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """Read one side. Raises RecordError where there is no record, or one that is damaged."""
+    if not path.is_dir() or (path / "report.json").is_file():
+        yield read_json(path)
+        return
+    places = sorted(path.glob("*/report.json")) or sorted(p for p in path.glob("*.json"))
+    if not places:
+        raise RecordError(f"{path} holds no record: neither report.json nor DIR/report.json")
+    if len(places) > MOST_RECORDS:
+        raise RecordError(f"{path} holds {len(places)} records, more than {MOST_RECORDS}")
+    for place in places:
+        yield read_json(place)

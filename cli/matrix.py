@@ -1,0 +1,82 @@
+"""What is rehearsed, and what must be found? The scenarios of the embedded cluster as a page of Markdown.
+
+``seatrial rehearse --matrix`` prints it; docs/rehearsals.md is its output, which a test keeps true.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from checks.faults.catalogue import FAULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HEAD = """\
+# Rehearsals
+
+Every scenario of the embedded cluster: what is broken in it, which fault the trial must find, whom it must accuse, and
+how it must end. `seatrial rehearse NAME` runs one, `seatrial rehearse` all; the tests run them all. This page is the
+output of `seatrial rehearse --matrix`.
+"""
+
+
+def page(entries: Sequence[dict[str, Any]]) -> str:
+    """Return the page for scenarios as ``sim --list --json`` tells of them."""
+    faults = {fault for entry in entries for fault in entry["faults"]}
+    healthy = [entry for entry in entries if not entry["faults"]]
+    lines = [
+        HEAD,
+        f"{len(entries)} scenarios: {len(healthy)} in which nothing is broken, and "
+        f"{len(entries) - len(healthy)} that show {len(faults)} faults.",
+    ]
+    lines += ["\n## Nothing is broken\n", "| scenario | platform | what is special | run with |", "|---|---|---|---|"]
+    lines += [
+        f"| `{entry['name']}` | {entry['platform']} | {_cell(_special(entry))} | {_run(entry)} |" for entry in healthy
+    ]
+    for layer, broken in _layers(entries):
+        lines += [
+            f"\n## Layer {layer}\n",
+            "| scenario | what is broken | must be found | accuses | ends |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [_broken(entry) for entry in broken]
+    return "\n".join(lines) + "\n"
+
+
+def _layers(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    by_layer: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        if entry["faults"]:
+            fault = FAULTS.get(entry["faults"][0])
+            by_layer.setdefault(fault.layer if fault else "unknown", []).append(entry)
+    yield from sorted(by_layer.items(), key=lambda pair: int(pair[0].split()[0]) if pair[0][0].isdigit() else 99)
+
+
+def _broken(entry: dict[str, Any]) -> str:
+    accused = [name for fault in entry["faults"] for name in entry["subjects"].get(fault, [])]
+    told = [word for fault in entry["faults"] for word in entry["words"].get(fault, [])]
+    accuses = ", ".join(f"`{name}`" for name in accused) + (f", saying `{', '.join(told)}`" if told else "")
+    platform = "" if entry["platform"] == "h100-ib" else f" ({entry['platform']})"
+    found, ends = ", ".join(f"`{fault}`" for fault in entry["faults"]), " or ".join(entry["outcomes"])
+    return f"| `{entry['name']}` | {_cell(entry['breaks'])}{platform} | {found} | {_cell(accuses)} | {ends} |"
+
+
+def _special(entry: dict[str, Any]) -> str:
+    special = entry["breaks"].removeprefix("nothing").lstrip(";, ")
+    weather = f" (weather {entry['weather']})" if entry.get("weather") else ""
+    return f"{entry['title']}{': ' + special if special else ''}{weather}"
+
+
+def _run(entry: dict[str, Any]) -> str:
+    run = entry["run"]
+    profile, words = run.get("profile"), list(run.get("options") or [])
+    if isinstance(profile, dict):
+        return " ".join(["a profile of its own", *([f"`{shlex.join(words)}`"] if words else [])])
+    words = [*(["--profile", str(profile)] if profile else []), *words]
+    return f"`{shlex.join(words)}`" if words else ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,111 @@
+"""Which logs of the cluster does job/NAME mean? Every container's of every pod, and of those that died before.
+
+A container that was restarted keeps the log of its last life: that is where a crash is told. Containers that say
+nothing of NCCL (proxies, syncers) are read like the others and left out of the answer, unless none says anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.client.errors import ApiError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from jobs.cluster.client.kube import Kube
+
+DEADLINE_S = 600.0
+_OPERATOR = "training.kubeflow.org/job-name={}"
+_JOBSET = "jobset.sigs.k8s.io/jobset-name={}"
+SELECTORS = {
+    "job": "job-name={}",  # set by every Kubernetes version (batch/v1 Job controller)
+    "mpijob": _OPERATOR,
+    "pytorchjob": _OPERATOR,
+    "trainjob": _JOBSET,
+    "jobset": _JOBSET,
+}
+"""Kind to the selector of its pods, by the labels that its controller sets."""
+_SHORT = {"po": "pod", "pods": "pod"} | {f"{kind}s": kind for kind in SELECTORS}
+
+
+def cluster_name(text: str) -> tuple[str, str] | None:
+    """Return kind and name where a text names a workload as kubectl does (``job/x``, ``pods/x``), else None."""
+    kind, slash, name = text.partition("/")
+    known = _SHORT.get(kind.lower().partition(".")[0], kind.lower().partition(".")[0])
+    if not slash or not name or "/" in name or (known != "pod" and known not in SELECTORS):
+        return None
+    return known, name
+
+
+def hint(text: str) -> str:
+    """Say what to write instead of a name that is no file, where it looks like a workload's."""
+    kind, slash, name = text.partition("/")
+    if not slash or "/" in name or "." in kind:
+        return ""
+    kinds = ["pod", *SELECTORS]
+    near = difflib.get_close_matches(kind.lower(), kinds, 1, 0.6)
+    if not name:
+        return f"; to read from the cluster, write {near[0]}/NAME" if near else ""
+    if near and near[0] != kind:
+        return f"; did you mean {near[0]}/{name}?"
+    return f"; from the cluster, only {', '.join(f'{word}/NAME' for word in kinds)} can be read"
+
+
+def open_containers(kube: Kube, kind: str, name: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next."""
+    opened, refused = 0, None
+    for pod in _pods(kube, kind, name):
+        pod_name = str((pod.get("metadata") or {}).get("name") or "")
+        for container, previous in _containers(pod):
+            params: dict[str, Any] = {"previous": True} if previous else {}
+            try:
+                with kube.log_stream(
+                    kube.namespace, pod_name, deadline_s=DEADLINE_S, container=container, **params
+                ) as chunks:
+                    opened += 1
+                    yield _shown(pod, container, previous=previous), chunks
+            except ApiError as error:
+                if error.status not in {400, 404}:
+                    raise
+                refused = refused or error  # it waits to start, or its older log is gone
+    if not opened and refused is not None:
+        raise refused
+
+
+def _pods(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
+    from jobs.cluster.client.kube import path  # noqa: PLC0415 -- most logs are files
+
+    if kind == "pod":
+        return [kube.get(path("pods", name, namespace=kube.namespace))]
+    pods, _ = kube.list(path("pods", namespace=kube.namespace), labelSelector=SELECTORS[kind].format(name))
+    if not pods:
+        message = f"no pod of {kind} {name} in namespace {kube.namespace}; a finished job's pods may be gone already"
+        raise NotFound(f"{kube.server}: {kind}/{name}", status=404, reason="NotFound", message=message)
+    return sorted(pods, key=lambda pod: str((pod.get("metadata") or {}).get("name")))
+
+
+def _containers(pod: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield each container of a pod, and before it its last life where it was restarted."""
+    states = (pod.get("status") or {}).get("containerStatuses") or ()
+    restarts = {str(state.get("name")): int(state.get("restartCount") or 0) for state in states}
+    for container in (pod.get("spec") or {}).get("containers") or [{}]:
+        name = str(container.get("name") or "")
+        if restarts.get(name):
+            yield name, True
+        yield name, False
+
+
+def _shown(pod: dict[str, Any], container: str, *, previous: bool) -> str:
+    """Name a log: the pod, its container where it has several, and which life."""
+    name = str((pod.get("metadata") or {}).get("name") or "")
+    several = len((pod.get("spec") or {}).get("containers") or ()) > 1
+    return name + (f" {container}" if several else "") + (" (before its restart)" if previous else "")
+
+
+def telling(jobs: Iterable[dict[str, Any]], *, or_all: bool) -> list[dict[str, Any]]:
+    """Return the jobs whose logs say anything of NCCL; where none does, all of them or none."""
+    found = list(jobs)
+    told = [job for job in found if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]
+    return told or (found if or_all else [])

@@ -1,0 +1,150 @@
+"""Is this profile sound, which would fit this cluster, which does an accepted run stand for? ``seatrial profile``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from checks.profiles.baseline import NotABaselineError, baseline
+from checks.profiles.lint import objections
+from checks.profiles.loader import ProfileError, load_profile, profile_names
+from cli.usage import USAGE, Parser
+from reports.record import RecordError, read_json
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from checks.profiles.proposal import Proposal
+    from jobs.cluster.client.kube import Kube
+
+
+def parser() -> Parser:
+    """The options of ``seatrial profile``."""
+    made = Parser(
+        prog="seatrial profile",
+        allow_abbrev=False,
+        description="Look at a profile, or propose one.",
+        epilog="Exit codes: 0 done, 1 lint objects, 4 usage error, 10 nobody could look.",
+    )
+    kinds = made.add_subparsers(dest="action", required=True, metavar="lint|detect|capture")
+    lint = kinds.add_parser("lint", allow_abbrev=False, help="is it sound, possible, and would it notice anything?")
+    lint.add_argument("profiles", nargs="*", metavar="NAME|FILE", help="default: all shipped ones")
+    detect = kinds.add_parser("detect", allow_abbrev=False, help="propose a profile from what the cluster says")
+    detect.add_argument("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig or sim[:SCENARIO]")
+    detect.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
+    detect.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
+    detect.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes to look at")
+    capture = kinds.add_parser("capture", allow_abbrev=False, help="turn an accepted run into a baseline")
+    capture.add_argument("record", metavar="DIR|report.json", type=Path, help="what --out of an accepted run wrote")
+    capture.add_argument(
+        "--slack", metavar="PERCENT", type=float, default=10.0, help="how much worse later runs may be (default: 10)"
+    )
+    capture.add_argument("--extends", metavar="NAME|FILE", help="default: the profile of the run")
+    capture.add_argument("--simulated", action="store_true", help="take a simulated run, too")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the three actions."""
+    options = parser().parse_args(list(arguments))
+    try:
+        return {"lint": lint, "detect": detect, "capture": capture}[options.action](options)
+    except (ProfileError, RecordError, NotABaselineError) as error:
+        print(f"seatrial profile {options.action}: {error}", file=sys.stderr)
+        return USAGE
+
+
+def lint(options: argparse.Namespace) -> int:
+    """Say everything that is wrong with each profile; 0 if nothing is."""
+    bad = 0
+    for ref in options.profiles or profile_names():
+        try:
+            found = [str(o) for o in objections(load_profile(ref))]
+        except ProfileError as error:
+            found = [str(error)]
+        for text in found:
+            print(f"{ref}: {text}")
+        if not found:
+            print(f"{ref}: sound")
+        bad += bool(found)
+    return 1 if bad else 0
+
+
+def detect(options: argparse.Namespace) -> int:
+    """Print the profile that fits the cluster's GPU nodes; every part says where it was taken from."""
+    from checks.framework.simulation import simulated  # noqa: PLC0415
+    from checks.profiles.proposal import propose  # noqa: PLC0415 -- lint needs no cluster
+    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
+    from jobs.cluster.facts.stack import KINDS, listing  # noqa: PLC0415
+
+    kind, _, scenario = options.cluster.partition(":")
+    if kind not in ("kubeconfig", "sim"):
+        print(f"seatrial profile detect: --cluster {options.cluster!r} is neither kubeconfig nor sim", file=sys.stderr)
+        return USAGE
+    try:
+        with simulated(scenario) if kind == "sim" else contextlib.nullcontext() as simulation:
+            path = simulation.kubeconfig if simulation else options.kubeconfig
+            kube = Kube.connect(kubeconfig=path, context=None if simulation else options.context, namespace=None)
+            cluster = Inventory.read(kube, selector=options.nodes)
+            networks = _networks(kube)
+            listed = {kind: listing(kube, kind, *KINDS[kind]) for kind in ("deviceclasses", "resourceslices")}
+    except ConfigError as error:
+        print(f"seatrial profile detect: {error}", file=sys.stderr)
+        return USAGE
+    except ClusterError as error:
+        print(f"seatrial profile detect: {error}", file=sys.stderr)
+        return 10
+    proposal = propose(cluster, {name: load_profile(name) for name in profile_names()}, networks, listed.__getitem__)
+    if proposal is None:
+        why = cluster.not_seen.get("nodes") or f"none of {len(cluster.nodes)} nodes has a GPU"
+        print(f"seatrial profile detect: {why}", file=sys.stderr)
+        return 10
+    head = f"Proposed from what {kube.server} says. Hold every line against what was ordered."
+    print(_written(proposal, head), end="")
+    return 0
+
+
+def _networks(kube: Kube) -> list[str]:
+    """Names of the secondary networks that Multus could attach; none where there is no Multus, or no right to look."""
+    from jobs.cluster.client.errors import ApiError  # noqa: PLC0415
+
+    try:
+        found, _ = kube.list("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions")
+    except ApiError:
+        return []
+    return [str((item.get("metadata") or {}).get("name")) for item in found if isinstance(item, dict)]
+
+
+def capture(options: argparse.Namespace) -> int:
+    """Print the baseline that an accepted run stands for."""
+    if not 0 <= options.slack < 100:
+        raise NotABaselineError(f"--slack must be from 0 to below 100 percent, not {options.slack:g}")
+    record = read_json(options.record)
+    if record.get("simulated") and not options.simulated:
+        raise NotABaselineError("the run was simulated: its numbers are no cluster's (--simulated takes them)")
+    parent = options.extends or record.get("profile")
+    if not parent and record.get("verdict") == "go":
+        raise NotABaselineError("the run had no profile: say with --extends which one the floors belong to")
+    if not options.extends and parent and parent not in profile_names():
+        raise NotABaselineError(f"the run's profile {parent!r} is no shipped one: name its file with --extends")
+    floors = load_profile(str(parent)).floors if parent else ()
+    document = baseline(record, slack=options.slack / 100, floors=floors)
+    print(yaml.safe_dump({"extends": str(parent), **document}, sort_keys=False, allow_unicode=True, width=110), end="")
+    return 0
+
+
+def _written(proposal: Proposal, head: str) -> str:
+    """Write a proposal as YAML; what each part was taken from stands above it."""
+    lines = [f"# {head}", *(f"# - {text}" for text in proposal.open)]
+    for key, value in proposal.document.items():
+        if key in proposal.because:
+            lines.append(f"# {proposal.because[key]}")
+        lines.append(yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True, width=110).rstrip())
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,138 @@
+"""Which rights does this selection of checks need, and none besides? ``seatrial rbac`` prints them as YAML.
+
+One table (judgement.rights.NEEDS) drives this, the questions that a run asks before it starts, and what a tenant skips.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from checks.framework.options import Options
+from checks.framework.trial_spec import build_spec
+from checks.profiles.loader import Profile, ProfileError, load_profile
+from checks.rules.rights import CONDITIONING, CRON, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
+from cli.listing import declared_checks
+from cli.usage import USAGE, Parser
+from jobs.trial.spec import SpecError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from checks.framework.selection import Declaration
+    from jobs.trial.spec import TrialSpec
+
+RBAC = "rbac.authorization.k8s.io"
+VERBS = ("create", "get", "list", "watch", "patch", "delete")
+LABELS = {"app.kubernetes.io/name": "seatrial"}
+
+
+class SelectionError(ValueError):
+    """No check was selected; one line."""
+
+
+def parser() -> Parser:
+    """The options of ``seatrial rbac``."""
+    said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
+    made = Parser(prog="seatrial rbac", allow_abbrev=False, description=said)
+    scope = made.add_mutually_exclusive_group()
+    scope.add_argument("--cluster", action="store_true", help="with what only a ClusterRole can grant (default)")
+    scope.add_argument("--tenant", action="store_true", help="one Role in one namespace, for runs with --tenant")
+    made.add_argument("-k", metavar="EXPR", default="", help="choose checks as a run would")
+    made.add_argument("-m", metavar="EXPR", default="", help="preflight or acceptance")
+    made.add_argument("--check", metavar="ID", action="append", default=[], help="this check and what it requires")
+    made.add_argument("--namespace", metavar="NAME", default="default")
+    made.add_argument("--name", metavar="NAME", default="seatrial", help="of the service account and its roles")
+    made.add_argument("--profile", metavar="NAME|FILE")
+    made.add_argument("--launcher", metavar="KIND", default="", help="indexed, mpijob, pytorchjob, trainjob")
+    made.add_argument("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE]")
+    made.add_argument("--cron", action="store_true", help="with what scheduled runs (seatrial cron) need besides")
+    made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
+    made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
+    made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the objects."""
+    options = parser().parse_args(list(arguments))
+    try:
+        profile = load_profile(options.profile) if options.profile else Profile()
+        asked = Options(launcher=options.launcher, queue=options.queue, check_secrets=options.check_secrets)
+        spec = build_spec(profile, asked, run_id="rbac", namespace=options.namespace)
+        tenant = options.tenant or (profile.tenant and not options.cluster)
+        rights = least(selected(options), spec, profile, tenant=tenant, check_secrets=options.check_secrets)
+        rights += (CRON if options.cron else ()) + ((LABELLING,) if options.label_nodes else ())
+        rights += (CONDITIONING,) if options.node_condition else ()
+    except (ProfileError, SpecError, SelectionError) as error:
+        print(f"seatrial rbac: {error}", file=sys.stderr)
+        return USAGE
+    print(yaml.safe_dump_all(objects(rights, options.name, options.namespace), sort_keys=False, width=110), end="")
+    return 0
+
+
+def selected(options: argparse.Namespace) -> list[Declaration]:
+    """Return the checks that a run with this selection would hold, prerequisites included."""
+    more = [f"-k={options.k}"] * bool(options.k) + [f"-m={options.m}"] * bool(options.m)
+    more += [f"--check={check_id}" for check_id in options.check]
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said), redirect_stdout(said):
+            return list(declared_checks(more).values())
+    except RuntimeError as error:
+        told = said.getvalue().strip().splitlines() or ["no check matches; seatrial checks lists them"]
+        raise SelectionError(f"nothing was selected: {told[-1].removeprefix('ERROR: ')}") from error
+
+
+def least(
+    checks: Iterable[Declaration], spec: TrialSpec, profile: Profile, *, tenant: bool, check_secrets: bool = False
+) -> tuple[Right, ...]:
+    """Return the rights that these checks need, each once; of a tenant's run those of what it does not skip."""
+    run = [check for check in checks if not tenant or check.tenant or not beyond_namespace(check.needs)]
+    needs = {need for check in run for need in check.needs} - unused(spec, profile)
+    found = wanted_by(needs, spec=spec, tenant=tenant)
+    if (check_secrets or profile.images.check_secrets) and any(check.id == "images.secrets" for check in run):
+        found += tuple(Right("get", "secrets", name=name) for name in spec.pull_secrets)
+    return found
+
+
+def objects(rights: Iterable[Right], name: str, namespace: str) -> Iterator[dict[str, Any]]:
+    """Yield a service account and the roles and bindings that grant it these rights."""
+    rights = list(rights)
+    yield _object("v1", "ServiceAccount", name, namespace)
+    for scope, kind, place in (("namespace", "Role", namespace), ("cluster", "ClusterRole", "")):
+        rules = list(grouped(r for r in rights if r.scope == scope))
+        if not rules:
+            continue
+        own = name if place else f"{name}:{namespace}"  # cluster-wide, another namespace's account has one of its own
+        yield {**_object(f"{RBAC}/v1", kind, own, place), "rules": rules}
+        yield {
+            **_object(f"{RBAC}/v1", f"{kind}Binding", own, place),
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": own},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str) -> dict[str, Any]:
+    meta = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(LABELS)}
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta}
+
+
+def grouped(rights: Iterable[Right]) -> Iterator[dict[str, Any]]:
+    """Write rights as rules: resources of one group that have the same verbs share a rule."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights:
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        verbs.setdefault((right.group, resource, right.name), []).append(right.verb)
+    rules: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, resource, name), granted in verbs.items():
+        rules.setdefault((group, tuple(v for v in VERBS if v in granted), name), []).append(resource)
+    for (group, together, name), resources in rules.items():
+        # A Role's `namespaces` is its own one: asking for a namespace is a request in it (apiserver, requestinfo.go).
+        named = {"resourceNames": [name]} if name not in ("", OWN) else {}
+        yield {"apiGroups": [group], "resources": sorted(resources), **named, "verbs": list(together)}

@@ -1,0 +1,332 @@
+"""Does the suite recognise what it claims to? ``seatrial rehearse`` runs the trial on the embedded cluster's scenarios.
+
+Each scenario says which faults must be found, whom they must accuse and how the run must end; the trial never sees
+that. Both the cluster's list of scenarios and every trial are processes of their own, so nothing of one rehearsal
+reaches the next.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from checks.framework import signals
+from cli.usage import USAGE, Parser, own_program
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+INTERRUPTED = 2  # pytest's exit code, as everywhere
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 600.0
+"""Far above the slowest scenario: a trial that takes longer has hung."""
+ENDING_S = 30.0
+JOBS = min(4, os.cpu_count() or 1) + 1
+"""One more than there are cores: a trial waits for most of its time."""
+NOT_MEANT = ("TAO_K8S_NAMESPACE", "TAO_K8S_CONTEXT", "PYTEST_ADDOPTS")
+
+
+class UsageError(Exception):
+    """What was typed cannot be rehearsed; one line."""
+
+
+@dataclass(slots=True)
+class Rehearsal:
+    """One scenario: what must be found, and what was."""
+
+    name: str
+    where: str  # what stands behind sim:
+    expected: list[str]
+    subjects: dict[str, list[str]]  # fault -> names or patterns of whom it must accuse; a fault without: anybody
+    outcomes: list[str]
+    words: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
+    run: dict[str, Any] = field(default_factory=dict)  # profile and options that the trial is started with
+    found: list[str] = field(default_factory=list)
+    accused: dict[str, list[str]] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)  # fault -> what its findings say
+    verdict: str = "no report"
+    seconds: float = 0.0
+    trouble: str = ""
+
+    @property
+    def recognised(self) -> bool:
+        """Whether exactly the stated faults were found, on the stated subjects, with one of the stated verdicts."""
+        right = set(self.found) == set(self.expected) and self.verdict in self.outcomes
+        return right and not self.trouble and not self.mistaken
+
+    @property
+    def mistaken(self) -> str:
+        """Say whom a right fault accuses wrongly or spares, or what it does not say; '' where all are right."""
+        for fault, patterns in self.subjects.items():
+            accused = self.accused.get(fault)
+            if not accused:
+                continue  # the fault itself is missing, which is said already
+            wrong = [name for name in accused if not any(fnmatch.fnmatchcase(name, each) for each in patterns)]
+            spared = [each for each in patterns if not fnmatch.filter(accused, each)]
+            if wrong:
+                return f"{fault} accuses {', '.join(wrong)}"
+            if spared:
+                return f"{fault} does not accuse {', '.join(spared)}"
+        for fault, words in self.words.items():
+            untold = [word for word in words if word not in self.said.get(fault, "")]
+            if self.accused.get(fault) and untold:
+                return f"{fault} does not say {', '.join(untold)}"
+        return ""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = Parser(
+        prog="seatrial rehearse",
+        allow_abbrev=False,
+        description="Run the trial on scenarios of the embedded cluster and show which faults were recognised.",
+        epilog="Exit codes: 0 all were recognised, 1 not all, 2 interrupted, 4 usage error.",
+    )
+    parser.add_argument(
+        "scenarios",
+        nargs="*",
+        metavar="SCENARIO",
+        help="shipped ones by name, your own by path (default: all shipped); seatrial sim --list",
+    )
+    parser.add_argument("--weather", metavar="NAME[:SEED]", help="let the API server misbehave meanwhile")
+    parser.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=JOBS,
+        help=f"how many trials at once (default: {JOBS}, by this machine's cores)",
+    )
+    parser.add_argument("--out", metavar="DIR", type=Path, help="keep the report of each scenario below DIR")
+    parser.add_argument(
+        "--matrix",
+        action="store_true",
+        help="print what is rehearsed and what must be found, as Markdown, and run nothing",
+    )
+    return parser.parse_args(list(arguments))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Rehearse; 0 when everything was recognised."""
+    try:
+        options = parse(arguments)
+        if options.matrix:
+            from cli.matrix import page  # noqa: PLC0415 -- the catalogue of faults is read for it alone
+
+            print(page(_listed()), end="")
+            return 0
+        asked = list(wanted(options))
+        if options.out:
+            _make(options.out)
+    except UsageError as error:
+        print(f"seatrial rehearse: {error}", file=sys.stderr)
+        return USAGE
+    with tempfile.TemporaryDirectory(prefix="seatrial-rehearse-") as scratch:
+        out: Path = options.out or Path(scratch)
+        _rehearse(asked, out, Path(scratch), max(1, options.jobs))
+        if options.out:
+            told = [{**asdict(each), "recognised": each.recognised} for each in asked]
+            (out / "rehearsal.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    missed = [each.name for each in asked if not each.recognised]
+    those = f"; not: {', '.join(missed)}" if missed else ""
+    print(f"\n{len(asked) - len(missed)} of {len(asked)} recognised{those}")
+    return 1 if missed else 0
+
+
+def wanted(options: argparse.Namespace) -> Iterator[Rehearsal]:
+    """What is to be rehearsed, in the order given; a name that is wrong is refused before anything starts."""
+    suffix = ""
+    if options.weather is not None:
+        name, _, seed = options.weather.partition(":")
+        suffix = f"?weather={name}" + (f"&seed={seed}" if seed else "")
+    shipped, taken = {entry["name"]: entry for entry in _listed()}, set()
+    if suffix:
+        _listed(f"healthy{suffix}")  # is there such a weather?
+    for ref in dict.fromkeys(options.scenarios or shipped):
+        entry = shipped.get(ref) or _listed(ref)[0]
+        name = entry["name"]
+        while name in taken:  # two files may bear one name; their reports may not lie in one folder
+            name += "-again"
+        taken.add(name)
+        yield Rehearsal(
+            name,
+            ref + suffix,
+            list(entry["faults"]),
+            dict(entry["subjects"]),
+            list(entry["outcomes"]),
+            dict(entry["words"]),
+            dict(entry["run"]),
+        )
+
+
+def _listed(*refs: str) -> list[dict[str, Any]]:
+    """What the embedded cluster says of its scenarios."""
+    command = [sys.executable, "-P", "-m", "lab", "--list", "--json", *refs]
+    environment = {**_environment(), "PYTHONPATH": str(ROOT)}  # sim is beside checks, in a wheel, too
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it says nothing"]
+        raise UsageError(said[-1].removeprefix("seatrial sim: "))
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: {error.strerror}") from error
+
+
+def _environment(compiled: Path | None = None) -> dict[str, str]:
+    """The environment of a process of ours; what the user set for a real cluster is not meant for this one."""
+    kept = {name: value for name, value in own_program()[1].items() if name not in NOT_MEANT}
+    if compiled is not None:  # hundreds of modules are compiled once, and not once for every trial
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)
+        kept["PYTHONPYCACHEPREFIX"] = str(compiled)
+    return kept
+
+
+def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -> None:
+    """Run all, some at once, and print each row of the matrix as soon as all before it are known."""
+    columns = ("scenario", "expected", "found", "verdict", "seconds", "recognised")
+    faults = max([len(_words(each.expected)) for each in asked] + [len("expected")])
+    widths = (max([len(each.name) for each in asked] + [8]), faults, faults, len("inconclusive"), 7, 10)
+    print(_row(columns, widths), flush=True)
+    trials: list[subprocess.Popen[str]] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = [pool.submit(rehearse, each, out / each.name, scratch, trials) for each in asked]
+        try:
+            for each, run in zip(asked, runs, strict=True):
+                _wait(asked, runs, run)
+                seen = (
+                    each.name,
+                    _words(each.expected),
+                    _words(each.found),
+                    each.verdict,
+                    f"{each.seconds:.1f}",
+                    "yes" if each.recognised else "NO",
+                )
+                why = "; ".join(filter(None, (each.trouble, each.mistaken)))
+                print(_row(seen, widths) + (f"  {why}" if why else ""), flush=True)
+        except BaseException:  # Ctrl-C: trials clean up after themselves, then end
+            for run in runs:
+                run.cancel()
+            signals.install().over()
+            for trial in trials:
+                trial.send_signal(signal.SIGINT)
+            raise
+
+
+def _wait(asked: Sequence[Rehearsal], runs: Sequence[Future[None]], wanted: Future[None]) -> None:
+    """Wait for one trial; a terminal shows meanwhile how many are done, and which are running."""
+    while not wanted.done():
+        running = [each.name for each, run in zip(asked, runs, strict=True) if run.running()]
+        _progress(f"{sum(run.done() for run in runs)} of {len(runs)} done; now: {', '.join(running)}")
+        wait([run for run in runs if not run.done()], timeout=LIMIT_S, return_when=FIRST_COMPLETED)
+    _progress("")
+    wanted.result()
+
+
+def command_of(each: Rehearsal, out: Path, scratch: Path) -> list[str]:
+    """Return the command line of one trial; a profile that the scenario brings is written to a file first."""
+    profile, options = each.run.get("profile"), list(each.run.get("options") or [])
+    if isinstance(profile, dict):
+        file = scratch / f"{each.name}.yaml"
+        file.write_text(yaml.safe_dump(profile, sort_keys=False), encoding="utf-8")
+        profile = str(file)
+    given = ["--profile", str(profile)] if profile else []
+    command = [*own_program()[0], "accept", "--cluster", f"sim:{each.where}"]
+    return [*command, *given, *options, "--out", str(out.absolute())]
+
+
+def rehearse(each: Rehearsal, out: Path, scratch: Path, trials: list[subprocess.Popen[str]]) -> None:
+    """Run one trial and read its report."""
+    began = time.monotonic()
+    # A session of its own: Ctrl-C reaches this process alone, which tells it.
+    trial = subprocess.Popen(
+        command_of(each, out, scratch),
+        env=_environment(scratch / "pycache"),
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    trials.append(trial)
+    try:
+        told, said = trial.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        trial.terminate()
+        try:
+            trial.communicate(timeout=ENDING_S)
+        except subprocess.TimeoutExpired:
+            trial.kill()
+            trial.communicate()
+        each.trouble, told, said = f"no end within {LIMIT_S:.0f} s", "", ""
+    each.seconds = time.monotonic() - began
+    _read(each, out / "report.json", trial.returncode, said.strip() or told)
+
+
+def _read(each: Rehearsal, report: Path, code: int, said: str) -> None:
+    try:
+        record = json.loads(report.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        last = (said.strip().splitlines() or [""])[-1]
+        each.trouble = each.trouble or f"no report, exit code {code}: {last}"
+        return
+    each.verdict = record["verdict"]
+    each.accused = accused(record)
+    each.found = list(each.accused)
+    each.said = said_of(record)
+    if record["leftovers"]:
+        each.trouble = each.trouble or f"left behind: {', '.join(record['leftovers'])}"
+    elif code != record["exit_code"]:
+        each.trouble = each.trouble or f"exit code {code}, and {record['exit_code']} in the report"
+
+
+def accused(record: dict[str, Any]) -> dict[str, list[str]]:
+    """Return what a report found: fault -> whom it accuses. A check that names a fault of nobody accuses by its id."""
+    found: dict[str, dict[str, None]] = {}
+    for check in record["checks"]:
+        for finding in check["findings"]:
+            if not finding["ok"] and finding["fault"]:
+                found.setdefault(finding["fault"], {})[finding["subject"]] = None
+        if check["fault"] and check["fault"] not in found:
+            found[check["fault"]] = {check["id"]: None}
+    return {fault: list(subjects) for fault, subjects in found.items()}
+
+
+def said_of(record: dict[str, Any]) -> dict[str, str]:
+    """Return what the findings of each fault say."""
+    found: dict[str, list[str]] = {}
+    for check in record["checks"]:
+        for finding in check["findings"]:
+            if not finding["ok"] and finding["fault"]:
+                found.setdefault(finding["fault"], []).append(f"{finding['subject']}: {finding['observed']}")
+    return {fault: "\n".join(texts) for fault, texts in found.items()}
+
+
+def _words(faults: Sequence[str]) -> str:
+    return " ".join(faults) or "-"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+def _progress(words: str) -> None:
+    """Say on a terminal what runs now, on a line that the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""Scheduled runs: cron, what is remembered of each node."""

@@ -1,0 +1,334 @@
+"""What does a scheduled run do? ``seatrial cron``: preflight always, a trial only on GPUs that are idle and due.
+
+One scheduled run at a time in a namespace (a Lease), remembering in one ConfigMap, telling in another, in Events on the
+Job it runs in and in metrics. The trial itself is ``seatrial accept`` in a process of its own, whatever ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checks.framework import signals
+from checks.framework.options import ALL
+from checks.framework.trial_spec import spec_of
+from checks.profiles.loader import ProfileError, load_profile
+from checks.rules.capacity import rooms
+from checks.rules.rights import LEASE, RESULTS, STATE
+from cli.schedule import node_history
+from cli.usage import USAGE, Parser, own_program
+from jobs.cluster import node_labels as marking
+from jobs.cluster.client.errors import ClusterError, Forbidden
+from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.client.lease import HeldError, Lease
+from jobs.cluster.facts.inventory import Inventory
+from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
+from jobs.run.cleanup import sweep_dead
+from jobs.trial.spec import new_run_id
+from reports.record import RecordError, coverage_of, read_json, write_atomically
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from checks.profiles.loader import Profile
+
+INCONCLUSIVE = 10
+NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
+_FEW = 3
+RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
+"""What jobs.trial.new_run_id makes, and nothing that a user would call a folder."""
+DESCRIPTION = """\
+One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
+a while; one scheduled run at a time in a namespace. What is remembered lives in the ConfigMap seatrial-state, the
+results in seatrial-results and in DIR. All further options are those of seatrial accept."""
+EPILOG = """\
+Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also where another scheduled run is going, and where
+something failed for the first time that only counts when it fails again."""
+
+
+def parser() -> Parser:
+    """The options of ``seatrial cron``; what is not among them goes to accept."""
+    made = Parser(
+        prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False, fromfile_prefix_chars="@"
+    )  # @FILE: one option a line
+    made.add_argument("--out", metavar="DIR", type=Path, default=Path("/results"), help="default: /results")
+    made.add_argument("--profile", metavar="NAME|FILE", required=True, help="what this cluster must offer")
+    made.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
+    made.add_argument(
+        "--every", metavar="HOURS", type=float, default=168.0, help="test a node again after (default: 168)"
+    )
+    made.add_argument("--keep", metavar="N", type=int, default=20, help="how many runs to keep in DIR (default: 20)")
+    made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
+    made.add_argument(
+        "--label-nodes", action="store_true", help="label nodes seatrial/trial=passed or failed; needs a right on nodes"
+    )
+    made.add_argument(
+        "--node-condition",
+        action="store_true",
+        help="set the node condition SeatrialFailed; needs a right on nodes/status",
+    )
+    made.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's service account")
+    made.add_argument("--context", metavar="NAME")
+    made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take the Lease, run, give it back."""
+    options, further = parser().parse_known_args(list(arguments))
+    try:
+        _fit(options, further)
+        profile = load_profile(options.profile)
+        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+    except (ProfileError, ConfigError, ValueError) as error:
+        print(f"seatrial cron: {error}", file=sys.stderr)
+        return USAGE
+    run_id = new_run_id()
+    try:
+        with Lease(kube, LEASE, run_id) as lease:
+            return NodeHistory(kube, lease, options, profile, run_id, further).run()
+    except HeldError as error:
+        print(f"seatrial cron: {error}")
+    except (ClusterError, StateStoreError) as error:
+        print(f"seatrial cron: {error}", file=sys.stderr)
+    return INCONCLUSIVE
+
+
+def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
+    """Raise ValueError, one line, for what cannot work: better now than after a trial."""
+    if not 0 <= options.every < math.inf:
+        raise ValueError(f"--every {options.every}: hours, from 0")
+    if options.nodes == ALL:
+        raise ValueError("--nodes all is not for scheduled runs: each tries the nodes that are idle and due")
+    if options.keep < 1:
+        raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
+    if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
+        raise ValueError(f"{wrong[0]} is not for scheduled runs: they choose idle nodes of the cluster they run in")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.out):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out {options.out}: cannot be written: {error.strerror}") from error
+
+
+@dataclass(slots=True)
+class NodeHistory:
+    """One scheduled run."""
+
+    kube: Kube
+    lease: Lease
+    options: argparse.Namespace
+    profile: Profile
+    run_id: str
+    further: Sequence[str]
+    said: list[str] = field(default_factory=list)
+    covered: str = ""  # how many nodes of the pool were tried
+
+    def run(self) -> int:
+        """Run; the exit code is the verdict's, softened where something failed for the first time."""
+        self._clear_up()
+        stored, version = load(self.kube, STATE)
+        before = self._remembered(stored)
+        choice, before = self._choose(before)
+        self._say(f"trial on {', '.join(choice.nodes)}: {choice.why}" if choice.nodes else f"no trial: {choice.why}")
+        code = self._child(choice)
+        if self.lease.lost.is_set():
+            self._tell("inconclusive", failed=True)
+            return INCONCLUSIVE  # another run may be going: what is remembered is that one's now
+        try:
+            record = read_json(self._folder)
+        except RecordError as error:
+            self._say(f"the run ended with exit code {code} and left no record: {error}")
+            self._tell("inconclusive", failed=True)
+            return code if code in (2, 3, USAGE) else INCONCLUSIVE
+        self.covered = str(coverage_of(record))
+        after = node_history.learn(before, record, now=time.time())
+        trends = node_history.trend(before, record)
+        verdict, final = node_history.conclude(before, after, record)
+        if verdict == "go" != record["verdict"]:
+            self._say("what failed says only that others use the GPUs: it does not count")
+        self.said += [f"found: {text}" for text in _accused(record)]
+        self.said += [f"slower than usual: {text}" for text in trends]
+        self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
+        kept = self._kept(STATE, {"state.json": node_history.bounded(after)}, version=version, was=stored)
+        self._leave(record, after, verdict)
+        self._mark(before, after, node_history.nodes_of(record))
+        self._tell(verdict, failed=verdict != "go" or bool(trends) or not kept)
+        print(f"VERDICT of the scheduled run: {verdict} · {self.covered} · exit code {final}", flush=True)
+        return final
+
+    # ------------------------------------------------------------------------------------------------- the run
+
+    def _clear_up(self) -> None:
+        """Delete what killed runs left: it holds GPUs, and the nodes would not be chosen."""
+        swept = sweep_dead(self.kube, spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace).launcher)
+        self.said += [f"deleted {name}, which a killed run left" for name in swept.deleted]
+        self.said += [f"could not delete {name}" for name in swept.left]
+
+    def _remembered(self, stored: Mapping[str, str]) -> node_history.State:
+        """Return what is remembered. What is damaged is begun anew: a guess would be worse."""
+        try:
+            data = parsed(stored, STATE, "state.json")
+        except StateStoreError as error:
+            self._say(f"{error}; it is begun anew")
+            return node_history.State()
+        if data.get("schema", 1) != 1:
+            raise StateStoreError(f"configmap {STATE} was written by another version (schema {data['schema']!r:.20})")
+        return node_history.State.read(data)
+
+    def _choose(self, state: node_history.State) -> tuple[node_history.Choice, node_history.State]:
+        """Choose the nodes by what is idle now; a tenant, who sees no nodes, goes by time alone.
+
+        Nodes that are no longer there are forgotten: they must not be called bad for ever.
+        """
+        spec = spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace)
+        cluster = Inventory.read(self.kube, selector=self.options.nodes)
+        due_s = self.options.every * 3600
+        if "nodes" in cluster.not_seen:
+            return node_history.choose_unseen(state, now=time.time(), every_s=due_s), state
+        idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
+        ready = {node.name for node in cluster.nodes if node.ready}
+        state = state.of({node.name for node in cluster.nodes})
+        idle = [name for name in idle if name in ready]
+        trials = (pod for pod in cluster.pods if pod.app == "seatrial" and pod.requests.get(spec.gpu_resource))
+        if waits := next((pod.namespace for pod in trials if not pod.node), ""):
+            return node_history.Choice((), f"a trial of namespace {waits} waits for GPUs"), state
+        return node_history.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
+
+    def _child(self, choice: node_history.Choice) -> int:
+        """Run preflight or the whole trial in a process of its own; it ends with this one, or with the Lease."""
+        names = ("profile", "nodes", "kubeconfig", "context", "namespace")
+        given = {f"--{name}": getattr(self.options, name) for name in names}
+        if choice.nodes and choice.nodes != (node_history.ANY,):
+            given["--trial-on"] = ",".join(choice.nodes)
+        program, environment = own_program()
+        words = [word for key, value in given.items() if value for word in (key, str(value))]
+        command = [*program, "accept" if choice.nodes else "preflight", *words, "--out", str(self._folder)]
+        command += self.further
+        with signals.child(command, environment | {"SEATRIAL_RUN_ID": self.run_id}) as child:
+            while child.poll() is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(timeout=1)
+                if self.lease.lost.is_set():
+                    self._say("the lease was lost: the run is ended, for another one may be going")
+                    child.terminate()
+                    child.wait()
+            return child.returncode
+
+    @property
+    def _folder(self) -> Path:
+        folder: Path = self.options.out / self.run_id
+        return folder
+
+    # ---------------------------------------------------------------------------------------------- what it leaves
+
+    def _kept(self, name: str, data: dict[str, str], **known: Any) -> bool:
+        """Write a ConfigMap; where that fails the verdict is told all the same."""
+        try:
+            save(self.kube, name, data, **known)
+        except (ClusterError, StateStoreError) as error:
+            self._say(f"configmap {name} could not be written: {error}")
+            return False
+        return True
+
+    def _leave(self, record: dict[str, Any], state: node_history.State, verdict: str) -> None:
+        """Write results and metrics, forget the oldest runs, push where that is asked for."""
+        from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
+
+        told = {**record, "verdict": verdict}  # an alert must not fire for what counts only when it fails again
+        metrics = exposition(told, last_success=state.last_success or None, bad=state.judged)
+        try:
+            write_atomically(self._folder / "metrics.prom", metrics)
+            write_atomically(self.options.out / "metrics.prom", metrics)
+        except OSError as error:
+            self._say(f"the metrics could not be written to {self.options.out}: {error.strerror}")
+        short = {key: record.get(key) for key in ("run_id", "started", "seconds", "scope", "profile")}
+        found = {
+            "verdict": verdict,
+            "run_verdict": record["verdict"],
+            **short,
+            "nodes": self.covered,
+            "said": self.said,
+            "bad": state.bad,
+            "checks": {check["id"]: check["outcome"] for check in record["checks"]},
+            "faults": list(record.get("faults") or {}),
+        }
+        latest = {"latest.json": json.dumps(found, indent=1)}
+        if not self._kept(RESULTS, latest | {"metrics.prom": metrics}):
+            self._kept(RESULTS, latest | {"metrics.prom": ""})  # they may be too large; the verdict is not
+        self._forget()
+        if self.options.push:
+            self._push(told, state)
+
+    def _push(self, record: dict[str, Any], state: node_history.State) -> None:
+        from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
+
+        try:
+            push(self.options.push, record, last_success=state.last_success or None, bad=state.judged)
+        except PushError as error:
+            self._say(f"the metrics could not be pushed: {error}")
+
+    def _forget(self) -> None:
+        """Delete the oldest runs beyond those to keep: folders named by a run's id, also of runs that were killed."""
+        runs = [
+            folder
+            for folder in self.options.out.iterdir()
+            if RUN.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink()
+        ]
+        for folder in sorted(runs, key=lambda run: run.stat().st_mtime)[: -self.options.keep]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _mark(self, before: node_history.State, after: node_history.State, taken: Sequence[str]) -> None:
+        """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are asked for."""
+        for name in {*taken, *after.nodes}:
+            bad = after.judged.get(name)
+            turned = bad != before.judged.get(name)
+            if name not in taken and not turned:
+                continue
+            faults = after.nodes[name].faults if bad else ()
+            try:
+                if self.options.label_nodes:
+                    marking.label(self.kube, name, bad)
+                if self.options.node_condition:
+                    marking.condition(self.kube, name, bad, faults=faults, turned=turned)
+            except ClusterError as error:
+                self._say(f"node {name} could not be marked: {error}")
+
+    def _tell(self, verdict: str, *, failed: bool) -> None:
+        """Record an Event on the Job that this run is, where the pod says which it is."""
+        name, uid = os.environ.get("SEATRIAL_JOB_NAME"), os.environ.get("SEATRIAL_JOB_UID", "")
+        if not name:
+            return
+        about = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        covered = f" · {self.covered}" if self.covered else ""
+        message = f"run {self.run_id}: {verdict}{covered}. " + "; ".join(self.said)
+        try:
+            event(self.kube, about, reason=f"Trial{verdict.title().replace('-', '')}", message=message, warning=failed)
+        except Forbidden:
+            print("seatrial cron: no right to create events: the verdict is told here only", file=sys.stderr)
+        except ClusterError as error:
+            print(f"seatrial cron: the event could not be recorded: {error}", file=sys.stderr)
+
+    def _say(self, text: str) -> None:
+        self.said.append(text)
+        print(f"seatrial cron: {text}", flush=True)
+
+
+def _accused(record: Mapping[str, Any]) -> list[str]:
+    """Name what was found wrong, and where, in a few words: an Event says it without the report."""
+    findings = (f for check in record["checks"] for f in check.get("findings") or [] if f.get("ok") is not True)
+    told = {f"{f['fault']} ({f.get('subject')})": None for f in findings if f.get("fault")}
+    return list(told)[:_FEW]

@@ -1,0 +1,315 @@
+"""Which nodes does a scheduled run test now, and which are bad? What is remembered between runs, and decided from it.
+
+A node is called bad after two strikes in a row: a single bad run may be a moment. A strike needs a finding that names
+the node, or a failed pair whose other half is known to be good; where neither is so, both are suspects, and the next
+run pairs a suspect with a node that has passed. A healthy peer is never blamed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import statistics
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from reports.compare.regression import bandwidth_rows
+from reports.record import succeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    Record = Mapping[str, Any]
+
+STRIKES = 2
+ANY = "any nodes"
+"""Stands for the nodes of a trial where they are not seen beforehand."""
+AT_WORK = ("gpu.taken", "gpu.held-by-slurm")
+"""Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
+AWAY = ("nodes.cordoned", "nodes.tainted")
+"""Faults that somebody made on purpose: they keep a trial away, and are no word about the node."""
+MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
+"""Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of one node; times in seconds since 1970, 0 for never."""
+
+    tested: float = 0.0
+    passed: float = 0.0
+    strikes: int = 0
+    suspect: bool = False
+    faults: tuple[str, ...] = ()
+
+    @property
+    def bad(self) -> bool:
+        """Called bad: two strikes in a row."""
+        return self.strikes >= STRIKES
+
+    @property
+    def good(self) -> bool:
+        """Known to be good: passed, and nothing since then."""
+        return self.passed > 0 and not self.strikes and not self.suspect
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One run in short: when it ended, how, and what it measured (GB/s, by group and size)."""
+
+    run_id: str
+    ended: float
+    verdict: str
+    faults: tuple[str, ...] = ()
+    samples: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that is remembered."""
+
+    nodes: Mapping[str, Watched] = field(default_factory=dict)
+    past: tuple[Past, ...] = ()
+    last_success: float = 0.0
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> State:
+        """Read what ``to_dict`` wrote; what cannot be read is forgotten, not guessed."""
+        entries, runs = data.get("nodes"), data.get("past")
+        nodes = {
+            str(name): _watched(entry)
+            for name, entry in (entries.items() if isinstance(entries, dict) else ())
+            if isinstance(entry, dict)
+        }
+        past = tuple(_past(entry) for entry in (runs if isinstance(runs, list) else ()) if isinstance(entry, dict))
+        return cls(nodes, past[-MOST_RUNS:], _number(data.get("last_success")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "schema": 1,
+            "nodes": {name: asdict(node) for name, node in self.nodes.items()},
+            "past": [asdict(run) for run in self.past],
+            "last_success": self.last_success,
+        }
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Nodes that are called bad."""
+        return tuple(sorted(name for name, node in self.nodes.items() if node.bad))
+
+    @property
+    def judged(self) -> dict[str, bool]:
+        """The nodes that are called bad (True) or known to be good (False)."""
+        return {name: node.bad for name, node in sorted(self.nodes.items()) if node.bad or node.good}
+
+    def of(self, names: Collection[str]) -> State:
+        """The same without nodes that are not among these."""
+        return replace(self, nodes={name: node for name, node in self.nodes.items() if name in names})
+
+
+def bounded(state: State, largest: int = 800_000) -> str:
+    """Write the state as JSON of at most so many bytes: measurements go first, then nodes looked at longest ago."""
+    text = json.dumps(state.to_dict())
+    if len(text) > largest:
+        state = replace(state, past=tuple(replace(run, samples={}) for run in state.past))
+    while len(text := json.dumps(state.to_dict())) > largest and state.nodes:
+        newest = sorted(state.nodes.items(), key=lambda item: -item[1].tested)
+        state = replace(state, nodes=dict(newest[: len(newest) * 3 // 4]))
+    return text
+
+
+def _number(value: object) -> float:
+    """A finite number, else 0: what was written into the ConfigMap by hand must not end a run."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else 0.0
+
+
+def _watched(entry: Mapping[str, Any]) -> Watched:
+    tested, passed, strikes = (_number(entry.get(key)) for key in ("tested", "passed", "strikes"))
+    return Watched(tested, passed, int(strikes), entry.get("suspect") is True, _words(entry.get("faults")))
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(str(word)[:100] for word in value[:MOST_FAULTS]) if isinstance(value, list) else ()
+
+
+def _past(entry: Mapping[str, Any]) -> Past:
+    samples = entry.get("samples")
+    kept = {
+        str(group): {str(size): _number(v) for size, v in rows.items() if str(size).isdigit() and _number(v) > 0}
+        for group, rows in (samples.items() if isinstance(samples, dict) else ())
+        if isinstance(rows, dict)
+    }
+    return Past(
+        str(entry.get("run_id")),
+        _number(entry.get("ended")),
+        str(entry.get("verdict")),
+        _words(entry.get("faults")),
+        kept,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The nodes to test now, or none and why."""
+
+    nodes: tuple[str, ...]
+    why: str
+
+
+def choose(state: State, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
+    """Choose ``need`` of the idle nodes: a suspect beside good ones first, then those that were not tested longest."""
+    if len(idle) < need:
+        return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is at work and is left alone")
+    known = {name: state.nodes.get(name, Watched()) for name in idle}
+    good = sorted((n for n in idle if known[n].good), key=lambda n: -known[n].passed)
+    doubted = sorted((n for n in idle if known[n].suspect or known[n].strikes), key=lambda n: (known[n].tested, n))
+    if doubted and len(good) >= need - 1:
+        return Choice((doubted[0], *good[: need - 1]), f"{doubted[0]} is under suspicion; its partners have passed")
+    due = sorted(
+        (n for n in idle if n in doubted or not 0 <= now - known[n].tested < every_s),
+        key=lambda n: (known[n].tested, n),
+    )
+    if not due:
+        return Choice((), f"all {len(idle)} idle nodes were tested within {_spoken(every_s)}")
+    rest = [n for n in good if n not in due] + sorted(n for n in idle if n not in due and n not in good)
+    chosen = (*due, *rest)[:need]
+    return Choice(chosen, f"{chosen[0]} is {'under suspicion' if chosen[0] in doubted else 'due'}")
+
+
+def choose_unseen(state: State, *, now: float, every_s: float) -> Choice:
+    """Choose by time alone, for a tenant who sees no nodes: what did not pass is tried again at the next run."""
+    last = next((run for run in reversed(state.past) if run.samples or run.faults), Past("", 0.0, ""))
+    if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
+        return Choice((), f"the nodes are not seen, and a trial passed within {_spoken(every_s)}")
+    return Choice((ANY,), "the nodes are not seen")
+
+
+def learn(state: State, record: Record, *, now: float) -> State:
+    """Return what is known after a run. An inconclusive run says nothing about any node."""
+    taken = nodes_of(record)
+    nodes = dict(state.nodes)
+    verdict = str(record.get("verdict"))
+    found = _faults(record)
+    if verdict == "go":
+        nodes |= {name: Watched(tested=now, passed=now) for name in taken}
+    elif verdict == "no-go":
+        own = [(fault, subject) for fault, subject in found if fault not in AWAY]
+        blamed = {name: faults for name in {*taken, *nodes} if (faults := _naming(name, own))}
+        nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
+    kept = sorted(nodes.items(), key=lambda item: -item[1].tested)[:MOST_NODES]
+    known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
+    success = (succeeded(record) if taken else None) or known
+    run = Past(
+        str(record.get("run_id")),
+        now,
+        verdict,
+        tuple(dict.fromkeys(f for f, _ in found))[:MOST_FAULTS],
+        _samples(record),
+    )
+    return State(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
+
+
+def _judged(
+    name: str, state: State, blamed: Mapping[str, tuple[str, ...]], taken: Sequence[str], now: float
+) -> Watched:
+    """What a failed run means for one of its nodes."""
+    before = replace(state.nodes.get(name, Watched()), tested=now)
+    unproven = [node for node in taken if not state.nodes.get(node, Watched()).good]
+    if name in blamed:
+        return replace(before, strikes=before.strikes + 1, suspect=False, faults=blamed[name])
+    if blamed or (before.good and len(unproven) == 1):
+        return before  # it is another node's
+    if unproven == [name]:
+        return replace(before, strikes=before.strikes + 1, suspect=False)
+    return replace(before, suspect=True)
+
+
+def nodes_of(record: Record) -> tuple[str, ...]:
+    """The nodes on which a record's trial ran."""
+    return tuple(sorted({str(node) for node in ((record.get("trial") or {}).get("hosts") or {}).values()}))
+
+
+def _faults(record: Record) -> list[tuple[str, str]]:
+    """Faults that make the verdict, as (fault, subject)."""
+    return [
+        (str(finding.get("fault")), str(finding.get("subject")))
+        for check in _failed(record)
+        for finding in check.get("findings") or []
+        if finding.get("ok") is False and finding.get("fault") and not _at_work(finding)
+    ]
+
+
+def _failed(record: Record) -> list[Mapping[str, Any]]:
+    """The checks that failed for more than that others use the GPUs."""
+    failed = [check for check in record.get("checks") or [] if check.get("outcome") == "failed"]
+    bad = [[f for f in check.get("findings") or [] if f.get("ok") is False] for check in failed]
+    return [check for check, found in zip(failed, bad, strict=True) if not found or not all(map(_at_work, found))]
+
+
+def _at_work(finding: Mapping[str, Any]) -> bool:
+    """Whether a finding says that GPUs are in use; a tenant, who sees no nodes, has the scheduler's word for it."""
+    short = re.findall(r"Insufficient ([\w./-]+\w)", str(finding.get("observed")))
+    waits = finding.get("fault") == "job.unschedulable" and bool(short)
+    return finding.get("fault") in AT_WORK or (waits and all(name.endswith("/gpu") for name in short))
+
+
+def _naming(node: str, found: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The faults whose subject is this node or something on it, and no pair that it is half of."""
+    alone = re.compile(rf"{re.escape(node)}(?![\w.-])(?!\s*(->|<->|-)\s)")
+    return tuple(dict.fromkeys(fault for fault, subject in found if alone.match(subject)))[:MOST_FAULTS]
+
+
+def _samples(record: Record) -> dict[str, dict[str, float]]:
+    """The median of each row, for the trend."""
+    return {
+        str(group): {str(size): round(statistics.median(run), 2) for size, (run,) in rows.items()}
+        for group, rows in bandwidth_rows([record]).items()
+    }
+
+
+def trend(state: State, record: Record, *, least: float = 0.93, runs: int = 5) -> list[str]:
+    """Say where bandwidth fell below its own history: below 93 % of the median of at least five accepted runs.
+
+    93 %: see drift.py. History is of the same nodes, collective and size.
+    """
+    said = []
+    for group, rows in _samples(record).items():
+        for size, value in rows.items():
+            before = [
+                run.samples[group][size]
+                for run in state.past
+                if run.verdict == "go" and size in run.samples.get(group, {})
+            ]
+            usual = statistics.median(before) if len(before) >= runs else 0.0
+            if usual and value < least * usual:
+                share = f"{100 * value / usual:.0f} % of its usual {usual:g} over {len(before)} runs"
+                said.append(f"{group} at {int(size) >> 30} GiB: {value:g} GB/s, {share}")
+    return said
+
+
+def _spoken(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=round(seconds)))
+
+
+def conclude(before: State, after: State, record: Record) -> tuple[str, int]:
+    """Return verdict and exit code of a scheduled run: what failed in a trial for the first time is tried again.
+
+    What the API alone shows does not flap and counts at once; so does a node that is now called bad, and a fault of the
+    trial that the run before had, too. That others use the GPUs does not count.
+    """
+    verdict = str(record.get("verdict"))
+    if verdict != "no-go":
+        return verdict, 0 if verdict == "go" else 10
+    failed = _failed(record)
+    if not failed:
+        whole = all(c.get("outcome") not in ("error", "blocked") for c in record.get("checks") or [])
+        return ("go", 0) if whole and not record.get("interrupted") else ("inconclusive", 10)
+    static = any(check.get("stage") == "preflight" for check in failed)
+    told = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
+    last = next(told, None)  # preflight alone, in between, shows nothing of training
+    again = last is not None and set(last.faults) & {fault for fault, _ in _faults(record)}
+    if static or again or set(after.bad) & {*nodes_of(record)}:
+        return "no-go", 1
+    return "inconclusive", 10

@@ -1,0 +1,150 @@
+"""What may Prometheus scrape? ``seatrial serve`` answers /metrics from what the newest run left in a folder.
+
+Scheduled runs leave metrics of their own there, and in a ConfigMap: they know which nodes are bad and what counts only
+when it fails again. Those are served as they are; of other runs the newest record.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING
+
+from cli.usage import USAGE, Parser
+from reports.record import LARGEST, RecordError, ended, read_json, succeeded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from prometheus_client import Metric
+
+DESCRIPTION = """\
+Serve the metrics of the newest run below DIR, read anew at every scrape: what a scheduled run left (DIR/metrics.prom,
+or the ConfigMap seatrial-results mounted there), else the newest record (DIR/report.json, DIR/*/report.json). A folder
+with neither, or with a damaged one, answers with seatrial_record_readable 0 and nothing else."""
+PORT = 9464
+
+
+def parser() -> Parser:
+    """The options of ``seatrial serve``."""
+    made = Parser(prog="seatrial serve", description=DESCRIPTION, allow_abbrev=False)
+    made.add_argument("folder", metavar="DIR", type=Path, help="where runs write (--out DIR, or --out DIR/NAME)")
+    made.add_argument("--listen", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1; in a pod 0.0.0.0")
+    made.add_argument("--port", metavar="PORT", type=int, default=PORT, help=f"default: {PORT}; 0 takes a free one")
+    return made
+
+
+class Newest:
+    """A collector that reads the newest record when it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[tuple[Path, float, int], Known] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics of the newest record, and whether it could be read."""
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+        readable = GaugeMetricFamily("seatrial_record_readable", "1 where the newest record could be read.")
+        found: list[Metric] = []
+        try:
+            found += self._read()
+        except RecordError as error:
+            print(f"seatrial serve: {error}", file=sys.stderr)
+        readable.add_metric([], float(bool(found)))
+        yield readable
+        yield from found
+
+    def _read(self) -> Iterable[Metric]:
+        """Return the metrics of the newest run. Raises RecordError where what it left is damaged."""
+        from reports.metrics import registry  # noqa: PLC0415
+
+        found = list(self._records())
+        newest = max((k for k in found if k.error is None), key=lambda k: (k.ended, k.stamp), default=None)
+        scheduled = None if (self.folder / "report.json").exists() else _left_by_a_scheduled_run(self.folder)
+        stamp = max(k.stamp for k in (newest, scheduled and scheduled[0], Known(self.folder, 0.0)) if k)
+        for known in found:  # what is older must not speak for a newer record that cannot be read
+            if known.error is not None and known.stamp >= stamp:
+                raise known.error
+        if scheduled and (newest is None or scheduled[0].ended >= newest.ended):
+            return scheduled[1]
+        if newest is None:
+            raise RecordError(f"{self.folder} holds no record yet")
+        last_success = max((k.success for k in found if k.success), default=None)
+        return registry(read_json(newest.place), last_success=last_success).collect()
+
+    def _records(self) -> Iterator[Known]:
+        """Yield what is known of each record; one that did not change is not read again at every scrape."""
+        known: dict[tuple[Path, float, int], Known] = {}
+        for place in (self.folder / "report.json", *sorted(self.folder.glob("*/report.json"))):
+            try:
+                about = place.stat()
+            except OSError:
+                continue  # deleted by a run that forgets its oldest ones
+            if not S_ISREG(about.st_mode):
+                continue
+            key = (place, about.st_mtime, about.st_size)
+            known[key] = self._known.get(key) or Known.read(place, about.st_mtime)
+            yield known[key]
+        self._known = known
+
+
+def _left_by_a_scheduled_run(folder: Path) -> tuple[Known, list[Metric]] | None:
+    """Return what is known of the run, and its metrics; None where there are none. Raises RecordError."""
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
+
+    place = folder / "metrics.prom"
+    try:
+        if not place.is_file():
+            return None
+        with place.open(encoding="utf-8") as file:
+            found = list(text_string_to_metric_families(file.read(LARGEST)))
+        (ended,) = (s.value for f in found for s in f.samples if s.name == "seatrial_run_timestamp_seconds")
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{place} is damaged, or holds no metrics of a run") from error
+    return Known(place, place.stat().st_mtime, ended), found
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A record in short: when it was written, when its run ended, and whether that was a success."""
+
+    place: Path
+    stamp: float
+    ended: float = 0.0
+    success: float | None = None
+    error: RecordError | None = None
+
+    @classmethod
+    def read(cls, place: Path, stamp: float) -> Known:
+        """Read a record; one that cannot be read is known as such."""
+        try:
+            record = read_json(place)
+        except RecordError as error:
+            return cls(place, stamp, error=error)
+        return cls(place, stamp, ended(record), succeeded(record))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until interrupted."""
+    options = parser().parse_args(list(arguments))
+    if not options.folder.is_dir():
+        print(f"seatrial serve: {options.folder} is not a folder", file=sys.stderr)
+        return USAGE
+    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
+
+    registry = CollectorRegistry()
+    registry.register(Newest(options.folder))
+    try:
+        server, thread = start_http_server(options.port, addr=options.listen, registry=registry)
+    except (OSError, OverflowError) as error:
+        print(f"seatrial serve: cannot listen on {options.listen}:{options.port}: {error}", file=sys.stderr)
+        return USAGE
+    try:
+        print(f"http://{options.listen}:{server.server_port}/metrics", flush=True)
+        thread.join()
+    except KeyboardInterrupt:
+        server.shutdown()
+    return 0

@@ -1,0 +1,98 @@
+"""Is this the log of a trial's own pod? Then its evidence lines hold the analysis, and the pods of a run are one job.
+
+A pod of the trial prints no NCCL log: it analyses its ranks' files and prints the state of that analysis in numbered
+parts (jobs.run.evidence). Any other log passes through untouched.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from checks.rules.ranks import COLLECTIVE
+from jobs import nccl
+from jobs.run.evidence import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
+_SNIFF = 256 * 1024  # a probe's first evidence line is its start
+_LONGEST = 64 * 1024
+_MOST_RANKS = 4096
+
+
+class TrialLogs:
+    """Takes trial logs out of a stream of sources, and concludes from what their probes reported."""
+
+    def __init__(self) -> None:
+        self._readers: dict[tuple[str, int], Reader] = {}
+        self._names: dict[str, dict[str, None]] = {}
+
+    def others(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Yield the sources that are no trial's logs; the others are read here."""
+        for name, chunks in sources:
+            rest = iter(chunks)
+            head = b""
+            for chunk in rest:
+                head += chunk
+                if len(head) >= _SNIFF or _EVIDENCE.search(head):
+                    break
+            if _EVIDENCE.search(head):
+                self._read(name, _again(head, rest))
+            else:
+                yield name, _again(head, rest)
+
+    def _read(self, name: str, chunks: Iterator[bytes]) -> None:
+        tail = b""
+        for chunk in chunks:
+            *lines, tail = (tail + chunk).split(b"\n")
+            tail = tail[:_LONGEST]
+            for line in lines:
+                self._line(name, line)
+        self._line(name, tail)
+
+    def _line(self, name: str, line: bytes) -> None:
+        found = _EVIDENCE.search(line[:_LONGEST])
+        if found is None:
+            return
+        run = found[1].decode("utf-8", "replace")
+        key = (run, int(found[2]))
+        if key not in self._readers and len(self._readers) >= _MOST_RANKS:
+            return
+        self._names.setdefault(run, {})[name] = None
+        self._readers.setdefault(key, Reader(run)).feed(line[found.start() :])
+
+    def jobs(self, expect: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """Return one job document for each collective of each run, in the order of the run's stages."""
+        documents = []
+        for run, names in self._names.items():
+            ranks = [reader.result() for (owner, _), reader in sorted(self._readers.items()) if owner == run]
+            stages = dict.fromkeys(s for rank in ranks for s in rank.stages if s.startswith(COLLECTIVE))
+            for stage in stages:
+                found = [rank.stages[stage] for rank in ranks if stage in rank.stages]
+                parts = [nccl.Partial.from_dict(data["nccl"]) for data in found if isinstance(data.get("nccl"), dict)]
+                told = [f"{name}: {stage.removeprefix(COLLECTIVE)}" for name in names]
+                documents += _concluded(parts, told, found, expect)
+            if not stages:
+                documents += _concluded([], list(names), [], expect)
+        return documents
+
+
+def _concluded(
+    parts: list[nccl.Partial], names: list[str], found: list[dict[str, Any]], expect: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why."""
+    whole = nccl.merge(parts) if parts else nccl.read([(names[0], [])])
+    documents = nccl.conclude(whole, expect, one_job=True)
+    for document in documents:
+        document["files"] = names
+        if not parts:
+            why = next((str(data["skipped"]) for data in found if data.get("skipped")), "its log ends before that")
+            document["sentence"] = f"The trial did not run its collective: {why[:300]}."
+    return documents
+
+
+def _again(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield head
+    yield from rest

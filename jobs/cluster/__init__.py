@@ -1,0 +1,1 @@
+"""The cluster: its API client, facts read from it, clean-up, redaction."""

@@ -1,0 +1,213 @@
+"""How is one request sent and its answer read: with which credentials, how often, and until when?
+
+A request has a timeout for connecting and for silence and an outer deadline for the whole answer. Only what may be
+repeated safely is: reads and deletions on any temporary failure, everything else only on 429, which a server sends
+before it looks at the request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import re
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..redact import safe
+from .errors import ApiError, ConfigError, Unreachable, api_error
+from .reading import CancelToken, pause, query, read_all, transport, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CONNECT_S = 5.0
+SILENCE_S = 15.0
+DEADLINE_S = 30.0
+_BROKEN_CREDENTIALS = re.compile(r"PEM lib|NO_START_LINE|KEY_VALUES_MISMATCH|NO_CERTIFICATE_OR_CRL_FOUND|BAD_BASE64")
+_ATTEMPTS = 4
+_REMEMBERED = 200
+_TEMPORARY = frozenset({429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer: the decoded body, the headers in lower case, and the texts of its `Warning:` headers."""
+
+    status: int
+    body: Any
+    headers: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@contextlib.contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the cyclic collector: decoding makes millions of containers that all survive (2-7x CPU otherwise)."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class HttpClient:
+    """Sends requests to one server through the official client's connection pool; threads may share it."""
+
+    def __init__(self, client: Any, server: str, origin: str, *, loopback: bool) -> None:
+        self._client = client
+        self._pool = client.rest_client.pool_manager
+        self._auth_lock = threading.Lock()
+        self.server = server
+        self.origin = origin
+        self.loopback = loopback
+        # As client-go does (tools/clientcmd, ClientConfig: "only try to read the auth information if we are secure").
+        self.sends_credentials = not server.lower().startswith("http://")
+        self.seconds: deque[float] = deque(maxlen=_REMEMBERED)  # how long the last answers took
+        self.software = ""  # the Server header of the last answer; Kubernetes itself sends none
+
+    def request(
+        self,
+        verb: str,
+        url_path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        deadline_s: float = DEADLINE_S,
+        repeatable: bool | None = None,
+    ) -> Response:
+        """Send one request and decode its JSON answer; raise a ClusterError for anything but 2xx.
+
+        `repeatable` requests (GET, DELETE and what the caller vouches for) are tried again on 429, 5xx and lost
+        connections; all others only on 429, which the server sends before it looks at a request.
+        """
+        may_repeat = verb in {"GET", "DELETE"} if repeatable is None else repeatable
+        end = time.monotonic() + deadline_s
+        for attempt in range(1, _ATTEMPTS + 1):
+            last = attempt == _ATTEMPTS
+            try:
+                answer = self._once(verb, url_path, params, body, content_type, end)
+            except Unreachable:
+                wait = pause(attempt, "")
+                if last or not may_repeat or time.monotonic() + wait >= end:
+                    raise
+            else:
+                if answer.status < 300:
+                    return answer
+                repeat = answer.status == 429 or (may_repeat and answer.status in _TEMPORARY)
+                wait = pause(attempt, answer.headers.get("retry-after", ""))
+                if last or not repeat or time.monotonic() + wait >= end:
+                    raise self.refusal(verb, url_path, answer.status, answer.body)
+            time.sleep(wait)
+        raise Unreachable(f"{self.where(verb, url_path)}: no attempt was made")  # pragma: no cover
+
+    def _once(
+        self, verb: str, url_path: str, params: Mapping[str, Any] | None, body: Any, content_type: str, end: float
+    ) -> Response:
+        begin = time.monotonic()
+        with self.open(verb, url_path, params, body=body, content_type=content_type, end=end, compress=True) as raw:
+            data = read_all(raw, end, self.where(verb, url_path))
+            headers = {key.lower(): value for key, value in raw.headers.items()}
+            warnings = tuple(warning(text) for text in raw.headers.getlist("Warning"))
+        self.software = headers.get("server", "")
+        took = time.monotonic() - begin
+        self.seconds.append(took)
+        return Response(raw.status, self.decode(verb, url_path, raw.status, data), headers, warnings, took)
+
+    def decode(self, verb: str, url_path: str, status: int, data: bytes) -> Any:
+        """Decode a JSON body; the text of an error that is no JSON is kept as its message."""
+        if not data:
+            return {}
+        try:
+            with gc_paused():
+                return json.loads(data)
+        except ValueError as error:
+            text = data[:500].decode("utf-8", "replace")
+            if status >= 300:
+                return {"message": text}
+            raise Unreachable(
+                f"{self.where(verb, url_path)}: the answer is not JSON, is this a Kubernetes API? {safe(text, 120)!r}"
+            ) from error
+
+    @contextlib.contextmanager
+    def open(
+        self,
+        verb: str,
+        url_path: str,
+        params: Mapping[str, Any] | None,
+        *,
+        end: float,
+        body: Any = None,
+        content_type: str = "application/json",
+        silence_s: float = SILENCE_S,
+        accept: str = "application/json",
+        cancel_token: CancelToken | None = None,
+        compress: bool = False,
+    ) -> Iterator[Any]:
+        """Open one exchange and always give the connection back; transport trouble becomes Unreachable."""
+        import urllib3  # noqa: PLC0415  (comes with kubernetes)
+
+        remaining = end - time.monotonic()
+        if remaining <= 0:
+            raise Unreachable(f"{self.where(verb, url_path)}: deadline passed before it was sent")
+        headers = self._headers(verb, url_path, accept, compress=compress)
+        data = None
+        if body is not None:
+            headers["Content-Type"] = content_type
+            data = json.dumps(body).encode()
+        raw: Any = None
+        try:
+            raw = self._pool.request(
+                verb,
+                self.server + url_path + query(params),
+                body=data,
+                headers=headers,
+                preload_content=False,
+                redirect=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=min(CONNECT_S, remaining), read=min(silence_s, remaining)),
+            )
+            if cancel_token is not None:
+                cancel_token.attach(raw)
+            yield raw
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if _BROKEN_CREDENTIALS.search(str(error)):  # read only when the first connection is made
+                raise ConfigError(
+                    f"{self.origin}: client certificate, key or CA is not usable: {safe(error, 200)}"
+                ) from error
+            raise Unreachable(f"{self.where(verb, url_path)}: {transport(error)}") from error
+        finally:
+            if raw is not None:
+                raw.close()  # a finished answer has given its connection back already; an unread one must not
+
+    def _headers(self, verb: str, url_path: str, accept: str, *, compress: bool) -> dict[str, str]:
+        headers = {"Accept": accept, "User-Agent": "seatrial"}
+        if compress and not self.loopback:
+            headers["Accept-Encoding"] = "gzip"  # 11:1 on nodes; not worth the CPU on loopback, and late on streams
+        with self._auth_lock:  # a token refresh (exec plugin, rotated service account) is not thread-safe
+            try:
+                self._client.update_params_for_auth(headers, [], ["BearerToken"], url_path, verb, None)
+            except Exception as error:  # the refresh hook runs foreign plugins that raise anything
+                raise ConfigError(f"cannot renew the credentials of {self.origin}: {safe(error, 300)}") from error
+        for key in [key for key in headers if key.lower() == "authorization"]:
+            value = headers.pop(key)
+            if self.sends_credentials:
+                headers[key] = value.strip()  # a token file ends in a newline (client-go trims it, too)
+        return headers
+
+    def where(self, verb: str, url_path: str) -> str:
+        """Name server, verb and path, for messages."""
+        return f"{safe(self.server, 200)}: {verb} {safe(url_path, 300)}"
+
+    def refusal(self, verb: str, url_path: str, status: int, body: Any) -> ApiError:
+        """Make the error for an answer that is none."""
+        anonymous = status in {401, 403} and not self.sends_credentials
+        where = self.where(verb, url_path) + (" (plain http: no credentials are sent)" if anonymous else "")
+        return api_error(where, status, body)

@@ -1,0 +1,143 @@
+"""What do some objects look like now? A local copy, kept up to date by list and watch, for as long as somebody waits.
+
+The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
+of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from .errors import ClusterError, Forbidden, Gone
+from .reading import CancelToken
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .kube import Kube
+
+_WATCH_S = 120.0
+_POLL_S = 1.0
+_MOST_DEPARTED = 1000
+
+
+class Informer:
+    """A thread that informers one list; `changed` is notified on every change. Use as a context manager."""
+
+    def __init__(self, kube: Kube, url_path: str, changed: threading.Condition, **selectors: str) -> None:
+        self._kube = kube
+        self._path = url_path
+        self._selectors = selectors
+        self._changed = changed
+        self._objects: dict[str, dict[str, Any]] = {}
+        self._departed: dict[str, dict[str, Any]] = {}
+        self._stop = threading.Event()
+        self._cancel_token = CancelToken()
+        self._thread = threading.Thread(target=self._run, name=f"informer {url_path}", daemon=True)
+        self.synced = False
+        self.error: ClusterError | None = None
+        self._failing_since: float | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._cancel_token.cut()
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The objects as last seen; not to be changed."""
+        with self._changed:
+            return list(self._objects.values())
+
+    def departed(self) -> list[dict[str, Any]]:
+        """The last states of objects that are gone; not to be changed."""
+        with self._changed:
+            return list(self._departed.values())
+
+    def silent_s(self) -> float:
+        """For how long every attempt has failed."""
+        return time.monotonic() - self._failing_since if self._failing_since is not None else 0.0
+
+    def _run(self) -> None:
+        pause = 0.2
+        version = ""
+        while not self._stop.is_set():
+            try:
+                if not version:
+                    version = self._list()
+                version = self._watch(version)
+                pause = 0.2
+            except Gone:
+                version = ""
+            except Forbidden as error:
+                # list without watch, or neither: poll what is allowed, and say so where nothing is.
+                version = ""
+                self._failed(error, if_unsynced=True)
+                self._stop.wait(_POLL_S)
+            except ClusterError as error:
+                # Begin with a list again: it is small, and its answer proves at once that the server is back.
+                version = ""
+                self._failed(error)
+                self._stop.wait(pause)
+                pause = min(pause * 2, 5.0)
+
+    def _list(self) -> str:
+        items, version = self._kube.list(self._path, deadline_s=30.0, **self._selectors)
+        found = {_key(item): item for item in items if isinstance(item, dict)}
+        with self._changed:
+            for key in self._objects.keys() - found.keys():
+                self._depart(key, self._objects[key])
+            self._objects = found
+            self._seen()
+        return version
+
+    def _watch(self, version: str) -> str:
+        began = time.monotonic()
+        for kind, item in self._kube.watch(
+            self._path, resource_version=version, timeout_s=_WATCH_S, cancel_token=self._cancel_token, **self._selectors
+        ):
+            version = str((item.get("metadata") or {}).get("resourceVersion") or version)
+            with self._changed:
+                if kind == "DELETED":
+                    self._objects.pop(_key(item), None)
+                    self._depart(_key(item), item)
+                elif kind in {"ADDED", "MODIFIED"}:
+                    self._objects[_key(item)] = item
+                self._seen()
+            if self._stop.is_set():
+                return version
+        with self._changed:
+            self._seen()
+        if time.monotonic() - began < 1.0:  # a server that ends watches at once must not be hammered
+            self._stop.wait(_POLL_S)
+        return version
+
+    def _depart(self, key: str, item: dict[str, Any]) -> None:
+        """Keep what it was; a namespace whose pods come and go by the thousand must not fill our memory."""
+        self._departed[key] = item
+        while len(self._departed) > _MOST_DEPARTED:
+            del self._departed[next(iter(self._departed))]
+
+    def _seen(self) -> None:
+        self.synced = True
+        self.error = None
+        self._failing_since = None
+        self._changed.notify_all()
+
+    def _failed(self, error: ClusterError, *, if_unsynced: bool = False) -> None:
+        with self._changed:
+            if not (if_unsynced and self.synced) and not self._stop.is_set():
+                self.error = error
+                self._failing_since = self._failing_since or time.monotonic()
+            self._changed.notify_all()
+
+
+def _key(item: dict[str, Any]) -> str:
+    meta = item.get("metadata") or {}
+    return str(meta.get("uid") or meta.get("name") or "")

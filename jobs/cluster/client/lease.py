@@ -1,0 +1,181 @@
+"""Are we the only scheduled run in this namespace? A Lease, taken, renewed while the run lasts, and given back.
+
+Optimistic locking decides between two that start at once: every change carries the resourceVersion that was read, and
+the API server lets one of them through. A run that was killed leaves its Lease behind; it runs out by itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from ..redact import safe
+from ..unstructured import as_map
+from .errors import ClusterError, Conflict, NotFound
+from .kube import path
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .kube import Kube
+
+SECONDS = 60
+"""How long a Lease holds without renewal: a killed run blocks the next one no longer than this."""
+LONGEST = 3600
+"""Seconds. A Lease that holds for longer, or was renewed as far in the future, was written by a broken clock; it
+must not stop scheduled runs for years."""
+
+
+class HeldError(Exception):
+    """Another run holds the Lease; one line that says who and since when."""
+
+
+class Lease:
+    """A Lease of the run's namespace, held while the ``with`` block lasts.
+
+    ``lost`` is set when somebody else took it, or it could not be renewed in time: the run must not go on then.
+    """
+
+    def __init__(self, kube: Kube, name: str, holder: str, *, seconds: int = SECONDS) -> None:
+        self._kube, self._name, self._holder, self._seconds = kube, name, holder, seconds
+        self._path = path("leases", name, namespace=kube.namespace, group="coordination.k8s.io")
+        self._version = ""
+        self._transitions = 0
+        self._ended = threading.Event()
+        self._renewer: threading.Thread | None = None
+        self.lost = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Take the Lease. Raises HeldError, or ClusterError where nobody can tell."""
+        self._take()
+        self._renewer = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._renewer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back; whoever took it from us keeps it."""
+        self._ended.set()
+        if self._renewer is not None:
+            self._renewer.join(timeout=10)
+        if not self.lost.is_set():
+            try:
+                self._write({"holderIdentity": None, "renewTime": self._now()})
+            except ClusterError:
+                return  # it runs out by itself
+
+    def _take(self) -> None:
+        spec = {
+            "holderIdentity": self._holder,
+            "leaseDurationSeconds": self._seconds,
+            "acquireTime": self._now(),
+            "renewTime": self._now(),
+        }
+        try:
+            found = self._kube.get(self._path)
+        except NotFound:
+            self._create(spec)
+            return
+        held = as_map(found.get("spec"))
+        holder = str(held.get("holderIdentity") or "")
+        if holder and holder != self._holder and (left := self._left(held)) > 0:
+            raise HeldError(self._told(holder, held, left))
+        self._version = _version(found)
+        transitions = held.get("leaseTransitions")
+        self._transitions = (transitions if isinstance(transitions, int) else 0) + 1
+        if not self._written(spec | {"leaseTransitions": self._transitions}):
+            raise HeldError(f"another run took the lease {self._name} at this moment")
+
+    def _create(self, spec: dict[str, Any]) -> None:
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "labels": {"app.kubernetes.io/name": "seatrial"}},
+            "spec": spec,
+        }
+        try:
+            self._version = _version(self._kube.create(self._path.rpartition("/")[0], body).body)
+        except Conflict as error:
+            if not self._ours():
+                raise HeldError(f"another run took the lease {self._name} at this moment") from error
+
+    def _renew(self) -> None:
+        """Renew until the end; whatever ends this thread before, the run must not go on unguarded."""
+        renewed = time.monotonic()
+        try:
+            while not self._ended.wait(self._seconds / 3):
+                try:
+                    if not self._written({"renewTime": self._now()}):
+                        return
+                except NotFound:
+                    return
+                except ClusterError:  # an outage: the Lease holds a while longer
+                    if time.monotonic() - renewed > self._seconds:
+                        return
+                else:
+                    renewed = time.monotonic()
+        finally:
+            if not self._ended.is_set():
+                self.lost.set()
+
+    def _written(self, spec: dict[str, Any]) -> bool:
+        """Write, unless somebody else did since we read; say whether the Lease is ours.
+
+        A connection that breaks after the server has done its work makes the client send the change again, and the
+        second time the version is no longer the one it carries: then it is our own change that is in the way.
+        """
+        try:
+            self._write(spec)
+        except Conflict:
+            if not self._ours():
+                return False
+            self._write(spec)
+        return True
+
+    def _ours(self) -> bool:
+        """Read the Lease; say whether we hold it, and take over its version if so."""
+        found = self._kube.get(self._path)
+        if as_map(found.get("spec")).get("holderIdentity") != self._holder:
+            return False
+        self._version = _version(found)
+        return True
+
+    def _write(self, spec: dict[str, Any]) -> None:
+        answer = self._kube.patch(self._path, {"metadata": {"resourceVersion": self._version}, "spec": spec})
+        self._version = _version(answer)
+
+    def _left(self, held: dict[str, Any]) -> float:
+        """How many seconds the holder has left, by the server's clock; what cannot be has run out."""
+        duration = held.get("leaseDurationSeconds")
+        try:
+            moment = datetime.datetime.fromisoformat(str(held.get("renewTime")))
+        except ValueError:
+            return 0.0
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        age = self._server_time() - moment.timestamp()
+        lasts = min(duration, LONGEST) if type(duration) is int else 0
+        return lasts - age if age > -LONGEST else 0.0
+
+    def _told(self, holder: str, held: dict[str, Any], left: float) -> str:
+        since = safe(held.get("acquireTime") or "an unknown time", 40)
+        return (
+            f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run is going "
+            f"(without renewal the lease runs out in {left:.0f} s)"
+        )
+
+    def _server_time(self) -> float:
+        try:
+            return time.time() + (self._kube.server_time_skew() or 0.0)
+        except ClusterError:
+            return time.time()
+
+    def _now(self) -> str:
+        moment = datetime.datetime.fromtimestamp(self._server_time(), datetime.UTC)
+        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _version(lease: object) -> str:
+    return str(as_map(as_map(lease).get("metadata")).get("resourceVersion") or "")

@@ -1,0 +1,107 @@
+"""What does the API say of the claims and classes that pods use? Each is asked for by name, once.
+
+A tenant may read the claims of its own namespace; StorageClasses belong to the cluster and may stay hidden.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..client.errors import ClusterError, Forbidden, NotFound, Unauthorized
+from ..client.kube import path
+from ..redact import safe
+from ..unstructured import as_map, as_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ..client.kube import Kube
+
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A PersistentVolumeClaim. ``hidden``: why it cannot be seen; ``exists`` then says nothing."""
+
+    name: str
+    exists: bool = False
+    hidden: str = ""
+    phase: str = ""
+    storage_class: str | None = None
+    access_modes: tuple[str, ...] = ()
+    volume: str = ""
+    size: str = ""
+    event: str = ""  # the last that was said of a claim that is not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Class:
+    """A StorageClass."""
+
+    name: str
+    exists: bool = False
+    hidden: str = ""
+    provisioner: str = ""
+    binding: str = ""
+
+
+def claim(kube: Kube, name: str) -> Claim:
+    """Read one claim of the namespace, and what was last said of it where it is not bound."""
+    try:
+        found = kube.get(path("persistentvolumeclaims", name, namespace=kube.namespace))
+    except NotFound:
+        return Claim(name=name)
+    except (Forbidden, Unauthorized) as error:
+        return Claim(name=name, hidden=safe(error.message, 300))
+    spec, status = as_map(found.get("spec")), as_map(found.get("status"))
+    phase = str(status.get("phase") or "Pending")
+    return Claim(
+        name=name,
+        exists=True,
+        phase=phase,
+        storage_class=spec.get("storageClassName") if isinstance(spec.get("storageClassName"), str) else None,
+        access_modes=tuple(as_texts(spec.get("accessModes"))),
+        volume=str(spec.get("volumeName") or ""),
+        size=str(as_map(status.get("capacity")).get("storage") or ""),
+        event="" if phase == "Bound" else _last_event(kube, name),
+    )
+
+
+def storage_class(kube: Kube, name: str) -> Class:
+    """Read one StorageClass."""
+    try:
+        found = kube.get(path("storageclasses", name, group="storage.k8s.io"))
+    except NotFound:
+        return Class(name=name)
+    except (Forbidden, Unauthorized) as error:
+        return Class(name=name, hidden=safe(error.message, 300))
+    binding = str(found.get("volumeBindingMode") or "Immediate")
+    return Class(name=name, exists=True, provisioner=str(found.get("provisioner") or ""), binding=binding)
+
+
+def read(
+    kube: Kube, claims: Iterable[str], classes: Iterable[str], *, tenant: bool = False
+) -> tuple[dict[str, Claim], dict[str, Class]]:
+    """Read the claims, and the classes: those that are named, and those that the claims name."""
+    found = {name: claim(kube, name) for name in dict.fromkeys(claims)}
+    named = dict.fromkeys([*classes, *(each.storage_class for each in found.values() if each.storage_class)])
+    if tenant:
+        return found, {name: Class(name=name, hidden="not a tenant's to ask") for name in named}
+    return found, {name: storage_class(kube, name) for name in named}
+
+
+def _last_event(kube: Kube, name: str) -> str:
+    selector = f"involvedObject.kind=PersistentVolumeClaim,involvedObject.name={name}"
+    try:
+        items, _ = kube.list(path("events", namespace=kube.namespace), fieldSelector=selector)
+    except ClusterError:  # context for a message, never worth failing for
+        return ""
+    latest = max(items, key=_moment, default=None)
+    return safe(f"{latest.get('reason')}: {latest.get('message')}", 300) if latest else ""
+
+
+def _moment(event: Mapping[str, Any]) -> str:
+    made = as_map(event.get("metadata")).get("creationTimestamp")
+    return str(event.get("lastTimestamp") or event.get("eventTime") or made or "")

@@ -1,0 +1,109 @@
+"""What did the cluster say about these objects, in order, whatever form the events have?
+
+Events come from core/v1 and events.k8s.io/v1, with counts, with series, with neither, out of order, from earlier
+objects of the same name, and not at all (they expire after an hour, and are dropped under load): nothing relies on one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..redact import safe
+from ..unstructured import as_map
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_MESSAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event about one object; `when` is its last occurrence (RFC 3339 in UTC, sorts as text), empty if unknown.
+
+    `since` is its first occurrence. `instant` orders events of one second: nanoseconds, 0 where the name tells none.
+    """
+
+    kind: str
+    name: str
+    uid: str
+    warning: bool
+    reason: str
+    message: str
+    count: int
+    when: str
+    field_path: str
+    host: str
+    since: str = ""
+    instant: int = 0
+
+    def __str__(self) -> str:
+        times = f" (x{self.count})" if self.count > 1 else ""
+        return f"{self.reason} {self.kind.lower()}/{self.name}{times}: {self.message}"
+
+
+def read_events(items: Iterable[Any]) -> list[Event]:
+    """Project raw events of either API to records, oldest first; what is no event is passed over."""
+    found = [_read(item) for item in items if isinstance(item, dict)]
+    return sorted((event for event in found if event is not None), key=lambda event: (event.when, event.instant))
+
+
+def about(events: Iterable[Event], kind: str, name: str, uid: str = "") -> list[Event]:
+    """Events about one object; those of an earlier object with the same name are left out where uids tell."""
+    return [e for e in events if e.kind == kind and e.name == name and not (uid and e.uid and e.uid != uid)]
+
+
+def latest(events: Iterable[Event], *reasons: str) -> Event | None:
+    """The last event with one of these reasons."""
+    found = None
+    for event in events:
+        if event.reason in reasons:
+            found = event
+    return found
+
+
+def warnings(events: Iterable[Event], most: int = 10) -> tuple[str, ...]:
+    """The last warnings as text, oldest first."""
+    return tuple(str(event) for event in [e for e in events if e.warning][-most:])
+
+
+def _read(item: Mapping[str, Any]) -> Event | None:
+    target = item.get("involvedObject") or item.get("regarding")
+    if not isinstance(target, dict):
+        return None
+    meta = as_map(item.get("metadata"))
+    series = as_map(item.get("series"))
+    source = as_map(item.get("source")) or as_map(item.get("deprecatedSource"))
+    when = (
+        series.get("lastObservedTime")
+        or item.get("lastTimestamp")
+        or item.get("deprecatedLastTimestamp")
+        or item.get("eventTime")
+        or item.get("firstTimestamp")
+        or item.get("deprecatedFirstTimestamp")
+        or meta.get("creationTimestamp")
+        or ""
+    )
+    count = series.get("count") or item.get("count") or item.get("deprecatedCount") or 1
+    return Event(
+        kind=str(target.get("kind") or ""),
+        name=str(target.get("name") or ""),
+        uid=str(target.get("uid") or ""),
+        warning=item.get("type") == "Warning",
+        reason=safe(item.get("reason") or "", 100),
+        message=safe(item.get("message") or item.get("note") or "", _MESSAGE),
+        count=count if isinstance(count, int) and count > 0 else 1,
+        when=str(when)[:40],
+        field_path=str(target.get("fieldPath") or ""),
+        host=str(source.get("host") or item.get("reportingInstance") or ""),
+        since=str(item.get("firstTimestamp") or item.get("eventTime") or meta.get("creationTimestamp") or when)[:40],
+        instant=_instant(str(meta.get("name") or "")),
+    )
+
+
+def _instant(name: str) -> int:
+    """When the event was made, as client-go writes it into its name (tools/record/event.go: "%v.%x", UnixNano)."""
+    suffix = name.rpartition(".")[2]
+    return int(suffix, 16) if re.fullmatch(r"[0-9a-f]{16}", suffix) else 0

@@ -1,0 +1,296 @@
+"""What does the cluster have, what is taken, and by whom?
+
+One snapshot, page by page, of raw JSON projected to small records with the garbage collector paused: 20,000 pods take
+about a second instead of 25. What our rights do not let us see is told in `not_seen`, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..client.errors import ApiError
+from ..client.kube import gc_paused, path
+from ..quantity import whole
+from ..redact import safe
+from ..unstructured import as_list, as_map, by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..client.kube import Kube
+
+# How a GPU node is marked even when nothing is allocatable there: labels of GPU and Node Feature Discovery
+# (PCI vendors 0x10de NVIDIA and 0x1002 AMD; classes 0300 and 0302 are display and 3D controllers), of GKE, EKS,
+# AKS and of the AMD GPU operator.
+_LABELS = {
+    "nvidia.com": (
+        "nvidia.com/gpu.present",
+        "nvidia.com/gpu.count",
+        "nvidia.com/gpu.product",
+        "feature.node.kubernetes.io/pci-10de.present",
+        "feature.node.kubernetes.io/pci-0302_10de.present",
+        "feature.node.kubernetes.io/pci-0300_10de.present",
+        "cloud.google.com/gke-accelerator",
+        "k8s.amazonaws.com/accelerator",
+        "kubernetes.azure.com/accelerator",
+    ),
+    "amd.com": (
+        "feature.node.kubernetes.io/amd-gpu",
+        "amd.com/gpu.vram",
+        "amd.com/gpu.family",
+        "feature.node.kubernetes.io/pci-1002.present",
+        "feature.node.kubernetes.io/pci-0302_1002.present",
+        "feature.node.kubernetes.io/pci-0380_1002.present",
+    ),
+}
+_APP = ("app.kubernetes.io/name", "app", "k8s-app", "name")
+_OFF = frozenset({"", "false", "0", "no", "none"})
+_PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """One taint of a node."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}{'=' + self.value if self.value else ''}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node; cpu counts in thousandths of a core, everything else in its base unit."""
+
+    name: str
+    labels: Mapping[str, str]
+    ready: bool
+    ready_reason: str
+    unschedulable: bool
+    taints: tuple[Taint, ...]
+    pressures: tuple[str, ...]
+    capacity: Mapping[str, int]
+    allocatable: Mapping[str, int]
+    kernel: str
+    runtime: str
+    kubelet: str
+    os: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodUse:
+    """What one pod holds of a node; `requests` has the extended resources only."""
+
+    namespace: str
+    name: str
+    node: str
+    requests: Mapping[str, int]
+    owner: str
+    phase: str
+    ready: bool = True
+    trouble: str = ""  # why it is not ready, in the kubelet's words
+    images: tuple[str, ...] = ()
+    app: str = ""  # what its labels call it
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" + (f" ({self.owner})" if self.owner else "")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """One snapshot; `not_seen` says per kind ("nodes", "pods") what was hidden from us and why."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[PodUse, ...]
+    not_seen: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, kube: Kube, selector: str = "") -> Inventory:
+        """Read the nodes that match `selector` and all pods that may hold something of them."""
+        hidden: dict[str, str] = {}
+        nodes: list[Node] = []
+        pods: list[PodUse] = []
+        with gc_paused():
+            try:
+                for page, _ in kube.pages(path("nodes"), labelSelector=selector):
+                    nodes.extend(read_node(item) for item in page if isinstance(item, dict))
+            except ApiError as error:
+                _only_hidden(error)
+                hidden["nodes"] = f"nodes cannot be listed: {error.message}"
+                nodes = []
+            # A finished pod holds nothing any more; the server leaves them out.
+            finished = "status.phase!=Succeeded,status.phase!=Failed"
+            try:
+                for page, _ in kube.pages(path("pods"), fieldSelector=finished):
+                    pods.extend(read_pod(item) for item in page if isinstance(item, dict))
+            except ApiError as error:
+                _only_hidden(error)
+                hidden["pods"] = f"pods of other namespaces cannot be listed: {error.message}"
+                pods = _own_pods(kube, finished, hidden)
+        nodes.sort(key=lambda node: _natural(node.name))
+        pods.sort(key=lambda pod: (pod.namespace, _natural(pod.name)))
+        return cls(tuple(nodes), tuple(pods), hidden)
+
+    def gpu_nodes(self, resource: str = "nvidia.com/gpu") -> tuple[Node, ...]:
+        """Nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
+        return tuple(node for node in self.nodes if has_gpus(node, resource))
+
+    def used(self, node: str, resource: str) -> int:
+        """Pieces of `resource` that pods on `node` request."""
+        return sum(pod.requests.get(resource, 0) for pod in self._by_node.get(node, ()))
+
+    def free(self, node: Node | str, resource: str) -> int:
+        """Allocatable less requested, never below zero; with pods hidden this is an upper bound (see `not_seen`)."""
+        name = node if isinstance(node, str) else node.name
+        offered = self._nodes.get(name)
+        return max(0, offered.allocatable.get(resource, 0) - self.used(name, resource)) if offered else 0
+
+    def holders(self, node: Node | str, resource: str) -> tuple[PodUse, ...]:
+        """Pods on `node` that hold some of `resource`, the biggest first."""
+        name = node if isinstance(node, str) else node.name
+        holding = [pod for pod in self._by_node.get(name, ()) if pod.requests.get(resource, 0) > 0]
+        return tuple(sorted(holding, key=lambda pod: (-pod.requests[resource], pod.namespace, pod.name)))
+
+    @cached_property
+    def _by_node(self) -> dict[str, list[PodUse]]:
+        index: dict[str, list[PodUse]] = defaultdict(list)
+        for pod in self.pods:
+            if pod.node:
+                index[pod.node].append(pod)
+        return dict(index)
+
+    @cached_property
+    def _nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+
+def has_gpus(node: Node, resource: str = "nvidia.com/gpu") -> bool:
+    """Tell whether the node has GPUs by any sign: a lost device plugin leaves the labels, a dead GPU the zero."""
+    if node.capacity.get(resource, 0) > 0 or resource in node.allocatable:
+        return True
+    marks = _LABELS.get(resource.partition("/")[0], ())
+    return any(node.labels.get(mark, "").lower() not in _OFF for mark in marks)
+
+
+def read_node(item: Mapping[str, Any]) -> Node:
+    """Project one raw node."""
+    meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
+    conditions = by_type(status)
+    ready = conditions.get("Ready") or {}
+    info = as_map(status.get("nodeInfo"))
+    return Node(
+        name=str(meta.get("name") or ""),
+        labels={str(key): str(value) for key, value in as_map(meta.get("labels")).items()},
+        ready=ready.get("status") == "True",
+        ready_reason=safe(
+            f"{ready.get('reason') or 'no Ready condition'}: {ready.get('message') or ''}".strip(": "), 300
+        ),
+        unschedulable=spec.get("unschedulable") is True,
+        taints=tuple(
+            Taint(str(t.get("key") or ""), str(t.get("value") or ""), str(t.get("effect") or ""))
+            for t in as_list(spec.get("taints"))
+        ),
+        pressures=tuple(
+            sorted(kind for kind, entry in conditions.items() if kind in _PRESSURES and entry.get("status") == "True")
+        ),
+        capacity=_amounts(as_map(status.get("capacity"))),
+        allocatable=_amounts(as_map(status.get("allocatable"))),
+        kernel=safe(info.get("kernelVersion") or "", 100),
+        runtime=safe(info.get("containerRuntimeVersion") or "", 100),
+        kubelet=safe(info.get("kubeletVersion") or "", 100),
+        os=safe(info.get("osImage") or "", 100),
+    )
+
+
+def read_pod(item: Mapping[str, Any]) -> PodUse:
+    """Project one raw pod to what it holds."""
+    meta, spec, status = as_map(item.get("metadata")), as_map(item.get("spec")), as_map(item.get("status"))
+    owner = next((ref for ref in as_list(meta.get("ownerReferences")) if ref.get("controller") is True), None)
+    tags = as_map(meta.get("labels"))
+    return PodUse(
+        namespace=str(meta.get("namespace") or ""),
+        name=str(meta.get("name") or ""),
+        node=str(spec.get("nodeName") or ""),
+        requests=pod_requests(spec),
+        owner=safe(f"{owner.get('kind')}/{owner.get('name')}", 200) if owner else "",
+        phase=str(status.get("phase") or ""),
+        ready=(by_type(status).get("Ready") or {}).get("status") == "True",
+        trouble=_trouble(status),
+        images=tuple(safe(entry.get("image") or "", 300) for entry in as_list(spec.get("containers"))),
+        app=next((safe(tags[key], 100) for key in _APP if tags.get(key)), ""),
+    )
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    """Say why a pod is not ready: what its first container waits for or ended with, else its conditions."""
+    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+        state = as_map(entry.get("state"))
+        waiting, ended = as_map(state.get("waiting")), as_map(state.get("terminated"))
+        if waiting.get("reason"):
+            return safe(f"{waiting['reason']}: {waiting.get('message') or ''}".strip(": "), 300)
+        if ended and ended.get("exitCode"):
+            return safe(f"{ended.get('reason') or 'Error'}: exit code {ended['exitCode']}", 300)
+    for kind in ("PodScheduled", "Initialized", "Ready"):
+        found = by_type(status).get(kind) or {}
+        if found.get("status") == "False":
+            return safe(f"{found.get('reason') or kind}: {found.get('message') or ''}".strip(": "), 300)
+    return ""
+
+
+def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Extended resources that a pod holds: containers and sidecars together, or its hungriest init container.
+
+    Source: kubernetes.io, "Sidecar containers", resource sharing within containers.
+    """
+    running: dict[str, int] = defaultdict(int)
+    for container in as_list(spec.get("containers")):
+        for name, amount in _extended(container).items():
+            running[name] += amount
+    sidecars: dict[str, int] = defaultdict(int)
+    peak: dict[str, int] = defaultdict(int)
+    for container in as_list(spec.get("initContainers")):
+        wanted = _extended(container)
+        if container.get("restartPolicy") == "Always":
+            for name, amount in wanted.items():
+                sidecars[name] += amount
+        else:
+            for name, amount in wanted.items():
+                peak[name] = max(peak[name], sidecars[name] + amount)
+    names = {*running, *sidecars, *peak}
+    return {name: max(running[name] + sidecars[name], peak[name]) for name in sorted(names)}
+
+
+def _own_pods(kube: Kube, finished: str, hidden: dict[str, str]) -> list[PodUse]:
+    try:
+        items, _ = kube.list(path("pods", namespace=kube.namespace), fieldSelector=finished)
+    except ApiError as error:
+        _only_hidden(error)
+        hidden["pods"] = f"pods cannot be listed: {error.message}"
+        return []
+    return [read_pod(item) for item in items if isinstance(item, dict)]
+
+
+def _only_hidden(error: ApiError) -> None:
+    if error.status not in {401, 403}:
+        raise error
+
+
+def _extended(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = as_map(container.get("resources"))
+    both = as_map(resources.get("limits")) | as_map(resources.get("requests"))
+    return {str(name): whole(amount) for name, amount in both.items() if "/" in str(name)}
+
+
+def _amounts(amounts: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): whole(amount, milli=name == "cpu") for name, amount in amounts.items()}
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """Sort gpu-2 before gpu-10."""
+    stem = name.rstrip("0123456789")
+    return (stem, int(name[len(stem) :] or -1), name)

@@ -1,0 +1,198 @@
+"""Why does the scheduler find no node, and can that change by waiting?
+
+Reads the scheduler's own line ("0/3 nodes are available: 1 node(s) had untolerated taint {...}, 2 Insufficient
+nvidia.com/gpu. preemption: ..."). Each node is excluded by at least one reason; if every node has one that waiting does
+not remove, waiting is pointless. Sources: kubernetes pkg/scheduler/framework/types.go (FitError), the plugins' texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ..quantity import quantity, whole
+from ..unstructured import as_list, as_map
+from .inventory import pod_requests
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Mapping, Sequence
+
+_LINE = re.compile(r"(\d+)/(\d+) nodes are (?:un)?available(?:: ?(.*))?", re.DOTALL)
+_TAIL = re.compile(r"\.?\s*(?:no new claims to deallocate,?\s*)?(?:preemption: .*)?$", re.DOTALL)
+# Texts of reasons that stay as they are until somebody changes the cluster or the pod.
+_PERMANENT = (
+    "node affinity/selector",
+    "pod anti-affinity",
+    "pod affinity rules",
+    "volume node affinity conflict",
+    "not found",
+    "didn't match the requested node name",
+    "unsupported",
+    "existing pods anti-affinity",
+)
+_UNNAMED_TAINT = re.compile(r"untolerated taint\(s\)$")
+# Taints that the node lifecycle sets and removes by itself; a cordon (unschedulable) is lifted by people in minutes.
+_PASSING_TAINT = re.compile(
+    r"node\.kubernetes\.io/(?:not-ready|unreachable|memory-pressure|disk-pressure|pid-pressure|network-unavailable"
+    r"|unschedulable)|node\.cloudprovider\.kubernetes\.io/|node\.cilium\.io/|startup"
+)
+# What promises a node: the cluster autoscaler and Karpenter.
+SCALING = ("TriggeredScaleUp", "Nominated")
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """The scheduler's line, read: nodes in all, how many each reason excludes, whether waiting is pointless."""
+
+    nodes: int
+    reasons: tuple[tuple[int, str], ...]
+    hopeless: bool
+    volume: bool
+    hint: str = ""
+
+    def short(self) -> str:
+        """The line without the part on preemption."""
+        told = ", ".join(f"{count} {reason}" if count else reason for count, reason in self.reasons)
+        return f"0/{self.nodes} nodes are available" + (f": {told}" if told else "")
+
+
+def read_unschedulable(
+    message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = (), own: Container[str] = ()
+) -> Unschedulable:
+    """Read the scheduler's message for `pod`.
+
+    `nodes` that are visible tell what the message does not: whether an amount is offered at all, and whether what is
+    missing is held by the job's `own` other pods (names of their nodes), which wait for this one.
+    """
+    found = _LINE.search(message)
+    # What no node counts and the scheduler does not miss is handed out by other means (DRAExtendedResource, 1.36).
+    asked = {
+        name: amount
+        for name, amount in pod_requests(as_map(pod.get("spec"))).items()
+        if f"Insufficient {name}" in message or any(name in _offers(node) for node in nodes)
+    }
+    nowhere = bool(nodes) and bool(pod) and not any(_possible(node, pod, asked, own) for node in nodes)
+    if not found:
+        # "no nodes available to schedule pods": an empty cluster (or shard of the scheduler); other schedulers' words.
+        none = "no nodes available" in message
+        return Unschedulable(0, ((0, message),) if message else (), none or nowhere, volume=False)
+    total = int(found[2])
+    rest = _TAIL.sub("", found[3] or "").strip().rstrip(".")
+    reasons = tuple(_reason(part) for part in re.split(r", (?=\d+ )", rest) if part.strip())
+    stuck = sum(count or total for count, reason in reasons if _permanent(reason))
+    if nodes and pod:  # Kubernetes 1.35 and later do not name the taints any more: the nodes themselves do
+        unnamed = sum(count for count, reason in reasons if _UNNAMED_TAINT.search(reason))
+        stuck -= max(0, unnamed - sum(1 for node in nodes if not _passes_all(node, pod)))
+    volume = any("persistentvolumeclaim" in reason.lower() for _, reason in reasons)
+    hint = "; ".join(filter(None, (_hint(reason, asked, _plain(pod), nodes) for _, reason in reasons)))
+    return Unschedulable(total, reasons, total == 0 or stuck >= total or nowhere, volume, hint)
+
+
+def possible_nodes(pod: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> int:
+    """Count the nodes that could take such a pod once others have left them."""
+    asked = pod_requests(as_map(pod.get("spec")))
+    return sum(1 for node in nodes if _possible(node, pod, asked, ()))
+
+
+def lacking(pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Say which of the visible nodes offer less than one such pod asks for."""
+    told = []
+    for name, amount in pod_requests(as_map(pod.get("spec"))).items():
+        for node in nodes:
+            offers = whole(as_map(as_map(node.get("status")).get("allocatable")).get(name) or 0)
+            if offers < amount:
+                told.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {amount} {name}")
+    return ", ".join(told[:4])
+
+
+def _offers(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    return as_map(as_map(node.get("status")).get("allocatable"))
+
+
+def _possible(node: Mapping[str, Any], pod: Mapping[str, Any], asked: Mapping[str, int], own: Container[str]) -> bool:
+    """Tell whether the node could take the pod once others have left it."""
+    offers = _offers(node)
+    if str(as_map(node.get("metadata")).get("name")) in own:
+        return False
+    if any(amount > whole(offers.get(name) or 0) for name, amount in asked.items()):
+        return False
+    if any(name in offers and amount > (quantity(offers[name]) or 0) for name, amount in _plain(pod).items()):
+        return False
+    return _passes_all(node, pod)
+
+
+def _passes_all(node: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    """Tell whether the pod tolerates every taint of the node that stays."""
+    tolerations = as_list(as_map(pod.get("spec")).get("tolerations"))
+    return all(_passes(taint, tolerations) for taint in as_list(as_map(node.get("spec")).get("taints")))
+
+
+def _plain(pod: Mapping[str, Any]) -> dict[str, Decimal]:
+    """What the pod's containers ask for together of cpu and memory; a limit without a request is the request."""
+    found: dict[str, Decimal] = {}
+    for container in as_list(as_map(pod.get("spec")).get("containers")):
+        resources = as_map(container.get("resources"))
+        both = as_map(resources.get("limits")) | as_map(resources.get("requests"))
+        for name in ("cpu", "memory"):
+            found[name] = found.get(name, Decimal(0)) + (quantity(both.get(name, "0")) or 0)
+    return found
+
+
+def _passes(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+    """Tell whether a taint is tolerated, or may go away by itself."""
+    key, value, effect = (str(taint.get(name) or "") for name in ("key", "value", "effect"))
+    if effect == "PreferNoSchedule" or _PASSING_TAINT.search(key):
+        return True
+    for item in tolerations:
+        if item.get("effect") and item.get("effect") != effect:
+            continue
+        if item.get("operator") == "Exists":
+            if not item.get("key") or item.get("key") == key:
+                return True
+        elif item.get("key") == key and str(item.get("value") or "") == value:
+            return True
+    return False
+
+
+def _hint(
+    reason: str, asked: Mapping[str, int], wants: Mapping[str, Decimal], nodes: Sequence[Mapping[str, Any]]
+) -> str:
+    """Say what the visible nodes add to the scheduler's words."""
+    if (plain := re.match(r"Insufficient (cpu|memory)$", reason)) and nodes:
+        kind = plain[1]
+        told = []
+        for node in nodes[:4]:
+            offers = as_map(as_map(node.get("status")).get("allocatable")).get(kind)
+            told.append(f"{as_map(node.get('metadata')).get('name')} has {offers} {kind}")
+        return f"the pod asks for {wants.get(kind, 0):f} {kind}, {', '.join(told)}, less what others hold"
+    found = re.match(r"Insufficient (\S+/\S+)", reason)
+    if found and nodes:
+        name, told = found[1], []
+        for node in nodes:
+            status = as_map(node.get("status"))
+            offers, has = (whole(as_map(status.get(key)).get(name) or 0) for key in ("allocatable", "capacity"))
+            if offers < max(has, asked.get(name, 0)):
+                told.append(f"{as_map(node.get('metadata')).get('name')} offers {offers} of {has} {name}")
+        return ", ".join(told[:4]) or f"others hold {name}"
+    if "untolerated taint" in reason:
+        taints = {
+            f"{taint.get('key')}{'=' + str(taint['value']) if taint.get('value') else ''}:{taint.get('effect')}"
+            for node in nodes
+            for taint in as_list(as_map(node.get("spec")).get("taints"))
+            if taint.get("effect") != "PreferNoSchedule"
+        }
+        return "taints of the nodes: " + ", ".join(sorted(taints)[:4]) if taints else ""
+    return ""
+
+
+def _reason(part: str) -> tuple[int, str]:
+    found = re.match(r"(\d+) (.*)", part.strip(), re.DOTALL)
+    return (int(found[1]), found[2].strip()) if found else (0, part.strip())
+
+
+def _permanent(reason: str) -> bool:
+    if "untolerated taint" in reason:
+        return not _PASSING_TAINT.search(reason)
+    return any(text in reason for text in _PERMANENT)

@@ -1,0 +1,223 @@
+"""What do the GPU operators run, what do they say of themselves, and which devices do drivers publish?
+
+The API objects beside nodes and pods. A kind that this cluster does not serve is told apart from one that we may not
+list: the first is a fact about the cluster, the second about our rights.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..client.errors import Forbidden, NotFound, Unauthorized
+from ..client.kube import path
+from ..redact import safe
+from ..unstructured import as_list, as_map, by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ..client.kube import Kube
+    from .inventory import PodUse
+
+# Which part of a GPU stack is this pod? Names as the GPU operator (github.com/NVIDIA/gpu-operator, assets/), the
+# plugin's own manifests, GKE, EKS, AKS and AMD's operator give them; matched on the pod's name and its app label, in
+# this order: the plugin's Helm chart puts its own name before that of the feature discovery beside it.
+_OPERANDS: tuple[tuple[str, str], ...] = (
+    ("feature-discovery", r"gpu-feature-discovery|gpu-node-labeller|amdgpu-labeller|-node-labeller-"),
+    ("driver", r"nvidia-driver-daemonset|nvidia-(?:gpu-)?driver-(?!manager)|driver-installer|amdgpu-driver"),
+    ("toolkit", r"nvidia-container-toolkit"),
+    ("device-plugin", r"nvidia-(?:gpu-)?device-plugin|amdgpu-(?:device-plugin|dp)|amd-gpu-device-plugin"),
+    ("dra-driver", r"(?:nvidia|amd)[\w-]*dra-driver[\w-]*kubelet-plugin|k8s-dra-driver-gpu-kubelet-plugin"),
+    ("validator", r"nvidia-operator-validator"),
+    ("dcgm-exporter", r"dcgm-exporter|amd-device-metrics-exporter|device-metrics-exporter"),
+    ("operator", r"^gpu-operator|amd-gpu-operator"),
+    ("network-operator", r"network-operator"),
+    (
+        "rdma-plugin",
+        r"rdma-shared-d|k8s-rdma-shared-dev-plugin|sriov-(?:network-)?device-plugin"
+        r"|aws-efa-k8s-device-plugin|hostdev-plugin",
+    ),
+    ("multus", r"multus"),
+    ("cni", r"^(?:calico-node|cilium|kube-flannel|aws-node|azure-cns|antrea-agent|ovnkube-node|weave-net|kindnet)"),
+    ("queue", r"kueue-controller|volcano-(?:scheduler|controllers)"),
+    ("training-operator", r"mpi-operator|training-operator|kubeflow-trainer|jobset-controller"),
+)
+_COMPILED = tuple((kind, re.compile(text)) for kind, text in _OPERANDS)
+# What stands beside a plugin under its name, and runs where the plugin does not: MPS, what tries the plugin out, and
+# Node Feature Discovery of a release that is called like the plugin.
+_BESIDE = re.compile(r"mps-control-daemon|nvidia-(?:cuda|device-plugin)-validator|node-feature-discovery")
+# Operators whose DaemonSets bear the name of a resource of the user's: AMD's DeviceConfig (ROCm/gpu-operator,
+# internal/plugin), and the plugin that pretends to have GPUs (run-ai/fake-gpu-operator).
+_IMAGES = (
+    ("device-plugin", re.compile(r"/k8s-device-plugin(?:@|:(?!labeller))|fake-gpu-operator/device-plugin[:@]")),
+    ("dcgm-exporter", re.compile(r"/device-metrics-exporter[:@]")),
+)
+
+_PARTS = ("driver", "toolkit", "devicePlugin", "dcgmExporter")
+# Group and versions, newest first; resource.k8s.io is stable from Kubernetes 1.34 on.
+KINDS: dict[str, tuple[str, ...]] = {
+    "clusterpolicies": ("nvidia.com", "v1"),
+    "deviceclasses": ("resource.k8s.io", "v1", "v1beta2", "v1beta1"),
+    "resourceslices": ("resource.k8s.io", "v1", "v1beta2", "v1beta1"),
+    "servicemonitors": ("monitoring.coreos.com", "v1"),
+    "noderesourcetopologies": ("topology.node.k8s.io", "v1alpha2", "v1alpha1"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects of one kind; or why there are none to see."""
+
+    items: tuple[dict[str, Any], ...] = ()
+    served: bool = True  # False: this cluster does not know the kind
+    hidden: str = ""  # we may not list them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One ClusterPolicy of the NVIDIA GPU operator."""
+
+    name: str
+    state: str  # ready | notReady | ignored, or '' before the operator looked at it
+    message: str = ""
+    versions: Mapping[str, str]  # part -> version or image, as the specification asks for it
+
+
+def operand(pod: PodUse) -> str:
+    """Name the part of the GPU stack that this pod is; '' for any other pod."""
+    if _BESIDE.search(pod.name):
+        return ""
+    by_name = next((kind for kind, text in _COMPILED if _fits(text, pod)), "")
+    return by_name or next((kind for kind, text in _IMAGES for image in pod.images if text.search(image)), "")
+
+
+def _fits(text: re.Pattern[str], pod: PodUse) -> bool:
+    return bool(text.search(pod.name) or text.search(pod.app))
+
+
+def listing(kube: Kube, resource: str, group: str, *versions: str) -> Listing:
+    """List all objects of a kind in the cluster, in the first of these versions that it serves."""
+    for version in versions:
+        try:
+            items, _ = kube.list(path(resource, group=group, version=version))
+        except NotFound:
+            continue
+        except (Forbidden, Unauthorized) as error:
+            return Listing(hidden=safe(error.message, 300))
+        return Listing(tuple(item for item in items if isinstance(item, dict)))
+    return Listing(served=False)
+
+
+def policies(found: Listing) -> tuple[Policy, ...]:
+    """Read the ClusterPolicies."""
+    return tuple(_policy(item) for item in found.items)
+
+
+def _policy(item: Mapping[str, Any]) -> Policy:
+    spec, status = as_map(item.get("spec")), as_map(item.get("status"))
+    conditions = by_type(status)
+    wrong = conditions.get("Error") or {}
+    ready = conditions.get("Ready") or {}
+    said = wrong if wrong.get("status") == "True" else ready if ready.get("status") == "False" else {}
+    versions = {name: _version(as_map(spec.get(name))) for name in _PARTS}
+    return Policy(
+        name=safe(as_map(item.get("metadata")).get("name") or "", 253),
+        state=safe(status.get("state") or "", 60),
+        message=safe(f"{said.get('reason') or ''}: {said.get('message') or ''}".strip(": "), 300),
+        versions={name: version for name, version in versions.items() if version},
+    )
+
+
+def _version(part: Mapping[str, Any]) -> str:
+    return safe(part.get("version") or "", 100) if part.get("enabled") is not False else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Whose devices of which type a class stands for, as far as its selectors say it plainly; '' for any."""
+
+    name: str
+    driver: str = ""
+    kind: str = ""
+
+
+def device_classes(found: Listing) -> dict[str, DeviceClass]:
+    """Read the DeviceClasses; of their CEL expressions only what NVIDIA's and AMD's drivers write."""
+    classes = {}
+    for name, item in zip(names(found), found.items, strict=True):
+        cels = (as_map(each.get("cel")) for each in as_list(as_map(item.get("spec")).get("selectors")))
+        text = " ".join(str(cel.get("expression") or "") for cel in cels)
+        driver = re.search(r"device\.driver\s*==\s*['\"]([\w.-]+)['\"]", text)
+        kind = re.search(r"\.type\s*==\s*['\"]([\w.-]+)['\"]", text)
+        classes[name] = DeviceClass(name, driver[1] if driver else "", kind[1] if kind else "")
+    return classes
+
+
+def mapped_class(found: Listing, resource: str) -> str:
+    """Name the DeviceClass that stands for an extended resource; '' where none does.
+
+    Pods then ask for the resource as ever, and no node counts it (DRAExtendedResource, beta in Kubernetes 1.36;
+    https://www.kubernetes.dev/resources/keps/5004/).
+    """
+    mapped = (as_map(item.get("spec")).get("extendedResourceName") == resource for item in found.items)
+    return next((name for name, fits in zip(names(found), mapped, strict=True) if fits), "")
+
+
+def devices_by_node(found: Listing, driver: str = "", kind: str = "") -> dict[str, int]:
+    """Count the devices that a driver publishes for each node in ResourceSlices of the newest generation.
+
+    `kind` is what their attribute `type` must say, where they have one: a MIG partition is no whole GPU.
+    https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#resourceslice
+    """
+    newest: dict[tuple[str, str], int] = {}
+    slices: list[tuple[tuple[str, str], int, dict[str, Any]]] = []
+    for item in found.items:
+        spec = as_map(item.get("spec"))
+        pool = as_map(spec.get("pool"))
+        if driver and spec.get("driver") != driver:
+            continue
+        key, generation = (str(spec.get("driver")), str(pool.get("name"))), _whole(pool.get("generation"))
+        newest[key] = max(newest.get(key, 0), generation)
+        slices.append((key, generation, spec))
+    counts: dict[str, int] = {}
+    for key, generation, spec in slices:
+        if generation == newest[key] and spec.get("nodeName"):
+            node = str(spec["nodeName"])
+            fitting = sum(not kind or _type(entry) in ("", kind) for entry in as_list(spec.get("devices")))
+            counts[node] = counts.get(node, 0) + fitting
+    return counts
+
+
+def _type(device: Mapping[str, Any]) -> str:
+    attributes = as_map(device.get("attributes")) or as_map(as_map(device.get("basic")).get("attributes"))
+    return str(as_map(attributes.get("type")).get("string") or "")
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def names(found: Listing) -> tuple[str, ...]:
+    """The names of the objects."""
+    return tuple(safe(as_map(item.get("metadata")).get("name") or "", 253) for item in found.items)
+
+
+def image_version(image: str) -> str:
+    """Return the version in the tag of an image: 'v1.19.0' of '.../container-toolkit:v1.19.0-ubi9'."""
+    tag = image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+    found = re.match(r"v?\d+(?:\.\d+)+", tag)
+    return found[0] if found else tag
+
+
+def toolkit_version(found: Iterable[Policy], pods: Iterable[PodUse]) -> str:
+    """Return the version of the container toolkit that the operator installs, '' where nothing shows it.
+
+    From the ClusterPolicy, else from the image of the toolkit's DaemonSet; a toolkit that came as a package of the host
+    is seen by neither.
+    """
+    asked = [policy.versions["toolkit"] for policy in found if policy.versions.get("toolkit")]
+    images = [image for pod in pods if operand(pod) == "toolkit" for image in pod.images]
+    versions = [image_version(f"x:{text}") for text in asked] + [image_version(image) for image in images]
+    return next((text for text in versions if re.match(r"v?\d", text)), "")

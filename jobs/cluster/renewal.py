@@ -1,0 +1,142 @@
+"""The lease of a run: an annotation on what it launched, which its runner renews while it lives.
+
+The annotation is a record as client-go's leader election keeps it, and is judged as there (tools/leaderelection):
+clocks of two machines are never compared; a lease that does not change for its duration on the observer's own clock has
+run out. An annotation needs no right that a run does not have; a Lease of each run would need five.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .client.errors import ClusterError, NotFound
+from .redact import safe
+from .unstructured import as_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from .client.kube import Kube
+
+ANNOTATION = "seatrial/lease"
+SECONDS = 40.0
+"""How long a lease holds without renewal: as long as a kubelet's (nodeLeaseDurationSeconds)."""
+_RENEWALS = 8  # within that time: seven may be lost to an API server in trouble
+_PATIENCE = 20  # answers that may fail before nobody can tell
+_LONGEST_S = 600.0  # whatever an annotation says, nobody watches longer
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease as it was read; `text` changes with each renewal."""
+
+    text: str
+    seconds: float
+    holder: str = ""
+    renewed: str = ""
+
+    def __str__(self) -> str:
+        """Who holds it, and when it was renewed last by that one's clock."""
+        return f"held by {self.holder or 'nobody who says so'}, renewed last at {self.renewed or 'an unknown time'}"
+
+
+def record(seconds: float) -> dict[str, str]:
+    """Return the annotation, renewed now."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    holder = f"{socket.gethostname()}_{os.getpid()}"
+    told = {"holderIdentity": holder, "leaseDurationSeconds": max(1, round(seconds)), "renewTime": now}
+    return {ANNOTATION: json.dumps(told)}
+
+
+def held(item: Mapping[str, Any]) -> Held | None:
+    """Read the lease of a launched object; None where it has none, as what was applied by hand."""
+    text = as_map(as_map(item.get("metadata")).get("annotations")).get(ANNOTATION)
+    if not isinstance(text, str):
+        return None
+    told: dict[str, Any] = {}
+    with contextlib.suppress(ValueError, RecursionError):
+        told = as_map(json.loads(text))
+    lasts = told.get("leaseDurationSeconds")
+    seconds = float(lasts) if type(lasts) is int and 0 < lasts <= _LONGEST_S else SECONDS
+    return Held(text, seconds, safe(told.get("holderIdentity") or "", 100), safe(told.get("renewTime") or "", 40))
+
+
+class Renewal:
+    """Renews the lease of one object, in a thread, until `stop`, or until the object is gone."""
+
+    def __init__(self, kube: Kube, url_path: str, seconds: float) -> None:
+        self._kube, self._path, self._seconds = kube, url_path, seconds
+        self._ended = threading.Event()
+        threading.Thread(target=self._renew, name="renewal", daemon=True).start()
+
+    def stop(self) -> None:
+        """Renew no more."""
+        self._ended.set()
+
+    def _renew(self) -> None:
+        pause = self._seconds / _RENEWALS
+        while not self._ended.wait(pause):
+            try:
+                patch = {"metadata": {"annotations": record(self._seconds)}}
+                self._kube.patch(self._path, patch, deadline_s=self._seconds / 4)
+            except NotFound:
+                return
+            except ClusterError:  # an outage: whoever watches meanwhile cannot read either, and waits
+                continue
+
+
+@contextlib.contextmanager
+def renewed(kube: Kube, url_path: str, lease: Held | None) -> Iterator[None]:
+    """Renew a lease that exists while the block lasts: who attaches to a run keeps it alive, too."""
+    renewal = Renewal(kube, url_path, lease.seconds) if lease is not None else None
+    try:
+        yield
+    finally:
+        if renewal is not None:
+            renewal.stop()
+
+
+def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] = lambda _: None) -> set[str]:
+    """Watch leases, by the path of their objects; return those that were not renewed for their whole duration.
+
+    Only time in which the API server answered counts: while it did not, nobody could renew. Raises ClusterError where
+    it answers no more.
+    """
+    waiting = {url: (lease, time.monotonic()) for url, lease in leases.items()}
+    dead: set[str] = set()
+    for url, lease in leases.items():
+        tell(f"{url.rpartition('/')[2]}: {lease}; watching for {lease.seconds:.0f} s whether its runner is alive")
+    failing = 0
+    pause = min((lease.seconds / _RENEWALS for lease in leases.values()), default=0.0)
+    while waiting:
+        time.sleep(pause)
+        for url, (lease, since) in list(waiting.items()):
+            asked = time.monotonic()
+            try:
+                found = held(kube.get(url, deadline_s=lease.seconds))
+            except NotFound:
+                del waiting[url]
+                continue
+            except ClusterError:
+                if failing > _PATIENCE:
+                    raise
+                failing += 1
+                waiting[url] = (lease, time.monotonic())
+                continue
+            now = time.monotonic()
+            if found is None or found.text != lease.text:
+                del waiting[url]
+            elif now - asked > pause:  # an answer that took so long hides as long an outage
+                waiting[url] = (lease, now)
+            elif now - since >= lease.seconds:
+                dead.add(url)
+                del waiting[url]
+    return dead

@@ -1,0 +1,103 @@
+"""What does a scheduled run remember, and what does it leave for others to see? One ConfigMap each, and Events.
+
+A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): what is kept is bounded here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from .client.errors import Conflict, NotFound
+from .client.kube import path
+from .redact import redact, safe
+from .unstructured import as_map
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .client.kube import Kube
+
+LARGEST = 900_000
+"""Bytes of one ConfigMap's data; the object's own fields need some room, too."""
+LONGEST_EVENT = 1000
+"""Characters; the API refuses an Event whose message is longer than 1,024 bytes."""
+LABELS = {"app.kubernetes.io/name": "seatrial", "app.kubernetes.io/component": "state"}
+
+
+class StateStoreError(Exception):
+    """What was kept cannot be read, or is too large to keep; one line."""
+
+
+def load(kube: Kube, name: str) -> tuple[dict[str, str], str]:
+    """Return a ConfigMap's data and its resourceVersion; nothing and "" where there is none."""
+    try:
+        found = kube.get(path("configmaps", name, namespace=kube.namespace))
+    except NotFound:
+        return {}, ""
+    data = {str(key): str(value) for key, value in as_map(found.get("data")).items()}
+    return data, str(as_map(found.get("metadata")).get("resourceVersion") or "")
+
+
+def parsed(data: Mapping[str, str], name: str, key: str) -> dict[str, Any]:
+    """Return the JSON object under one key of a ConfigMap; nothing where it is not there. Raises StateStoreError."""
+    if key not in data:
+        return {}
+    try:
+        found = json.loads(data[key])
+    except (ValueError, RecursionError) as error:
+        raise StateStoreError(f"configmap {name}: {key} is damaged (not JSON); delete it to start anew") from error
+    if not isinstance(found, dict):
+        raise StateStoreError(f"configmap {name}: {key} is damaged (not an object); delete it to start anew")
+    return found
+
+
+def save(
+    kube: Kube, name: str, data: Mapping[str, str], *, version: str = "", was: Mapping[str, str] | None = None
+) -> None:
+    """Write a ConfigMap whole, with ``version`` only if nobody changed it since. Raises StateStoreError, ClusterError.
+
+    ``was``: its data at that version; somebody who set a label or an annotation meanwhile does not stand in the way.
+    """
+    size = sum(len(key) + len(value.encode()) for key, value in data.items())
+    if size > LARGEST:
+        raise StateStoreError(f"configmap {name}: {size} bytes are more than it holds ({LARGEST})")
+    body: dict[str, Any] = {"metadata": {"labels": LABELS}, "data": dict(data)}
+    if version:
+        place = path("configmaps", name, namespace=kube.namespace)
+        try:
+            kube.patch(place, body | {"metadata": {"resourceVersion": version}})
+        except Conflict:
+            found, newer = load(kube, name)
+            if found == dict(data):  # our own change, sent twice over a broken connection
+                return
+            if found != was:
+                raise
+            kube.patch(place, body | {"metadata": {"resourceVersion": newer}})
+        return
+    whole = {"apiVersion": "v1", "kind": "ConfigMap"} | body | {"metadata": {"name": name, "labels": LABELS}}
+    try:
+        kube.create(path("configmaps", namespace=kube.namespace), whole)
+    except Conflict:
+        kube.patch(path("configmaps", name, namespace=kube.namespace), body)
+
+
+def event(kube: Kube, about: Mapping[str, str], *, reason: str, message: str, warning: bool) -> None:
+    """Record an Event on an object of the namespace (apiVersion, kind, name, uid)."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{about['name'][:200]}.{secrets.token_hex(8)}", "namespace": kube.namespace},
+        "involvedObject": {**about, "namespace": kube.namespace},
+        "type": "Warning" if warning else "Normal",
+        "reason": reason,
+        "message": safe(redact(message), LONGEST_EVENT),
+        "source": {"component": "seatrial"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    kube.create(path("events", namespace=kube.namespace), body)

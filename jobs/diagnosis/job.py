@@ -1,0 +1,207 @@
+"""Which objects belong to one job, and where does it stand as a whole?
+
+Pods are the job's by their owner's uid (by label where they have none), events by uid too: an earlier job of the same
+name must not be mistaken for this one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.facts.events import Event, about, latest, read_events
+from ..cluster.unstructured import as_list, as_map, by_type
+from ..trial.launchers import KINDS
+from ..trial.launchers.kind import MOST_REPLICAS
+from .history import History
+from .pod import last_end, later, was_taken
+from .state import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ..trial.launchers import Kind
+
+# Job conditions' and events' reasons (kubernetes pkg/controller/job, api/batch/v1).
+FAILED = ("BackoffLimitExceeded", "DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded")
+# Of the Job controller, and of the Training Operator (pkg/controller.v1/control/pod_control.go).
+CREATED, REMOVED = ("SuccessfulCreate", "SuccessfulCreatePod"), ("SuccessfulDelete", "SuccessfulDeletePod")
+
+
+# The deletionTimestamp that a job gets which was there and is not any more.
+GONE = "gone"
+_CANCELLED = "Cancelling deletion of Pod"
+
+
+class Case:
+    """One job's objects, sorted out."""
+
+    def __init__(
+        self,
+        job: Mapping[str, Any] | None,
+        pods: Iterable[Any],
+        events: Iterable[Any],
+        nodes: Iterable[Any],
+        name: str,
+        kind: Kind = KINDS["indexed"],
+        history: History | None = None,
+    ) -> None:
+        self.kind = kind
+        self.history = history or History()
+        self.given_up: frozenset[str] = frozenset()
+        self.raw = as_map(job)
+        self.job = kind.as_job(self.raw) if self.raw else {}
+        self.meta, self.spec, self.status = (as_map(self.job.get(key)) for key in ("metadata", "spec", "status"))
+        # The truth: the condition Suspended is written after the pods have been made, or taken away (job controller).
+        self.suspended = self.spec.get("suspend") is True
+        self.all_events = _standing(read_events(events))
+        self.name = name or str(self.meta.get("name") or "") or _only_job(self.all_events, kind.kind)
+        self.uid = str(self.meta.get("uid") or "")
+        children = kind.children(self.name)
+        own = about(self.all_events, kind.kind, self.name, self.uid)
+        self.events = [e for e in self.all_events if e in own or (e.kind, e.name) in children] if children else own
+        self.conditions = {kind: c for kind, c in by_type(self.status).items() if c.get("status") == "True"}
+        self.pods = sorted(
+            (pod for pod in pods if isinstance(pod, dict) and self.mine(pod)),
+            key=lambda pod: (self.index(pod), str(pod["metadata"].get("creationTimestamp") or "")),
+        )
+        self.nodes = {str(as_map(node.get("metadata")).get("name")): node for node in nodes if isinstance(node, dict)}
+        self.removed = {word for e in self.events if e.reason in REMOVED for word in _pod_names(e)}
+        self.created = [word for e in self.events if e.reason in CREATED for word in _pod_names(e)]
+        # With an anti-affinity to its own kind (or all GPUs of a node) a waiting pod cannot join a peer.
+        self.own_nodes = frozenset(
+            str(as_map(pod.get("spec")).get("nodeName") or "")
+            for pod in self.pods
+            if as_map(pod.get("status")).get("phase") not in ("Succeeded", "Failed")
+        )
+        self.ending_since = self._ending_since()
+
+    def _ending_since(self) -> str:
+        """From when on the controller may delete pods because the Job fails; empty where it does not.
+
+        It deletes the others as soon as it sees what fails the Job and writes FailureTarget afterwards; both may fall
+        into one second (recordings).
+        """
+        failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
+        told = latest(self.events, *FAILED) if not self.job else None
+        since = str(failing.get("lastTransitionTime") or (told.when if told else ""))
+        reason = failing.get("reason") or (told.reason if told else "")
+        if reason == "DeadlineExceeded":
+            limit = self.spec.get("activeDeadlineSeconds")
+            due = later(str(self.status.get("startTime") or ""), limit) if isinstance(limit, int) else ""
+            return later(min(filter(None, (due, since)), default=""), -1)
+        if self.kind.operator:
+            return since
+        ends = sorted(filter(None, (self._own_end(pod) for pod in [*self.pods, *self.history.departed.values()])))
+        limit = self.spec.get("backoffLimit")
+        if since or len(ends) > (limit if isinstance(limit, int) else 6):
+            return min(filter(None, (*ends[:1], since)), default="")
+        return ""
+
+    def _own_end(self, pod: Mapping[str, Any]) -> str:
+        """When a pod failed by itself; empty where it did not, or others had asked it to go before."""
+        meta, status = as_map(pod.get("metadata")), as_map(pod.get("status"))
+        if status.get("phase") != "Failed" or was_taken(pod, self.taken(pod)):
+            return ""
+        return last_end(status) or str(status.get("startTime") or meta.get("creationTimestamp") or "")
+
+    def taken(self, pod: Mapping[str, Any]) -> bool | None:
+        """Whether earlier looks saw the pod on its way out before it ended; None where they do not tell."""
+        uid = str(as_map(pod.get("metadata")).get("uid") or "")
+        return True if uid in self.history.deleted_first else False if uid in self.history.ended_first else None
+
+    def mine(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether a pod is this job's."""
+        owners = as_list(as_map(pod.get("metadata")).get("ownerReferences"))
+        if self.uid and any(owner.get("uid") == self.uid for owner in owners):
+            return True
+        if self.uid and any(owner.get("kind") == self.kind.kind for owner in owners):
+            return False
+        return self.kind.belongs(pod, self.name)
+
+    def index(self, pod: Mapping[str, Any]) -> int:
+        """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
+        found = self.kind.index(pod)
+        return self.wanted() - 1 if found >= MOST_REPLICAS and self.kind.multiplexed else found
+
+    def tried_again(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
+        if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
+            return False
+        if as_map(pod.get("metadata")).get("name") in self.given_up:
+            return False
+        gone = [p for p in self.pods if self.kind.tells(p) and as_map(p.get("status")).get("phase") == "Failed"]
+        return pod in gone and len(gone) <= (self.spec.get("backoffLimit") or 0)
+
+    def state(self) -> JobState:  # noqa: PLR0911  (one line per state is the clearest form)
+        """Name the state in the user's words."""
+        if not self.job:
+            return self._state_of_gone()
+        if "Complete" in self.conditions:
+            return JobState.COMPLETE
+        if "Failed" in self.conditions:
+            return JobState.ERROR
+        if self.meta.get("deletionTimestamp"):
+            # Gone between two looks: what it came to before that is told by its events alone.
+            gone = self._state_of_gone() if self.meta["deletionTimestamp"] == GONE else JobState.CANCELED
+            return gone if gone.final else JobState.CANCELED
+        if "FailureTarget" in self.conditions:
+            return JobState.ERROR
+        if self.suspended:
+            return JobState.PENDING
+        phases = [as_map(pod.get("status")).get("phase") for pod in self.pods]
+        limit = self.spec.get("backoffLimit")
+        if phases.count("Failed") > (limit if isinstance(limit, int) else 6):
+            return JobState.ERROR
+        if "Running" in phases or "Succeeded" in phases or self.status.get("ready") or self.status.get("succeeded"):
+            return JobState.RUNNING
+        return JobState.PENDING
+
+    def _state_of_gone(self) -> JobState:
+        last = latest(self.events, "Completed", *FAILED)
+        if last is not None:
+            return JobState.COMPLETE if last.reason == "Completed" else JobState.ERROR
+        return JobState.CANCELED if self.events or self.pods else JobState.UNKNOWN
+
+    def finished(self) -> bool:
+        """True once the job has succeeded or is failing."""
+        return bool({"Complete", "Failed", "FailureTarget"} & self.conditions.keys())
+
+    def living(self) -> list[Mapping[str, Any]]:
+        """Pods that are not on their way out."""
+        return [pod for pod in self.pods if not as_map(pod.get("metadata")).get("deletionTimestamp")]
+
+    def wanted(self) -> int:
+        """How many pods the job wants."""
+        indexed = self.spec.get("completionMode") == "Indexed"
+        counts = [self.spec.get("parallelism"), self.spec.get("completions") if indexed else None]
+        wanted = max((n for n in counts if isinstance(n, int) and not isinstance(n, bool)), default=1)
+        return min(max(wanted, 0), MOST_REPLICAS)
+
+    def vanished(self) -> list[str]:
+        """Pods that were created and are gone, though nobody of the cluster's own removed them."""
+        here = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods}
+        return [name for name in self.created if self.job and name not in here and name not in self.removed]
+
+    def related(self) -> list[Event]:
+        """Events about the job and all its pods."""
+        pods = {str(as_map(pod.get("metadata")).get("name")) for pod in self.pods} | set(self.created)
+        return [e for e in self.all_events if e in self.events or (e.kind == "Pod" and e.name in pods)]
+
+
+def _only_job(events: Sequence[Event], kind: str) -> str:
+    """The name of the Job when only its events are left and they are about one."""
+    names = {event.name for event in events if event.kind == kind}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _standing(events: list[Event]) -> list[Event]:
+    """Leave out what was taken back: the taint manager says both under one reason (pkg/controller/tainteviction)."""
+    back = {(e.name, e.uid) for e in events if e.reason == "TaintManagerEviction" and e.message.startswith(_CANCELLED)}
+    return [e for e in events if e.reason != "TaintManagerEviction" or (e.name, e.uid) not in back]
+
+
+def _pod_names(event: Event) -> list[str]:
+    """Pods named in a SuccessfulCreate or SuccessfulDelete event of the Job controller."""
+    found = re.search(r"(?:Created|Deleted) pod: (\S+)", event.message)
+    return [found[1]] if found else []

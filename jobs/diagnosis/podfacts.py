@@ -1,0 +1,103 @@
+"""What does the cluster say of the trial's pods besides their failures: images, pull times, networks, delays?
+
+Read from the pods and events that the watcher has seen anyway; nothing is asked for again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.facts.events import about, read_events
+from ..cluster.redact import redact
+from ..cluster.unstructured import as_list, as_map, by_type
+from .state import PodFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+# kubernetes pkg/kubelet/images/image_manager.go, since 1.27: 'Successfully pulled image "X" in 12.3s (14s including
+# waiting). Image size: N bytes.'
+_PULLED = re.compile(r'Successfully pulled image "(?P<image>[^"]+)" in (?P<time>[\d.hmsµun]+)')
+_PRESENT = re.compile(r'Container image "(?P<image>[^"]+)" already present on machine')
+_PART = re.compile(r"([\d.]+)(h|ms|m|s|µs|us|ns)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
+_PARTS = ("initContainers", "containers", "ephemeralContainers")
+_LONGEST = 16_384  # of an annotation: Multus writes a few hundred bytes for each network
+
+
+def pod_facts(
+    pods: Iterable[Mapping[str, Any]], events: Iterable[Any], index: Callable[[Mapping[str, Any]], int]
+) -> tuple[PodFacts, ...]:
+    """Describe every pod, in the order of ranks."""
+    told = read_events(events)
+    found = []
+    for pod in pods:
+        meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
+        name, uid = str(meta.get("name") or ""), str(meta.get("uid") or "")
+        entries = [*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))]
+        found.append(
+            PodFacts(
+                index=index(pod),
+                name=name,
+                node=str(spec.get("nodeName") or ""),
+                uid=uid,
+                images=_images(spec, entries),
+                annotations={str(k): redact(str(v))[:_LONGEST] for k, v in as_map(meta.get("annotations")).items()},
+                addresses=tuple(str(item.get("ip")) for item in as_list(status.get("podIPs")) if item.get("ip")),
+                pull_seconds=_pulls((event.message for event in about(told, "Pod", name, uid)), spec),
+                restarts=sum(n for e in entries if isinstance(n := e.get("restartCount"), int)),
+                scheduled_s=_after(meta, (by_type(status).get("PodScheduled") or {}).get("lastTransitionTime")),
+                started_s=_after(meta, _started(status)),
+            )
+        )
+    return tuple(sorted(found, key=lambda facts: (facts.index, facts.name)))
+
+
+def _images(spec: Mapping[str, Any], entries: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Name each container's image as the pod does, with whatever was injected; the status has its digest.
+
+    The status names it in the runtime's words, which may be another tag of the same image, or the image's own id where
+    it was asked for by digest (containerd, internal/cri/server/container_status.go).
+    """
+    asked = _asked(spec)
+    return {
+        str(e.get("name")): (asked.get(str(e.get("name"))) or str(e.get("image") or ""), str(e.get("imageID") or ""))
+        for e in entries
+    }
+
+
+def _asked(spec: Mapping[str, Any]) -> dict[str, str]:
+    declared = [each for part in _PARTS for each in as_list(spec.get(part))]
+    return {str(each.get("name")): str(each.get("image") or "") for each in declared}
+
+
+def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds by image, as the pod names it: kubelets may add the tag that is understood (image_manager.go)."""
+    names = {f"{image}:latest": image for image in _asked(spec).values()}
+    found: dict[str, float] = {}
+    for message in messages:
+        if pulled := _PULLED.search(message):
+            image = names.get(pulled["image"], pulled["image"])
+            found[image] = sum(float(n) * _SECONDS[unit] for n, unit in _PART.findall(pulled["time"]))
+        elif present := _PRESENT.search(message):
+            found.setdefault(names.get(present["image"], present["image"]), 0.0)
+    return found
+
+
+def _started(status: Mapping[str, Any]) -> object:
+    times = []
+    for entry in as_list(status.get("containerStatuses")):
+        state = as_map(entry.get("state"))
+        times += [str(as_map(state.get(key)).get("startedAt") or "") for key in ("running", "terminated")]
+    return min(filter(None, times), default=None)
+
+
+def _after(meta: Mapping[str, Any], when: object) -> float | None:
+    """Seconds from the pod's creation to a moment."""
+    try:
+        begin = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
+        return max(0.0, (datetime.datetime.fromisoformat(str(when)) - begin).total_seconds())
+    except (ValueError, TypeError):
+        return None

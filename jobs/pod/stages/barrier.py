@@ -1,0 +1,160 @@
+"""Do all ranks go on together? Rank 0 collects everybody's word and decides for all.
+
+A collective that only some ranks start hangs until its deadline. So nobody starts one before rank 0 has heard every
+rank say yes; a rank that is missing, refuses or went away makes it a no for all, with the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+
+if TYPE_CHECKING:
+    from .rendezvous import Rendezvous
+
+__all__ = ["Barrier"]
+
+MAX_WORDS = 300
+
+
+class Barrier:
+    """Agreement of all ranks over the meeting's channels (a star around rank 0)."""
+
+    def __init__(self, meeting: Rendezvous) -> None:
+        self.meeting = meeting
+        self.rank = meeting.me.rank
+        self.others = sorted(meeting.records)
+        self._words: Dict[Tuple[str, int], Dict[str, Any]] = {}
+        self._decisions: Dict[str, Tuple[bool, str]] = {}
+        self._ends: Dict[Tuple[str, int], str] = {}
+        self._posts: Dict[Tuple[str, int], Dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        meeting.heard = self._hear
+
+    def agree(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
+        """Say yes (or object) to a topic and return what was decided for all ranks, and why not."""
+        if not self.others:
+            return not objection, objection
+        word = {"seatrial": 1, "kind": "ready", "topic": topic, "objection": objection[:MAX_WORDS]}
+        if self.rank == 0:
+            go, why = self._collect(topic, objection, limit_s)
+            for rank in self.others:
+                self._send(rank, {"seatrial": 1, "kind": "decision", "topic": topic, "go": go, "why": why[:MAX_WORDS]})
+            return go, why
+        reached = self._send(0, word)
+        if objection:
+            return False, objection
+        if not reached:
+            return False, "no connection with rank 0"
+        return self._await_decision(topic, limit_s)
+
+    def decided(self, topic: str) -> bool:
+        """Say whether somebody has already made this topic a no, so that measuring on is of no use."""
+        with self._lock:
+            if topic in self._decisions:
+                return not self._decisions[topic][0]
+            return any(word["objection"] for (about, _), word in self._words.items() if about == topic)
+
+    def post(self, rank: int, topic: str, body: Dict[str, Any]) -> bool:
+        """Tell one peer something; only while the meeting's connections with it are open."""
+        return self._send(rank, {"seatrial": 1, "kind": "post", "topic": topic, "body": body})
+
+    def posted(self, topic: str, rank: int, limit_s: float) -> Optional[Dict[str, Any]]:
+        """Return what that peer told, waiting for it; None when it did not, or has gone."""
+        limit = time.monotonic() + limit_s
+        while True:
+            with self._lock:
+                found = self._posts.get((topic, rank))
+            if found is not None or not self.meeting.channels(rank) or self.meeting.watch.stopped():
+                return found
+            if time.monotonic() >= limit:
+                return None
+            with self.meeting.changed:
+                self.meeting.changed.wait(0.05)
+
+    def announce_end(self, topic: str, failure: str) -> None:
+        """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
+        message = {"seatrial": 1, "kind": "ended", "topic": topic, "rank": self.rank, "failure": failure[:MAX_WORDS]}
+        for rank in self.others if self.rank == 0 else [0] * bool(self.others):
+            self._send(rank, message)
+
+    def ended(self, topic: str, rank: int) -> Optional[str]:
+        """Return how a rank's part of a collective failed, nothing ("") if it went well, None while it goes on."""
+        with self._lock:
+            return self._ends.get((topic, rank))
+
+    def trouble(self, topic: str) -> str:
+        """Return which other rank failed in this collective or went away during it; empty when none is known."""
+        with self._lock:
+            for (about, rank), failure in self._ends.items():
+                if about == topic and failure:
+                    return "rank %d: %s" % (rank, failure)
+            for rank in self.others if self.rank == 0 else [0] * bool(self.others):
+                if (topic, rank) not in self._ends and not self.meeting.channels(rank):
+                    return "rank %d: its pod is gone" % rank
+        return ""
+
+    def _collect(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
+        limit = time.monotonic() + limit_s
+        while True:
+            go, why = self._tally(topic, objection)
+            if go is not None:
+                return go, why
+            if time.monotonic() >= limit or self.meeting.watch.stopped():
+                missing = [str(rank) for rank in self.others if (topic, rank) not in self._words]
+                return False, "rank %s did not get ready in time" % ", ".join(missing[:8])
+            with self.meeting.changed:
+                self.meeting.changed.wait(0.05)
+
+    def _tally(self, topic: str, objection: str) -> Tuple[Optional[bool], str]:
+        if objection:
+            return False, "rank 0: %s" % objection
+        with self._lock:
+            said = {rank: self._words[(topic, rank)] for rank in self.others if (topic, rank) in self._words}
+        for rank, word in said.items():
+            if word["objection"]:
+                return False, "rank %d: %s" % (rank, word["objection"])
+        for rank in self.others:
+            if rank not in said and not self.meeting.channels(rank):
+                return False, "rank %d: its pod is gone" % rank
+        return (True, "") if len(said) == len(self.others) else (None, "")
+
+    def _await_decision(self, topic: str, limit_s: float) -> Tuple[bool, str]:
+        limit = time.monotonic() + limit_s
+        while True:
+            with self._lock:
+                decision = self._decisions.get(topic)
+            if decision is not None:
+                return decision
+            if not self.meeting.channels(0):
+                return False, "rank 0: its pod is gone"
+            if time.monotonic() >= limit or self.meeting.watch.stopped():
+                return False, "rank 0 did not decide in time"
+            with self.meeting.changed:
+                self.meeting.changed.wait(0.05)
+
+    def _send(self, rank: int, message: Dict[str, Any]) -> bool:
+        """Send on every connection with that rank: after a one-way block only one of them works."""
+        return sum(channel.send(message) for channel in self.meeting.channels(rank)) > 0
+
+    def _hear(self, rank: int, message: Dict[str, Any]) -> None:
+        kind, topic = message.get("kind"), str(message.get("topic"))[:100]
+        with self._lock:
+            if kind == "ready":
+                self._words[(topic, rank)] = {"objection": str(message.get("objection") or "")[:MAX_WORDS]}
+            elif kind == "decision" and rank == 0:
+                self._decisions[topic] = (message.get("go") is True, str(message.get("why") or "")[:MAX_WORDS])
+            elif kind == "post" and isinstance(message.get("body"), dict):
+                self._posts[(topic, rank)] = message["body"]
+            elif kind == "ended":
+                about = message.get("rank") if rank == 0 else rank
+                if isinstance(about, int) and (about in self.others):
+                    self._ends[(topic, about)] = str(message.get("failure") or "")[:MAX_WORDS]
+        if kind == "ended" and self.rank == 0:
+            relay = dict(message, rank=rank)
+            for other in self.others:
+                if other != rank:
+                    self._send(other, relay)
+        with self.meeting.changed:
+            self.meeting.changed.notify_all()

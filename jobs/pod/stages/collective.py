@@ -1,0 +1,364 @@
+"""Does a collective complete, and what do its logs show? Runs its program once and analyses what it left.
+
+The program gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one
+file each, which the shipped analyzer turns into a few kilobytes here, where the log is. A collective of scope `node`
+is every node's own: nobody waits for anybody.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+
+from . import children, programs, rdma, redact
+from .capture import Capture, causes
+
+if TYPE_CHECKING:
+    from .barrier import Barrier
+    from .deadline import Watch
+    from .spec import Identity, Trial
+
+__all__ = ["Analyze", "Bench", "blank"]
+
+Analyze = Callable[[List[str]], Dict[str, Any]]
+
+TAIL_CHARS = 2000
+PROGRESS_S = 5.0
+TERM_GRACE_S = 3.0
+PEER_GRACE_S = 15.0  # after a peer has failed, this rank's own failure is worth waiting for: it may say more
+MAX_FACTS = 65536
+READY_S = 120.0  # ranks end the stage before at different times: analysis, and killing what hangs
+# What torchrun sets for its children, and what an operator of another kind may have set for it.
+FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
+TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that print INFO's lines (NCCL, debug.cc)
+TOLD = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
+_RANK = re.compile(r"^(?:# seatrial bench: rank \S+ failed: |\[rank\d+\]: )")
+FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
+
+
+def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the stage's data before anything is known."""
+    return {
+        "name": chosen["name"],
+        "op": chosen["op"],
+        "scope": chosen["scope"],
+        "repeats": chosen["repeats"],
+        "program": None,
+        "facts": None,
+        "command": None,
+        "exit": None,
+        "timed_out": False,
+        "stopped": None,
+        "seconds": None,
+        "world_size": None,
+        "env": {},
+        "nccl_conf": {},
+        "output_tail": "",
+        "output_bytes": 0,
+        "logs": [],
+        "log_bytes": 0,
+        "rdma_counters": {},
+        "nccl": None,
+        "error": None,
+    }
+
+
+class Bench:
+    """Everything a collective needs to know about this pod."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+        self.trial, self.me, self.watch, self.barrier = trial, me, watch, barrier
+        self.place, self.here = place, here
+        self.env: Mapping[str, str] = os.environ
+        self.say: Callable[[str], None] = _silent
+        self.analyze: Optional[Analyze] = None
+        self.places: Set[str] = set()  # folders that were made besides `place`
+        self._ahead = ""  # why further collectives are of no use
+        self._failed: Dict[str, str] = {}  # the collective that failed last, and why
+
+    def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
+        """Run one collective and fill its data; returns why it was skipped, or nothing."""
+        name, alone = str(chosen["name"]), chosen["scope"] == "node"
+        plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.here)
+        go, why = self._agree(name, self._ahead or problem, alone=alone)
+        if not go or plan is None:
+            data["error"] = problem or None
+            self._ahead = self._ahead or why
+            return why
+        env = dict(self.child_env(name, chosen["env"], spread=plan.program != "torch" and not alone), **plan.env)
+        data["program"], data["command"], data["env"] = plan.program, plan.argv, _settings(env)
+        data["nccl_conf"] = _conf_files(env)
+        data["world_size"] = (1 if alone else self.trial.nodes) * max(1, self.trial.gpus_per_node)
+        before = rdma.counters()
+        if plan.argv is None:
+            self._follow(data, name)
+        else:
+            self._start(data, name, plan.argv, env, alone=alone)
+        data["rdma_counters"] = rdma.difference(before, rdma.counters())
+        if not alone:
+            self.barrier.announce_end("collective." + name, _failure(data))
+        self._ahead = self._ahead or self._repeats(data, name)
+        if data["timed_out"]:
+            self._ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
+        started = data["output_bytes"] or os.path.exists(os.path.join(self.place, name + ".output"))
+        if started or plan.argv is None:  # else it could not even be started: there is nothing to analyse
+            data["facts"] = _facts(env["SEATRIAL_BENCH_FACTS"])
+            self._analyze(data, name, env["NCCL_DEBUG_FILE"])
+        return ""
+
+    def _repeats(self, data: Mapping[str, Any], name: str) -> str:
+        """Say why further collectives would only fail like this one, or nothing.
+
+        What ends before NCCL has written a line (no usable GPU, a module that is missing) depends on nothing in which
+        they differ; within NCCL, what two of them in a row say alike does not either.
+        """
+        if not data["exit"]:
+            return ""
+        said = causes(data["output_tail"])
+        cause = _RANK.sub("", said[0]) if said else "exit code %d" % data["exit"]
+        if not any(os.path.getsize(path) for path in glob.glob(os.path.join(self.place, name + ".*.log"))):
+            return "blocked by collective.%s, which failed before NCCL began: %s" % (name, cause)
+        alike = re.sub(r"0x[0-9a-f]+|\d+", "0", cause)
+        if said and alike == self._failed.get("cause"):
+            return "blocked by collective.%s and collective.%s, which failed alike: %s" % (
+                self._failed["name"],
+                name,
+                cause,
+            )
+        self._failed = {"name": name, "cause": alike}
+        return ""
+
+    def _agree(self, name: str, objection: str, *, alone: bool) -> Tuple[bool, str]:
+        if alone:
+            return not objection, objection
+        # A node alone may just have been slow, or have hung until its time was up.
+        patience = max(READY_S, self.trial.collective_timeout_s + 30)
+        return self.barrier.agree("collective." + name, objection, min(patience, self.watch.left()))
+
+    def _start(self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool) -> None:
+        """Run the program; once more in other words where it does not know these."""
+        self._attempt(data, name, argv, env, alone=alone)
+        again = _older_words(argv, data)
+        if again and not self.watch.stopped():
+            data["command"] = again
+            self._attempt(data, name, again, env, alone=alone)
+
+    def _follow(self, data: Dict[str, Any], name: str) -> None:
+        """Wait for the end of what rank 0 has started on this node, too."""
+        began = time.monotonic()
+        limit = began + self._limit_s()
+        topic = "collective." + name
+        while time.monotonic() < limit and not self.watch.stopped():
+            ended, trouble = self.barrier.ended(topic, 0), self.barrier.trouble(topic)
+            if ended is not None or trouble:
+                data["stopped"] = ("rank 0: %s" % ended if ended else trouble) or None
+                data["exit"] = None if data["stopped"] else 0
+                break
+            time.sleep(0.1)
+        else:
+            data["timed_out"] = True
+        data["seconds"] = round(time.monotonic() - began, 3)
+
+    def child_env(self, name: str, chosen: Mapping[str, str], *, spread: bool = False) -> Dict[str, str]:
+        """Return the program's environment: the pod's, without other launchers' ranks, with this collective's settings.
+
+        `spread`: one rank starts it on all nodes, so that the logs must lie at the same place everywhere.
+        """
+        env = {
+            key: value for key, value in self.env.items() if key not in FOREIGN and not key.startswith(FOREIGN_PREFIXES)
+        }
+        env.setdefault("OMP_NUM_THREADS", "1")
+        for who in ("USER", "LOGNAME"):  # torch asks for the user's name, which a random uid does not have
+            env.setdefault(who, "seatrial")
+        if not os.access(env.get("HOME") or "/nonexistent", os.W_OK):
+            env["HOME"] = self.place
+        env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self.place})
+        env.update(_spoken(env))
+        env.update(chosen)
+        env["NCCL_DEBUG_FILE"] = os.path.join(self._shared_place() if spread else self.place, name + ".%h.%p.log")
+        env["SEATRIAL_BENCH_FACTS"] = os.path.join(self.place, name + ".facts.json")
+        env["SEATRIAL_BENCH_UNTIL"] = "%.1f" % (time.monotonic() + max(1.0, self._limit_s() - 5))
+        if self.trial.gpu_kind in ("none", "cpu"):
+            env["SEATRIAL_BENCH_DEVICE"] = "cpu"
+        return env
+
+    def _shared_place(self) -> str:
+        """Return a folder of the same name on every node; the probe removes it at its end."""
+        place = os.path.join("/tmp", "seatrial-%s" % self.trial.run)  # noqa: S108  (a path in the pod)
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        self.places.add(place)
+        return place
+
+    def _limit_s(self) -> float:
+        return min(self.trial.collective_timeout_s, max(1.0, self.watch.left()))
+
+    def _attempt(
+        self, data: Dict[str, Any], name: str, argv: List[str], env: Mapping[str, str], *, alone: bool
+    ) -> None:
+        began = time.monotonic()
+        limit = began + self._limit_s()
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=self.place,
+                env=dict(env),
+            )
+        except OSError as error:
+            data["error"] = "cannot start %s: %s" % (argv[0], error.strerror)
+            return
+        assert process.stdout is not None
+        capture = Capture(process.stdout, os.path.join(self.place, name + ".output"))
+        try:
+            self._attend(data, "" if alone else "collective." + name, process, capture, limit)
+        finally:
+            if process.poll() is None:
+                capture.ignore_rest()
+            children.end(process, TERM_GRACE_S)
+            capture.finish(5)
+            if data["timed_out"]:  # said in the log too, which is read on its own
+                _append(capture.path, "# seatrial: the collective exceeded time limit and was ended by the probe")
+            data["exit"] = None if data["timed_out"] or data["stopped"] else process.returncode
+            data["seconds"] = round(time.monotonic() - began, 3)
+            if data["exit"] == 0:
+                data["output_tail"] = redact.text(capture.last(2 * TAIL_CHARS))[-TAIL_CHARS:]
+            else:
+                data["output_tail"] = redact.text(capture.told(TAIL_CHARS))
+            data["output_bytes"] = capture.bytes
+
+    def _attend(
+        self, data: Dict[str, Any], topic: str, process: subprocess.Popen[bytes], capture: Capture, limit: float
+    ) -> None:
+        """Wait for the end, the deadline, the probe's stop or a failed peer; say how it goes in between."""
+        spoke = began = time.monotonic()
+        peer_limit: Optional[float] = None
+        while True:
+            try:
+                process.wait(timeout=0.1)
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                return
+            now = time.monotonic()
+            if self.watch.stopped():
+                data["stopped"] = self.watch.reason
+                data["timed_out"] = self.watch.expired()
+                return
+            if now >= limit:
+                data["timed_out"] = True
+                return
+            trouble = self.barrier.trouble(topic) if topic else ""
+            if trouble:
+                peer_limit = peer_limit or now + PEER_GRACE_S
+                if now >= peer_limit:
+                    data["stopped"] = trouble
+                    return
+            if now - spoke >= PROGRESS_S:
+                spoke = now
+                words = (data["name"], now - began, limit - began, capture.last_line())
+                self.say("%s: %.0f s of at most %.0f s: %s" % words)
+
+    def _analyze(self, data: Dict[str, Any], name: str, debug_file: str) -> None:
+        """Turn the ranks' log files and the output into the analyzer's partial verdict."""
+        prefix, place = name + ".", os.path.dirname(debug_file)
+        logs = sorted(file for file in os.listdir(place) if file.startswith(prefix) and file.endswith(".log"))
+        paths = [os.path.join(place, file) for file in logs]
+        data["logs"] = logs[:256]
+        data["log_bytes"] = sum(os.path.getsize(path) for path in paths)
+        output = os.path.join(self.place, name + ".output")
+        sources = ([output] if os.path.exists(output) else []) + paths
+        if self.analyze is None:
+            data["error"] = data["error"] or "the log analyzer was not shipped"
+            return
+        data["nccl"] = self.analyze(sources)
+        for path in sources:  # the next collective needs the room
+            os.unlink(path)
+
+
+def _append(path: str, line: str) -> None:
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("\n%s\n" % line)
+    except OSError:  # a full disk: the evidence says it too
+        return
+
+
+def _silent(_text: str) -> None:
+    """Say nothing, where nobody asked to hear it."""
+
+
+def _failure(data: Mapping[str, Any]) -> str:
+    """Return how this rank's part failed, in words for the other ranks."""
+    if data["timed_out"]:
+        return "its command did not end in time"
+    if data["stopped"]:
+        return "it was stopped (%s)" % data["stopped"]
+    if data["error"]:
+        return str(data["error"])
+    return "its command ended with exit code %s" % data["exit"] if data["exit"] else ""
+
+
+def _spoken(env: Mapping[str, str]) -> Dict[str, str]:
+    """Return the log settings with which NCCL says what it uses, whatever pod, image or webhook ask for.
+
+    Training wants a quiet log (WARN); a trial without these lines has seen nothing. More than them is kept.
+    """
+    level = env.get("NCCL_DEBUG", "").upper()
+    subsystems = env.get("NCCL_DEBUG_SUBSYS", "").upper()
+    names = [name for name in subsystems.lstrip("^").split(",") if name]
+    if subsystems.startswith("^"):
+        kept = [name for name in names if name not in TOLD and name != "ALL"]
+        wanted = "^" + ",".join(kept) if kept else "ALL"
+    else:
+        wanted = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(TOLD) + names))
+    return {"NCCL_DEBUG": level if level in TALKATIVE else "INFO", "NCCL_DEBUG_SUBSYS": wanted}
+
+
+def _settings(env: Mapping[str, str]) -> Dict[str, str]:
+    return redact.environment({key: value for key, value in env.items() if key.startswith(("NCCL_", "UCX_", "FI_"))})
+
+
+def _conf_files(env: Mapping[str, str]) -> Dict[str, str]:
+    """Return NCCL's own configuration files: an image may hide its log there (docs.nvidia.com, NCCL: nccl.conf)."""
+    found = {}
+    for path in (env.get("NCCL_CONF_FILE"), os.path.expanduser("~/.nccl.conf"), "/etc/nccl.conf"):
+        try:
+            with open(path or "", encoding="utf-8", errors="replace") as stream:
+                found[str(path)] = redact.text(stream.read(4096))
+        except OSError:
+            continue
+    return found
+
+
+def _facts(path: str) -> Optional[Dict[str, Any]]:
+    """Return what the bench says beside its table; None where it says nothing."""
+    try:
+        with open(path, encoding="ascii") as stream:
+            found = json.loads(stream.read(MAX_FACTS))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _older_words(argv: List[str], data: Mapping[str, Any]) -> Optional[List[str]]:
+    """Return the command line that an older program knows, where it has just refused this one."""
+    said = data["output_tail"]
+    if data["exit"] == 2 and "unrecognized arguments: --" in said:
+        return [_underscored(word) for word in argv]  # torch before 2.1 knows these options with underscores only
+    if data["exit"] and "-N" in argv and "invalid option -- 'N'" in said:
+        at = argv.index("-N")  # nccl-tests before 2.13 know no cycles
+        return argv[:at] + argv[at + 2 :]
+    return None
+
+
+def _underscored(word: str) -> str:
+    option, equals, value = word.partition("=")
+    return option[:2] + option[2:].replace("-", "_") + equals + value if word.startswith(("--n", "--m")) else word

@@ -1,0 +1,194 @@
+"""Which peers' names resolve in this pod? How soon, and to which address, is evidence too.
+
+A name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while: so every
+name is asked again until it answers or its time is over, and the time to the first answer is evidence.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+
+from . import dnsquery
+
+if TYPE_CHECKING:
+    from .deadline import Watch
+
+__all__ = ["resolve_all"]
+
+WORKERS = 32
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0  # CoreDNS caches a denial for 5 s (its default) to 30 s (kubeadm's Corefile): that is plenty
+# A name that is asked for too early is denied until the cache forgets that. So the own name is asked first, which the
+# same Service publishes, and the peers' once it is there, or after this long.
+OWN_FIRST_S = 3.0
+_CODES = {
+    getattr(socket, name): name
+    for name in ("EAI_NONAME", "EAI_AGAIN", "EAI_FAIL", "EAI_NODATA")
+    if hasattr(socket, name)
+}
+
+# What a name is told to be whose pod has no address yet, as dnsquery says it.
+NOT_THERE = ("NXDOMAIN", "NODATA")
+
+Found = Callable[[int, List[str]], None]
+Until = Callable[[Dict[str, Any]], float]
+
+
+class _Name:
+    """One peer's name and what asking for it has brought so far."""
+
+    def __init__(self, index: int, name: str) -> None:
+        self.record: Dict[str, Any] = {
+            "index": index,
+            "name": name,
+            "addresses": [],
+            "seconds_to_first_answer": None,
+            "attempts": 0,
+            "first_error": None,
+            "error": None,
+            "pod_ip_matches": None,
+        }
+        self.due = 0.0
+        self.pause = FIRST_PAUSE_S
+
+
+class _Board:
+    """The names still to be asked, shared by a few threads: a resolver that hangs must not hold up the other names."""
+
+    def __init__(self, names: List[_Name], until: Until) -> None:
+        self.waiting = list(names)
+        self.until = until
+        self.open = len(names)
+        self._looked = 0.0
+        self.changed = threading.Condition()
+
+    def take(self, watch: Watch) -> Optional[_Name]:
+        """Return the next name that is due, or None when there is nothing left to ask."""
+        with self.changed:
+            while self.open and not watch.stopped():
+                now = time.monotonic()
+                self._give_up(now)
+                due = [name for name in self.waiting if name.due <= now]
+                if due:
+                    self.waiting.remove(due[0])
+                    return due[0]
+                soonest = min([name.due for name in self.waiting] + [now + 0.2])
+                self.changed.wait(max(0.005, soonest - now))
+            return None
+
+    def _give_up(self, now: float) -> None:
+        """Drop the names whose time is over; not at every turn, since there may be thousands."""
+        if now - self._looked < 0.1:
+            return
+        self._looked = now
+        hopeful = [name for name in self.waiting if now < self.until(name.record)]
+        self.open -= len(self.waiting) - len(hopeful)
+        self.waiting = hopeful
+
+    def put_back(self, name: _Name) -> None:
+        """Ask this one again after a while."""
+        with self.changed:
+            name.due = time.monotonic() + name.pause
+            name.pause = min(LONGEST_PAUSE_S, name.pause * 1.6)
+            self.waiting.append(name)
+            self.changed.notify_all()
+
+    def done(self, *, hurry: bool) -> None:
+        """Count one name as resolved; with `hurry` the others are due at once."""
+        with self.changed:
+            self.open -= 1
+            for name in self.waiting if hurry else []:
+                name.due = 0.0
+            self.changed.notify_all()
+
+
+def resolve_all(
+    data: Dict[str, Any],
+    peers: List[str],
+    *,
+    until: Until,
+    watch: Watch,
+    found: Found,
+    own: Optional[int] = None,
+    resolv_conf: str = "/etc/resolv.conf",
+    lookup: Optional[Callable[[str], List[str]]] = None,
+) -> None:
+    """Fill the `dns` stage's data; `found` hears of every resolved peer at once, so that it can be dialled.
+
+    `until` says from a name's record until when (monotonic) it is asked again, and may change its mind. `own` is the
+    index of this rank's own name, which is asked first.
+    """
+    resolver = dnsquery.read_resolver(resolv_conf)
+    data["resolver"] = resolver.to_dict()
+    names = [_Name(index, name) for index, name in enumerate(peers)]
+    data["peers"] = [name.record for name in names]
+    began = time.monotonic()
+    for name in names if own is not None else []:
+        if name.record["index"] != own:
+            name.due = began + min(OWN_FIRST_S, (until(name.record) - began) / 2)
+    board = _Board(names, until)
+
+    def work() -> None:
+        while True:
+            name = board.take(watch)
+            if name is None:
+                return
+            if _try(name, resolver, min(watch.soft_ends, until(name.record)), began, lookup or addresses):
+                board.done(hurry=name.record["index"] == own)
+                found(name.record["index"], name.record["addresses"])
+            else:
+                board.put_back(name)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(min(WORKERS, len(names)))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        while worker.is_alive() and time.monotonic() < _latest(names, until) + 0.5 and not watch.stopped():
+            worker.join(timeout=0.1)
+    for name in names:
+        if not name.record["addresses"] and name.record["error"] is None:
+            name.record["error"] = "timeout"
+            name.record["first_error"] = name.record["first_error"] or "timeout"
+
+
+def _latest(names: List[_Name], until: Until) -> float:
+    """Return when the last open name's time is over."""
+    return max([until(name.record) for name in names if not name.record["addresses"]] + [0.0])
+
+
+def addresses(name: str) -> List[str]:
+    """Return the name's addresses as the C library sees them, in its order."""
+    answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+
+
+def _try(
+    name: _Name, resolver: dnsquery.Resolver, limit: float, began: float, lookup: Callable[[str], List[str]]
+) -> bool:
+    record = name.record
+    record["attempts"] += 1
+    try:
+        found = lookup(record["name"])
+    except socket.gaierror as problem:
+        record["error"] = _reason(record["name"], problem, resolver, limit)
+    except (OSError, UnicodeError) as problem:
+        record["error"] = str(problem)[:200] or type(problem).__name__
+    else:
+        record["addresses"] = found[:16]
+        record["seconds_to_first_answer"] = round(time.monotonic() - began, 3)
+        record["error"] = None
+        return True
+    record["first_error"] = record["first_error"] or record["error"]
+    return False
+
+
+def _reason(name: str, problem: socket.gaierror, resolver: dnsquery.Resolver, limit: float) -> str:
+    """Return the DNS answer behind a getaddrinfo failure."""
+    said = dnsquery.explain(name, resolver, min(limit, time.monotonic() + 6))
+    if said != dnsquery.ANSWERED:
+        return said
+    # It answers us but not the C library: a name that appeared in between, or nsswitch without "dns".
+    return "%s (but the DNS server answers)" % _CODES.get(problem.errno or 0, "EAI %s" % problem.errno)

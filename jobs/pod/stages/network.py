@@ -1,0 +1,184 @@
+"""What does the pod network carry between the ranks besides MASTER_PORT? Packet sizes, ports, and a moment of TCP.
+
+Every rank opens an echo and a few ports, tells its peers through the meeting's connections where they are, tries the
+peers', and keeps its own open until all have finished. With more than four nodes a rank tries its two neighbours only:
+each direction of the ring is seen, and the cost does not grow with the job.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+
+from . import pathmtu, transfer
+from .host import first_line
+
+if TYPE_CHECKING:
+    from .barrier import Barrier
+    from .rendezvous import Rendezvous
+
+__all__ = ["blank", "interfaces", "run"]
+
+TOPIC = "network"
+EVERY_PAIR = 4  # nodes; above that, neighbours only
+OFFER_S = 10.0
+DONE_S = 40.0
+MAX_INTERFACES = 128
+SIOCGIFADDR = 0x8915  # linux/sockios.h
+
+
+def blank() -> Dict[str, Any]:
+    """Return the stage's data before anything is known."""
+    return {"interfaces": [], "port_range": None, "seconds": None, "peers": [], "error": None}
+
+
+def run(data: Dict[str, Any], meeting: Rendezvous, barrier: Barrier, settings: Optional[Mapping[str, Any]]) -> str:
+    """Fill the `network` stage's data."""
+    settings = settings if isinstance(settings, Mapping) else {}
+    data["interfaces"] = interfaces()
+    data["port_range"] = list(transfer.local_range())
+    seconds = data["seconds"] = min(2.0, max(0.0, float(settings.get("seconds", 1.0))))
+    token = pathmtu.token_of(meeting.trial.run)
+    host = meeting.me.pod_ip
+    try:
+        echo: Optional[pathmtu.Echo] = pathmtu.Echo(host, token)
+    except OSError as error:
+        echo, data["error"] = None, "no UDP: %s" % error.strerror
+    wanted = [int(port) for port in settings.get("ports") or () if isinstance(port, int)]
+    listeners = transfer.Listeners(host, token, wanted)
+    data["error"] = data["error"] or (None if listeners.ports else listeners.error)
+    try:
+        ranks = _peers(meeting)
+        offer = {"udp": echo.port if echo else None, "ports": listeners.ports[:16]}
+        for rank in ranks:
+            barrier.post(rank, TOPIC, offer)
+        data["peers"] = [_blank(rank, meeting.records[rank]["address"]) for rank in ranks]
+        for record in data["peers"]:
+            _try(record, meeting, barrier, token, seconds, mtu=settings.get("mtu", True) is not False)
+        barrier.agree(TOPIC, "", min(DONE_S, meeting.watch.left()))  # nobody closes while a peer is still measuring
+    finally:
+        listeners.close()
+        if echo:
+            echo.close()
+    return "ok" if all(_fine(record) for record in data["peers"]) else "failed"
+
+
+def _peers(meeting: Rendezvous) -> List[int]:
+    nodes, me = meeting.trial.nodes, meeting.me.rank
+    if nodes <= EVERY_PAIR:
+        return [rank for rank in range(nodes) if rank != me]
+    return sorted({(me - 1) % nodes, (me + 1) % nodes})
+
+
+def _blank(rank: int, address: Optional[str]) -> Dict[str, Any]:
+    unknown = ("first_mtu", "path_mtu", "learned_mtu", "df_ok", "mtu_error", "throughput_gbit_s", "peak_gbit_s")
+    return dict(dict.fromkeys(unknown), index=rank, address=address, ports=[], bytes=None, error=None)
+
+
+def _try(
+    record: Dict[str, Any], meeting: Rendezvous, barrier: Barrier, token: bytes, seconds: float, mtu: bool
+) -> None:
+    offer = barrier.posted(TOPIC, record["index"], OFFER_S)
+    if offer is None or not record["address"]:
+        record["error"] = "it did not say where it listens"
+        return
+    address = record["address"]
+    chosen = [port for port in offer.get("ports") or [] if isinstance(port, int) and 0 < port < 65536][:16]
+    record["ports"] = _dial_all(address, chosen, token)
+    udp = offer.get("udp")
+    if mtu and isinstance(udp, int) and any(port["ok"] for port in record["ports"]):
+        pathmtu.measure(record, address, udp, token, meeting.watch.stopped)
+    reached = next((port["port"] for port in record["ports"] if port["ok"]), None)
+    if reached is not None and seconds > 0:
+        _send(record, address, reached, token, seconds)
+
+
+def _send(record: Dict[str, Any], address: str, port: int, token: bytes, seconds: float) -> None:
+    """Send over a new connection: one from before would first have to find out what path MTU was measured since."""
+    line, record["error"] = transfer.dial(address, port, token)
+    if line is None:
+        return
+    with line:
+        counted = transfer.send(line, seconds)
+    record["bytes"], record["error"] = counted.get("bytes"), counted.get("error")
+    if counted.get("bytes") and counted.get("seconds"):
+        record["throughput_gbit_s"] = round(counted["bytes"] * 8 / counted["seconds"] / 1e9, 4)
+        record["peak_gbit_s"] = counted.get("peak_gbit_s")
+
+
+def _dial_all(address: str, ports: List[int], token: bytes) -> List[Dict[str, Any]]:
+    """Dial all at once: a dropped SYN costs seconds each."""
+    results: Dict[int, Any] = {}
+
+    def one(port: int) -> None:
+        results[port] = transfer.dial(address, port, token)
+
+    workers = [threading.Thread(target=one, args=(port,), daemon=True) for port in ports]
+    for worker in workers:
+        worker.start()
+    limit = time.monotonic() + 3 * transfer.CONNECT_S
+    for worker in workers:
+        worker.join(timeout=max(0.0, limit - time.monotonic()))
+    found = []
+    for port in ports:
+        line, error = results.get(port, (None, "no answer in time"))
+        if line is not None:
+            line.close()
+        found.append({"port": port, "ok": line is not None, "error": error})
+    return found
+
+
+def _fine(record: Mapping[str, Any]) -> bool:
+    hole = record["df_ok"] is False and record["learned_mtu"] != record["path_mtu"]
+    return not record["error"] and not hole and all(port["ok"] for port in record["ports"])
+
+
+def interfaces(root: str = "/") -> List[Dict[str, Any]]:
+    """Return the pod's network interfaces, without the loopback."""
+    folder = os.path.join(root, "sys/class/net")
+    try:
+        names = sorted(os.listdir(folder))[:MAX_INTERFACES]
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        place = os.path.join(folder, name)
+        flags = first_line(os.path.join(place, "flags")) or "0x0"
+        if name == "lo" or not os.path.isdir(place):  # bonding_masters is a file
+            continue
+        speed = first_line(os.path.join(place, "speed")) or ""
+        mtu = first_line(os.path.join(place, "mtu")) or ""
+        state = first_line(os.path.join(place, "operstate"))
+        found.append(
+            {
+                "name": name,
+                "mtu": int(mtu) if mtu.isdigit() else None,
+                "addresses": addresses(name),
+                "up": _is_up(flags, state),
+                "speed_mbit": int(speed) if speed.isdigit() and speed != "0" else None,
+            }
+        )
+    return found
+
+
+def _is_up(flags: str, state: Optional[str]) -> bool:
+    try:
+        return bool(int(flags, 16) & 1) and state != "down"
+    except ValueError:
+        return False
+
+
+def addresses(name: str) -> List[str]:
+    """Return an interface's first IPv4 address; IPv6 has no such simple question."""
+    import fcntl  # noqa: PLC0415  (some minimal Pythons are built without it)
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        try:
+            answer = fcntl.ioctl(line.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+        except OSError:
+            return []
+    return [socket.inet_ntoa(answer[20:24])]

@@ -1,0 +1,91 @@
+"""Can this pod reach the bucket, and has it credentials for it? One unsigned HEAD; credentials are never read.
+
+A bucket that is there answers a stranger with 403 or 200, one that is not with 404 (docs.aws.amazon.com, S3 API:
+HeadBucket). Credentials are judged by their presence in the environment alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
+
+from . import redact
+
+if TYPE_CHECKING:
+    from .deadline import Watch
+
+__all__ = ["can_sign", "reach", "url_of"]
+
+TIMEOUT_S = 8.0
+PATIENCE_S = 12.0
+# What stands for keys: a token file or an agent of the platform (docs.aws.amazon.com, SDK reference: credential chain).
+INSTEAD = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_SHARED_CREDENTIALS_FILE",
+)
+
+
+def reach(wanted: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Dict[str, Any]:
+    """Ask for one bucket; returns what is known of it."""
+    found: Dict[str, Any] = {
+        "uri": wanted["uri"],
+        "endpoint": wanted["endpoint"] or None,
+        "reachable": False,
+        "status": None,
+        "region": None,
+        "can_sign": can_sign(wanted["env"], env),
+        "missing": [],
+        "seconds": None,
+        "error": None,
+    }
+    found["missing"] = [name for name in wanted["env"] if not env.get(name)]
+    url = url_of(
+        wanted["uri"], wanted["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+    )
+    began = time.monotonic()
+    while True:
+        found["error"] = _ask(url, found)
+        if found["reachable"] or time.monotonic() - began > PATIENCE_S or watch.stopped():
+            break
+        time.sleep(0.5)
+    found["seconds"] = round(time.monotonic() - began, 3)
+    return found
+
+
+def can_sign(names: Any, env: Mapping[str, str]) -> bool:
+    """Say whether all named variables are set, or what stands for them."""
+    if all(env.get(str(name)) for name in names):
+        return True
+    return any(env.get(name) and (not name.endswith("FILE") or os.path.exists(env[name])) for name in INSTEAD)
+
+
+def url_of(uri: str, endpoint: str) -> str:
+    """Return the URL of a bucket: path style below an endpoint, a host of its own at Amazon."""
+    match = re.match(r"s3://([^/]+)", uri)
+    bucket = match.group(1) if match else ""
+    if endpoint:
+        return "%s/%s" % (endpoint.rstrip("/"), bucket)
+    return "https://%s.s3.amazonaws.com/" % bucket
+
+
+def _ask(url: str, found: Dict[str, Any]) -> Optional[str]:
+    """Send one HEAD; fills status and region; returns why there was no answer."""
+    request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "seatrial"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http or https, checked before)
+            found["status"], headers = answer.status, answer.headers
+    except urllib.error.HTTPError as refusal:  # an answer, too: the bucket was reached
+        found["status"], headers = refusal.code, refusal.headers
+        refusal.close()
+    except (urllib.error.URLError, OSError, ValueError, ssl.SSLError) as error:
+        return redact.text(str(getattr(error, "reason", None) or error))[:300]
+    found["reachable"] = found["status"] < 500
+    found["region"] = (headers.get("x-amz-bucket-region") or None) if headers else None
+    return None if found["reachable"] else "the endpoint answers %d" % found["status"]

@@ -1,0 +1,323 @@
+"""In which order does a trial pod show what it can do, and what if a stage hangs? The probe's main program.
+
+Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found
+so far is printed even when it never ends, when the pod is told to stop, and when the probe's own deadline comes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from . import children, collective, dns, gpus, host, network, rdma, redact, spec, storage, topology
+from .barrier import Barrier
+from .collective import Bench
+from .deadline import Watch
+from .lines import TERMINATION_LOG, Writer
+from .rendezvous import Rendezvous
+
+__all__ = ["main"]
+
+START_S, RUNTIME_S, RDMA_S, TOPOLOGY_S, NETWORK_S = 15.0, 100.0, 25.0, 35.0, 90.0
+STORAGE_S = 240.0
+WAITING_SAY_S = 5.0
+PUBLISHED_S = 1.0  # before its pod's address is published (kubelet, EndpointSlice, CoreDNS) nobody asks for a name
+ANALYSIS_S = 60.0  # the analyzer reads about 100 MB/s; NCCL at INFO writes megabytes
+# What a stage may still take after SIGTERM, ending its children and analysing, and then what cleaning up may: together
+# less than the pods' terminationGracePeriodSeconds (jobs/trial/pod.py), after which the evidence would be lost.
+STOP_GRACE_S = 6.5
+STOP_CLEANING_S = 1.0
+
+
+class Probe:
+    """One run of the stages."""
+
+    def __init__(self, trial: spec.Trial, me: spec.Identity, here: str) -> None:
+        self.trial, self.me, self.here = trial, me, here
+        self.watch = Watch(trial.deadline_s, spec.reserve(trial.deadline_s), trial.before_s)
+        message = os.environ.get("SEATRIAL_TERMINATION_LOG") or TERMINATION_LOG
+        self.writer = Writer(trial.run, me.rank, message_path=message)
+        self.meeting = Rendezvous(trial, me, self.watch)
+        self.barrier = Barrier(self.meeting)
+        self.place = ""
+        self.gpus: List[Dict[str, Any]] = []  # as the runtime stage found them
+        self.places: Set[str] = set()  # further folders to remove at the end
+        self.apart = ""  # why there is no collective
+
+    def run(self) -> int:
+        """Run all stages; always ends with the `end` stage and the termination message. Returns the exit code.
+
+        A probe that a signal ended before its time must fail: else its pod has Succeeded, a Job that was drained,
+        evicted or preempted is Complete, and podFailurePolicy never looks at its condition DisruptionTarget (the Job
+        controller asks failed pods only; kubernetes pkg/controller/job, getNewFinishedPods and matchPodFailurePolicy).
+        """
+        trial, me, writer, watch = self.trial, self.me, self.writer, self.watch
+        self.stage("start", START_S, host_blank(), self.start)
+        self.meeting.open()
+        self.stage("runtime", RUNTIME_S, gpus.blank(), self.runtime)
+        self.stage("rdma", RDMA_S, rdma.blank(), rdma.read)
+        self.stage("topology", TOPOLOGY_S, topology.blank(), self.topology)
+        patience = max(trial.peer_wait_s, trial.dns_timeout_s) + trial.dns_timeout_s + 4
+        self.stage("dns", patience, {"resolver": None, "peers": []}, self.dns)
+        if trial.nodes > 1:
+            limit = trial.peer_wait_s + 2 * trial.dns_timeout_s + 4 * trial.port_timeout_s + 60
+            self.stage("port", limit, {"peers": []}, self.port)
+            self.watch.all_met()
+            if not self.apart:
+                self.stage("network", NETWORK_S, network.blank(), self.network)
+                self.meeting.keep_only_control()
+        else:
+            self.meeting.close_port()
+        if trial.storage:
+            work = storage.Storage(trial, me, self.watch, self.barrier, self.places).run
+            limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
+            self.stage("storage", limit, storage.blank(), work, binds=False)
+        self.watch.all_met()
+        bench = Bench(trial, me, self.watch, self.barrier, self.place, self.here)
+        bench.say, bench.analyze, bench.places = writer.say, analyze, self.places
+        for chosen in trial.collectives:
+            limit = trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S
+            self.collective(bench, chosen, limit)
+        self.meeting.leave()
+        seconds = self.watch.elapsed()
+        writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
+        writer.message()
+        return 128 + getattr(signal, watch.reason) if watch.interrupted() else 0
+
+    def stage(
+        self, name: str, limit_s: float, data: Dict[str, Any], work: Callable[..., Optional[str]], *, binds: bool = True
+    ) -> None:
+        """Run one stage in a thread of its own and print what it found, finished or not.
+
+        `binds`: what follows is of no use when it does not end.
+        """
+        if self.watch.stopped():
+            return
+        began = time.monotonic()
+        outcome: List[str] = []
+
+        def guarded() -> None:
+            try:
+                outcome.append(work(data) or "ok")
+            except Exception as problem:  # noqa: BLE001  (one stage's bug must not cost the others' evidence)
+                data["error"] = redact.text("%s: %s" % (type(problem).__name__, problem))[:500]
+                outcome.append("error")
+
+        worker = threading.Thread(target=guarded, daemon=True)
+        worker.start()
+        self._wait(worker, began + limit_s)
+        seconds = time.monotonic() - began
+        if worker.is_alive():
+            data["error"] = "%s after %.0f s" % (self.watch.reason or "not finished", seconds)
+            outcome.append("timeout")
+        self._print(name, seconds, data, outcome[0])
+        if worker.is_alive() and binds and not self.apart:
+            self.apart = "the stage %s did not end" % name
+
+    def _wait(self, worker: threading.Thread, limit: float) -> None:
+        """Wait for a stage; once the probe is to stop, only a moment longer."""
+        while worker.is_alive() and time.monotonic() < limit:
+            if self.watch.stopped():
+                limit = min(limit, time.monotonic() + STOP_GRACE_S, self.watch.ends - 1)
+                worker.join(timeout=max(0.0, limit - time.monotonic()))
+                return
+            worker.join(timeout=0.25)
+
+    def _print(self, name: str, seconds: float, data: Dict[str, Any], status: str) -> None:
+        for _ in range(5):
+            try:
+                self.writer.stage(name, seconds, data, status)
+            except RuntimeError:  # a stage that was left behind is still adding to it
+                time.sleep(0.02)
+            else:
+                return
+        self.writer.stage(name, seconds, {"error": "the stage's record kept changing"}, "error")
+
+    # -- the stages ------------------------------------------------------------------------------------------------
+
+    def start(self, data: Dict[str, Any]) -> None:
+        """Describe the pod."""
+        host.read(data, env=os.environ, node=self.me.node, pod_ip=self.me.pod_ip)
+
+    def runtime(self, data: Dict[str, Any]) -> str:
+        """Ask the GPU runtime."""
+        trial = self.trial
+        gpus.read(data, requested=trial.gpus_per_node, kind=trial.gpu_kind, env=os.environ, watch=self.watch)
+        self.gpus = list(data["gpus"])
+        count = len(data["gpus"])
+        self.writer.say("runtime: %d of %d GPUs, driver %s" % (count, trial.gpus_per_node, data["driver"]))
+        return "ok" if count == trial.gpus_per_node or trial.gpu_kind not in ("nvidia", "amd") else "failed"
+
+    def dns(self, data: Dict[str, Any]) -> str:
+        """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
+        trial, meeting = self.trial, self.meeting
+        while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
+            time.sleep(0.05)
+        until = self.patience(data, time.monotonic())
+        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=meeting.dial, own=self.me.rank)
+        resolved = [record for record in data["peers"] if record["addresses"]]
+        self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
+        limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
+        with meeting.changed:
+            while time.monotonic() < limit and any(not r["pod_ip"] and r["address"] for r in meeting.records.values()):
+                meeting.changed.wait(0.05)
+        for record in resolved:
+            index = record["index"]
+            known = self.me.pod_ip if index == self.me.rank else meeting.records[index]["pod_ip"]
+            record["pod_ip_matches"] = known in record["addresses"] if known else None
+        wrong = any(record["pod_ip_matches"] is False for record in resolved)
+        if len(resolved) < trial.nodes:
+            self.apart = "names that do not resolve: %s" % ", ".join(
+                "%s (%s)" % (r["name"], r["error"]) for r in data["peers"][:8] if not r["addresses"]
+            )
+        return "ok" if len(resolved) == trial.nodes and not wrong else "failed"
+
+    def patience(self, data: Dict[str, Any], began: float) -> Callable[[Dict[str, Any]], float]:
+        """Return until when (monotonic) a peer's name is asked for; meant for `resolve_all`.
+
+        A kubelet reports a pod's address only after its image is there (kubernetes pkg/kubelet/kubelet.go: SyncPod sets
+        the status before it pulls and starts), and until then the name does not exist. So a missing name says nothing
+        about DNS while this rank's own name, published by the same Service, resolves.
+        """
+        trial, meeting = self.trial, self.meeting
+        spoke = [began]
+
+        def until(record: Dict[str, Any]) -> float:
+            base = began + trial.dns_timeout_s
+            now = time.monotonic()
+            if record["error"] in dns.NOT_THERE and now - spoke[0] > WAITING_SAY_S:
+                spoke[0] = now
+                words = "its pod has not started, or a cache still denies it (CoreDNS: 30 s)"
+                told = (record["name"], record["error"], now - began, words)
+                self.writer.say("dns: waits for %s, %s for %.0f s: %s" % told)
+            if record["index"] == self.me.rank or not data["peers"][self.me.rank]["addresses"]:
+                return base
+            if record["error"] not in dns.NOT_THERE or self.barrier.decided("port"):
+                return base
+            met = meeting.met(record["index"])
+            if met is not None:  # it came in by itself: its pod is there, and so must its name be soon
+                return max(base, met + trial.dns_timeout_s)
+            return began + max(trial.peer_wait_s, trial.dns_timeout_s)
+
+        return until
+
+    def port(self, data: Dict[str, Any]) -> str:
+        """Let every pair of ranks meet on MASTER_PORT, give the port back, and agree on going on."""
+        trial, meeting = self.trial, self.meeting
+        data.update(port=trial.master_port, listening=meeting.listening, error=meeting.listen_error)
+        data["peers"] = list(meeting.records.values())
+        meeting.wait(lambda: self.barrier.decided("port"))
+        meeting.close_port()
+        complaint = self.apart or meeting.complaint()
+        met = sum(1 for record in meeting.records.values() if record["outbound"] and record["inbound"])
+        self.writer.say("port: met %d of %d peers on %d %s" % (met, trial.nodes - 1, trial.master_port, complaint))
+        patience = trial.dns_timeout_s + 2 * trial.port_timeout_s + 15  # what another rank may still need
+        go, why = self.barrier.agree("port", complaint, min(patience, self.watch.left()))
+        data["peers"] = [dict(record) for record in meeting.records.values()]
+        self.apart = "" if go else (complaint or why)
+        return "failed" if meeting.complaint() else "ok"
+
+    def topology(self, data: Dict[str, Any]) -> str:
+        """See how near GPUs and network cards are to each other."""
+        topology.read(data, found=self.gpus, env=os.environ, watch=self.watch)
+        return "failed" if data["error"] else "ok"
+
+    def network(self, data: Dict[str, Any]) -> str:
+        """Try packet sizes, ports and a moment of TCP with the peers."""
+        outcome = network.run(data, self.meeting, self.barrier, self.trial.network)
+        seen = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
+        self.writer.say("network: %s" % "; ".join(seen))
+        return outcome
+
+    def collective(self, bench: Bench, chosen: Dict[str, Any], limit_s: float) -> None:
+        """Run one collective, or say why not."""
+        name = "collective.%s" % chosen["name"]
+        why = self.watch.reason and "stopped: %s" % self.watch.reason
+        why = why or self.apart
+        if why:
+            self.writer.stage(name, 0, {"skipped": why}, "skipped")
+            return
+        data = collective.blank(chosen)
+
+        def work(record: Dict[str, Any]) -> str:
+            self.writer.say("%s starts" % name)
+            skipped = bench.run(record, chosen)
+            if skipped:
+                record.clear()
+                record["skipped"] = skipped
+                return "skipped"
+            if record["timed_out"]:
+                return "timeout"
+            return "ok" if record["exit"] == 0 else "failed"
+
+        self.stage(name, limit_s, data, work)
+
+
+def host_blank() -> Dict[str, Any]:
+    """Return the `start` stage's keys, all unknown."""
+    keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
+    return dict.fromkeys(keys.split())
+
+
+def analyze(paths: List[str]) -> Dict[str, Any]:
+    """Return the partial verdict of the shipped analyzer over these files, small enough to be sent home."""
+    nccl = importlib.import_module("nccl_reader")
+    streams = [open(path, "rb") for path in paths]
+    try:
+        partial = nccl.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
+        found: Dict[str, Any] = partial.to_dict(getattr(nccl, "POD_BUDGET", 200 * 1024))
+        return found
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+def workplace() -> str:
+    """Make a folder to write in: many images run as nobody, or with a read-only root."""
+    for parent in (os.environ.get("TMPDIR"), "/tmp", "/dev/shm", "/var/tmp", os.getcwd()):  # noqa: S108
+        if parent:
+            try:
+                return tempfile.mkdtemp(prefix="seatrial-", dir=parent)
+            except OSError:
+                continue
+    raise spec.SpecError("no folder to write in: neither TMPDIR, /tmp, /dev/shm nor /var/tmp can be written")
+
+
+def remove(places: List[str], limit_s: float) -> None:
+    """Remove the probe's folders; a file system that does not answer is left to itself after a moment."""
+    removers = [threading.Thread(target=shutil.rmtree, args=(place, True), daemon=True) for place in places]
+    for remover in removers:
+        remover.start()
+    limit = time.monotonic() + limit_s
+    for remover in removers:
+        remover.join(timeout=max(0.0, limit - time.monotonic()))
+
+
+def main(here: str) -> int:
+    """Run the trial that `trial.json` beside the probe describes; ends the process with the exit code."""
+    try:
+        trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(here, "trial.json"))
+        probe = Probe(trial, spec.identify(os.environ, trial), here)
+        probe.place = workplace()
+    except spec.SpecError as error:
+        sys.stdout.write("seatrial probe: %s\n" % error)
+        sys.stdout.flush()
+        return 66
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _: setattr(probe.watch, "asked", signal.Signals(got).name))
+    children.adopt_orphans()
+    try:
+        code = probe.run()
+    finally:
+        hurry = probe.watch.interrupted()
+        children.kill_all(STOP_CLEANING_S if hurry else 2.0)
+        remove([probe.place, *probe.places], STOP_CLEANING_S if hurry else 3.0)
+    sys.stdout.flush()
+    os._exit(code)  # threads that a hung kernel call holds would keep a normal exit waiting

@@ -1,0 +1,359 @@
+"""Can training read its data, write its results and its checkpoints from this pod? Tried on the real paths.
+
+What is written is small, bounded by the profile and by a twentieth of the free space, lies in a folder of its own that
+carries run and rank, and is removed at the end, when the pod is told to stop, and when the time is up. Nothing of the
+user's is changed. Ranks agree before each shared step, so that nobody looks for what is not written yet.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
+
+from . import objects, redact
+
+if TYPE_CHECKING:
+    from .barrier import Barrier
+    from .deadline import Watch
+    from .spec import Identity, Trial
+
+__all__ = ["Storage", "blank"]
+
+CHUNK = 4 << 20
+FREE_SHARE = 0.05  # of the free space is the most that all ranks together write
+AGREE_S = 30.0
+VISIBLE_S = 10.0  # how long another node's file may stay unseen: NFS caches attributes for seconds (nfs(5): acregmin 3)
+READ_BYTES = 64 << 20  # of a data set that may not be written
+LISTED = 1000
+REMOTE = frozenset("nfs nfs4 lustre gpfs ceph fuse.ceph-fuse beegfs cifs smb3 wekafs 9p virtiofs".split())
+
+
+def blank() -> Dict[str, Any]:
+    """Return the stage's keys, all unknown."""
+    return {"paths": [], "burst": None, "s3": [], "error": None}
+
+
+def blank_path(wanted: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what is known of a path before it was looked at."""
+    keys = (
+        "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
+        " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device error errno"
+    )
+    found: Dict[str, Any] = dict.fromkeys(keys.split())
+    found.update({key: wanted[key] for key in ("name", "path", "kind", "shared", "write")})
+    return found
+
+
+class Storage:
+    """The stage on one rank."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, places: Set[str]) -> None:
+        self.trial, self.me, self.watch, self.barrier, self.places = trial, me, watch, barrier, places
+        self.wanted: Dict[str, Any] = trial.storage or {}
+
+    def run(self, data: Dict[str, Any]) -> str:
+        """Fill the stage's data; everything written is removed again."""
+        wanted = self.wanted
+        # Buckets first: they need no other rank, and a path that hangs would hide them.
+        data["s3"] = [objects.reach(each, os.environ, self.watch) for each in wanted["s3"]]
+        data["paths"] = [blank_path(each) for each in wanted["paths"]]
+        try:
+            for each, found in zip(wanted["paths"], data["paths"]):
+                if not self.watch.stopped():
+                    self._path(each, found)
+            self._burst(data)
+        finally:
+            self._tidy()
+        bad = [found for found in data["paths"] if found["error"] or not found["exists"]]
+        bad += [each for each in data["s3"] if each["error"]]
+        return "failed" if bad else "ok"
+
+    # -- one path ------------------------------------------------------------------------------------------------------
+
+    def _path(self, wanted: Dict[str, Any], found: Dict[str, Any]) -> None:
+        path = wanted["path"]
+        try:
+            os.stat(path)
+            found["exists"] = True
+            found["fs"], found["device"], found["readonly"] = mounted(path)
+            space = os.statvfs(path)
+            found["free_bytes"], found["total_bytes"] = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
+            found["entries"] = listed(path)
+            if wanted["write"]:
+                self._write(wanted, found)
+            else:
+                found["read_mb_s"] = sample(path, self.watch)
+        except OSError as error:
+            found["exists"] = bool(found["exists"])
+            found["error"], found["errno"] = said(error), code(error)
+        if wanted["write"] and wanted["shared"] and self.trial.nodes > 1:
+            self._shared(wanted, found)
+
+    def _folder(self, wanted: Dict[str, Any], rank: Optional[int] = None) -> str:
+        """Return this run's folder of a rank below a path."""
+        number = self.me.rank if rank is None else rank
+        return os.path.join(wanted["path"], ".seatrial-%s-%d" % (self.trial.run, number))
+
+    def _write(self, wanted: Dict[str, Any], found: Dict[str, Any]) -> None:
+        """Write, fsync, rename and read back, as a checkpoint is written."""
+        folder = self._folder(wanted)
+        found["writable"] = False
+        os.mkdir(folder, 0o700)
+        self.places.add(folder)
+        found["writable"] = True
+        size = self.bounded(wanted["bytes"], found["free_bytes"], self.trial.nodes)
+        found["write_bytes"] = size
+        part, whole = os.path.join(folder, "part"), os.path.join(folder, "whole")
+        seed = "%s/%d" % (self.trial.run, self.me.rank)
+        seconds, found["fsync_s"] = written(part, size, seed, self.watch)
+        found["write_mb_s"] = rate(size, seconds)
+        os.replace(part, whole)
+        found["rename_ok"] = os.path.exists(whole) and not os.path.exists(part)
+        began = time.monotonic()
+        found["read_back_ok"] = same(whole, size, seed, self.watch)
+        found["read_mb_s"] = rate(size, time.monotonic() - began)
+        with open(os.path.join(folder, "note"), "w", encoding="ascii") as note:
+            note.write("first of %s, %d bytes\n" % (seed, size))
+
+    def bounded(self, wanted: int, free: int, writers: int) -> int:
+        """Return how much one of so many writers writes: never more than their share of the free space."""
+        return max(0, min(wanted, int(free * FREE_SHARE / max(1, writers))))
+
+    # -- what the other nodes see --------------------------------------------------------------------------------------
+
+    def _shared(self, wanted: Dict[str, Any], found: Dict[str, Any]) -> None:
+        """Look for the next rank's files, and whether a rename of theirs is seen here."""
+        topic, peer = "storage.%s" % wanted["name"], (self.me.rank + 1) % self.trial.nodes
+        ready = "" if found["read_back_ok"] else "%s cannot be written" % wanted["path"]
+        go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
+        if not go:  # somebody could not write: that is told there, and nobody looks for what is not
+            return
+        theirs, seed = self._folder(wanted, peer), "%s/%d" % (self.trial.run, peer)
+        seen = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
+        found["peer_file_ok"], found["peer_seconds"] = seen is not None, seen[0] if seen else None
+        if seen is not None:
+            try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
+                found["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(seen[1].split()[0]), seed, self.watch)
+            except OSError as error:
+                found["peer_file_ok"], found["error"] = False, said(error)
+        objection = "" if found["peer_file_ok"] else "the files of rank %d are not seen" % peer
+        go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
+        if go:  # for all or for none: who went on alone would wait for the others
+            self._renamed(wanted, found, theirs, seed, topic)
+        self.barrier.agree(topic + ".done", "", self._patience())  # nobody removes what another still reads
+
+    def _renamed(self, wanted: Dict[str, Any], found: Dict[str, Any], theirs: str, seed: str, topic: str) -> None:
+        """Replace the note that the other node has read, and see whether it notices."""
+        mine = self._folder(wanted)
+        try:
+            with open(os.path.join(mine, "next"), "w", encoding="ascii") as note:
+                note.write("second of %s/%d, replaced\n" % (self.trial.run, self.me.rank))
+            os.replace(os.path.join(mine, "next"), os.path.join(mine, "note"))
+        except OSError as error:
+            found["error"] = said(error)
+        go, _ = self.barrier.agree(topic + ".renamed", "", self._patience())
+        if go:
+            took = awaited(os.path.join(theirs, "note"), "second of %s, " % seed, VISIBLE_S, self.watch)
+            found["peer_rename_ok"] = took is not None
+
+    def _patience(self) -> float:
+        return min(AGREE_S + VISIBLE_S, self.watch.left())
+
+    # -- all ranks at once ---------------------------------------------------------------------------------------------
+
+    def _burst(self, data: Dict[str, Any]) -> None:
+        """Write a checkpoint from every rank of every node at the same time, to the first path that takes one."""
+        targets = [each for each in self.wanted["paths"] if each["write"] and each["kind"] != "scratch"]
+        if not self.wanted["burst_bytes"] or not targets:
+            return
+        wanted = next((each for each in targets if each["shared"]), targets[0])
+        found = next(each for each in data["paths"] if each["name"] == wanted["name"])
+        objection = "" if found["writable"] and not found["error"] else "%s cannot be written" % wanted["path"]
+        go, why = self.barrier.agree("storage.burst", objection, self._patience())
+        if not go:
+            data["burst"] = {"path": wanted["path"], "error": why}
+            return
+        writers = max(1, self.trial.gpus_per_node)
+        size = self.bounded(self.wanted["burst_bytes"], found["free_bytes"], self.trial.nodes * writers)
+        took: List[float] = []
+        problems: List[OSError] = []
+
+        def one(number: int) -> None:
+            try:
+                target = os.path.join(self._folder(wanted), "burst-%d" % number)
+                took.append(written(target, size, "%d" % number, self.watch)[0])
+            except OSError as error:
+                problems.append(error)
+
+        began = time.monotonic()
+        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(writers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.monotonic() - began
+        total = size * len(took)
+        data["burst"] = {
+            "path": wanted["path"],
+            "bytes": total,
+            "writers": writers,
+            "seconds": round(seconds, 4),
+            "mb_s": rate(total, seconds),
+            "slowest_rank_s": round(max(took), 4) if took else None,
+            "error": said(problems[0]) if problems else None,
+            # None where the time was up: that accuses no file system
+            "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
+        }
+
+    def _tidy(self) -> None:
+        for place in [p for p in self.places if ".seatrial-%s-" % self.trial.run in p]:
+            shutil.rmtree(place, ignore_errors=True)
+            if not os.path.exists(place):
+                self.places.discard(place)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def block_of(seed: str) -> bytes:
+    """Return a chunk that no compression makes small and no other rank writes."""
+    piece = b"".join(hashlib.sha512(("%s/%d" % (seed, i)).encode()).digest() for i in range(1024))
+    return piece * (CHUNK // len(piece))
+
+
+def written(path: str, size: int, seed: str, watch: Watch) -> List[float]:
+    """Write and fsync a file; returns the seconds of both together, and of the fsync alone."""
+    block, left = block_of(seed), size
+    began = time.monotonic()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        while left > 0:
+            if watch.stopped():
+                raise InterruptedError(errno.EINTR, "stopped: %s" % watch.reason)
+            left -= os.write(descriptor, block[: min(left, CHUNK)])
+        synced = time.monotonic()
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    ended = time.monotonic()
+    return [ended - began, round(ended - synced, 4)]
+
+
+def same(path: str, size: int, seed: str, watch: Watch) -> bool:
+    """Say whether a file holds what its writer wrote; asks the kernel to forget its own copy first."""
+    block, place = block_of(seed), 0
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        while not watch.stopped():
+            piece = os.read(descriptor, CHUNK)
+            if not piece:
+                return place == size
+            start = place % CHUNK
+            expected = (block[start:] + block)[: len(piece)]
+            if piece != expected:
+                return False
+            place += len(piece)
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def sample(path: str, watch: Watch) -> Optional[float]:
+    """Read the first files below a path that is not to be written; returns MB/s, or None where there is nothing."""
+    names = [path] if os.path.isfile(path) else first_files(path)
+    began, got = time.monotonic(), 0
+    for name in names:
+        try:
+            with open(name, "rb", buffering=0) as stream:
+                while got < READ_BYTES and not watch.stopped():
+                    piece = stream.read(CHUNK)
+                    if not piece:
+                        break
+                    got += len(piece)
+        except OSError:
+            continue
+    return rate(got, time.monotonic() - began) if got else None
+
+
+def first_files(path: str) -> List[str]:
+    """Return a few files below a folder, without walking all of it."""
+    found: List[str] = []
+    looked = 0
+    for folder, _, names in os.walk(path):
+        looked += 1
+        found += [os.path.join(folder, name) for name in sorted(names)[:8]]
+        if len(found) >= 8 or looked >= 32:
+            break
+    return found[:8]
+
+
+def listed(path: str) -> Optional[int]:
+    """Count the entries of a folder, up to a bound; raises OSError where it may not be read."""
+    if not os.path.isdir(path):
+        return None
+    count = 0
+    with os.scandir(path) as entries:
+        for entry in entries:
+            count += not entry.name.startswith(".seatrial-")
+            if count >= LISTED:
+                break
+    return count
+
+
+def awaited(path: str, text: str, limit_s: float, watch: Watch) -> Optional[Tuple[float, str]]:
+    """Wait until a file holds a whole line that begins so; returns the seconds and its rest, None if it never did."""
+    began = time.monotonic()
+    while True:
+        try:
+            os.listdir(os.path.dirname(path))  # asks the server again where only the folder is cached
+            with open(path, encoding="ascii", errors="replace") as stream:
+                held = stream.read(4096)
+                if held.startswith(text) and held.endswith("\n"):
+                    return round(time.monotonic() - began, 3), held[len(text) :]
+        except OSError:
+            pass
+        if time.monotonic() - began >= limit_s or watch.stopped():
+            return None
+        time.sleep(0.05)
+
+
+def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
+    """Return the file system's type, its device and whether it is mounted read-only, of the mount that holds a path."""
+    best: List[Any] = [None, None, None]
+    length, real = -1, os.path.realpath(path)
+    try:
+        with open(table, encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                words = line.split()
+                if len(words) < 4:
+                    continue
+                point = words[1].replace("\\040", " ")
+                inside = real == point or real.startswith(point.rstrip("/") + "/")
+                if inside and len(point) >= length:
+                    length = len(point)
+                    best = [words[2], redact.text(words[0])[:200], "ro" in words[3].split(",")]
+    except OSError:
+        pass
+    return best
+
+
+def rate(size: int, seconds: float) -> Optional[float]:
+    """Return MB/s (1e6 bytes), None where there is nothing to divide."""
+    return round(size / seconds / 1e6, 2) if size and seconds > 0 else None
+
+
+def said(error: OSError) -> str:
+    """Return an error in words, without the paths of the probe's own files."""
+    return "%s (%s)" % (error.strerror or error, code(error) or "no code")
+
+
+def code(error: OSError) -> Optional[str]:
+    """Return the name of an error's number: ENOSPC, EROFS, ..."""
+    return errno.errorcode.get(error.errno or 0)

@@ -1,0 +1,287 @@
+"""What have we created, and is it really gone again?
+
+Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
+and is deleted in reverse order with its own uid, so that nothing foreign of the same name is ever touched. What cannot
+be deleted is named with the reason. A sweep finds what crashed runs left, by label *and* name.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, NotFound, Unreachable
+from ..cluster.client.kube import path
+from ..cluster.redact import safe
+from ..cluster.renewal import held, run_out
+from ..cluster.unstructured import as_list, as_map
+from ..trial.api_discovery import serving
+from ..trial.launchers import KINDS as LAUNCHED
+from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from ..trial.spec import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from ..cluster.client.kube import Kube
+    from ..cluster.renewal import Held
+
+# A pod gets 10 s to end, the kubelet and the garbage collector a little more; a dead kubelet never answers.
+GONE_S = 60.0
+STILL_GONE_S = 2.0  # what was waited for in vain is only asked about again
+UNWIND_S = 120.0
+# What a run may have left, launched objects first: they take the rest with them.
+KINDS = (("jobs", "batch", "v1"), ("services", "", "v1"), ("configmaps", "", "v1"), ("pods", "", "v1"))
+CLAIMS = "resourceclaimtemplates"
+FURTHER = (
+    *((kind.resource, kind.group, kind.version) for kind in LAUNCHED.values() if kind.operator),
+    ("podgroups", "scheduling.volcano.sh", "v1beta1"),
+    *((CLAIMS, "resource.k8s.io", version) for version in ("v1", "v1beta2", "v1beta1")),
+)
+"""Kinds that not every cluster has; of one in several versions the first that is served shows all objects."""
+LAUNCHERS = frozenset(kind.resource for kind in LAUNCHED.values())
+ALWAYS = frozenset(resource for resource, *_ in KINDS)
+
+
+@dataclass(slots=True)
+class Entry:
+    """Something that must be undone; `undo` returns nothing or raises a ClusterError saying what is left."""
+
+    what: str
+    undo: Callable[[], None]
+    done: bool = field(default=False)
+
+
+class Ledger:
+    """Remembers what must be undone, last in first out; threads may share it."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._lock = threading.Lock()
+
+    def enter(self, what: str, undo: Callable[[], None]) -> Entry:
+        """Note, before doing it, what is about to be done and how to undo it."""
+        entry = Entry(what, undo)
+        with self._lock:
+            self._entries.append(entry)
+        return entry
+
+    def strike(self, entry: Entry) -> None:
+        """Take an entry out again: it was undone, or never came to be."""
+        with self._lock:
+            entry.done = True
+            self._entries = [kept for kept in self._entries if kept is not entry]
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """What is still to be undone, the newest first."""
+        with self._lock:
+            return tuple(entry.what for entry in reversed(self._entries))
+
+    def unwind(self, deadline_s: float = UNWIND_S) -> list[str]:
+        """Undo everything, newest first; return what is left over, each with the reason. Never raises."""
+        end = time.monotonic() + deadline_s
+        left: list[str] = []
+        while True:
+            with self._lock:
+                if not self._entries:
+                    return left
+                entry = self._entries[-1]
+            if time.monotonic() > end:
+                left.append(f"{entry.what}: not tried, clean-up took longer than {deadline_s:.0f} s")
+            else:
+                try:
+                    entry.undo()
+                except ClusterError as error:
+                    left.append(f"{entry.what}: {error}")
+                except Exception as error:  # noqa: BLE001  (one broken undo must not keep the others from running)
+                    left.append(f"{entry.what}: {type(error).__name__}: {safe(error, 300)}")
+            self.strike(entry)
+
+
+def remove(
+    kube: Kube,
+    resource: str,
+    group: str,
+    namespace: str,
+    name: str,
+    *,
+    uid: str = "",
+    wait_s: float = GONE_S,
+    version: str = "v1",
+) -> None:
+    """Delete one object and wait until it is gone; NotFound is fine, another uid under its name is not ours."""
+    url_path = path(resource, name, namespace=namespace, group=group, version=version)
+    propagation = "Foreground" if resource in LAUNCHERS else "Background"
+    try:
+        kube.delete(url_path, propagation=propagation, uid=uid)
+        _await_gone(kube, url_path, uid, wait_s)
+    except NotFound:
+        return
+    except Conflict:
+        if uid:  # the precondition failed: ours is gone, this one belongs to somebody else
+            return
+        raise
+
+
+def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
+    end = time.monotonic() + wait_s
+    pause, last = 0.05, "still there"
+    while time.monotonic() < end:
+        try:
+            found = kube.get(url_path, deadline_s=10.0)
+        except NotFound:
+            return
+        except Unreachable as error:
+            last = str(error)
+        else:
+            meta = found.get("metadata") or {}
+            if uid and meta.get("uid") != uid:
+                return
+            holds = ", ".join(str(item) for item in meta.get("finalizers") or [])
+            last = "marked for deletion" + (f", held by finalizers {safe(holds, 200)}" if holds else "")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 1.0)
+    raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {wait_s:.0f} s ({last})")
+
+
+class Swept(NamedTuple):
+    """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason."""
+
+    deleted: tuple[str, ...]
+    left: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+
+
+def sweep(
+    kube: Kube,
+    namespace: str,
+    run_id: str | None = None,
+    *,
+    dry_run: bool = False,
+    living: bool = False,
+    launched: Collection[str] = (),
+    tell: Callable[[str], None] = lambda _: None,
+) -> Swept:
+    """Delete what earlier runs left in a namespace: only what carries our label and our name prefix.
+
+    Without ``living``, a run whose runner lives is left alone. ``launched`` narrows it to these resources, each with
+    all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
+    """
+    where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
+    found, denied = _found(kube, namespace, run_id, where)
+    alive = {} if living else _alive(kube, namespace, found, tell)
+    unseen = {run for _, _, run in found} if LAUNCHERS & denied.keys() and not living else set()
+    unseen -= {run for (resource, *_), _, run in found if resource in LAUNCHERS}
+    alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
+    deleted: list[str] = []
+    left: list[str] = []
+    kept: list[str] = []
+    for (resource, group, version), item, run in found:
+        name, uid = str(item["metadata"]["name"]), str(item["metadata"].get("uid") or "")
+        what = f"{resource.removesuffix('s')}/{name}"
+        if run in alive:
+            kept += [f"{what}: {alive[run]}"] if resource in LAUNCHERS or run in unseen else []
+            continue
+        try:
+            if not dry_run:
+                remove(kube, resource, group, namespace, name, uid=uid, version=version)
+        except ClusterError as error:
+            left.append(f"{what}: {error}")
+        else:
+            deleted.append(what)
+    # A kind that we may not even list may hold leftovers: that is no clean namespace.
+    left += [f"unknown {error}" for error in denied.values() if "pods" not in str(error)]
+    return Swept(tuple(deleted), tuple(left), tuple(kept))
+
+
+def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> Swept:
+    """Delete what killed runs left in our namespace, with no other rights than a run by this launcher has itself."""
+    return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
+
+
+def _alive(kube: Kube, namespace: str, found: _Found, tell: Callable[[str], None]) -> dict[str, str]:
+    """Say of which runs the runner lives, or may live, and why we think so."""
+    leases: dict[str, dict[str, Held]] = {}
+    unknown: dict[str, str] = {}
+    for (resource, group, version), item, run in found:
+        if resource not in LAUNCHERS:
+            continue
+        url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
+        if as_map(item.get("metadata")).get("deletionTimestamp"):
+            continue  # somebody is deleting it already: nobody's run is harmed by waiting until it is gone
+        if lease := held(item):
+            leases.setdefault(run, {})[url_path] = lease
+        elif _runs(resource, item):
+            unknown[run] = "it is still running, and no lease says for whom"
+    dead = run_out(kube, {url: lease for each in leases.values() for url, lease in each.items()}, tell)
+    going_on = {run: each for run, each in leases.items() if each.keys() - dead}
+    unknown = {run: why for run, why in unknown.items() if run not in leases}
+    return unknown | {run: f"its run is going on, {next(iter(each.values()))}" for run, each in going_on.items()}
+
+
+_Found = list[tuple[tuple[str, str, str], dict[str, Any], str]]
+
+
+def _found(
+    kube: Kube, namespace: str, run_id: str | None, kinds: Sequence[tuple[str, str, str]]
+) -> tuple[_Found, dict[str, ApiError]]:
+    """All of ours as (kind, object, run), what launches first, and the refusals to list a kind.
+
+    What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
+    is never seen without what tells that it lives.
+    """
+    selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
+    found: _Found = []
+    denied: dict[str, ApiError] = {}
+    answered: set[str] = set()
+    for where in sorted(kinds, key=lambda each: each[0] in LAUNCHERS):
+        resource, group, version = where
+        if resource in answered:
+            continue
+        url_path = path(resource, namespace=namespace, group=group, version=version)
+        try:
+            # Most accounts have nothing to do with most of these kinds: they are asked for only where that is granted.
+            if where in FURTHER:
+                _only_where_granted(kube, namespace, resource, group)
+            items, _ = kube.list(url_path, labelSelector=selector)
+        except NotFound:
+            if where in KINDS:
+                raise
+            continue
+        except Forbidden as error:
+            # Every cluster serves claim templates: whoever was never granted them has made none.
+            if where in KINDS or (resource != CLAIMS and version in serving(kube, group, resource).versions):
+                denied[resource] = error
+            continue
+        answered.add(resource)
+        for item in items:
+            meta = as_map(item.get("metadata")) if isinstance(item, dict) else {}
+            name, tags = str(meta.get("name") or ""), as_map(meta.get("labels"))
+            ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
+            if ours and name.startswith(PREFIX):
+                found.append((where, item, str(tags.get(LABEL_RUN) or "")))
+    if not found and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
+        raise next(reversed(denied.values()))
+    return sorted(found, key=lambda each: each[0][0] not in LAUNCHERS), denied
+
+
+def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -> None:
+    """Raise Forbidden where this account may not list them; where that is not answered, the list itself will say."""
+    try:
+        allowed = kube.can("list", resource, group=group, namespace=namespace).allowed
+    except ClusterError:
+        return
+    if not allowed:
+        message = f"no right to list {resource}"
+        raise Forbidden(kube.where("LIST", f"{resource}.{group}"), status=403, message=message)
+
+
+def _runs(resource: str, item: Mapping[str, Any]) -> bool:
+    """Tell whether a launched object of ours has not come to its end."""
+    kind = next(kind for kind in LAUNCHED.values() if kind.resource == resource)
+    conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
+    ends = {"Complete", "Failed"}
+    return not any(each.get("type") in ends and each.get("status") == "True" for each in conditions)

@@ -1,0 +1,212 @@
+"""How does each object of a trial come to exist exactly once, or not at all?
+
+An interrupt, or an answer that is lost, leaves open whether something was created. So everything is entered in the
+ledger before it is sent, and what carries our run's label under our name is ours, whatever answer was lost. A dry run
+of all objects comes first: what the API server refuses is known before anything exists.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import ApiError, ClusterError, Conflict, Invalid, NotFound
+from ..cluster.client.http_client import Response
+from ..cluster.client.kube import path
+from ..cluster.redact import safe
+from ..cluster.renewal import SECONDS, Renewal, record
+from ..cluster.unstructured import as_map
+from ..trial.manifests import Owned, older
+from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .cleanup import GONE_S, STILL_GONE_S, remove
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..cluster.client.kube import Kube
+    from ..trial.manifests import Manifests
+    from .cleanup import Entry, Ledger
+
+# A job with this label (the user's, or put on it as it was created) is Kueue's to resume, when its queue has room:
+# resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
+QUEUE = "kueue.x-k8s.io/queue-name"
+_ATTEMPTS = 3
+IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
+# A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
+_NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
+
+
+class JobError(Exception):
+    """A job cannot be handled as asked; the message is one line."""
+
+
+class Creation:
+    """Creates the objects of one run and knows how to take them back."""
+
+    def __init__(
+        self, kube: Kube, ledger: Ledger, run: str, progress: Callable[[str], None], lease_s: float = SECONDS
+    ) -> None:
+        self._kube, self._ledger, self._run, self._progress = kube, ledger, run, progress
+        self._lease_s = lease_s
+        self._entries: list[Entry] = []
+        self._versions: dict[str, str] = {}  # by resource, where not the newest
+
+    def create(self, objects: Manifests) -> tuple[str, ...]:
+        """Create what launches, suspended, then what it owns, then let it go (or leave that to its queue)."""
+        kind = objects.kind
+        launched = self._tried(objects)
+        job, warned = self._post(launched, held=True)
+        for item in objects.owned_by(_uid(job)):
+            spoken = next((each for each in older(item) if each.version == self._versions.get(item.resource)), item)
+            warned += self._post(spoken)[1]
+        meta = launched.body["metadata"]
+        queue = as_map(as_map(job.get("metadata")).get("labels")).get(QUEUE)
+        if queue:
+            self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
+            return warned
+        self._kube.patch(_place(launched, meta["name"]), kind.resume())
+        return warned
+
+    def _tried(self, objects: Manifests) -> Owned:
+        """Dry-run all objects; return what launches, in the words that this cluster's operator knows."""
+        kind = objects.kind
+        launched = Owned(kind.resource, kind.group, kind.version, self._held(objects.job))
+        try:
+            self._dry_run(launched)
+        except Invalid as error:
+            other = kind.other_words(objects.job, error.message)
+            if other is None:
+                raise
+            launched = Owned(kind.resource, kind.group, kind.version, self._held(other))
+            self._dry_run(launched)
+        for item in objects.all_owned():
+            self._dry_run_in_some_version(item)
+        return launched
+
+    def _held(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The same with the lease of this run: whoever finds it can tell whether its runner lives."""
+        meta = job["metadata"]
+        return job | {"metadata": meta | {"annotations": meta.get("annotations", {}) | record(self._lease_s)}}
+
+    def _dry_run_in_some_version(self, item: Owned) -> None:
+        """Remember in which version the cluster knows the object; what it knows in none is told of the newest."""
+        try:
+            self._dry_run(item)
+        except NotFound:
+            for other in older(item):
+                with contextlib.suppress(NotFound):
+                    self._dry_run(other)
+                    self._versions[item.resource] = other.version
+                    return
+            raise
+
+    def _dry_run(self, item: Owned) -> None:
+        try:
+            self._kube.create(_place(item), item.body, dry_run=True)
+        except Conflict as error:
+            raise _taken(item) from error
+        except ApiError as error:
+            # A server in trouble is asked again by the create itself, which waits a little.
+            if error.status < 500 and not _NO_DRY_RUN.search(error.message):
+                raise
+
+    def _post(self, item: Owned, *, held: bool = False) -> tuple[dict[str, Any], tuple[str, ...]]:
+        known: dict[str, str] = {}
+        renewals: list[Renewal] = []
+        name, namespace = item.body["metadata"]["name"], item.body["metadata"]["namespace"]
+
+        def undo() -> None:
+            uid = known.get("uid") or self._created(item, IN_FLIGHT_S if "cut" in known else 0.0)
+            # A lost node keeps its pods, and they the Job: that is waited for once.
+            wait_s = STILL_GONE_S if "waited" in known else GONE_S
+            known["waited"] = uid
+            if uid:
+                remove(
+                    self._kube, item.resource, item.group, namespace, name, uid=uid, version=item.version, wait_s=wait_s
+                )
+            for renewal in renewals:  # only now: until it is gone, it is ours to delete
+                renewal.stop()
+
+        # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
+        entry = self._ledger.enter(f"{item.resource.removesuffix('s')}/{name} in {namespace}", undo)
+        self._entries.append(entry)
+        try:
+            answer = self._create_once(item)
+        except KeyboardInterrupt:
+            known["cut"] = "while the request was under way"
+            raise
+        except Conflict as error:
+            self._ledger.strike(entry)
+            raise _taken(item) from error
+        except ApiError as error:
+            if error.status < 500:
+                self._ledger.strike(entry)
+            if len(self._entries) > 1:
+                self.give_up()
+            raise
+        known["uid"] = _uid(answer.body)
+        if held:
+            renewals.append(Renewal(self._kube, _place(item, name), self._lease_s))
+        return answer.body, answer.warnings
+
+    def _create_once(self, item: Owned) -> Response:
+        """Create an object exactly once, also where answers get lost: what carries our run's label is ours."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._kube.create(_place(item), item.body)
+            except Conflict:
+                found = self._own(item) if attempt else None
+                if found is None:
+                    raise
+                return Response(200, found)
+            except ClusterError as error:
+                refused = isinstance(error, ApiError) and error.status < 500
+                if refused or attempt + 1 == _ATTEMPTS:
+                    raise
+                time.sleep(0.2 * 2**attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _created(self, item: Owned, patience_s: float) -> str:
+        """The uid of what may have come to be; a request that was cut off may still be carried out for a while."""
+        end = time.monotonic() + patience_s
+        while not (uid := _uid(self._own(item))) and time.monotonic() < end:
+            time.sleep(0.2)
+        return uid
+
+    def _own(self, item: Owned) -> dict[str, Any] | None:
+        """The object of this name if it carries our run's label."""
+        try:
+            found: dict[str, Any] = self._kube.get(_place(item, item.body["metadata"]["name"]))
+        except NotFound:
+            return None
+        tags = as_map(as_map(found.get("metadata")).get("labels"))
+        return found if tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == self._run else None
+
+    def give_up(self) -> None:
+        """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""
+        for entry in reversed(self._entries):
+            if entry.done:
+                continue
+            try:
+                entry.undo()
+            except ClusterError as error:
+                self._progress(f"{entry.what} not deleted yet: {error}")
+            else:
+                self._ledger.strike(entry)
+
+
+def _place(item: Owned, name: str = "") -> str:
+    namespace = item.body["metadata"]["namespace"]
+    return path(item.resource, name, namespace=namespace, group=item.group, version=item.version)
+
+
+def _taken(item: Owned) -> JobError:
+    meta = item.body["metadata"]
+    what = f"{item.resource.removesuffix('s')} {meta['name']}"
+    return JobError(f"{what} exists already in {meta['namespace']}: another run has this id")
+
+
+def _uid(item: dict[str, Any] | None) -> str:
+    return str(as_map((item or {}).get("metadata")).get("uid") or "")

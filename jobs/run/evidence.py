@@ -1,0 +1,261 @@
+"""What did the probe of one rank report, and is it all there?
+
+The probe prints one JSON object a line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines are
+counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it
+is foreign text: bounded here, and redacted before anybody else sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.redact import redact_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+MARK = '{"seatrial"'
+SCHEMA = 1
+LONGEST_LINE = 16_384
+# A collective's analysis is bounded to 200 KiB by the probe; a rank's whole evidence stays far below this.
+_MOST_BYTES = 32 << 20
+_MOST_LINES = 50_000
+_MOST_PARTS = 4096
+_RANK = re.compile(r'"rank": ?(\d{1,6})[,}]')
+# What mpirun --tag-output puts before each piece of a rank's output, in the middle of a line too when it reads a long
+# one in pieces (open-mpi/ompi, orte/mca/iof/base/iof_base_output.c; openpmix/prrte adds a blank).
+_TAG = re.compile(r"\[(?:[\w.@-]{1,100}[@,])?(\d{1,10}),(\d{1,10})\]<(stdout|stderr|stddiag)>: ?")
+
+
+@dataclass(frozen=True, slots=True)
+class RankEvidence:
+    """All that one rank told: `stages` maps a stage to its data, `missing` the line numbers that never arrived."""
+
+    rank: int | None = None
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
+    complete: bool = False
+    summary: dict[str, str] = field(default_factory=dict)
+    lines: int = 0
+    problem: str = ""
+
+
+def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
+    """Read one rank's evidence out of its log; lines of other runs and ordinary output are passed over."""
+    reader = Reader(run)
+    for line in lines:
+        reader.feed(line)
+    return reader.result()
+
+
+class Reader:
+    """Collects evidence line by line, as a log is followed; `latest` is the stage that the last line completed."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._rank: int | None = None
+        self._seen: dict[int, int] = {}  # line number -> hash of what it said
+        self._parts: dict[str, dict[int, str]] = {}
+        self._wanted: dict[str, int] = {}
+        self._stages: dict[str, dict[str, Any]] = {}
+        self._seconds: dict[str, float] = {}
+        self._bytes = 0
+        self._announced = 0
+        self._summary: dict[str, str] = {}
+        self._problem = ""
+        self.latest = ""
+
+    @property
+    def ended(self) -> bool:
+        """True once the probe's last stage was seen."""
+        return "end" in self._stages
+
+    @property
+    def end(self) -> Mapping[str, Any] | None:
+        """The probe's last stage; `stopped` says what ended it before its time."""
+        return self._stages.get("end")
+
+    def feed(self, line: bytes | str) -> bool:
+        """Take one line; True if it was evidence of this run."""
+        self.latest = ""
+        text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+        text = text.strip()
+        if not text.startswith(MARK):
+            return False
+        if len(text) > LONGEST_LINE or len(self._seen) >= _MOST_LINES or self._bytes > _MOST_BYTES:
+            self._problem = self._problem or "more evidence than a probe prints: the rest was ignored"
+            return False
+        message = _object(text)
+        if message is None or message.get("run") != self._run or not self._same_rank(message):
+            return False
+        if "lines" in message and "stage" not in message:
+            self._take_summary(message)
+            return True
+        return self._take_line(message, len(text))
+
+    def _take_line(self, message: dict[str, Any], size: int) -> bool:
+        number, stage = message.get("n"), message.get("stage")
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= _MOST_LINES:
+            return False
+        if not isinstance(stage, str):
+            return False
+        said = json.dumps(message, sort_keys=True)
+        if number in self._seen:  # a log that was read again repeats its lines; one that says otherwise is not believed
+            if self._seen[number] != hash(said):
+                self._problem = self._problem or f"line {number} of the evidence was sent twice, and differs"
+            return True
+        self._seen[number] = hash(said)
+        self._bytes += size
+        if isinstance(message.get("seconds"), int | float):
+            self._seconds[stage] = float(message["seconds"])
+        if "part" in message:
+            self._take_part(stage, message)
+        elif isinstance(message.get("data"), dict):
+            self._keep(stage, message["data"])
+        return True
+
+    def summarize(self, termination_message: str) -> None:
+        """Take the termination message: it says how many lines there should be, and survives lost logs."""
+        message = _object(termination_message.strip()[:LONGEST_LINE])
+        if message and message.get("run") == self._run and self._same_rank(message):
+            self._take_summary(message)
+
+    def result(self) -> RankEvidence:
+        """Conclude from what has arrived so far."""
+        last = max(self._seen, default=0)
+        expected = max(last, self._announced)
+        missing = tuple(number for number in range(1, expected + 1) if number not in self._seen)
+        return RankEvidence(
+            rank=self._rank,
+            stages=dict(self._stages),
+            seconds=dict(self._seconds),
+            missing=missing,
+            complete=self.ended and not missing and not self._problem,
+            summary=dict(self._summary),
+            lines=len(self._seen),
+            problem=self._problem,
+        )
+
+    def _same_rank(self, message: dict[str, Any]) -> bool:
+        rank = message.get("rank")
+        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+            return rank is None
+        if self._rank is None:
+            self._rank = rank
+        return rank == self._rank
+
+    def _take_summary(self, message: dict[str, Any]) -> None:
+        lines, stages = message.get("lines"), message.get("stages")
+        if isinstance(lines, int) and 0 <= lines <= _MOST_LINES:
+            self._announced = max(self._announced, lines)
+        if isinstance(stages, dict):
+            self._summary = {str(k)[:100]: str(v)[:40] for k, v in list(stages.items())[:100]}
+
+    def _take_part(self, stage: str, message: dict[str, Any]) -> None:
+        part, parts, chunk = message.get("part"), message.get("parts"), message.get("chunk")
+        if not (isinstance(part, int) and isinstance(parts, int) and isinstance(chunk, str)):
+            return
+        if not 1 <= part <= parts <= _MOST_PARTS:
+            return
+        if self._wanted.setdefault(stage, parts) != parts:
+            self._problem = f"stage {stage}: its parts disagree on how many they are"
+            return
+        pieces = self._parts.setdefault(stage, {})
+        pieces[part] = chunk
+        if len(pieces) < parts:
+            return
+        data = _object("".join(pieces[index] for index in sorted(pieces)))
+        del self._parts[stage]
+        if data is None:
+            self._problem = f"stage {stage}: its parts do not join to JSON"
+        else:
+            self._keep(stage, data)
+
+    def _keep(self, stage: str, data: dict[str, Any]) -> None:
+        if stage in self._stages:
+            self._problem = self._problem or f"stage {stage} was reported twice"
+            return
+        self._stages[stage] = redact_value(data)
+        self.latest = stage
+
+
+class Streams:
+    """Tells apart the output of several processes that mpirun has put into one stream."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, ...], str] = {}
+
+    def lines(self, line: str) -> Iterator[str]:
+        """Take a line of the stream; yield the whole lines of single processes that it completes."""
+        tags = list(_TAG.finditer(line))
+        if not tags:
+            yield line
+            return
+        if line[: tags[0].start()].strip():
+            yield line[: tags[0].start()]
+        ends = [tag.start() for tag in tags[1:]] + [len(line)]
+        for tag, end in zip(tags, ends, strict=True):
+            told = self._begun.pop(tag.groups(), "") + line[tag.end() : end]
+            if end == len(line):  # the line's end is this process's: all others will go on
+                yield told
+            elif len(told) <= LONGEST_LINE and len(self._begun) <= _MOST_PARTS:
+                self._begun[tag.groups()] = told
+
+
+class MultiplexedReader:
+    """Reads the evidence of several ranks from one log, as mpirun's launcher has it; else like a Reader."""
+
+    def __init__(self, run: str, ranks: int) -> None:
+        self._run, self._expected = run, ranks
+        self._streams = Streams()
+        self._readers: dict[int, Reader] = {}
+        self.latest = ""
+
+    @property
+    def ended(self) -> bool:
+        """True once every rank's last stage was seen."""
+        return sum(1 for reader in self._readers.values() if reader.ended) >= self._expected
+
+    def feed(self, line: bytes | str) -> bool:
+        """Take one line of the stream; True if it brought evidence. `latest` is rank 0's latest stage."""
+        self.latest, found = "", False
+        text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+        for told in self._streams.lines(text):
+            said = _RANK.search(told[:400]) if told.lstrip().startswith(MARK) else None
+            if said is None or int(said[1]) >= self._expected:
+                continue
+            reader = self._readers.setdefault(int(said[1]), Reader(self._run))
+            found = reader.feed(told) or found
+            self.latest = reader.latest if said[1] == "0" else self.latest
+        return found
+
+    @property
+    def end(self) -> Mapping[str, Any] | None:
+        """The last stage of a rank that was ended before its time, else of any."""
+        ends = [reader.end for reader in self._readers.values() if reader.end is not None]
+        return next((end for end in ends if end.get("stopped")), ends[0] if ends else None)
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """The ranks that were heard."""
+        return frozenset(self._readers)
+
+    def of(self, rank: int) -> Reader:
+        """The reader of one rank."""
+        return self._readers.setdefault(rank, Reader(self._run))
+
+    def results(self) -> dict[int, RankEvidence]:
+        """Conclude for every rank that was heard."""
+        return {rank: reader.result() for rank, reader in sorted(self._readers.items())}
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,321 @@
+"""What does a pod say, from its first line to its last, each exactly once?
+
+A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are asked for
+with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,
+so that nothing is lost or doubled, and a gap after a rotation is known. All is redacted before it is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import re
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
+from ..cluster.client.kube import path
+from ..cluster.client.reading import CancelToken
+from ..cluster.redact import LineRedactor, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
+    from pathlib import Path
+    from typing import TextIO
+
+    from ..cluster.client.kube import Kube
+    from .evidence import MultiplexedReader, Reader
+
+# RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
+# of the node's container runtime.
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
+_WAITS = re.compile(rb"seatrial rank \d+: \w+: waits for ")
+LARGEST_FILE = 64 << 20
+_LONGEST_LINE = 1 << 20
+_MOST_OF_ONE_SECOND = 200_000
+_RECONNECT_S = 600.0
+# A proxy whose own connection broke ends ours as if the log were over: without the last line of the probe, an end is
+# believed when this many readings in a row bring nothing new.
+_CONFIRMED = 3
+# A restarted API server answers 403, 401 or 404 until it has read its roles and objects again: about a second, more
+# where they are many. Asked again at growing distances for as long as the container runs, and this long afterwards.
+_REFUSED_S = 15.0
+_LONGEST_PAUSE_S = 5.0
+_LAST = 40
+_SHOWN = 500
+
+
+class Follower:
+    """A thread that follows one container's log into a file and into the rank's evidence."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        pod: str,
+        *,
+        namespace: str,
+        container: str,
+        reader: Reader | MultiplexedReader,
+        finished: Callable[[], bool],
+        file: Path | None = None,
+        told: Callable[[str], None] = lambda _: None,
+        waits: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.pod = pod
+        self.file = file
+        self.reader = reader
+        self.last: deque[str] = deque(maxlen=_LAST)  # what it said last besides evidence, for a failure's explanation
+        self.problem = ""
+        self.heard = False
+        self.gap = False
+        self._kube, self._namespace, self._container = kube, namespace, container
+        self._finished, self._told, self._waits = finished, told, waits
+        self._resume = Resume()
+        self._redactor = LineRedactor()
+        self._out: TextIO | None = None
+        self._written = 0
+        self._rest = b""
+        self._moved = False
+        self._stop = threading.Event()
+        self._cancel_token = CancelToken()
+        self.unkept = ""  # why the file does not hold all of the log: our own disk, and nothing of the pod's
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to follow, or go on where it was ended too early: by a list, say, on which the pod was missing."""
+        if self._thread is None or not (self._thread.is_alive() or self.reader.ended):
+            self._thread = threading.Thread(target=self._run, name=f"log {self.pod}", daemon=True)
+            self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the log; False if it has not come."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End now, whatever may still come."""
+        self._stop.set()
+        self._cancel_token.cut()
+        self.join(2.0)
+
+    def _run(self) -> None:
+        try:
+            self._open()
+            self._follow()
+        finally:
+            self._close()
+
+    def _open(self) -> None:
+        if self.file is None or self.unkept:
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self._out = self.file.open("a" if self._written else "w", encoding="utf-8", errors="replace")
+        except OSError as error:
+            self._give_up(error)
+
+    def _close(self) -> None:
+        try:
+            if self._out is not None:
+                self._out.close()
+        except OSError as error:
+            self._give_up(error)
+        self._out = None
+
+    def _give_up(self, error: OSError) -> None:
+        """Keep no more of the log: our disk is full, or not writable. What the pod says is read all the same."""
+        self.unkept = f"the log of {self.pod} is not kept whole in {self.file}: {error.strerror or error}"
+        out, self._out = self._out, None
+        with contextlib.suppress(OSError):
+            if out is not None:
+                out.close()
+
+    def _follow(self) -> None:
+        pause, silent = 0.2, 0
+        refused: float | None = None  # since when every answer was a refusal
+        while not self._stop.is_set():
+            # Asked before reading: what a finished container wrote is all there when the reading begins.
+            over = self._finished()
+            try:
+                self._read(follow=not over)
+            except ApiError as error:
+                now = time.monotonic()
+                refused = now if refused is None or self._moved else refused
+                self.problem = _refusal(error, now - refused)
+                # A container without a log, or without its pod, is heard of at once, and twice more to be sure.
+                silent = silent + 1 if over and isinstance(error, NotFound | Invalid) else 0
+                if over and (silent >= _CONFIRMED or now - refused >= _REFUSED_S):
+                    return
+                waits = isinstance(error, Invalid) or over  # "container is waiting to start": it will
+                pause = 0.2 if waits or self._moved else min(pause * 2, _LONGEST_PAUSE_S)
+            except ClusterError as error:
+                self.problem, refused = str(error), None
+                pause = 0.2 if self._moved else min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                self.problem, refused = "", None
+                silent = silent + 1 if over and not self._moved else 0
+                whole = self.reader.ended and not self._rest
+                if (over and (whole or silent >= _CONFIRMED)) or (whole and self._finished()):
+                    break
+                pause = 0.2 if self._moved or over else min(pause * 1.5, 2.0)
+            self._stop.wait(pause)
+        if self._rest:  # nothing follows it any more: that is all there is of this line
+            self._take(self._rest)
+
+    def _read(self, *, follow: bool) -> None:
+        """Read one connection to its end; `_moved` tells whether anything new came."""
+        params: dict[str, Any] = {"container": self._container, "timestamps": True, "follow": follow}
+        if self._resume.second:
+            params["sinceTime"] = self._resume.second + "Z"
+        self._resume.again()
+        self._moved = False
+        self._rest = rest = b""
+        with self._kube.log_stream(
+            self._namespace, self.pod, deadline_s=_RECONNECT_S, cancel_token=self._cancel_token, **params
+        ) as chunks:
+            for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    self._take(line)
+                while len(rest) > _LONGEST_LINE:  # cut at the same place in every reading
+                    self._take(rest[:_LONGEST_LINE])
+                    rest = rest[_LONGEST_LINE:]
+                self._write()
+        self._rest = rest  # a torn last line comes again, whole, as long as there is more of it
+
+    def _take(self, line: bytes) -> None:
+        found = _STAMP.match(line)
+        # What has no time continues a line that was cut.
+        second = _utc(found[1], found[2]) if found else self._resume.second
+        if not self._resume.new(second, line):
+            return
+        self._moved = self.heard = True
+        self.gap = self.gap or self._resume.gap
+        text = line[found.end() :] if found else line
+        if self.reader.feed(text):
+            if self.reader.latest:
+                self._told(self.reader.latest)
+        elif _WAITS.match(text):
+            self._waits(safe(text.decode("utf-8", "replace").removeprefix("seatrial "), 400))
+        elif not text.startswith(b"seatrial "):
+            self.last.append(text[:_SHOWN].decode("utf-8", "replace"))
+        self._write(text)
+
+    def _write(self, line: bytes | None = None) -> None:
+        """Put a line into the file; without one, put on the disk what was put there so far."""
+        if self._out is None or (line is not None and self._written > LARGEST_FILE):
+            return
+        try:
+            if line is None:
+                self._out.flush()
+                return
+            text = self._redactor.line(line.decode("utf-8", "replace"))
+            self._written += len(text) + 1
+            self._out.write(text + "\n")
+            if self._written > LARGEST_FILE:
+                self._out.write(f"[cut here by seatrial: more than {LARGEST_FILE >> 20} MiB]\n")
+        except OSError as error:
+            self._give_up(error)
+
+
+def _refusal(error: ApiError, lasted_s: float) -> str:
+    """Tell a refusal; one that lasts says what is missing."""
+    if lasted_s < _REFUSED_S:
+        return str(error)
+    if isinstance(error, Forbidden):
+        return f"{error}; so for {lasted_s:.0f} s: the right to get pods/log is missing (seatrial rbac shows the Role)"
+    return f"{error}; so for {lasted_s:.0f} s"
+
+
+@functools.lru_cache(maxsize=16)
+def _utc(second: bytes, offset: bytes) -> str:
+    """The second of a timestamp in UTC, as `sinceTime` wants it; what is no time is taken as it stands."""
+    text = second.decode()
+    if offset == b"Z":
+        return text
+    try:
+        moment = datetime.datetime.fromisoformat(text + offset.decode()).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return text
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class Resume:
+    """Which lines of a connection that begins at a known second were seen before?
+
+    Sound because a log's order in the file is fixed and `sinceTime` filters line by line: what comes first again are
+    exactly the lines received with a timestamp in or after that second.
+    """
+
+    def __init__(self) -> None:
+        self.second = ""
+        self.gap = False
+        self._seen: deque[int] = deque(maxlen=_MOST_OF_ONE_SECOND)
+        self._expected: deque[int] | None = None
+
+    def again(self) -> None:
+        """A new connection begins."""
+        self._expected = deque(self._seen) if self.second else None
+
+    def new(self, second: str, line: bytes) -> bool:
+        """Tell whether this line was not seen before."""
+        if self._expected is not None:
+            if second and second < self.second:
+                return False  # a server that does not filter
+            key = hash(line)
+            if key in self._expected:
+                while self._expected.popleft() != key:
+                    pass
+                if not self._expected:
+                    self._expected = None
+                return False
+            # Nothing that was expected came first: the file was rotated meanwhile, and lines may be lost.
+            self.gap = self.gap or len(self._expected) == len(self._seen)
+            self._expected = None
+        if second > self.second:
+            self.second = second
+            self._seen.clear()
+        if second >= self.second:
+            self._seen.append(hash(line))
+        return True
+
+
+def open_logs(kube: Kube, kind: str, name: str, stack: ExitStack) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Open the logs of a job's pods or of one pod for reading, each as (pod, chunks); `stack` closes them."""
+    if kind == "pod":
+        pods = [kube.get(path("pods", name, namespace=kube.namespace))]
+    else:
+        pods, _ = kube.list(path("pods", namespace=kube.namespace), labelSelector=f"job-name={name}")
+        if not pods:
+            raise NotFound(
+                f"{kube.server}: job/{name}",
+                status=404,
+                reason="NotFound",
+                message=f"no pod of job {name} in {kube.namespace}",
+            )
+    for pod in sorted(pods, key=lambda item: str((item.get("metadata") or {}).get("name"))):
+        pod_name = str((pod.get("metadata") or {}).get("name"))
+        containers = (pod.get("spec") or {}).get("containers") or [{}]
+        stream = kube.log_stream(
+            kube.namespace, pod_name, deadline_s=_RECONNECT_S, container=str(containers[0].get("name") or "")
+        )
+        yield pod_name, stack.enter_context(stream)
+
+
+def tail(kube: Kube, namespace: str, pod: str, container: str, lines: int) -> list[str]:
+    """The last lines of a container, redacted; empty where it has none yet."""
+    redactor = LineRedactor()
+    try:
+        with kube.log_stream(namespace, pod, deadline_s=30.0, container=container, tailLines=lines) as chunks:
+            text = b"".join(chunks)
+    except ApiError as error:
+        if error.status in {400, 404}:
+            return []
+        raise
+    return [redactor.line(line) for line in text.decode("utf-8", "replace").splitlines()]

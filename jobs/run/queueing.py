@@ -1,0 +1,263 @@
+"""Has the queue let the trial in, and if not, may waiting help?
+
+Kueue tells it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
+queue is not the pods' time to start. A queue that is full says nothing about the cluster; one that is stopped, missing,
+or too small for the job at any time does. Texts: kubernetes-sigs/kueue pkg/cache, pkg/scheduler (flavorassigner.go),
+pkg/controller/core/workload_controller.go; volcano-sh/volcano pkg/scheduler/plugins/gang.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import ApiError, ClusterError, NotFound
+from ..cluster.client.kube import path
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map, by_type
+from ..diagnosis.state import Issue
+from ..diagnosis.symptoms import NOT_STARTED, Symptom, disruption
+from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..cluster.client.kube import Kube
+    from ..trial.parts import Queue
+
+_POLL_S = 1.0
+# Kueue makes a Workload within its first reconcile; a controller that lost its leader is back after 15 s.
+_UNMANAGED_S = 30.0
+# A quota that an administrator is just setting up; the verdict of a scheduler that has not seen all nodes yet.
+_SETTLES_S = 5.0
+_UNCOVERED = re.compile(r"resource (?P<what>\S+) unavailable in ClusterQueue")
+_TOO_SMALL = re.compile(r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded")
+_ABSENT = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) (?:doesn't|does not) exist|is misconfigured")
+_STOPPED = re.compile(r"(?P<kind>LocalQueue|ClusterQueue) (?P<name>\S+) is (?:inactive|stopped)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """What the queue did with the trial; `admitted_s` is None where it never let it in."""
+
+    kind: str
+    name: str
+    subject: str = ""  # the Workload or PodGroup
+    cluster_queue: str = ""
+    phase: str = ""
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    admitted_s: float | None = None
+    evicted: int = 0
+    not_seen: str = ""
+
+
+@dataclass(slots=True)
+class Queueing:
+    """Looks at the queue's own object from time to time, for as long as the trial waits."""
+
+    kube: Kube
+    queue: Queue
+    namespace: str
+    job: str
+    raw: Mapping[str, Any] | None = None
+    not_seen: str = ""
+    admitted_s: float | None = None
+    _uid: str = ""
+    _began: float = field(default_factory=time.monotonic)
+    _asked: float = -1e9
+    _version: str = ""
+
+    @property
+    def waiting(self) -> bool:
+        """True until the queue has let the trial in."""
+        return self.admitted_s is None
+
+    def look(self, job: Mapping[str, Any] | None, *, started: bool) -> None:
+        """Look, if it is time. `started`: pods run, so that whatever held them has let go."""
+        self._uid = str(as_map((job or {}).get("metadata")).get("uid") or self._uid)
+        if time.monotonic() - self._asked < _POLL_S or not self._uid:
+            return
+        self._asked = time.monotonic()
+        try:
+            found = self._workload() if self.queue.kind == "kueue" else self._group()
+        except NotFound:
+            found = None
+        except ApiError as error:
+            self.not_seen = str(error)
+        except ClusterError:
+            return  # an outage is the watcher's to wait for
+        else:
+            self.raw = found if found is not None else self.raw
+        if self.admitted_s is None and (self._in() or (started and self.raw is None)):
+            self.admitted_s = time.monotonic() - self._began
+
+    def _workload(self) -> Mapping[str, Any] | None:
+        for version in (self._version,) if self._version else KUEUE_VERSIONS:
+            url_path = path("workloads", namespace=self.namespace, group=KUEUE_GROUP, version=version)
+            try:
+                items, _ = self.kube.list(url_path, deadline_s=10.0)
+            except NotFound:
+                continue
+            self._version = version
+            mine = [item for item in items if isinstance(item, dict) and self._is_mine(item)]
+            return mine[0] if mine else None
+        return None
+
+    def _is_mine(self, item: Mapping[str, Any]) -> bool:
+        """Kueue makes the job the Workload's owner, and for a TrainJob or a Job sets its uid as a label."""
+        meta = as_map(item.get("metadata"))
+        if as_map(meta.get("labels")).get("kueue.x-k8s.io/job-uid") == self._uid:
+            return True
+        return any(owner.get("uid") == self._uid for owner in as_list(meta.get("ownerReferences")))
+
+    def _group(self) -> Mapping[str, Any]:
+        url_path = path(
+            "podgroups", self.job, namespace=self.namespace, group="scheduling.volcano.sh", version="v1beta1"
+        )
+        found: Mapping[str, Any] = self.kube.get(url_path, deadline_s=10.0)
+        return found
+
+    def _in(self) -> bool:
+        status = as_map((self.raw or {}).get("status"))
+        if self.queue.kind == "volcano":
+            return status.get("phase") in {"Running", "Completed", "Unknown"}
+        return _holds(status, "Admitted") and not _holds(status, "Evicted")
+
+    def symptom(self) -> Symptom | None:
+        """What keeps the trial out, or took it out again."""
+        waited = time.monotonic() - self._began
+        if self.raw is None:
+            return None if self.not_seen or not self.waiting else self._unmanaged(waited)
+        if self.queue.kind == "volcano":
+            return _of_group(self.raw, self.job) if self.waiting else None
+        return _of_workload(self.raw, self.queue.name, waiting=self.waiting)
+
+    def _unmanaged(self, waited: float) -> Symptom:
+        what = "Workload" if self.queue.kind == "kueue" else "PodGroup"
+        return Symptom(
+            fault="queue.unmanaged",
+            issue=Issue("NoWorkload", f"no {what} of this job after {waited:.0f} s"),
+            subject=self.queue.kind,
+            suggestion="Its controller is not running, or does not manage this kind of job (Kueue: "
+            "integrations.frameworks in the configuration of its manager).",
+            expected=f"{self.queue.kind} takes the job into its queue",
+            grace_s=_UNMANAGED_S,
+        )
+
+    def facts(self) -> QueueFacts:
+        """What was seen, for the report."""
+        raw = self.raw or {}
+        status = as_map(raw.get("status"))
+        conditions = tuple(
+            {key: safe(item.get(key) or "", 600) for key in ("type", "status", "reason", "message")}
+            for item in as_list(status.get("conditions"))[:20]
+        )
+        return QueueFacts(
+            kind=self.queue.kind,
+            name=self.queue.name or "default",
+            subject=str(as_map(raw.get("metadata")).get("name") or ""),
+            cluster_queue=safe(as_map(status.get("admission")).get("clusterQueue") or "", 253),
+            phase=safe(status.get("phase") or "", 40),
+            conditions=conditions,
+            admitted_s=self.admitted_s,
+            evicted=sum(1 for item in conditions if item.get("type") == "Evicted" and item.get("status") == "True"),
+            not_seen=self.not_seen,
+        )
+
+
+def _holds(status: Mapping[str, Any], kind: str) -> bool:
+    return (by_type(status).get(kind) or {}).get("status") == "True"
+
+
+def _of_workload(raw: Mapping[str, Any], queue: str, *, waiting: bool) -> Symptom | None:
+    status = as_map(raw.get("status"))
+    conditions = by_type(status)
+    evicted = conditions.get("Evicted") or {}
+    if evicted.get("status") == "True" and not waiting:
+        reason = safe(evicted.get("reason") or "Evicted", 100)
+        issue = Issue(f"Evicted/{reason}", safe(evicted.get("message") or ""))
+        return disruption(issue, str(evicted.get("lastTransitionTime") or "")).at(pod="", node="")
+    rejected = [item for item in as_list(status.get("admissionChecks")) if item.get("state") == "Rejected"]
+    if rejected:
+        return _symptom(
+            "queue.stopped",
+            Issue("Rejected", safe(rejected[0].get("message") or "")),
+            f"admissioncheck/{safe(rejected[0].get('name') or '?', 100)}",
+            "The admission check's controller refused the workload; its message says why.",
+        )
+    if as_map(raw.get("spec")).get("active") is False:
+        return _symptom(
+            "queue.stopped",
+            Issue("Deactivated", "the Workload was deactivated"),
+            f"localqueue/{queue}",
+            "Somebody, or a limit on re-queuing, set spec.active to false.",
+        )
+    reserved = conditions.get("QuotaReserved") or {}
+    if not waiting or reserved.get("status") == "True" or not reserved:
+        return None
+    return _kept_out(Issue(safe(reserved.get("reason") or "Pending", 100), safe(reserved.get("message") or "")), queue)
+
+
+def _kept_out(issue: Issue, queue: str) -> Symptom:
+    """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
+    text = issue.message
+    if found := _ABSENT.search(text):
+        named = f"{found['kind'].lower()}/{found['name']}" if found["kind"] else f"localqueue/{queue}"
+        return _symptom("queue.missing", issue, named, "Create the queue, or name another (--queue kueue:NAME).")
+    if found := _STOPPED.search(text):
+        named = f"{found['kind'].lower()}/{found['name']}"
+        return _symptom("queue.stopped", issue, named, "Its stopPolicy, a missing flavor or admission check holds it.")
+    if found := _UNCOVERED.search(text):
+        advice = f"Add {safe(found['what'], 100)} to the ClusterQueue's resourceGroups (nominalQuota)."
+        return _symptom("queue.uncovered", issue, f"localqueue/{queue}", advice)
+    if _TOO_SMALL.search(text) and "unused quota" not in text:
+        return _symptom(
+            "queue.quota-short",
+            issue,
+            f"localqueue/{queue}",
+            "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
+        )
+    return Symptom(
+        fault="queue.waiting",
+        issue=issue,
+        subject=f"localqueue/{queue}",
+        suggestion="Others hold the quota: try again later, or raise deadlines.queue_s in the profile.",
+        expected="the queue has room within its deadline",
+        err_class=None,
+        hopeless=False,
+    )
+
+
+def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> Symptom:
+    return Symptom(
+        fault=fault,
+        issue=issue,
+        subject=safe(subject, 300),
+        suggestion=suggestion,
+        expected="the queue lets the job in",
+        rank=NOT_STARTED,
+        grace_s=_SETTLES_S,
+    )
+
+
+def _of_group(raw: Mapping[str, Any], name: str) -> Symptom | None:
+    """Volcano: the group is not ready. Whether that can change is the pods' own symptom to say (their nodes)."""
+    told = by_type(as_map(raw.get("status"))).get("Unschedulable") or {}
+    if told.get("status") != "True":
+        return None
+    return Symptom(
+        fault="gang.unschedulable",
+        issue=Issue(safe(told.get("reason") or "Unschedulable", 100), safe(told.get("message") or "")),
+        subject=f"podgroup/{name}",
+        suggestion="Compare what all pods ask for together with the free nodes and the queue's capability (kubectl "
+        "describe podgroup, kubectl describe queue).",
+        expected="all pods of the group find a node",
+        rank=REFUSED_BY_GANG,
+        hopeless=False,
+    )
+
+
+# Before the single pods' own words, which only repeat it.
+REFUSED_BY_GANG = NOT_STARTED - 1

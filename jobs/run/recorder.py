@@ -1,0 +1,269 @@
+"""Records what the API server told the watcher of a trial (`accept --record`), in the format of jobs/run/recording.py.
+
+It sends no request of its own and must not change what it records: everything is kept in memory, bounded, and written
+when the verdict has been reported; whatever goes wrong with it ends the recording and nothing else.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ..cluster.client.errors import ApiError, ClusterError
+from ..cluster.client.http_client import DEADLINE_S
+from ..cluster.client.kube import LIST_S, Kube
+from ..cluster.redact import MASK, redact_value, safe, secret_name
+from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.state import JobState
+from ..trial.launchers import KINDS
+from .recording import MARK, RESOURCES, SUFFIX, WATCH_ENDED, Line, Writer, small
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ..cluster.client.http_client import Response
+    from ..cluster.client.reading import CancelToken
+    from .launcher import TrialResult
+
+# The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
+MOST_BYTES = 32 << 20
+_LONGEST_TEXT = 16_384
+# What each line is recorded as, by the resource in its URL; a launcher's kinds beside those of the format.
+_KINDS = {kind.resource: kind.kind for kind in KINDS.values()} | RESOURCES
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # a second copy of an object, of another's making
+
+
+class Recorder:
+    """The recording of one trial job; threads may share it."""
+
+    def __init__(self, job: str, namespace: str) -> None:
+        self.job, self.namespace = job, namespace
+        self.problem = ""
+        self._began, self._wall = time.monotonic(), datetime.datetime.now(datetime.UTC)
+        self._lock = threading.Lock()
+        self._lines: list[tuple[float, str, str, str]] = []
+        self._bytes = 0
+        self._versions: dict[tuple[str, str], str] = {}
+        self._broken: set[str] = set()  # kinds whose watch broke: the next list tells all objects again
+        self._result: TrialResult | None = None
+        self._concluded = 0.0
+
+    def change(self, url_path: str, type_: str, item: Any) -> None:
+        """Keep a watch event, or the API server's answer to what was created or changed."""
+        kind = _kind(url_path)
+        if not kind or not isinstance(item, dict) or type_ not in {"ADDED", "MODIFIED", "DELETED"}:
+            return
+        with self._lock:
+            key, version = _identity(kind, item)
+            if type_ != "DELETED" and self._versions.get(key) == version:
+                return  # told already, by the answer to a write or by a list
+            if type_ == "DELETED":
+                self._versions.pop(key, None)
+            else:
+                self._versions[key] = version
+            self._add(kind, type_, small(kind, item))
+
+    def listed(self, url_path: str, items: list[Any]) -> None:
+        """Keep a page of a list: what is new or changed in it, as a watch would have told it."""
+        kind = _kind(url_path)
+        with self._lock:
+            for item in items if kind else ():
+                if not isinstance(item, dict):
+                    continue
+                key, version = _identity(kind, item)
+                known = self._versions.get(key)
+                if known != version or kind in self._broken:
+                    type_ = "MODIFIED" if known is not None and kind not in self._broken else "ADDED"
+                    self._add(kind, type_, small(kind, item))
+                self._versions[key] = version
+            self._broken.discard(kind)
+
+    def ended(self, url_path: str, error: Exception) -> None:
+        """Keep that a watch broke, and how; without the server's address."""
+        if kind := _kind(url_path):
+            said = f"{error.status} {error.reason}: {error.message}" if isinstance(error, ApiError) else _reason(error)
+            with self._lock:
+                self._broken.add(kind)
+                self._add(kind, WATCH_ENDED, safe(f"{type(error).__name__}: {said}", 300))
+
+    def mark(self, words: str) -> None:
+        """Keep what seatrial itself did."""
+        with self._lock:
+            self._add(MARK, "DONE", words)
+
+    def conclude(self, result: TrialResult) -> None:
+        """Take the result for the yaml; what comes later is not recorded."""
+        self._result, self._concluded = result, time.monotonic() - self._began
+
+    def _add(self, kind: str, type_: str, told: Any) -> None:
+        if self._result is not None or self._bytes > MOST_BYTES:
+            return
+        text = json.dumps(told)
+        self._bytes += len(text)
+        if self._bytes > MOST_BYTES:
+            kind, type_, text = MARK, "DONE", json.dumps(f"the recording ends here: more than {MOST_BYTES >> 20} MiB")
+        self._lines.append((time.monotonic() - self._began, kind, type_, text))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def write(self, folder: Path, *, server: str) -> Path:
+        """Write JOB.jsonl.gz and JOB.yaml, redacted, and return the first. Raises OSError; leaves no half a file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        place, stub = folder / f"{self.job}{SUFFIX}", folder / f"{self.job}.yaml"
+        draft = folder / f".{self.job}{SUFFIX}"
+        try:
+            with Writer(draft, server=server, namespace=self.namespace, wall=self._wall.isoformat()) as out:
+                for t, kind, type_, text in self._lines:
+                    out.write(Line(t, kind, type_, _redacted(json.loads(text))))
+            draft.replace(place)
+            stub.write_text(self._stub(), encoding="utf-8")
+        except OSError:
+            for each in (draft, place, stub):
+                each.unlink(missing_ok=True)
+            raise
+        return place
+
+    def _stub(self) -> str:
+        """The yaml beside it: what the run concluded, for a person to correct."""
+        born = next((t for t, kind, type_, _ in self._lines if (kind, type_) == (_kind_of(self), "ADDED")), 0.0)
+        last = max((t for t, *_ in self._lines if t <= self._concluded), default=born)
+        marks = [f"{t - born:.1f} s: {json.loads(text)}" for t, kind, _, text in self._lines if kind == MARK]
+        cause = self._result.analysis if self._result else None
+        said = safe(cause.observed, 500) if cause else "nothing was wrong" if self._result else "the run was ended"
+        told = {
+            "situation": f"Recorded by seatrial, confirmed by nobody: {said}",
+            "how": marks,
+            "job": self.job,
+            "namespace": self.namespace,
+            "expect": {
+                "ends": _ends(self._result),
+                "after_s": round(last - born, 1),
+                "cause": cause.fault if cause else None,
+                "also": [],
+                "subject": cause.subject if cause else None,
+            },
+            "notes": [],
+        }
+        head = (
+            "# What stands under expect is what seatrial concluded. Correct it to what was true, and say under\n"
+            "# situation and how what was done to the cluster: then it is a test (docs/recordings.md).\n"
+        )
+        return head + str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120))
+
+
+class RecordedKube(Kube):
+    """The same connection, whose answers about a trial's objects are told to a recorder."""
+
+    def __init__(self, kube: Kube, recorder: Recorder) -> None:
+        vars(self).update(vars(kube))  # one connection pool, one set of credentials
+        self._recorder = recorder
+
+    def create(self, url_path: str, body: Any, *, dry_run: bool = False, deadline_s: float = DEADLINE_S) -> Response:
+        """POST an object; see Kube.create."""
+        answer = super().create(url_path, body, dry_run=dry_run, deadline_s=deadline_s)
+        if not dry_run:
+            self._tell(Recorder.change, url_path, "ADDED", answer.body)
+            self._tell(Recorder.mark, f"{_kind(url_path)} created")
+        return answer
+
+    def patch(
+        self, url_path: str, body: Any, *, strategic: bool = False, deadline_s: float = DEADLINE_S, **params: Any
+    ) -> Any:
+        """PATCH an object; see Kube.patch."""
+        answer = super().patch(url_path, body, strategic=strategic, deadline_s=deadline_s, **params)
+        self._tell(Recorder.change, url_path, "MODIFIED", answer)
+        self._tell(Recorder.mark, f"{_kind(url_path)} patched: {safe(json.dumps(body), 200)}")
+        return answer
+
+    def pages(self, url_path: str, *, deadline_s: float = LIST_S, **params: Any) -> Iterator[tuple[list[Any], str]]:
+        """Yield the pages of a list; see Kube.pages."""
+        for page, version in super().pages(url_path, deadline_s=deadline_s, **params):
+            self._tell(Recorder.listed, url_path, page)
+            yield page, version
+
+    def watch(
+        self,
+        url_path: str,
+        *,
+        resource_version: str,
+        timeout_s: float = 60.0,
+        cancel_token: CancelToken | None = None,
+        **params: Any,
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the events of a watch; see Kube.watch."""
+        events = super().watch(
+            url_path, resource_version=resource_version, timeout_s=timeout_s, cancel_token=cancel_token, **params
+        )
+        try:
+            for kind, item in events:
+                self._tell(Recorder.change, url_path, kind, item)
+                yield kind, item
+        except ClusterError as error:
+            if cancel_token is None or not cancel_token.is_cut:
+                self._tell(Recorder.ended, url_path, error)
+            raise
+
+    def _tell(self, what: Any, *told: Any) -> None:
+        """Tell the recorder. It reads what others wrote and runs in the watcher's threads: its failure is its own."""
+        if self._recorder.problem:
+            return
+        try:
+            what(self._recorder, *told)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the trial goes on)
+            self._recorder.problem = safe(f"{type(error).__name__}: {error}", 200)
+
+
+def _kind(url_path: str) -> str:
+    """The kind behind an URL path of a resource or of one object; empty where it is not recorded."""
+    parts = url_path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    return _KINDS.get(rest[0], "") if len(rest) in {1, 2} else ""
+
+
+def _kind_of(recorder: Recorder) -> str:
+    """The kind of object that launched the trial."""
+    launched = [kind for _, kind, type_, _ in recorder._lines if type_ == "ADDED"]  # noqa: SLF001
+    return launched[0] if launched else ""
+
+
+def _identity(kind: str, item: dict[str, Any]) -> tuple[tuple[str, str], str]:
+    meta = as_map(item.get("metadata"))
+    return (kind, str(meta.get("uid") or meta.get("name") or "")), str(meta.get("resourceVersion") or "")
+
+
+def _reason(error: Exception) -> str:
+    """The last part of a transport error's text: what stands before names server, verb and path."""
+    return str(error).rsplit(": ", 1)[-1]
+
+
+def _redacted(told: Any) -> Any:
+    """The object without credentials: those that look like it, and all values of the environment that are so named."""
+    if isinstance(told, dict):
+        meta = as_map(told.get("metadata"))
+        as_map(meta.get("annotations")).pop(_LAST_APPLIED, None)
+        for spec in (as_map(told.get("spec")), as_map(as_map(as_map(told.get("spec")).get("template")).get("spec"))):
+            for group in ("containers", "initContainers", "ephemeralContainers"):
+                for container in as_list(spec.get(group)):
+                    for variable in as_list(as_map(container).get("env")):
+                        if "value" in as_map(variable) and secret_name(str(variable.get("name"))):
+                            variable["value"] = MASK
+    return redact_value(told, limit=_LONGEST_TEXT)
+
+
+def _ends(result: TrialResult | None) -> str:
+    """What became of the trial, in the words of a recording's yaml; empty where the run did not live to see it."""
+    if result is None:
+        return ""
+    if result.state is JobState.CANCELED:
+        return "deleted"
+    if result.analysis is not None and result.analysis.disrupted:
+        return "interrupted"
+    return {JobState.COMPLETE: "completed", JobState.ERROR: "failed"}.get(result.state, "given-up")

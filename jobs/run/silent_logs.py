@@ -1,0 +1,89 @@
+"""A pod ran, or seems to, and not one line of it arrived: what keeps its log from us?
+
+Two causes have names. The API server fetches logs from the node's kubelet, and may not get through to it: then
+`kubectl logs` fails for everybody. And a simulated node (KWOK) says that pods run and end well, and runs nothing: no
+container runtime has given its containers an id, which the kubelet always reports with a container that has run.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.state import FailureAnalysis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .logs import Follower
+
+# What stands between the API server and a kubelet: the network, a tunnel (konnectivity), certificates.
+# kubernetes/kubernetes, staging/src/k8s.io/apiserver/pkg/registry/generic/rest/streamer.go, hands the words on.
+_NOT_REACHED = re.compile(r"containerLogs|dial tcp|dialing backend|No agent available|x509:|tls:", re.IGNORECASE)
+_SIMULATED_S = 20.0  # a status that is written in two steps, or a log that is a moment late
+
+
+def simulated(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower], name: str) -> FailureAnalysis | None:
+    """Name the pods whose container `name` runs, or ended well, though no runtime made it and nothing was heard."""
+    found = [pod for pod in _unheard(pods, followers) if _nothing_ran(pod, name)]
+    found = [pod for pod in found if followers[_name(pod)].problem or _phase(pod) == "Succeeded"]
+    if not found:
+        return None
+    first = _name(found[0])
+    problem = followers[first].problem
+    return FailureAnalysis(
+        fault="node.simulated",
+        subject=_node(found[0]),
+        observed=f"pod {first} on {_node(found[0])}{_more(found)} is {_phase(found[0])} without a container ID, and "
+        + (f"its log cannot be read: {problem}" if problem else "its log is empty"),
+        expected="a container runtime runs the pod, and its log can be read",
+        suggestion="No output: are these simulated nodes (KWOK)? They show how pods are scheduled, nothing of GPUs.",
+        grace_s=_SIMULATED_S,
+    )
+
+
+def unreachable(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> FailureAnalysis | None:
+    """Name the pods whose log the API server cannot fetch from the node."""
+    found = [pod for pod in _unheard(pods, followers) if _NOT_REACHED.search(followers[_name(pod)].problem)]
+    if not found:
+        return None
+    return FailureAnalysis(
+        fault="job.log-unreachable",
+        subject=_node(found[0]),
+        observed=f"pod {_name(found[0])} on {_node(found[0])}{_more(found)} has ended, and the API server cannot fetch "
+        f"its log: {followers[_name(found[0])].problem}",
+        expected="the API server reaches the kubelet of every node",
+        suggestion="kubectl logs and exec fail alike: nothing that the trial has measured can be read.",
+    )
+
+
+def _unheard(pods: Iterable[dict[str, Any]], followers: Mapping[str, Follower]) -> list[dict[str, Any]]:
+    followed = [(pod, followers.get(_name(pod))) for pod in pods]
+    return [pod for pod, follower in followed if follower is not None and not follower.heard]
+
+
+def _nothing_ran(pod: Mapping[str, Any], name: str) -> bool:
+    for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
+        if entry.get("name") != name or entry.get("containerID"):
+            continue
+        state = as_map(entry.get("state"))
+        return "running" in state or as_map(state.get("terminated")).get("exitCode") == 0
+    return False
+
+
+def _phase(pod: Mapping[str, Any]) -> str:
+    return safe(as_map(pod.get("status")).get("phase") or "", 40)
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return str(as_map(pod.get("metadata")).get("name"))
+
+
+def _node(pod: Mapping[str, Any]) -> str:
+    return str(as_map(pod.get("spec")).get("nodeName") or _name(pod))
+
+
+def _more(found: list[dict[str, Any]]) -> str:
+    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -1,0 +1,119 @@
+"""Until when is a trial waited for, and what is said of a wait that ended in vain?
+
+"Timeout" is no message: how long, for what, the last state and the last event are told each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.facts.events import read_events
+from ..diagnosis.state import ERR_INFRA, FailureAnalysis, JobState, Replica
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..cluster.client.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Until when, in seconds; the pods' time begins when the queue has let the job in."""
+
+    start_s: float
+    job_s: float
+    queue_s: float = 1800.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the watcher saw last."""
+
+    state: JobState = JobState.PENDING
+    replicas: tuple[Replica, ...] = ()
+    analysis: FailureAnalysis | None = None
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    aborted: bool = False
+    lingering: str = ""
+
+
+def silence(server: str, job: str, error: ClusterError, silent: float, waited: float) -> FailureAnalysis:
+    """The API server has not answered for longer than a control plane's upgrade takes."""
+    return FailureAnalysis(
+        fault="api.unreachable",
+        subject=server,
+        observed=f"no answer for {silent:.0f} s while job {job} ran, {waited:.0f} s after its start: {error}",
+        expected="the API server answers",
+        suggestion="Look at the control plane, then run it again.",
+    )
+
+
+def locked_out(server: str, job: str, error: ClusterError, waited: float) -> FailureAnalysis:
+    """Our credentials ran out while the job ran."""
+    return FailureAnalysis(
+        fault="api.unauthorized",
+        subject=server,
+        observed=f"the credentials were not accepted any more, {waited:.0f} s after job {job} began: {error}",
+        expected="credentials that outlive the trial",
+        suggestion="A token that expires (kubectl create token, an SSO login) must last longer than the trial.",
+    )
+
+
+def never_let_in(job: str, limits: Limits, outcome: Outcome, waited: float, last: str) -> FailureAnalysis:
+    """The queue's deadline has passed: what it said last, which may be nothing."""
+    words = f"job {job} was not let in by its queue within {waited:.0f} s; {last}"
+    cause = outcome.analysis
+    if cause is not None:
+        return replace(cause, observed=f"{words}; {cause.observed}", hopeless=True)
+    return FailureAnalysis(
+        fault="queue.waiting",
+        subject=f"job/{job}",
+        observed=words,
+        expected=f"the queue lets the job in within {limits.queue_s:.0f} s",
+        suggestion="Wait for room there, or raise deadlines.queue_s in the profile.",
+    )
+
+
+def too_late(
+    job: str, limits: Limits, outcome: Outcome, waited: float, started: int, last: str, *, queued: bool
+) -> FailureAnalysis:
+    """Some pods have not started in their time."""
+    wanted = len(outcome.replicas)
+    late = next((r for r in outcome.replicas if r.phase == "Pending"), None)
+    words = f"{wanted - started} of {wanted} pods have not started after {waited:.0f} s; {last}"
+    cause = outcome.analysis
+    if cause is not None:
+        return replace(cause, observed=f"job {job}: {words}", hopeless=True)
+    return FailureAnalysis(
+        fault="job.start-timeout",
+        subject=late.pod if late and late.pod else f"job/{job}",
+        observed=f"job {job}: {words}",
+        expected=f"all pods started within {limits.start_s:.0f} s",
+        suggestion="It is suspended: its queue has not let it start. Wait for room there, or raise start_s."
+        if queued
+        else "The last event names what it waits for: a large image, an address or a volume.",
+        err_class=None if queued else ERR_INFRA,  # a full queue says nothing about the cluster
+    )
+
+
+def overdue(job: str, limits: Limits, outcome: Outcome, waited: float, last: str) -> FailureAnalysis:
+    """The job outlives its own deadline."""
+    return FailureAnalysis(
+        fault="job.deadline",
+        subject=f"job/{job}",
+        observed=f"job {job} is still {outcome.state} after {waited:.0f} s; {last}",
+        expected=f"the job ends within {limits.job_s:.0f} s",
+        suggestion="The probe ends well before this: look at the last lines of the logs for what it waited for.",
+    )
+
+
+def last_words(job: str, outcome: Outcome, items: Iterable[Any]) -> str:
+    """The last state and the last event."""
+    issues = [f"{r.pod or f'rank {r.index}'}: {r.readiness_issue}" for r in outcome.replicas if r.readiness_issue]
+    phases = [f"{r.pod or f'rank {r.index}'} {r.phase}" for r in outcome.replicas]
+    names = {job, *(r.pod for r in outcome.replicas if r.pod)}
+    events = [event for event in read_events(items) if event.name in names]
+    events = [event for event in events if event.warning] or events
+    last = f"; last event: {events[-1]}" if events else ""
+    return "last state: " + ("; ".join((issues or phases)[:3]) or "no pods") + last

@@ -1,0 +1,454 @@
+"""How long do we wait for a trial, and why do we stop?
+
+Every wait has a deadline, and ends early when what it waits for can no longer come: the diagnosis says whether waiting
+may help, and for how long. An outage of the API server is waited out within bounds. The last state is always told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Unauthorized
+from ..cluster.client.informer import Informer
+from ..cluster.client.kube import path
+from ..cluster.unstructured import as_list, as_map, by_type
+from ..diagnosis.history import History
+from ..diagnosis.job import GONE
+from ..diagnosis.patience import DELETED_S
+from ..diagnosis.state import FailureAnalysis, JobState, Replica
+from ..diagnosis.verdict import diagnose
+from ..trial.launchers import KINDS
+from . import waiting
+from .evidence import MultiplexedReader, Reader
+from .logs import Follower
+from .mpirun import is_final
+from .silent_logs import simulated, unreachable
+from .waiting import Limits, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ..cluster.client.kube import Kube
+    from ..trial.launchers import Kind
+    from .queueing import Queueing
+
+_TICK_S = 0.5
+_EVENTS_EVERY_S = 2.0
+_NODES_EVERY_S = 20.0
+_NODES_READ_S = 60.0
+_REFUSALS = 3
+# A control plane that is being upgraded is back within two minutes; longer, and nobody can tell what happened.
+OUTAGE_S = 120.0
+# A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
+_LINGER_S = 30.0
+# How long a log may lag behind its finished container before it is given up.
+_BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
+_DRAIN_S = 15.0
+# One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
+_EXPIRED_S = 10.0
+# More pods than this, and one list of all events is cheaper than asking for each.
+_FEW = 8
+
+
+class Watcher:
+    """Watches one job until it ends or cannot any more; follows the logs of its pods meanwhile."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        job: str,
+        namespace: str,
+        run: str,
+        limits: Limits,
+        selector: str = "",
+        logs: Path | None = None,
+        progress: Callable[[str], None] = lambda _: None,
+        kind: Kind = KINDS["indexed"],
+        queueing: Queueing | None = None,
+        ranks: int = 1,
+        sees_nodes: bool = True,
+    ) -> None:
+        self._sees_nodes, self._nodes_refused = sees_nodes, 0
+        self._kind, self.queueing, self._ranks = kind, queueing, ranks
+        self._kube, self._job, self._namespace, self._run = kube, job, namespace, run
+        self._limits, self._selector, self._logs, self._progress = limits, selector, logs, progress
+        self._changed = threading.Condition()
+        place = path(kind.resource, namespace=namespace, group=kind.group, version=kind.version)
+        self._jobs = Informer(kube, place, self._changed, fieldSelector=f"metadata.name={job}")
+        self._pods = Informer(kube, path("pods", namespace=namespace), self._changed, labelSelector=kind.selector(job))
+        self.followers: dict[str, Follower] = {}
+        self.events: list[Any] = []
+        self._nodes: list[Any] = []
+        self._asked_events = self._asked_nodes = -1e9
+        self._hopeless_since: tuple[str, float] | None = None
+        self._ended_since: float | None = None
+        self._began = time.monotonic()
+        self._let_in = self._began if queueing is None else None  # when the queue did
+        self._history = History()
+        self._last_job: dict[str, Any] | None = None
+        self._told = ""
+
+    def keep(self) -> Outcome:
+        """Wait; return what was seen last. Raises ClusterError only where the job could never be read."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end_followers)
+            stack.enter_context(self._jobs)
+            stack.enter_context(self._pods)
+            outcome = Outcome()
+            while True:
+                self._look(outcome)
+                if self._over(outcome):
+                    break
+                with self._changed:
+                    self._changed.wait(_TICK_S)
+            self._catch_up(outcome)
+            self._look(outcome, final=True)
+            if not outcome.aborted:
+                # Whoever cancels a job is not interested in the rest of its logs.
+                self._drain(_DRAIN_S if outcome.state is not JobState.CANCELED else 2.0)
+            if outcome.analysis is None and outcome.state is JobState.COMPLETE:
+                kept = simulated(outcome.pods, self.followers, self._kind.container)
+                outcome.analysis = kept or unreachable(outcome.pods, self.followers)
+            return outcome
+
+    def _catch_up(self, outcome: Outcome) -> None:
+        """Let the pods' watch, and the events, reach a Job that is over: they would else not say what became of it.
+
+        Job and pods are two watches, and either may lag behind the other when the API server has a bad day. What is
+        not heard then is concluded from what is missing.
+        """
+        end = time.monotonic() + _BEHIND_S
+        while not outcome.aborted and time.monotonic() < end and self._behind(outcome):
+            with self._changed:
+                self._changed.wait(_TICK_S)
+            self._look(outcome)
+
+    def _behind(self, outcome: Outcome) -> bool:
+        """Tell whether the Job is over and its pods do not say so yet."""
+        if outcome.state is JobState.ERROR:
+            return outcome.analysis is None or outcome.analysis.inferred
+        telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.tells(pod)]
+        return outcome.state is JobState.COMPLETE and not (telling and all(self._has_ended(pod) for pod in telling))
+
+    def _taken_away(self, pods: list[dict[str, Any]]) -> FailureAnalysis | None:
+        """A pod that somebody deleted may end well, since the probe ends when it is asked to: its Job then succeeds."""
+        here = {str(pod["metadata"]["name"]) for pod in pods}
+        gone = sorted(set(self.followers) - here)
+        ends = [self.followers[name].reader.end for name in gone]
+        if self._kind.multiplexed or all(end is not None and not end.get("stopped") for end in ends):
+            return None  # nothing is gone, or had told all before it went
+        return FailureAnalysis(
+            fault="job.disrupted",
+            subject=gone[0],
+            observed=f"pod {gone[0]}: deleted by others while the trial ran",
+            expected="nobody preempts, drains, evicts or deletes the pods",
+            suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
+            disrupted=True,
+            grace_s=DELETED_S,
+        )
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def _look(self, outcome: Outcome, *, final: bool = False) -> None:
+        jobs, pods = self._jobs.objects(), self._pods.objects()
+        if not (self._jobs.synced and self._pods.synced):
+            return
+        job = jobs[0] if jobs else self._departed()
+        self._last_job = job
+        outcome.pods = pods
+        self._follow(pods)
+        started = any(self._has_started(pod) for pod in pods)
+        self._history.enter(self._kind.as_job(job) if job else None, pods, self._pods.departed())
+        self._history.ran = self._history.ran or started
+        self._history.finished = frozenset(name for name, f in self.followers.items() if _told_all(f))
+        if self.queueing is not None and (self._let_in is None or not outcome.state.final):
+            self.queueing.look(job, started=started)
+            if self._let_in is None and not self.queueing.waiting:
+                self._let_in = time.monotonic()
+                self._progress(f"{self._job} was let in by its queue after {self.queueing.admitted_s or 0:.0f} s")
+        shaken = any(self._is_shaken(pod) for pod in pods)
+        if final or shaken or not self._all_running(job, pods):
+            self._read_events(pods, now=final)
+        state, replicas, analysis = self._diagnose(job, pods)
+        if (shaken or analysis is not None) and self._read_nodes(now=final):
+            state, replicas, analysis = self._diagnose(job, pods)
+        if outcome.aborted:
+            return
+        if analysis is None and state in {JobState.RUNNING, JobState.COMPLETE}:
+            # Job and pods that vanished together, the Job Complete by its events: a TTL, while nobody could look.
+            vanished = state is JobState.COMPLETE and not jobs
+            taken = None if vanished else self._taken_away(pods)
+            analysis = taken or simulated(pods, self.followers, self._kind.container)
+        outcome.state, outcome.replicas, outcome.analysis = state, replicas, analysis
+        self._say(outcome)
+
+    def _diagnose(
+        self, job: dict[str, Any] | None, pods: list[dict[str, Any]]
+    ) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        return diagnose(
+            job,
+            pods,
+            self.events,
+            self._nodes,
+            name=self._job,
+            kind=self._kind,
+            queue=self.queueing.symptom() if self.queueing else None,
+            gang=self.queueing is not None,
+            history=self._history,
+            given_up=frozenset(name for name, follower in self.followers.items() if is_final(list(follower.last)))
+            if self._kind.multiplexed
+            else frozenset(),
+        )
+
+    def _departed(self) -> dict[str, Any] | None:
+        """The job as last seen, if it was seen: somebody has deleted it, also where no event says so."""
+        if self._last_job is None:
+            return None
+        meta = as_map(self._last_job.get("metadata"))
+        return self._last_job | {"metadata": meta | {"deletionTimestamp": meta.get("deletionTimestamp") or GONE}}
+
+    def _follow(self, pods: list[dict[str, Any]]) -> None:
+        for pod in pods:
+            name = str(pod["metadata"]["name"])
+            if not self._kind.tells(pod) or not self._has_started(pod):
+                continue
+            if name in self.followers:
+                if not self._has_ended(pod):
+                    self.followers[name].start()
+                continue
+            together = self._kind.multiplexed
+            follower = Follower(
+                self._kube,
+                name,
+                namespace=self._namespace,
+                container=self._kind.container,
+                reader=MultiplexedReader(self._run, self._ranks) if together else Reader(self._run),
+                finished=partial(self._finished, name),
+                file=self._logs / f"{name}.log" if self._logs else None,
+                told=partial(self._heard, 0 if together else self._kind.index(pod)),
+                waits=self._progress,
+            )
+            self.followers[name] = follower
+            follower.start()
+
+    def _heard(self, rank: int, stage: str) -> None:
+        if rank == 0:
+            self._progress(f"rank 0: {stage} done")
+
+    def _finished(self, name: str) -> bool:
+        """Tell whether the container has ended for good, as far as the informer knows."""
+        pod = next((item for item in self._pods.objects() if item["metadata"]["name"] == name), None)
+        if pod is None:
+            return True
+        if as_map(pod.get("status")).get("phase") in {"Succeeded", "Failed"}:
+            return True
+        return self._has_ended(pod)
+
+    def _read_events(self, pods: list[dict[str, Any]], *, now: bool) -> None:
+        if not now and time.monotonic() - self._asked_events < _EVENTS_EVERY_S:
+            return
+        self._asked_events = time.monotonic()
+        children = [name for _, name in self._kind.children(self._job) if name != self._job]
+        names = [self._job, *children, *(str(pod["metadata"]["name"]) for pod in pods)]
+        selectors = [f"involvedObject.name={name}" for name in names] if len(names) <= _FEW else [""]
+        found: list[Any] = []
+        # Events only explain: without them (no right, an outage) the objects still tell what is wrong.
+        with contextlib.suppress(ClusterError):
+            for selector in selectors:
+                url_path = path("events", namespace=self._namespace)
+                found += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
+            kept = {_uid(item): item for item in [*self.events, *found] if isinstance(item, dict)}
+            self.events = list(kept.values())
+
+    def _read_nodes(self, *, now: bool) -> bool:
+        if not now and time.monotonic() - self._asked_nodes < _NODES_EVERY_S:
+            return False
+        if not self._sees_nodes or self._nodes_refused >= _REFUSALS:
+            return False
+        self._asked_nodes = time.monotonic()
+        try:
+            pages = self._kube.pages(path("nodes"), labelSelector=self._selector, deadline_s=_NODES_READ_S)
+            # All of them or none: what no node of a first page offers, one of the next may.
+            self._nodes = [_small(node) for page, _ in pages for node in page if isinstance(node, dict)]
+        except Forbidden:
+            self._nodes_refused += 1  # by a restarted API server for a moment, else for good
+            return False
+        except ClusterError:
+            return False
+        self._nodes_refused = 0
+        return True
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _over(self, outcome: Outcome) -> bool:
+        waited = time.monotonic() - self._began
+        if self._outage(outcome, waited):
+            return True
+        if not (self._jobs.synced and self._pods.synced):
+            return False
+        if outcome.state.final or self._given_up(outcome, waited) or self._lingers(outcome):
+            return True
+        return self._expired(outcome, waited)
+
+    def _expired(self, outcome: Outcome, waited: float) -> bool:
+        """Tell whether a deadline has passed: the queue's, then the pods', then the job's."""
+        last = partial(waiting.last_words, self._job, outcome, self.events)
+        if self._let_in is None:
+            if waited > self._limits.queue_s:
+                self._abort(outcome, waiting.never_let_in(self._job, self._limits, outcome, waited, last()))
+            return waited > self._limits.queue_s
+        waited = time.monotonic() - self._let_in
+        started = sum(1 for pod in outcome.pods if self._has_started(pod))
+        if waited > self._limits.start_s and started < max(len(outcome.replicas), 1):
+            queued = as_map(self._kind.as_job(self._last_job or {}).get("spec")).get("suspend") is True
+            told = waiting.too_late(self._job, self._limits, outcome, waited, started, last(), queued=queued)
+            self._abort(outcome, told)
+            return True
+        if waited > self._limits.job_s + _DRAIN_S:
+            self._abort(outcome, waiting.overdue(self._job, self._limits, outcome, waited, last()))
+            return True
+        return False
+
+    def _given_up(self, outcome: Outcome, waited: float) -> bool:
+        """Stop when the same hopeless cause has lasted longer than it may."""
+        cause = outcome.analysis
+        if cause is None or not cause.hopeless:
+            self._hopeless_since = None
+            return False
+        # Of several pods with one trouble now this one is named and now that one, as their events are repeated.
+        if self._hopeless_since is None or self._hopeless_since[0] != cause.fault:
+            self._hopeless_since = (cause.fault, time.monotonic())
+        if time.monotonic() - self._hopeless_since[1] < cause.grace_s:
+            return False
+        told = replace(cause, observed=f"{cause.observed} (given up after {waited:.0f} s: waiting cannot help)")
+        self._abort(outcome, told)
+        return True
+
+    def _lingers(self, outcome: Outcome) -> bool:
+        """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
+        wanted = self._kind.wanted(self._last_job or {})
+        if sum(1 for pod in outcome.pods if self._has_ended(pod)) < wanted:
+            self._ended_since = None
+            return False
+        self._ended_since = self._ended_since or time.monotonic()
+        others = [f"{pod['metadata']['name']}: {name}" for pod in outcome.pods for name in self._still_running(pod)]
+        if not others or time.monotonic() - self._ended_since < _LINGER_S:
+            return False
+        outcome.lingering = (
+            f"the trial has ended but other containers keep its pods running ({', '.join(others[:4])}): a Job in this "
+            "namespace never completes; exempt its pods from the injection, or make these native sidecars"
+        )
+        return True
+
+    def _outage(self, outcome: Outcome, waited: float) -> bool:
+        """Wait a while for an API server that is gone; raise where the job could never be read at all."""
+        for informer in (self._jobs, self._pods):
+            error, silent = informer.error, informer.silent_s()
+            if error is None:
+                continue
+            # A restarted API server refuses everything for about a second, until it has read its roles again.
+            if not informer.synced and silent > (_EXPIRED_S if isinstance(error, ApiError) else OUTAGE_S):
+                raise error
+            if isinstance(error, Unauthorized) and silent > _EXPIRED_S:
+                outcome.state = JobState.UNKNOWN
+                self._abort(outcome, waiting.locked_out(self._kube.server, self._job, error, waited))
+                return True
+            if silent > OUTAGE_S:
+                outcome.state = JobState.UNKNOWN
+                self._abort(outcome, waiting.silence(self._kube.server, self._job, error, silent, waited))
+                return True
+        return False
+
+    def _abort(self, outcome: Outcome, analysis: FailureAnalysis) -> None:
+        outcome.analysis = analysis
+        outcome.aborted = not outcome.state.final
+
+    # -- ending ------------------------------------------------------------------------------------------------------
+
+    def _drain(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for follower in self.followers.values():
+            follower.join(max(0.0, end - time.monotonic()))
+
+    def _end_followers(self) -> None:
+        for follower in self.followers.values():
+            follower.stop()
+
+    def _say(self, outcome: Outcome) -> None:
+        counts: dict[str, int] = {}
+        for replica in outcome.replicas:
+            counts[replica.phase] = counts.get(replica.phase, 0) + 1
+        words = ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items())) or "no pods yet"
+        issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
+        words = f"{self._job} {outcome.state}: {words}" + (f" ({issue})"[:200] if issue else "")
+        if words != self._told:
+            self._told = words
+            self._progress(words)
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
+        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in {"Running", "Succeeded"}]
+        return job is not None and len(running) >= self._kind.wanted(job)
+
+    def _is_shaken(self, pod: dict[str, Any]) -> bool:
+        """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
+
+        The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
+        """
+        status = as_map(pod.get("status"))
+        unready = (by_type(status).get("Ready") or {}).get("status") == "False"
+        return status.get("phase") == "Running" and unready and self._has_started(pod) and not self._has_ended(pod)
+
+    def _has_started(self, pod: dict[str, Any]) -> bool:
+        """Tell whether the trial's container runs or has run: then there is a log."""
+        for entry in _statuses(pod):
+            if entry.get("name") == self._kind.container:
+                state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
+                return "running" in state or "terminated" in state or bool(as_map(before.get("terminated")))
+        return False
+
+    def _has_ended(self, pod: dict[str, Any]) -> bool:
+        """Tell whether the trial's container has run to its end."""
+        states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == self._kind.container]
+        return any("terminated" in state for state in states)
+
+    def _still_running(self, pod: dict[str, Any]) -> list[str]:
+        """The other containers of a pod that run."""
+        return [
+            str(entry.get("name"))
+            for entry in _statuses(pod)
+            if entry.get("name") != self._kind.container and "running" in as_map(entry.get("state"))
+        ]
+
+
+def _told_all(follower: Follower) -> bool:
+    """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
+    end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
+    return end is not None and not end.get("stopped")
+
+
+def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return as_list(as_map(pod.get("status")).get("containerStatuses"))
+
+
+def _uid(item: dict[str, Any]) -> str:
+    meta = as_map(item.get("metadata"))
+    return str(meta.get("uid") or meta.get("name"))
+
+
+def _small(node: dict[str, Any]) -> dict[str, Any]:
+    """What the diagnosis reads of a node."""
+    meta, spec, status = (as_map(node.get(key)) for key in ("metadata", "spec", "status"))
+    return {
+        "metadata": {"name": meta.get("name")},
+        "spec": {"taints": as_list(spec.get("taints"))},
+        "status": {key: status.get(key) for key in ("conditions", "capacity", "allocatable")},
+    }

@@ -1,0 +1,51 @@
+"""Does the cluster serve a kind that launches trials, and in which version? Discovery, which every account may read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..cluster.client.errors import ClusterError, NotFound
+from ..cluster.unstructured import as_list, as_map
+
+if TYPE_CHECKING:
+    from ..cluster.client.kube import Kube
+    from .launchers.kind import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """In which versions of its group a resource is served; `not_seen` says why that could not be asked."""
+
+    versions: tuple[str, ...] = ()
+    not_seen: str = ""
+
+
+def serving(kube: Kube, group: str, resource: str) -> Serving:
+    """Ask discovery for every version of the group."""
+    try:
+        told = as_map(kube.get(f"/apis/{group}"))
+        known = [str(item.get("version")) for item in as_list(told.get("versions"))]
+        found = [version for version in known if _has(kube, group, version, resource)]
+    except NotFound:
+        return Serving()
+    except ClusterError as error:
+        return Serving(not_seen=str(error))
+    return Serving(tuple(found))
+
+
+def missing_fault(kind: Kind, found: Serving) -> str:
+    """The fault of a kind that is not served as we need it; nothing where it is."""
+    if kind.version in found.versions:
+        return ""
+    # A Training Operator beside the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
+    # applied last is what the cluster has (kubeflow/mpi-operator README, "Training Operator").
+    return "mpi.wrong-version" if found.versions and kind.name == "mpijob" else "launcher.missing"
+
+
+def _has(kube: Kube, group: str, version: str, resource: str) -> bool:
+    try:
+        told = as_map(kube.get(f"/apis/{group}/{version}"))
+    except NotFound:
+        return False
+    return any(item.get("name") == resource for item in as_list(told.get("resources")))

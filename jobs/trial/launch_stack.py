@@ -1,0 +1,112 @@
+"""What stands between a job and its pods here: its kind, its operator's runtime, its queue? Read from the API, once.
+
+What this account may not see (queues of the whole cluster, for a tenant) is told as not seen, never guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import ApiError, NotFound
+from ..cluster.client.kube import path
+from ..cluster.quantity import quantity
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map, as_texts
+from .api_discovery import Serving, serving
+from .launchers import kind_of
+from .launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from decimal import Decimal
+
+    from ..cluster.client.kube import Kube
+    from .spec import TrialSpec
+
+VOLCANO_GROUP = "scheduling.volcano.sh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchStack:
+    """What was found; None: there is no such object. `not_seen` says per word why it could not be asked."""
+
+    served: Serving = field(default_factory=Serving)
+    queue_served: Serving = field(default_factory=Serving)
+    runtime: Mapping[str, Any] | None = None
+    local: Mapping[str, Any] | None = None
+    cluster: Mapping[str, Any] | None = None
+    volcano: Mapping[str, Any] | None = None
+    not_seen: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cluster_name(self) -> str:
+        """The ClusterQueue behind the LocalQueue."""
+        return safe(as_map((self.local or {}).get("spec")).get("clusterQueue") or "", 253)
+
+
+def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
+    """Read what this trial's launcher and queue need; nothing is asked for that they do not."""
+    kind = kind_of(spec.launcher)
+    hidden: dict[str, str] = {}
+
+    def get(word: str, url_path: str) -> Mapping[str, Any] | None:
+        try:
+            return as_map(kube.get(url_path)) or None
+        except NotFound:
+            return None
+        except ApiError as error:
+            hidden[word] = error.message or error.reason
+            return None
+
+    found: dict[str, Any] = {}
+    if kind.operator:
+        found["served"] = serving(kube, kind.group, kind.resource)
+    if spec.launcher == "trainjob" and kind.version in found["served"].versions:
+        group = "trainer.kubeflow.org"
+        url_path = path("clustertrainingruntimes", spec.runtime, group=group, version="v1alpha1")
+        found["runtime"] = get("runtime", url_path)
+    if spec.queue is not None and spec.queue.kind == "kueue":
+        told = serving(kube, KUEUE_GROUP, "localqueues")
+        found["queue_served"] = told
+        version = next((v for v in KUEUE_VERSIONS if v in told.versions), "")
+        if version:
+            where = {"group": KUEUE_GROUP, "version": version}
+            found["local"] = get("local", path("localqueues", spec.queue.name, namespace=spec.namespace, **where))
+            name = str(as_map(as_map(found["local"]).get("spec")).get("clusterQueue") or "")
+            if name:
+                found["cluster"] = get("cluster", path("clusterqueues", name, **where))
+    if spec.queue is not None and spec.queue.kind == "volcano":
+        found["queue_served"] = serving(kube, VOLCANO_GROUP, "podgroups")
+        if "v1beta1" in found["queue_served"].versions:
+            name = spec.queue.name or "default"
+            found["volcano"] = get("volcano", path("queues", name, group=VOLCANO_GROUP, version="v1beta1"))
+    return LaunchStack(not_seen=hidden, **found)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one flavor of a ClusterQueue can give of one resource at most; `most` None: no bound (a cohort lends)."""
+
+    flavor: str
+    nominal: Decimal
+    most: Decimal | None
+
+
+def shares(cluster: Mapping[str, Any]) -> dict[str, list[Share]]:
+    """Read a ClusterQueue's quotas by resource: what is its own, and what it may borrow where it has a cohort."""
+    spec = as_map(cluster.get("spec"))
+    lends = bool(spec.get("cohort") or spec.get("cohortName"))
+    found: dict[str, list[Share]] = {}
+    for group in as_list(spec.get("resourceGroups")):
+        for name in as_texts(group.get("coveredResources")):
+            found.setdefault(name, [])
+        for flavor in as_list(group.get("flavors")):
+            for item in as_list(flavor.get("resources")):
+                nominal = quantity(str(item.get("nominalQuota") or "0")) or quantity("0")
+                limit = quantity(str(item["borrowingLimit"])) if item.get("borrowingLimit") is not None else None
+                if nominal is None:
+                    continue
+                most = nominal if not lends else (nominal + limit if limit is not None else None)
+                found.setdefault(str(item.get("name")), []).append(Share(str(flavor.get("name")), nominal, most))
+    return found

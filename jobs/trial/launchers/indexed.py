@@ -1,0 +1,64 @@
+"""How does Kubernetes' own Indexed Job launch a trial? No operator: one pod per node, its index is its rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.unstructured import as_map
+from .. import pod
+from .kind import Kind
+from .queues import pod_annotations, queue_allowance, scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..spec import TrialSpec
+
+
+class IndexedJob(Kind):
+    """batch/v1 Job with completionMode Indexed (https://kubernetes.io/docs/tasks/job/job-with-pod-to-pod-communication/)."""
+
+    name = "indexed"
+    group, version, resource, kind = "batch", "v1", "jobs", "Job"
+
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+        """One pod per node, no retry, a deadline, a TTL."""
+        shape = pod.Shape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": self.meta(spec),
+            "spec": {
+                "suspend": True,
+                "completionMode": "Indexed",
+                "completions": spec.nodes,
+                "parallelism": spec.nodes,
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
+                "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
+                # Ends the Job at once and names the pod when others take one away, instead of blaming its exit code.
+                "podFailurePolicy": {
+                    "rules": [
+                        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+                    ]
+                },
+                "template": pod.template(spec, keys, shape),
+            },
+        }
+
+    def service_selector(self, spec: TrialSpec) -> dict[str, str]:
+        """The Job's own pods."""
+        return {"batch.kubernetes.io/job-name": spec.job_name}
+
+    def selector(self, name: str) -> str:
+        """The label that the Job controller sets."""
+        return f"batch.kubernetes.io/job-name={name}"
+
+    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """It is one."""
+        return dict(raw)
+
+    def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
+        """By the label, also in its form without a prefix."""
+        found = as_map(as_map(pod.get("metadata")).get("labels"))
+        return bool(name) and name in (found.get("batch.kubernetes.io/job-name"), found.get("job-name"))

@@ -1,0 +1,143 @@
+"""What does the launcher need to know of one kind of object that starts pods?
+
+Each kind says how it is written (suspended, from the frozen spec), which pods are its own and which rank each is, and
+tells its state in the words of a batch/v1 Job: so that one diagnosis, and one way to wait, serve all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.unstructured import as_list, as_map
+from ..pod import CONTAINER, LABEL_RUN, labels
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...cluster.facts.events import Event
+    from ..spec import TrialSpec
+
+MOST_REPLICAS = 5000
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+class Kind:
+    """One kind of object; a subclass fills in what differs."""
+
+    name = ""  # the word of the profile and the command line
+    group, version, resource, kind = "", "", "", ""
+    operator = ""  # the controller behind it, where it is not Kubernetes' own
+    container = CONTAINER
+    uses_service = True  # our own headless Service names the pods; else the operator's does
+    multiplexed = False  # one pod prints the evidence of all ranks
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+        """Write the object, suspended; `keys` maps the probe's paths to keys of the ConfigMap."""
+        raise NotImplementedError
+
+    def other_words(self, job: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+        """The same for an older or newer operator that does not know a field, by the API server's refusal."""
+        del job, refusal
+        return None
+
+    def resume(self) -> dict[str, Any]:
+        """The merge patch that lets it go."""
+        return {"spec": {"suspend": False}}
+
+    def service_selector(self, spec: TrialSpec) -> dict[str, str]:
+        """Which pods our Service names; empty where the operator makes one."""
+        return {LABEL_RUN: spec.run_id} if self.uses_service else {}
+
+    def left_out(self, spec: TrialSpec) -> tuple[str, ...]:
+        """What the spec asks for that this kind has no place for, in words."""
+        del spec
+        return ()
+
+    def meta(self, spec: TrialSpec) -> dict[str, Any]:
+        """Name and labels, the queue's among them."""
+        told = labels(spec)
+        if spec.queue is not None and spec.queue.kind == "kueue":
+            told |= {"kueue.x-k8s.io/queue-name": spec.queue.name}
+            if spec.queue.priority_class:
+                told |= {"kueue.x-k8s.io/priority-class": spec.queue.priority_class}
+        return {"name": spec.job_name, "namespace": spec.namespace, "labels": told}
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def selector(self, name: str) -> str:
+        """The label selector of all its pods."""
+        raise NotImplementedError
+
+    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell the object in the words of a batch/v1 Job."""
+        raise NotImplementedError
+
+    def index(self, pod: Mapping[str, Any]) -> int:
+        """Which replica a pod is; MOST_REPLICAS where nothing tells."""
+        return number(pod, INDEX)
+
+    def tells(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether this pod's log carries evidence."""
+        del pod
+        return True
+
+    def wanted(self, raw: Mapping[str, Any]) -> int:
+        """How many pods it wants."""
+        return whole(as_map(self.as_job(raw).get("spec")).get("parallelism"), 1)
+
+    def children(self, name: str) -> tuple[tuple[str, str], ...]:
+        """Further objects, as (kind, name), that a controller makes of it and whose events speak of it."""
+        del name
+        return ()
+
+    def refused(self, event: Event) -> str:
+        """The API server's words where an event says that pods cannot be created; else nothing."""
+        if event.reason in {"FailedCreate", "FailedCreatePod"}:
+            return event.message.removeprefix("Error creating: ")
+        return ""
+
+    def not_known_yet(self, raw: Mapping[str, Any]) -> bool:
+        """Tell whether no controller has ever touched the object."""
+        return bool(self.operator) and not as_list(as_map(raw.get("status")).get("conditions"))
+
+    def belongs(self, pod: Mapping[str, Any], name: str) -> bool:
+        """Tell by its labels whether a pod is this object's."""
+        key, _, value = self.selector(name).partition("=")
+        return as_map(as_map(pod.get("metadata")).get("labels")).get(key) == value
+
+
+def number(pod: Mapping[str, Any], key: str) -> int:
+    """Read a small number from an annotation or a label of a pod."""
+    meta = as_map(pod.get("metadata"))
+    for place in ("annotations", "labels"):
+        text = str(as_map(meta.get(place)).get(key) or "")
+        if text.isdigit() and len(text) < 7:
+            return int(text)
+    return MOST_REPLICAS
+
+
+def whole(value: object, default: int) -> int:
+    """A whole number that may be missing."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
+
+
+def retold(
+    raw: Mapping[str, Any], words: Mapping[str, str], *, pods: int, suspended: object, backoff: int = 0
+) -> dict[str, Any]:
+    """Write an object with conditions as a batch/v1 Job: `words` maps its condition types to the Job's."""
+    meta, status = as_map(raw.get("metadata")), as_map(raw.get("status"))
+    told = [
+        item | {"type": words[str(item.get("type"))]}
+        for item in as_list(status.get("conditions"))
+        if str(item.get("type")) in words
+    ]
+    spec = {
+        "parallelism": pods,
+        "completions": pods,
+        "completionMode": "Indexed",
+        "backoffLimit": backoff,
+        "suspend": suspended is True,
+    }
+    return {"metadata": dict(meta), "spec": spec, "status": {"conditions": told, "startTime": status.get("startTime")}}

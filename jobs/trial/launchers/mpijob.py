@@ -1,0 +1,185 @@
+"""How does the MPI Operator launch a trial? Workers run sshd; mpirun in the launcher starts one probe in each of them.
+
+The evidence of all ranks arrives on the launcher's output, each piece with mpirun's tag. What sshd starts has sshd's
+environment, not the container's: mpirun hands over the launcher's by name (-x). Source: kubeflow/mpi-operator v0.6,
+pkg/controller/mpi_job_controller.go (names, labels, Service, keys), pkg/apis/kubeflow/v2beta1/types.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.unstructured import as_map
+from .. import pod
+from .kind import MOST_REPLICAS, Kind, number, retold, whole
+from .queues import pod_annotations, queue_allowance, scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...cluster.facts.events import Event
+    from ..spec import TrialSpec
+
+ROLE = "training.kubeflow.org/job-role"
+REPLICA = "training.kubeflow.org/replica-index"
+JOB = "training.kubeflow.org/job-name"
+# A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then.
+BACKOFF = 3
+_CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+class MpiJob(Kind):
+    """kubeflow.org/v2beta1 MPIJob."""
+
+    name = "mpijob"
+    group, version, resource, kind = "kubeflow.org", "v2beta1", "mpijobs", "MPIJob"
+    operator = "mpi-operator"
+    uses_service = False  # the operator makes a Service of the job's name, and refuses one that is not its own
+    multiplexed = True
+
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+        """One worker per node with one slot, and a launcher without devices."""
+        policy: dict[str, Any] = {
+            "cleanPodPolicy": "Running",  # sshd never ends by itself
+            "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
+            "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
+            "backoffLimit": BACKOFF,
+            "suspend": True,
+        }
+        return {
+            "apiVersion": "kubeflow.org/v2beta1",
+            "kind": "MPIJob",
+            "metadata": self.meta(spec),
+            "spec": {
+                "slotsPerWorker": 1,
+                "runLauncherAsWorker": False,
+                "launcherCreationPolicy": "WaitForWorkersReady",
+                "mpiImplementation": "OpenMPI",
+                "sshAuthMountPath": ssh_path(spec),
+                "runPolicy": policy,
+                "mpiReplicaSpecs": {
+                    "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec)},
+                    "Worker": {"replicas": spec.nodes, "restartPolicy": "Never", "template": _worker(spec, keys)},
+                },
+            },
+        }
+
+    def other_words(self, job: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+        """Leave out what releases before v0.5 do not know; they start the launcher at once, without itself a rank."""
+        unknown = [key for key in ("launcherCreationPolicy", "runLauncherAsWorker") if f'"spec.{key}"' in refusal]
+        if not unknown:
+            return None
+        return dict(job) | {"spec": {key: value for key, value in job["spec"].items() if key not in unknown}}
+
+    def resume(self) -> dict[str, Any]:
+        """Its suspend stands in the run policy."""
+        return {"spec": {"runPolicy": {"suspend": False}}}
+
+    def selector(self, name: str) -> str:
+        """The label that the operator sets on workers and launcher."""
+        return f"{JOB}={name}"
+
+    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Succeeded is Complete; the launcher counts as one more pod, behind the workers."""
+        spec = as_map(raw.get("spec"))
+        suspended = as_map(spec.get("runPolicy")).get("suspend")
+        return retold(
+            raw,
+            _CONDITIONS,
+            pods=_workers(raw) + 1,
+            suspended=suspended,
+            backoff=whole(as_map(spec.get("runPolicy")).get("backoffLimit"), 0),
+        )
+
+    def index(self, pod: Mapping[str, Any]) -> int:
+        """A worker's index is its rank; the launcher comes behind all workers."""
+        return number(pod, REPLICA) if _role(pod) == "worker" else MOST_REPLICAS
+
+    def tells(self, pod: Mapping[str, Any]) -> bool:
+        """Only the launcher's output carries evidence."""
+        return _role(pod) == "launcher"
+
+    def children(self, name: str) -> tuple[tuple[str, str], ...]:
+        """The launcher is a Job of its own."""
+        return (("Job", f"{name}-launcher"),)
+
+    def refused(self, event: Event) -> str:
+        """The operator says in an event of its own that a worker cannot be created."""
+        said = event.message
+        if event.reason == "MPIJobFailed" and said.startswith("worker pod created failed: "):
+            return said.removeprefix("worker pod created failed: ")
+        return super().refused(event)
+
+
+def ssh_path(spec: TrialSpec) -> str:
+    """Where the operator mounts the keys: the home of the user that sshd runs as (mpi-operator's base images)."""
+    return spec.mpi.ssh_path or ("/root/.ssh" if spec.run_as_user is None else "/home/mpiuser/.ssh")
+
+
+def handed_over(spec: TrialSpec) -> list[str]:
+    """The variables that mpirun takes from the launcher to the ranks: an ssh session has none of the container's."""
+    names = ["PATH", "LD_LIBRARY_PATH", *pod.fixed_environment(spec)]
+    return [*names, *dict.fromkeys(name for item in spec.s3 for name in item.env)]
+
+
+def mpirun(spec: TrialSpec) -> list[str]:
+    """One probe per worker, unbound (torchrun's own processes need all cores), each line with its rank's tag."""
+    placed = ["-np", str(spec.nodes), "--map-by", "slot", "--bind-to", "none", "--tag-output"]
+    exported = [word for name in handed_over(spec) for word in ("-x", name)]
+    return [*spec.mpi.mpirun, *placed, *spec.mpi.args, *exported, *pod.PROBE]
+
+
+def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    shape = pod.Shape(
+        command=spec.mpi.sshd,
+        rank="",
+        subdomain=False,
+        root_services=True,
+        annotations=pod_annotations(spec),
+        scheduler=scheduler(spec),
+    )
+    made = pod.template(spec, keys, shape)
+    del made["spec"]["restartPolicy"]  # the replica's counts; the operator warns of a second one
+    return made
+
+
+def _launcher(spec: TrialSpec) -> dict[str, Any]:
+    """A small pod without devices, anywhere: it only runs mpirun."""
+    amounts = {"cpu": spec.mpi.launcher_cpu, "memory": spec.mpi.launcher_memory}
+    container: dict[str, Any] = {
+        "name": pod.CONTAINER,
+        "image": spec.image,
+        "command": mpirun(spec),
+        "env": [{"name": key, "value": value} for key, value in pod.fixed_environment(spec).items()],
+        "resources": {"requests": amounts, "limits": dict(amounts)},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    if spec.env_secrets:
+        container["envFrom"] = [{"secretRef": {"name": name}} for name in spec.env_secrets]
+    if spec.pull_policy:
+        container["imagePullPolicy"] = spec.pull_policy
+    told: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": pod.GRACE_S,
+        "securityContext": pod.pod_security(spec),
+        "containers": [container],
+    }
+    optional = {
+        "tolerations": [dict(item) for item in spec.tolerations],
+        "nodeSelector": dict(spec.node_selector),
+        "imagePullSecrets": [{"name": name} for name in spec.pull_secrets],
+        "priorityClassName": spec.priority_class,
+        "serviceAccountName": spec.service_account,
+    }
+    told |= {key: value for key, value in optional.items() if value}
+    return {"metadata": {"labels": pod.labels(spec) | {pod.COMPONENT: "launcher"}}, "spec": told}
+
+
+def _workers(raw: Mapping[str, Any]) -> int:
+    replicas = as_map(as_map(raw.get("spec")).get("mpiReplicaSpecs"))
+    return whole(as_map(replicas.get("Worker")).get("replicas"), 1)
+
+
+def _role(pod: Mapping[str, Any]) -> str:
+    return str(as_map(as_map(pod.get("metadata")).get("labels")).get(ROLE) or "")

@@ -1,0 +1,95 @@
+"""How does the Training Operator launch a trial? One master and one worker, in its own environment convention.
+
+Its Service names only the master; the worker gets its name from a Service of ours, which is why two nodes are all that
+a trial can span here. Source: kubeflow/training-operator v1, pkg/controller.v1/pytorch and common.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.unstructured import as_map
+from .. import pod
+from .kind import MOST_REPLICAS, Kind, number, retold, whole
+from .queues import pod_annotations, queue_allowance, scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..spec import TrialSpec
+
+TYPE = "training.kubeflow.org/replica-type"
+REPLICA = "training.kubeflow.org/replica-index"
+JOB = "training.kubeflow.org/job-name"
+_CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+class PyTorchJob(Kind):
+    """kubeflow.org/v1 PyTorchJob."""
+
+    name = "pytorchjob"
+    group, version, resource, kind = "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"
+    operator = "training-operator"
+    container = "pytorch"  # by this name the operator finds the container whose environment it sets
+
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+        """Rank 0 is the master, rank 1 the worker."""
+        policy = {
+            "cleanPodPolicy": "None",  # the master may end a moment before the worker has told all
+            "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
+            "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
+            "backoffLimit": 0,
+            "suspend": True,
+        }
+        return {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": self.meta(spec),
+            "spec": {
+                "runPolicy": policy,
+                "nprocPerNode": str(max(1, spec.gpus_per_node)),
+                "pytorchReplicaSpecs": {
+                    kind: {"replicas": 1, "restartPolicy": "Never", "template": _template(spec, keys, rank)}
+                    for rank, kind in enumerate(("Master", "Worker"))
+                },
+            },
+        }
+
+    def resume(self) -> dict[str, Any]:
+        """Its suspend stands in the run policy."""
+        return {"spec": {"runPolicy": {"suspend": False}}}
+
+    def selector(self, name: str) -> str:
+        """The label that the operator sets."""
+        return f"{JOB}={name}"
+
+    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Succeeded is Complete."""
+        spec = as_map(raw.get("spec"))
+        kinds = as_map(spec.get("pytorchReplicaSpecs")).values()
+        pods = sum(whole(as_map(each).get("replicas"), 1) for each in kinds) or 1
+        return retold(raw, _CONDITIONS, pods=pods, suspended=as_map(spec.get("runPolicy")).get("suspend"))
+
+    def index(self, pod: Mapping[str, Any]) -> int:
+        """The master is rank 0, workers count from 1."""
+        kind = as_map(as_map(pod.get("metadata")).get("labels")).get(TYPE)
+        if kind == "master":
+            return 0
+        found = number(pod, REPLICA)
+        return found + 1 if found < MOST_REPLICAS else found
+
+
+def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> dict[str, Any]:
+    shape = pod.Shape(
+        container=PyTorchJob.container,
+        rank=str(rank),
+        # The master is known by the name of the operator's Service for it.
+        hostname="" if rank == 0 else f"{spec.job_name}-{rank}",
+        subdomain=rank != 0,
+        port_name="pytorchjob-port",  # by this name the operator finds MASTER_PORT
+        annotations=pod_annotations(spec),
+        scheduler=scheduler(spec),
+    )
+    made = pod.template(spec, keys, shape)
+    del made["spec"]["restartPolicy"]  # the replica's counts; the operator warns of a second one
+    return made

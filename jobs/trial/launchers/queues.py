@@ -1,0 +1,56 @@
+"""What does a queue want of a trial's objects? Kueue a label (kind.py), Volcano a PodGroup and its scheduler.
+
+The PodGroup is ours whatever launches the pods: an operator makes one only where it was started with gang scheduling.
+Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/podgroup/.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.quantity import quantity
+from ..pod import resources
+
+if TYPE_CHECKING:
+    from ..spec import TrialSpec
+
+VOLCANO = "volcano"
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_VERSIONS = ("v1beta2", "v1beta1")
+GROUP_NAME = "scheduling.k8s.io/group-name"
+"""The annotation by which Volcano's scheduler finds a pod's group (volcano.sh/apis, scheduling/v1beta1/labels.go)."""
+
+
+def scheduler(spec: TrialSpec) -> str | None:
+    """The scheduler of the pods that belong to a group."""
+    return VOLCANO if spec.queue is not None and spec.queue.kind == VOLCANO else None
+
+
+def pod_annotations(spec: TrialSpec) -> dict[str, str]:
+    """What a pod says of its group."""
+    return {GROUP_NAME: spec.job_name} if scheduler(spec) else {}
+
+
+def queue_allowance(spec: TrialSpec) -> float:
+    """How much longer the job may take for its pods' waiting: Volcano's wait as pods, Kueue's job is suspended."""
+    return spec.deadlines.queue_s if scheduler(spec) else 0.0
+
+
+def pod_group(spec: TrialSpec, meta: dict[str, Any]) -> dict[str, Any]:
+    """All ranks or none (scheduling.volcano.sh/v1beta1); an MPIJob's launcher needs no device and stays outside."""
+    queue = spec.queue
+    told: dict[str, Any] = {"minMember": spec.nodes}
+    if queue is not None and queue.name:
+        told["queue"] = queue.name
+    if queue is not None and queue.priority_class:
+        told["priorityClassName"] = queue.priority_class
+    if needed := _all(spec):
+        told["minResources"] = needed
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": meta, "spec": told}
+
+
+def _all(spec: TrialSpec) -> dict[str, str]:
+    """What all ranks ask for together: Volcano lets the group in only where its queue has that."""
+    asked = resources(spec).get("requests") or {}
+    amounts = {name: quantity(text) for name, text in asked.items()}
+    return {name: f"{(amount * spec.nodes).normalize():f}" for name, amount in amounts.items() if amount is not None}

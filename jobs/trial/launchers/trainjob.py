@@ -1,0 +1,121 @@
+"""How does Kubeflow Trainer launch a trial? A TrainJob names a runtime and changes in its pods what the API allows.
+
+The pod is the runtime's, as training's would be: what a TrainJob cannot change (capabilities, priority, runtime class)
+is told, not forced. Source: kubeflow/trainer pkg/apis/trainer/v1alpha1/trainjob_types.go (podTemplateOverrides of
+v2.0 and v2.1; runtimePatches took their place later), manifests/base/runtimes/torch_distributed.yaml.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.unstructured import as_map
+from .. import pod
+from .kind import Kind, retold, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..spec import TrialSpec
+
+NODE = "node"  # the replicated job and its container, in every runtime of Trainer
+MANAGER = "seatrial/launcher"
+_CONDITIONS = {"Complete": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+class TrainJob(Kind):
+    """trainer.kubeflow.org/v1alpha1 TrainJob; its pods are those of an Indexed Job within a JobSet."""
+
+    name = "trainjob"
+    group, version, resource, kind = "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"
+    operator = "kubeflow-trainer"
+    container = NODE
+    uses_service = False  # the JobSet makes one of the job's name
+
+    def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+        """The runtime's pods with our image, command, environment, volumes and placement."""
+        return self._written(spec, {"podTemplateOverrides": [_override(spec, keys)]})
+
+    def other_words(self, job: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+        """The same with runtimePatches, for a Trainer that no longer knows podTemplateOverrides."""
+        if '"spec.podTemplateOverrides"' not in refusal or "podTemplateOverrides" not in job["spec"]:
+            return None
+        told = as_map(job["spec"])
+        (override,) = told["podTemplateOverrides"]
+        template = {key: override[key] for key in ("metadata", "spec")}
+        jobs = [{"name": NODE, "template": {"spec": {"template": template}}}]
+        patch = {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+        kept = {key: value for key, value in told.items() if key != "podTemplateOverrides"}
+        return dict(job) | {"spec": kept | {"runtimePatches": [patch]}}
+
+    def _written(self, spec: TrialSpec, changes: dict[str, Any]) -> dict[str, Any]:
+        trainer = {
+            "image": spec.image,
+            "command": list(pod.PROBE),
+            "numNodes": spec.nodes,
+            "numProcPerNode": max(1, spec.gpus_per_node),
+            "resourcesPerNode": pod.resources(spec),
+            "env": pod.environment(spec),
+        }
+        return {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": self.meta(spec),
+            "spec": {
+                "suspend": True,
+                "runtimeRef": {
+                    "apiGroup": "trainer.kubeflow.org",
+                    "kind": "ClusterTrainingRuntime",
+                    "name": spec.runtime,
+                },
+                "trainer": trainer,
+                **changes,
+            },
+        }
+
+    def left_out(self, spec: TrialSpec) -> tuple[str, ...]:
+        """What the runtime alone decides."""
+        asked = {
+            "capabilities": ", ".join(spec.capabilities),
+            "runtime_class": spec.runtime_class,
+            "scheduler_name": spec.scheduler_name,
+            "priority_class": spec.priority_class,
+            "host_network": spec.host_network,
+            "sidecars": len(spec.sidecars),
+            "run_as_user": spec.run_as_user,
+            "env_secrets": ", ".join(spec.env_secrets),
+        }
+        return tuple(f"{key}: {value}" for key, value in asked.items() if value)
+
+    def selector(self, name: str) -> str:
+        """The label that the JobSet sets."""
+        return f"jobset.sigs.k8s.io/jobset-name={name}"
+
+    def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Its conditions have the Job's own names."""
+        spec = as_map(raw.get("spec"))
+        pods = whole(as_map(spec.get("trainer")).get("numNodes"), 1)
+        return retold(raw, _CONDITIONS, pods=pods, suspended=spec.get("suspend"))
+
+    def children(self, name: str) -> tuple[tuple[str, str], ...]:
+        """A JobSet, and its Job."""
+        return (("JobSet", name), ("Job", f"{name}-{NODE}-0"))
+
+
+def _override(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "volumes": pod.volumes(spec, keys),
+        "containers": [{"name": NODE, "volumeMounts": pod.mounts(spec)}],
+    }
+    optional = {
+        "serviceAccountName": spec.service_account,
+        "nodeSelector": dict(spec.node_selector),
+        "tolerations": [dict(item) for item in spec.tolerations],
+        "imagePullSecrets": [{"name": name} for name in spec.pull_secrets],
+        "affinity": pod.anti_affinity(spec) if spec.anti_affinity and spec.nodes > 1 else None,
+    }
+    told |= {key: value for key, value in optional.items() if value}
+    meta: dict[str, Any] = {"labels": pod.labels(spec)}
+    if spec.annotations:
+        meta["annotations"] = dict(spec.annotations)
+    return {"targetJobs": [{"name": NODE}], "metadata": meta, "spec": told}

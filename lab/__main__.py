@@ -1,0 +1,153 @@
+"""`python -m lab SCENARIO --write-kubeconfig FILE`: serve a scenario until somebody stops it.
+
+Ends on SIGINT, SIGTERM or, with --until-stdin-closes, when whoever started it is gone. Exit codes: 0 stopped as asked,
+4 wrong usage (one line on standard error), 1 the cluster could not be started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from .chaos.api_faults import KINDS, Weather
+from .scenario import Scenario, ScenarioError, load, names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .cluster import Cluster
+
+USAGE = 4
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and ends with the exit code for usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line."""
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = Parser(prog="seatrial sim", description="A Kubernetes cluster with GPUs in a box.")
+    parser.add_argument("scenario", nargs="?", help="a shipped one (default: healthy), the path of one, or replay=FILE")
+    parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
+    parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
+    parser.add_argument("--write-kubeconfig", metavar="FILE", type=Path, help="for the scenario's user")
+    parser.add_argument("--write-nobody-kubeconfig", metavar="FILE", type=Path, help="for one without rights")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end when standard input does")
+    parser.add_argument("--network", choices=("auto", "namespaces", "plain"), default="auto", help="of the pods")
+    options = parser.parse_args(arguments)
+    if not options.list:
+        options.scenario = options.scenario or "healthy"
+        if not options.write_kubeconfig:
+            parser.error("--write-kubeconfig FILE is needed: it is how clients find the cluster")
+        for path in filter(None, (options.write_kubeconfig, options.write_nobody_kubeconfig)):
+            if path.is_dir() or not path.absolute().parent.is_dir():
+                parser.error(f"{path}: {'is a folder' if path.is_dir() else 'its folder does not exist'}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve, or list."""
+    options = parse(arguments)
+    try:
+        if options.list:
+            print(listing(options.scenario, as_json=options.json))
+            return 0
+        scenario = load(options.scenario)
+        if options.weather is not None:
+            scenario = scenario.under(Weather.parse(options.weather))
+        return asyncio.run(_serve(scenario, options))
+    except ScenarioError as error:
+        print(f"seatrial sim: {error}", file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        print(f"seatrial sim: cannot start: {error}", file=sys.stderr)
+        return 1
+
+
+def listing(scenario: str | None = None, *, as_json: bool) -> str:
+    """Return the shipped scenarios, or that one."""
+    known = [load(name) for name in ([scenario] if scenario else names())]
+    if as_json:
+        return json.dumps([scenario.summary() for scenario in known], indent=1)
+    width = max(len(scenario.name) for scenario in known)
+    lines = [f"{scenario.name:<{width}}  {scenario.title}" for scenario in known]
+    if scenario:
+        return "\n".join(lines)
+    return "\n".join([*lines, f"{'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log"])
+
+
+async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:
+    from .cluster import Cluster  # noqa: PLC0415 - a wrong name of a scenario is answered without it
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if options.until_stdin_closes:
+        threading.Thread(target=_read_to_end, args=(loop, stop), daemon=True).start()
+    async with await Cluster.start(scenario, network=options.network) as cluster:
+        write(options.write_kubeconfig, cluster.kubeconfig)
+        if options.write_nobody_kubeconfig:
+            write(options.write_nobody_kubeconfig, cluster.nobody_kubeconfig)
+        print(_ready(cluster, options), flush=True)
+        await stop.wait()
+    return 0
+
+
+def _read_to_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Wait in a thread: not every kind of standard input can be waited for in an event loop."""
+    while os.read(0, 65536):
+        pass
+    loop.call_soon_threadsafe(stop.set)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()  # it holds credentials
+        raise
+
+
+def _ready(cluster: Cluster, options: argparse.Namespace) -> str:
+    scenario = cluster.scenario
+    if options.json:
+        return json.dumps(
+            {
+                "ready": True,
+                "scenario": scenario.name,
+                "platform": scenario.platform,
+                "server": cluster.server,
+                "namespace": "default",
+                "network": cluster.network,
+                "lost": list(cluster.lost),
+                "weather": str(scenario.weather) if scenario.weather else None,
+            }
+        )
+    lost = "".join(f"\n  lost: {text}" for text in cluster.lost)
+    under = f" under the weather {scenario.weather}" if scenario.weather else ""
+    return (
+        f"{scenario.name} ({scenario.title}){under} is ready at {cluster.server}{lost}\n"
+        f"  export KUBECONFIG={options.write_kubeconfig.absolute()}\n  Ctrl-C stops it"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""How is a cell written? Columns, durations, ages, label pairs and selectors, as kubectl's users know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .schema.values import epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .schema.values import Object
+
+    Cells = Callable[[Object, float], list[Any]]
+
+NONE = "<none>"
+HOUR, DAY = 3600, 86400
+# Up to how many seconds, which unit, and which smaller unit beside it.
+STEPS = (
+    (120, "s", 1, "", 1),
+    (600, "m", 60, "s", 1),
+    (3 * HOUR, "m", 60, "", 1),
+    (8 * HOUR, "h", HOUR, "m", 60),
+    (48 * HOUR, "h", HOUR, "", 1),
+    (8 * DAY, "d", DAY, "h", HOUR),
+    (730 * DAY, "d", DAY, "", 1),
+    (8 * 365 * DAY, "y", 365 * DAY, "d", DAY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a Table."""
+
+    name: str
+    type: str = "string"
+    priority: int = 0
+    format: str = ""
+    description: str = ""
+
+
+def layout(names: str, wide: str = "") -> list[Column]:
+    """Return columns from their names; a colon adds a type."""
+    found = []
+    for text, priority in ((names, 0), (wide, 1)):
+        for entry in filter(None, text.split("|")):
+            name, _, kind = entry.partition(":")
+            found.append(Column(name, kind or "string", priority))
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as k8s.io/apimachinery duration.HumanDuration does."""
+    if seconds < -1:
+        return "<invalid>"
+    total = max(int(seconds), 0)
+    for below, unit, size, part, part_size in STEPS:
+        if total < below:
+            rest = total % size // part_size if part else 0
+            return f"{total // size}{unit}" + (f"{rest}{part}" if rest else "")
+    return f"{total // (365 * DAY)}y"
+
+
+def age(stamp: str | None, now: float) -> str:
+    """Return how long ago a time was."""
+    return duration(now - epoch(stamp)) if stamp else "<unknown>"
+
+
+def age_of(obj: Object, now: float) -> str:
+    """Return how old an object is."""
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def name_of(obj: Object) -> str:
+    """Return an object's name."""
+    return str(obj["metadata"]["name"])
+
+
+def pairs(given: Object | None) -> str:
+    """Write labels as k=v,k=v."""
+    return ",".join(f"{key}={value}" for key, value in sorted((given or {}).items())) or NONE
+
+
+def selector(given: Object | None) -> str:
+    """Write a LabelSelector as text."""
+    if given is None:
+        return NONE
+    parts = [f"{key}={value}" for key, value in sorted((given.get("matchLabels") or {}).items())]
+    for expression in given.get("matchExpressions") or []:
+        key, operator, values = expression["key"], expression["operator"], ",".join(expression.get("values") or [])
+        words = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }
+        parts.append(words.get(operator, key))
+    return ",".join(parts) or NONE
+
+
+def containers(spec: Object) -> tuple[str, str]:
+    """Return the names and the images of a pod spec."""
+    containers = spec.get("containers") or []
+    return ",".join(c["name"] for c in containers), ",".join(c.get("image", "") for c in containers)
+
+
+def template(obj: Object) -> Object:
+    """Return the pod spec of a workload's template."""
+    found: Object = obj["spec"].get("template", {}).get("spec", {})
+    return found

@@ -1,0 +1,116 @@
+"""How does a program that is not asynchronous have a cluster? It runs in a thread, for as long as a `with` block.
+
+    with running("gpu-missing", weather="storm:7") as cluster:
+        cluster.write_kubeconfig(path)
+        subprocess.run(["my-tool", "--kubeconfig", path])
+
+A program with an event loop of its own uses `Cluster` in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .chaos.api_faults import Weather
+from .cluster import Cluster
+from .scenario import Scenario, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from .apiserver.store import Store
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A cluster that runs in another thread."""
+
+    cluster: Cluster
+    _loop: asyncio.AbstractEventLoop
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self.cluster.server
+
+    @property
+    def kubeconfig(self) -> str:
+        """The text of a kubeconfig: the administrator's, or that of the scenario's user."""
+        return self.cluster.kubeconfig
+
+    @property
+    def nobody_kubeconfig(self) -> str:
+        """The text of a kubeconfig of a user without rights."""
+        return self.cluster.nobody_kubeconfig
+
+    @property
+    def happened(self) -> Mapping[str, int]:
+        """How often each trouble of the weather came so far."""
+        return dict(self.cluster.happened)
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig where clients expect one; returns the path."""
+        path.touch(mode=0o600)
+        path.write_text(self.kubeconfig, encoding="utf-8")
+        return path
+
+    def do(self, change: Callable[[Store], T]) -> T:
+        """Run `change(store)` in the cluster's own thread, between two requests: look at objects, or break something.
+
+        Raises what it raises; ValueError for a cluster that does not listen (api-down).
+        """
+        store = self.cluster.store
+        if store is None:
+            raise ValueError(f"{self.cluster.scenario.name}: there is nothing behind this address")
+
+        async def within() -> T:
+            return change(store)
+
+        return asyncio.run_coroutine_threadsafe(within(), self._loop).result(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def running(scenario: str | Scenario = "healthy", *, weather: str = "", network: str = "auto") -> Iterator[Running]:
+    """Run a scenario (a name, a path, or one that was loaded) until the block ends; nothing of it stays.
+
+    `weather`: NAME[:SEED]; `network`: auto, namespaces or plain. Raises ScenarioError for what cannot be played.
+    """
+    chosen = load(scenario) if isinstance(scenario, str) else scenario
+    if weather:
+        chosen = chosen.under(Weather.parse(weather))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name=f"sim {chosen.name}", daemon=True)
+    thread.start()
+
+    def wait(coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(PATIENCE_S)
+
+    try:
+        cluster: Cluster = wait(Cluster.start(chosen, network=network))
+        try:
+            yield Running(cluster, loop)
+        finally:
+            wait(cluster.stop())
+    finally:
+        wait(_last_words())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE_S)
+        loop.close()
+
+
+async def _last_words() -> None:
+    """End what still runs in the loop, as asyncio.run does."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    await asyncio.get_running_loop().shutdown_default_executor()

@@ -1,0 +1,1 @@
+"""API fault injection and node events."""

@@ -1,0 +1,131 @@
+"""How does the API server misbehave? Faults of requests, drawn from a seed, for any scenario.
+
+A clean world shows how a client fares when nothing goes wrong. A client that repeats what may be repeated survives all
+of this: the same request is refused at most `patience` times in a row. gusts.py makes it happen.
+
+    sim:healthy?weather=storm&seed=7         # or  seatrial sim healthy --weather storm:7
+    weather: {kind: storm, seed: 7, reset: 0.2}      # in a scenario file: a kind, and what differs from it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ..format import ScenarioError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: A share of requests that would leave no way through is no weather but another scenario (api-down).
+MOST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """A kind of weather: how likely each trouble is for one request (0 to 0.5), and its measures."""
+
+    name: str = "calm"
+    seed: int = 0
+    throttle: float = 0.0  # 429 with Retry-After, before the request is looked at
+    retry_after_s: int = 1
+    error: float = 0.0  # a burst of 500 or 503 begins: this request and the next ones of its kind
+    burst: int = 2  # the longest burst
+    reset: float = 0.0  # the connection breaks; for what writes, half the time only after the work was done
+    latency: float = 0.0  # the answer comes late
+    latency_s: float = 0.3  # at most
+    watch_end: float = 0.0  # a watch ends long before its time
+    watch_gone: float = 0.0  # a watch is answered with ERROR 410 Expired
+    watch_twice: float = 0.0  # an event of a watch is sent twice
+    watch_late: float = 0.0  # an event of a watch is held back and comes after later ones
+    watch_lag: float = 0.0  # a whole watch lags behind those of other kinds, in its own order
+    late_s: float = 1.0  # by how much an event or a watch is late, at most
+    stale: float = 0.0  # a list shows an older state, with that state's resourceVersion
+    stale_revisions: int = 8  # how much older
+    log_cut: float = 0.0  # a log stream ends in the middle of a line
+    cut: float = 0.0  # a body ends in the middle: the connection breaks, or a proxy passes half of it for the whole
+    drip: float = 0.0  # the answer comes in small pieces with pauses between them
+    patience: int = 2
+
+    @classmethod
+    def parse(cls, text: str) -> Weather:
+        """Read NAME[:SEED]; ScenarioError with the nearest right word."""
+        name, colon, seed = text.partition(":")
+        if name not in KINDS:
+            raise ScenarioError(f"unknown weather {name!r}{nearest(name, KINDS)}")
+        if colon and not seed.isdigit():
+            raise ScenarioError(f"weather {text!r}: the seed must be a whole number")
+        return replace(KINDS[name], seed=int(seed or 0))
+
+    @classmethod
+    def read(cls, given: Any, where: str) -> Weather:
+        """Read the `weather:` of a scenario file: NAME[:SEED], or a map of `kind` and what differs from it."""
+        if isinstance(given, str):
+            return cls.parse(given)
+        known = {each.name: each for each in fields(cls) if each.name != "name"}
+        changes: dict[str, Any] = {}
+        for key, value in given.items():
+            if key == "kind":
+                continue
+            if key not in known:
+                raise ScenarioError(f"{where}: weather: unknown key {key!r}{nearest(str(key), [*known, 'kind'])}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise ScenarioError(f"{where}: weather: {key} must be a number, not {value!r}")
+            if key in CHANCES and value > MOST:
+                raise ScenarioError(f"{where}: weather: {key} is a probability of at most {MOST:g}, not {value!r}")
+            changes[key] = value if isinstance(known[key].default, float) else int(value)
+        return replace(cls.parse(str(given.get("kind", "calm"))), **changes)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.seed}"
+
+
+#: What can happen to one request.
+CHANCES = (
+    "throttle",
+    "error",
+    "reset",
+    "latency",
+    "watch_end",
+    "watch_gone",
+    "watch_twice",
+    "watch_late",
+    "watch_lag",
+    "stale",
+    "log_cut",
+    "cut",
+    "drip",
+)
+KINDS: Mapping[str, Weather] = {
+    weather.name: weather
+    for weather in (
+        Weather("calm"),
+        Weather("throttled", throttle=0.25),
+        Weather("errors", error=0.12),
+        Weather("resets", reset=0.12),
+        Weather("slow", latency=0.5, drip=0.15),
+        Weather("short-watches", watch_end=0.5, watch_gone=0.3),
+        Weather("stale", stale=0.4),
+        Weather("torn-logs", log_cut=0.5),
+        Weather("cut-bodies", cut=0.15),
+        Weather("repeated-events", watch_twice=0.5),
+        Weather("late-events", watch_late=0.4),
+        Weather("lagging-watches", watch_lag=0.5, late_s=3.0),
+        Weather(
+            "storm",
+            throttle=0.08,
+            error=0.04,
+            reset=0.04,
+            latency=0.2,
+            watch_end=0.25,
+            watch_gone=0.1,
+            watch_twice=0.1,
+            watch_late=0.05,
+            watch_lag=0.2,
+            stale=0.1,
+            log_cut=0.25,
+            cut=0.03,
+            drip=0.05,
+        ),
+    )
+}

@@ -1,0 +1,144 @@
+"""What happens to the cluster while somebody's job runs in it? Drains, preemptions, nodes that go.
+
+    happens: [{do: drain, node: gpu-node-1, after_s: 1}, {do: fail, node: gpu-node-0, after_s: 3, back_s: 60}]
+
+Each happens once: so many seconds after the first pod of a job runs on that node (or anywhere).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.store import ApiError
+from ..controlplane.scheduler.binding import mark_disrupted
+from ..format import ScenarioError, check, nearest
+from ..node.heartbeat import lose, regain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..apiserver.store import Store
+    from ..node import Kubelet
+
+Object = dict[str, Any]
+HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "pod": str}
+JOB = "batch.kubernetes.io/job-name"
+ENDED = ("Succeeded", "Failed")
+#: As kubectl drain, kube-scheduler and pod garbage collection say it.
+EVICTED = ("EvictionByEvictionAPI", "Eviction API: evicting")
+PREEMPTED = ("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
+COLLECTED = ("DeletionByPodGC", "PodGC: node no longer exists")
+
+
+class NodeEvents:
+    """Waits for jobs, and lets happen what the world says."""
+
+    def __init__(self, store: Store, kubelet: Kubelet, world: Mapping[str, Any]) -> None:
+        self._store, self._kubelet = store, kubelet
+        self._waiting: list[Object] = [dict(each) for each in world.get("happens") or []]
+        for each in self._waiting:
+            check(each, HAPPENING, "happens")
+            if each.get("do") not in DEEDS:
+                raise ScenarioError(f"happens: do {each.get('do')!r}{nearest(str(each.get('do')), DEEDS)}")
+        self._timers: list[asyncio.TimerHandle] = []
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Watch the pods."""
+        if self._waiting:
+            self._ends = [self._store.subscribe("pods", self._pod)]
+
+    def close(self) -> None:
+        """Let nothing happen any more."""
+        for end in self._ends:
+            end()
+        for timer in self._timers:
+            timer.cancel()
+
+    def _pod(self, _: str, pod: Object, __: Object | None) -> None:
+        labels, node = pod["metadata"].get("labels") or {}, pod["spec"].get("nodeName")
+        if JOB not in labels or pod["status"].get("phase") != "Running":
+            return
+        for each in [each for each in self._waiting if each.get("node", node) == node]:
+            self._waiting.remove(each)
+            later = asyncio.get_running_loop().call_later
+            self._timers.append(later(float(each.get("after_s", 0)), self._happen, {**each, "node": node}))
+
+    def _happen(self, what: Object) -> None:
+        with contextlib.suppress(ApiError):  # whatever it was to happen to has gone meanwhile
+            DEEDS[what["do"]](self, what["node"])
+        if "back_s" in what:
+            later = asyncio.get_running_loop().call_later
+            self._timers.append(later(float(what["back_s"]), self.bring_back, what["node"]))
+
+    def pods(self, node: str) -> list[Object]:
+        """The pods of jobs that run on a node."""
+        return [
+            pod
+            for pod in self._store.list("pods")
+            if pod["spec"].get("nodeName") == node
+            and JOB in (pod["metadata"].get("labels") or {})
+            and pod["status"].get("phase") not in ENDED
+        ]
+
+    def take(self, node: str, why: tuple[str, str] | None) -> None:
+        """Delete the pods of jobs on a node, with the condition that says who disturbed them."""
+        for pod in self.pods(node):
+            if why is not None:
+                mark_disrupted(self._store, pod, *why)
+            meta = pod["metadata"]
+            self._store.delete("pods", meta["namespace"], meta["name"], uid=meta["uid"])
+
+    def drain(self, node: str) -> None:
+        """Cordon, then evict."""
+        self._store.mutate("nodes", None, node, lambda each: each["spec"].update(unschedulable=True))
+        self.take(node, EVICTED)
+
+    def preempt(self, node: str) -> None:
+        """A pod of higher priority takes the place."""
+        for pod in self.pods(node):
+            self._store.event(
+                pod,
+                "Normal",
+                "Preempted",
+                f"Preempted by pod 4f1d9b6e-0d4e-4b0c-9a35-1c1d6a4c2f11 on node {node}",
+                "default-scheduler",
+            )
+        self.take(node, PREEMPTED)
+
+    def delete(self, node: str) -> None:
+        """Somebody deletes the pods."""
+        self.take(node, None)
+
+    def remove(self, node: str) -> None:
+        """The machine goes, and with it the Node: its pods are collected."""
+        self._kubelet.offline.add(node)
+        self._store.delete("nodes", None, node)
+        for pod in self.pods(node):
+            mark_disrupted(self._store, pod, *COLLECTED)
+            meta = pod["metadata"]
+            self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
+
+    def bring_back(self, node: str) -> None:
+        """The machine is up again; of the pods that were deleted meanwhile its kubelet finds nothing any more."""
+        self._kubelet.offline.discard(node)
+        regain(self._kubelet, node)
+        for pod in self.pods(node):
+            if meta := pod["metadata"] if pod["metadata"].get("deletionTimestamp") else None:
+                self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
+
+    def fail(self, node: str) -> None:
+        """The node loses its power; the fifty seconds after which the control plane says so are not waited for."""
+        self._kubelet.offline.add(node)
+        lose(self._kubelet, node)
+
+
+DEEDS: dict[str, Callable[[NodeEvents, str], None]] = {
+    "drain": NodeEvents.drain,
+    "preempt": NodeEvents.preempt,
+    "delete": NodeEvents.delete,
+    "remove": NodeEvents.remove,
+    "fail": NodeEvents.fail,
+}

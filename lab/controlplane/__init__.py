@@ -1,0 +1,71 @@
+"""What turns wishes into objects: Jobs into pods, Services into endpoints, deletions into absence?
+
+`Controllers(store).start()` runs them all in the event loop; each is a synchronous function over a queue of keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from .budgets import BudgetController
+from .claims import ClaimController
+from .cronjobs import CronJobController
+from .daemons import DaemonSetController
+from .deployments import DeploymentController
+from .deviceclaims import ResourceClaimController
+from .endpoints import EndpointController
+from .garbage import GarbageCollector
+from .job import JobController
+from .namespace import NamespaceController
+from .nodes import NodeController
+from .quota import QuotaController
+from .replicas import ReplicaSetController
+from .stateful import StatefulSetController
+
+if TYPE_CHECKING:
+    from ..apiserver.store import Store
+
+__all__ = ["Controller", "Controllers"]
+
+
+class Controller(Protocol):
+    """One controller."""
+
+    def start(self) -> None:
+        """Watch, and look at what exists."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
+class Controllers:
+    """All controllers of a cluster; `extra` are those of operators that the world has."""
+
+    def __init__(self, store: Store, extra: tuple[Controller, ...] = ()) -> None:
+        self.all: tuple[Controller, ...] = (
+            NamespaceController(store),
+            JobController(store),
+            EndpointController(store),
+            GarbageCollector(store),
+            NodeController(store),
+            ClaimController(store),
+            QuotaController(store),
+            ReplicaSetController(store),
+            DeploymentController(store),
+            DaemonSetController(store),
+            StatefulSetController(store),
+            CronJobController(store),
+            BudgetController(store),
+            ResourceClaimController(store),
+            *extra,
+        )
+
+    def start(self) -> None:
+        """Start all."""
+        for controller in self.all:
+            controller.start()
+
+    def close(self) -> None:
+        """Stop all."""
+        for controller in self.all:
+            controller.close()

@@ -1,0 +1,167 @@
+"""Does every node that a DaemonSet wants have its pod?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.schema.values import clone
+from .endpoints import is_ready
+from .owned import ENDED, WorkloadController, available_in, controller_of, new_pod, template_hash
+from .rollout import share
+from .scheduler import placement
+
+if TYPE_CHECKING:
+    from ..apiserver.store import Store
+    from .queue import Key
+
+Object = dict[str, Any]
+HASH, GENERATION = "controller-revision-hash", "pod-template-generation"
+TOLERATED = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+"""What pods of a DaemonSet tolerate (https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/)."""
+
+
+class DaemonSetController(WorkloadController):
+    """Keeps all DaemonSets."""
+
+    key, kind, component = "daemonsets.apps", "DaemonSet", "daemonset-controller"
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._furnished: dict[str, set[str]] = {}
+        """By uid, the nodes of sets that the world began with: their templates do not say where they belong."""
+
+    def start(self) -> None:
+        """Watch; new nodes and changed ones want their pods."""
+        super().start()
+        self._furnished = {d["metadata"]["uid"]: set() for d in self.store.list(self.key)}
+        for pod in self.store.list("pods") if self._furnished else ():
+            owner = controller_of(pod)
+            if owner is not None and owner["uid"] in self._furnished:
+                self._furnished[owner["uid"]].add(pod["spec"].get("nodeName", ""))
+        self._ends.append(self.store.subscribe("nodes", self._node))
+
+    def _node(self, change: str, node: Object, old: Object | None) -> None:
+        if (
+            change == "MODIFIED"
+            and old is not None
+            and node["spec"] == old["spec"]
+            and (node["metadata"].get("labels") == old["metadata"].get("labels"))
+        ):
+            return
+        for found in self.store.list(self.key):
+            if found["metadata"]["uid"] not in self._furnished:
+                self.queue.add((found["metadata"]["namespace"], found["metadata"]["name"]))
+
+    def sync(self, key: Key) -> float | None:
+        """One pod on each node, of the present template."""
+        found = self.living(key)
+        if found is None:
+            return None
+        digest = template_hash(found["spec"]["template"])
+        nodes = {n["metadata"]["name"] for n in self.store.list("nodes") if self._wants(found, n)}
+        by_node: dict[str, list[Object]] = {}
+        for pod in self.pods(found):
+            by_node.setdefault(_node_of(pod), []).append(pod)
+        failed = ""
+        for node in sorted(nodes - set(by_node)):
+            failed = failed or self.create(found, _pod_for(found, node, digest))
+        for node, pods in by_node.items():
+            living = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
+            surplus = living[1:] if node in nodes else living
+            for pod in [*surplus, *(p for p in living[:1] if node in nodes and p["status"].get("phase") in ENDED)]:
+                self.remove(found, pod)
+        self._replace_old(found, digest)
+        again = self._status(found, nodes, digest)
+        return self.queue.failed(key) if failed else again
+
+    def _wants(self, found: Object, node: Object) -> bool:
+        furnished = self._furnished.get(found["metadata"]["uid"])
+        if furnished is not None:
+            return node["metadata"]["name"] in furnished
+        pod = {"spec": found["spec"]["template"]["spec"]}
+        tolerations = [*(pod["spec"].get("tolerations") or []), *_tolerations(pod["spec"])]
+        return placement.selects(pod, node) and all(
+            placement.tolerates(tolerations, taint)
+            for taint in (node.get("spec") or {}).get("taints") or []
+            if taint["effect"] != "PreferNoSchedule"
+        )
+
+    def _replace_old(self, found: Object, digest: str) -> None:
+        """A rolling update: delete outdated pods, as many at a time as may be missing."""
+        strategy = found["spec"].get("updateStrategy") or {}
+        if strategy.get("type", "RollingUpdate") != "RollingUpdate" or found["metadata"]["uid"] in self._furnished:
+            return
+        pods = self.active(found)
+        room = max(1, share((strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1), len(pods), up=True))
+        room -= sum(not is_ready(p) for p in pods) + sum(
+            1 for p in self.pods(found) if p["metadata"].get("deletionTimestamp")
+        )
+        outdated = sorted((p for p in pods if (p["metadata"].get("labels") or {}).get(HASH) != digest), key=is_ready)
+        for pod in outdated:
+            if is_ready(pod) and room <= 0:
+                break
+            room -= is_ready(pod)
+            self.remove(found, pod)
+
+    def _status(self, found: Object, nodes: set[str], digest: str) -> float | None:
+        pods = self.active(found)
+        placed = [p for p in pods if _node_of(p) in nodes]
+        waits = [available_in(p, found["spec"].get("minReadySeconds", 0), self.store.clock()) for p in placed]
+        available = sum(w == 0 for w in waits)
+        furnished = found["metadata"]["uid"] in self._furnished
+        updated = sum(furnished or (p["metadata"].get("labels") or {}).get(HASH) == digest for p in placed)
+        status = {
+            "currentNumberScheduled": len(placed),
+            "numberMisscheduled": len(pods) - len(placed),
+            "desiredNumberScheduled": len(nodes),
+            "numberReady": sum(map(is_ready, placed)),
+            "observedGeneration": found["metadata"].get("generation", 1),
+        }
+        optional = {
+            "updatedNumberScheduled": updated,
+            "numberAvailable": available,
+            "numberUnavailable": len(nodes) - available,
+        }
+        status |= {name: count for name, count in optional.items() if count}
+        self.write(found, status)
+        return min((w for w in waits if w), default=None)
+
+
+def _tolerations(spec: Object) -> list[Object]:
+    taints = [
+        *TOLERATED,
+        *([("node.kubernetes.io/network-unavailable", "NoSchedule")] if spec.get("hostNetwork") else []),
+    ]
+    return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]
+
+
+def _node_of(pod: Object) -> str:
+    """The node that a pod is on, or that it was made for."""
+    if pod["spec"].get("nodeName"):
+        return str(pod["spec"]["nodeName"])
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or []
+    return next((f["values"][0] for t in terms for f in t.get("matchFields") or []), "")
+
+
+def _pod_for(found: Object, node: str, digest: str) -> Object:
+    """The pod for one node: the scheduler places it by its affinity to the node's name."""
+    generation = str(found["metadata"].get("generation", 1))
+    pod = new_pod(found, **{HASH: digest, GENERATION: generation})
+    spec = pod["spec"]
+    held = clone((spec.get("affinity") or {}).get("nodeAffinity") or {})
+    field = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    terms = (held.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms") or [{}]
+    held["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": [{**term, "matchFields": field} for term in terms]
+    }
+    spec["affinity"] = {**(spec.get("affinity") or {}), "nodeAffinity": held}
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *_tolerations(spec)]
+    return pod

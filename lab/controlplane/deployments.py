@@ -1,0 +1,255 @@
+"""Which ReplicaSet carries out a Deployment, and how far is its rollout?"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.schema.errors import ApiError
+from ..apiserver.schema.values import clone, epoch
+from . import rollout
+from .owned import WorkloadController, condition, is_of, reference, template_hash
+
+if TYPE_CHECKING:
+    from .queue import Key
+
+Object = dict[str, Any]
+SETS, HASH = "replicasets.apps", "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+DESIRED, MOST = "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas"
+PROGRESS = ("updatedReplicas", "readyReplicas", "availableReplicas")
+NOT_COPIED = {"kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MOST}
+
+
+class DeploymentController(WorkloadController):
+    """Keeps all Deployments."""
+
+    key, kind, component = "deployments.apps", "Deployment", "deployment-controller"
+    owns = (SETS,)
+
+    def sync(self, key: Key) -> float | None:
+        """One step of a rollout, and the status."""
+        found = self.living(key)
+        if found is None:
+            return None
+        sets = sorted(
+            (r for r in self.store.list(SETS, key[0]) if is_of(found, r)),
+            key=lambda r: (r["metadata"]["creationTimestamp"], int(r["metadata"]["resourceVersion"])),
+        )
+        new = next((r for r in sets if _template(r) == _template(found)), None)
+        old = [r for r in sets if r is not new]
+        if found["spec"].get("paused"):
+            self._follow_scale(found, new, old)
+        elif new is None or _revision(new) < max(map(_revision, sets)):
+            new = self._new(found, new, old)
+        if new is not None and not found["spec"].get("paused"):
+            self._roll(found, new, old)
+            self._forget_history(found, old)
+        return self._status(key)
+
+    def _new(self, found: Object, held: Object | None, old: list[Object]) -> Object | None:
+        """Create the set of the current template, or make the one that has it the latest again."""
+        revision = str(max(map(_revision, old), default=0) + 1)
+        meta, surge = found["metadata"], rollout.limits(found)[0]
+        wanted = int(found["spec"].get("replicas", 1))
+        notes = {k: v for k, v in (meta.get("annotations") or {}).items() if k not in NOT_COPIED}
+        notes |= {DESIRED: str(wanted), MOST: str(wanted + surge), REVISION: revision}
+        if held is not None:
+            name = held["metadata"]["name"]
+            found_again = self.store.mutate(
+                SETS, meta["namespace"], name, lambda r: r["metadata"].setdefault("annotations", {}).update(notes)
+            )
+            self._note_revision(found, revision)
+            return found_again
+        template = clone(found["spec"]["template"])
+        digest = template_hash(template)
+        labels = {**(template["metadata"].get("labels") or {}), HASH: digest}
+        template["metadata"]["labels"] = labels
+        selector = clone(found["spec"]["selector"])
+        selector.setdefault("matchLabels", {})[HASH] = digest
+        body: Object = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": f"{meta['name']}-{digest}",
+                "labels": labels,
+                "annotations": notes,
+                "ownerReferences": [reference(found)],
+            },
+            "spec": {
+                "replicas": 0,
+                "selector": selector,
+                "template": template,
+                "minReadySeconds": found["spec"].get("minReadySeconds", 0),
+            },
+        }
+        body["spec"]["replicas"] = rollout.new_size(found, body, old)
+        if _recreates(found) and any(map(rollout.size, old)):
+            body["spec"]["replicas"] = 0
+        try:
+            made = self.store.create(SETS, body, meta["namespace"])
+        except ApiError as error:
+            self.event(found, "Warning", "ReplicaSetCreateError", f"Failed to create new replica set: {error.message}")
+            return None
+        self._note_revision(found, revision)
+        count = rollout.size(made)
+        if count:
+            self.event(
+                found,
+                "Normal",
+                "ScalingReplicaSet",
+                f"Scaled up replica set {made['metadata']['name']} from 0 to {count}",
+            )
+        self._progress(found, "NewReplicaSetCreated", f'Created new replica set "{made["metadata"]["name"]}"')
+        return made
+
+    def _note_revision(self, found: Object, revision: str) -> None:
+        meta = found["metadata"]
+        self.store.mutate(
+            self.key,
+            meta["namespace"],
+            meta["name"],
+            lambda d: d["metadata"].setdefault("annotations", {}).update({REVISION: revision}),
+        )
+
+    def _progress(self, found: Object, reason: str, message: str) -> None:
+        def change(d: Object) -> None:
+            condition(d.setdefault("status", {}), "Progressing", "True", reason, message, self.store.now())
+
+        self.store.mutate(self.key, found["metadata"]["namespace"], found["metadata"]["name"], change, "status")
+
+    def _follow_scale(self, found: Object, new: Object | None, old: list[Object]) -> None:
+        """A paused Deployment is still scaled: its latest set gets the difference."""
+        sets = [*old, *([new] if new else [])]
+        if sets:
+            others = sum(map(rollout.size, sets[:-1]))
+            self._scale(found, sets[-1], max(0, int(found["spec"].get("replicas", 1)) - others))
+
+    def _roll(self, found: Object, new: Object, old: list[Object]) -> None:
+        if _recreates(found):
+            for replica_set in old:
+                self._scale(found, replica_set, 0)
+            if any((r.get("status") or {}).get("replicas") for r in old):
+                return
+            self._scale(found, new, rollout.new_size(found, new, []))
+            return
+        new = self._scale(found, new, rollout.new_size(found, new, old))
+        for name, count in rollout.old_sizes(found, new, old).items():
+            self._scale(found, next(r for r in old if r["metadata"]["name"] == name), count)
+
+    def _scale(self, found: Object, replica_set: Object, count: int) -> Object:
+        before, meta = rollout.size(replica_set), replica_set["metadata"]
+        if before == count:
+            return replica_set
+        wanted = int(found["spec"].get("replicas", 1))
+        notes = {DESIRED: str(wanted), MOST: str(wanted + rollout.limits(found)[0])}
+
+        def change(r: Object) -> None:
+            r["spec"]["replicas"] = count
+            r["metadata"].setdefault("annotations", {}).update(notes)
+
+        scaled = self.store.mutate(SETS, meta["namespace"], meta["name"], change)
+        word = "up" if count > before else "down"
+        self.event(
+            found, "Normal", "ScalingReplicaSet", f"Scaled {word} replica set {meta['name']} from {before} to {count}"
+        )
+        return scaled or replica_set
+
+    def _forget_history(self, found: Object, old: list[Object]) -> None:
+        limit = found["spec"].get("revisionHistoryLimit", 10)
+        idle = [r for r in old if not rollout.size(r) and not (r.get("status") or {}).get("replicas")]
+        for replica_set in idle[: max(0, len(idle) - limit)]:
+            with contextlib.suppress(ApiError):
+                self.store.delete(SETS, found["metadata"]["namespace"], replica_set["metadata"]["name"])
+
+    def _status(self, key: Key) -> float | None:
+        found = self.living(key)
+        if found is None:
+            return None
+        sets = [r for r in self.store.list(SETS, key[0]) if is_of(found, r)]
+        new = next((r for r in sets if _template(r) == _template(found)), None)
+        counts = {
+            name: sum((r.get("status") or {}).get(name, 0) for r in sets)
+            for name in ("replicas", "readyReplicas", "availableReplicas")
+        }
+        counts["updatedReplicas"] = ((new or {}).get("status") or {}).get("replicas", 0)
+        counts["unavailableReplicas"] = max(0, sum(map(rollout.size, sets)) - counts["availableReplicas"])
+        before = found.get("status") or {}
+        status: Object = {
+            "observedGeneration": found["metadata"].get("generation", 1),
+            **{name: count for name, count in counts.items() if count},
+        }
+        if before.get("conditions"):
+            status["conditions"] = clone(before["conditions"])
+        again = self._conditions(found, new, counts, status, before)
+        self.write(found, status)
+        return again
+
+    def _conditions(
+        self, found: Object, new: Object | None, counts: dict[str, int], status: Object, before: Object
+    ) -> float | None:
+        now, wanted = self.store.now(), int(found["spec"].get("replicas", 1))
+        if counts["availableReplicas"] >= wanted - rollout.limits(found)[1]:
+            condition(
+                status, "Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.", now
+            )
+        else:
+            condition(
+                status,
+                "Available",
+                "False",
+                "MinimumReplicasUnavailable",
+                "Deployment does not have minimum availability.",
+                now,
+            )
+        failure = next(
+            (c for c in ((new or {}).get("status") or {}).get("conditions") or [] if c["type"] == "ReplicaFailure"),
+            None,
+        )
+        status["conditions"] = [c for c in status["conditions"] if c["type"] != "ReplicaFailure"]
+        if failure:
+            condition(status, "ReplicaFailure", "True", failure["reason"], failure["message"], now)
+        deadline = found["spec"].get("progressDeadlineSeconds")
+        if new is None or deadline is None or found["spec"].get("paused"):
+            return None
+        name = f'ReplicaSet "{new["metadata"]["name"]}"'
+        if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == wanted:
+            condition(
+                status, "Progressing", "True", "NewReplicaSetAvailable", f"{name} has successfully progressed.", now
+            )
+            return None
+        if any(counts[part] > before.get(part, 0) for part in PROGRESS):
+            _touch(status, "ReplicaSetUpdated", f"{name} is progressing.", now)
+            return float(deadline)
+        held = next((c for c in status["conditions"] if c["type"] == "Progressing"), None)
+        if held is None or held["reason"] in ("ProgressDeadlineExceeded", "NewReplicaSetAvailable"):
+            return None
+        left = epoch(held["lastUpdateTime"]) + float(deadline) - self.store.clock()
+        if left <= 0:
+            condition(
+                status, "Progressing", "False", "ProgressDeadlineExceeded", f"{name} has timed out progressing.", now
+            )
+            return None
+        return left
+
+
+def _touch(status: Object, reason: str, message: str, now: str) -> None:
+    condition(status, "Progressing", "True", reason, message, now)
+    next(c for c in status["conditions"] if c["type"] == "Progressing")["lastUpdateTime"] = now
+
+
+def _recreates(found: Object) -> bool:
+    return bool((found["spec"].get("strategy") or {}).get("type") == "Recreate")
+
+
+def _revision(replica_set: Object) -> int:
+    text = (replica_set["metadata"].get("annotations") or {}).get(REVISION, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def _template(obj: Object) -> Object:
+    """The pod template without the label that names it."""
+    template = obj["spec"]["template"]
+    meta = dict(template.get("metadata") or {})
+    meta["labels"] = {k: v for k, v in (meta.get("labels") or {}).items() if k != HASH}
+    return {**template, "metadata": meta}

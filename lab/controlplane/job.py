@@ -1,0 +1,129 @@
+"""When is a Job looked at, and what happens to it after its end?
+
+Each look is a `JobSync`; a Job that has ended lets its pods go and, with a TTL, goes itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.schema.errors import ApiError
+from ..apiserver.schema.values import epoch
+from .job_pods import ENDED, TRACKING
+from .job_sync import JOBS, JobSync, show_count, true_condition
+from .queue import Key, Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..apiserver.store import Store
+
+Object = dict[str, Any]
+COMPONENT = "job-controller"
+
+
+class JobController:
+    """Keeps all Jobs."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.queue = Queue(self.sync)
+        self.last_failure: dict[str, tuple[int, float]] = {}
+        """By Job uid: failures since the last success, and when the last one was."""
+        self._ends: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Watch Jobs and their pods."""
+        self._ends = [self.store.subscribe(JOBS, self._job), self.store.subscribe("pods", self._pod)]
+        for job in self.store.list(JOBS):
+            self._job("ADDED", job, None)
+
+    def close(self) -> None:
+        """Stop."""
+        self.queue.close()
+        for end in self._ends:
+            end()
+
+    def _job(self, _: str, job: Object, __: Object | None) -> None:
+        self.queue.add((job["metadata"]["namespace"], job["metadata"]["name"]))
+
+    def _pod(self, _: str, pod: Object, __: Object | None) -> None:
+        for owner in pod["metadata"].get("ownerReferences") or []:
+            if owner.get("controller") and owner["kind"] == "Job":
+                self.queue.add((pod["metadata"]["namespace"], owner["name"]))
+
+    def pods(self, job: Object) -> list[Object]:
+        """The pods that a Job controls."""
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        return [
+            pod
+            for pod in self.store.list("pods", namespace, f"batch.kubernetes.io/controller-uid={uid}")
+            if any(o["uid"] == uid for o in pod["metadata"].get("ownerReferences") or [])
+        ]
+
+    def sync(self, key: Key) -> float | None:
+        """Bring one Job closer to its wish; seconds until it wants to be looked at again."""
+        job = self.store.get(JOBS, *key)
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            self._let_go(key, job)
+            return None
+        if job["spec"].get("managedBy") not in (None, "kubernetes.io/job-controller"):
+            return None
+        finished = true_condition(job.get("status") or {}, "Complete", "Failed")
+        if finished is None:
+            return JobSync(self, key, job).run()
+        for pod in self.pods(job):
+            self.untrack(pod)
+        return self._expire(job, finished)
+
+    def _expire(self, job: Object, finished: Object) -> float | None:
+        seconds = job["spec"].get("ttlSecondsAfterFinished")
+        if seconds is None:
+            return None
+        left = epoch(finished["lastTransitionTime"]) + float(seconds) - self.store.clock()
+        if left > 0:
+            return left
+        meta = job["metadata"]
+        with contextlib.suppress(ApiError):
+            self.store.delete(JOBS, meta["namespace"], meta["name"], propagation="Foreground", uid=meta["uid"])
+        return None
+
+    def _let_go(self, key: Key, job: Object | None) -> None:
+        """A Job that goes holds no pods; one that waits for them still counts who is left."""
+        if job is None:
+            for pod in self.store.list("pods", key[0], f"batch.kubernetes.io/job-name={key[1]}"):
+                self.untrack(pod)
+            return
+        pods = self.pods(job)
+        for pod in pods:
+            self.untrack(pod)
+        living = [p for p in pods if p["status"].get("phase") not in ENDED]
+
+        def change(j: Object) -> None:
+            status = j.setdefault("status", {})
+            status["terminating"] = sum(1 for p in living if p["metadata"].get("deletionTimestamp"))
+            status["ready"] = 0
+            show_count(status, "active", len(living) - status["terminating"])
+
+        if (job.get("status") or {}).get("startTime"):
+            self.store.mutate(JOBS, *key, change, "status")
+
+    def untrack(self, pod: Object) -> None:
+        """Take the finalizer off a pod that has been counted."""
+        meta = pod["metadata"]
+        if TRACKING not in (meta.get("finalizers") or []):
+            return
+
+        def change(p: Object) -> None:
+            left = [f for f in p["metadata"].get("finalizers") or [] if f != TRACKING]
+            if left:
+                p["metadata"]["finalizers"] = left
+            else:
+                p["metadata"].pop("finalizers", None)
+
+        self.store.mutate("pods", meta["namespace"], meta["name"], change)
+
+    def event(self, job: Object, kind: str, reason: str, message: str) -> None:
+        """Record an event about a Job."""
+        self.store.event(job, kind, reason, message, COMPONENT)

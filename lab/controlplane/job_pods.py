@@ -1,0 +1,148 @@
+"""What do a Job's pods look like, and what does a failed one mean?
+
+Pure functions: the pod of a template and an index, ranges of indexes, the pod failure policy, the success policy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..apiserver.schema.values import clone
+
+Object = dict[str, Any]
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+ENDED = ("Succeeded", "Failed")
+
+
+def is_indexed(job: Object) -> bool:
+    """Whether the Job counts indexes, not pods."""
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def index_of(pod: Object) -> int:
+    """The completion index of a pod; -1 where it has none."""
+    text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(text) if text.isdigit() else -1
+
+
+def owner_reference(job: Object) -> Object:
+    """The reference that makes a pod the Job's."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def new_pod(job: Object, index: int | None, failures: int = 0) -> Object:
+    """The pod that the Job controller creates (for an Indexed Job: of that index)."""
+    meta, template = job["metadata"], clone(job["spec"]["template"])
+    held = template.get("metadata") or {}
+    name, uid = meta["name"], meta["uid"]
+    labels = {
+        **(held.get("labels") or {}),
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    annotations = dict(held.get("annotations") or {})
+    spec, generate = template["spec"], f"{name}-"
+    if index is not None:
+        annotations[INDEX] = labels[INDEX] = str(index)
+        if job["spec"].get("backoffLimitPerIndex") is not None:
+            annotations[FAILURES] = str(failures)
+        spec.setdefault("hostname", f"{name}-{index}"[:63])
+        generate = f"{name[: 58 - len(str(index)) - 2]}-{index}-"
+        variable = {
+            "name": "JOB_COMPLETION_INDEX",
+            "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}},
+        }
+        for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+            if all(v["name"] != variable["name"] for v in container.get("env") or []):
+                container.setdefault("env", []).append(clone(variable))
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": generate,
+            "namespace": meta["namespace"],
+            "labels": labels,
+            **({"annotations": annotations} if annotations else {}),
+            "finalizers": [*(held.get("finalizers") or []), TRACKING],
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": spec,
+    }
+
+
+def format_indexes(indexes: set[int]) -> str:
+    """Ranges as the status shows them: three or more in a row as a-b, two as a,b."""
+    parts: list[str] = []
+    run: list[int] = []
+    for index in [*sorted(indexes), None]:
+        if run and index == run[-1] + 1:
+            run.append(index)
+            continue
+        if len(run) > 2:
+            parts.append(f"{run[0]}-{run[-1]}")
+        else:
+            parts += [str(i) for i in run]
+        run = [index] if index is not None else []
+    return ",".join(parts)
+
+
+def parse_indexes(text: str) -> set[int]:
+    """The indexes of such a text."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _rule_matches(pod: Object, rule: Object) -> str:
+    """Why a rule of the failure policy matches; empty where it does not."""
+    where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    status = pod.get("status") or {}
+    codes = rule.get("onExitCodes")
+    if codes:
+        statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+        for container in statuses:
+            code = (container["state"].get("terminated") or {}).get("exitCode", 0)
+            named = codes.get("containerName") in (None, container["name"])
+            inside = code in codes["values"]
+            if named and code != 0 and inside == (codes["operator"] == "In"):
+                return f"Container {container['name']} for pod {where} failed with exit code {code}"
+        return ""
+    for pattern in rule.get("onPodConditions") or []:
+        for condition in status.get("conditions") or []:
+            if condition["type"] == pattern["type"] and condition["status"] == pattern.get("status", "True"):
+                return f"Pod {where} has condition {condition['type']}"
+    return ""
+
+
+def failure_action(job: Object, pod: Object) -> tuple[str, str]:
+    """What the pod failure policy makes of a failed pod: (action, message); Count where no rule matches."""
+    policy = job["spec"].get("podFailurePolicy") or {}
+    for number, rule in enumerate(policy.get("rules") or []):
+        why = _rule_matches(pod, rule)
+        if why:
+            return rule["action"], f"{why} matching {rule['action']} rule at index {number}"
+    return "Count", ""
+
+
+def success_rule(job: Object, completed: set[int]) -> int | None:
+    """The number of the success policy's first rule that the completed indexes meet."""
+    for number, rule in enumerate((job["spec"].get("successPolicy") or {}).get("rules") or []):
+        wanted = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
+        good = completed if wanted is None else completed & wanted
+        needed = rule.get("succeededCount")
+        if (needed is not None and len(good) >= needed) or (needed is None and wanted is not None and good == wanted):
+            return number
+    return None

@@ -1,0 +1,231 @@
+"""Which devices does a claim get? Dynamic resource allocation (resource.k8s.io/v1) as the scheduler decides it.
+
+Exactly so many devices of a class, or all of a node; CEL selectors as far as `matches` reads them. What it cannot
+evaluate is refused in so many words: a wrong guess would be worse.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...apiserver.schema.quantity import value as parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ...apiserver.store import Store
+
+Object = dict[str, Any]
+CLAIMS, TEMPLATES = "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"
+CLASSES, SLICES = "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+_PLACE = r"device\.(?:(driver)|(attributes|capacity)\[(?:'|\")([^'\"]+)(?:'|\")\]\.(\w+))"
+_TERM = re.compile(rf"{_PLACE}\s*(==|!=|>=|<=|>|<)\s*(.+)")
+_CALL = re.compile(rf"{_PLACE}\.(compareTo|contains|startsWith|endsWith|matches)\((.+?)\)(?:\s*(==|!=|>=|<=|>|<)\s*0)?")
+_BARE = re.compile(rf"(!?)\s*{_PLACE}")
+_HAS = re.compile(rf"(!?)\s*has\({_PLACE}\)")
+
+
+class Unreadable(Exception):  # noqa: N818 - a state of the expression
+    """An expression that is not understood here; str() says which part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a pool."""
+
+    driver: str
+    pool: str
+    name: str
+    attributes: Mapping[str, Any]
+    capacity: Mapping[str, str]
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What tells it from all others."""
+        return self.driver, self.pool, self.name
+
+    def attribute(self, domain: str, name: str) -> Any:
+        """Return the value of an attribute; a name without a domain is of the driver's. None: it has none."""
+        held = self.attributes.get(f"{domain}/{name}", self.attributes.get(name) if domain == self.driver else None)
+        return next(iter(held.values())) if held else None
+
+    def amount(self, domain: str, name: str) -> Any:
+        """Return a capacity as a number."""
+        text = self.capacity.get(f"{domain}/{name}", self.capacity.get(name) if domain == self.driver else None)
+        return None if text is None else parse(text)
+
+
+def of_node(slices: Iterable[Object], node: Object) -> list[Device]:
+    """Return the devices that a node offers, in the order of its slices."""
+    found = []
+    for each in slices:
+        spec = each["spec"]
+        if spec.get("nodeName") != node["metadata"]["name"] and not spec.get("allNodes"):
+            continue
+        for device in spec.get("devices") or []:
+            body = device.get("basic") or device
+            capacity = {name: part["value"] for name, part in (body.get("capacity") or {}).items()}
+            attributes = body.get("attributes") or {}
+            found.append(Device(spec["driver"], spec["pool"]["name"], device["name"], attributes, capacity))
+    return found
+
+
+def taken(claims: Iterable[Object]) -> set[tuple[str, str, str]]:
+    """Return the devices that claims hold."""
+    every = [result for claim in claims for result in results(claim) if not result.get("adminAccess")]
+    return {(result["driver"], result["pool"], result["device"]) for result in every}
+
+
+def results(claim: Object) -> list[Object]:
+    """Return what was allocated to a claim."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return list((allocation.get("devices") or {}).get("results") or [])
+
+
+def of_pod(store: Store, pod: Object) -> list[tuple[str, str, Object | None]]:
+    """Return (name in the pod, name of the claim, the claim) of each of a pod's claims; "" before it was made."""
+    made = {
+        s["name"]: s.get("resourceClaimName", "") for s in (pod.get("status") or {}).get("resourceClaimStatuses") or []
+    }
+    found = []
+    for wish in pod["spec"].get("resourceClaims") or []:
+        name = wish.get("resourceClaimName") or made.get(wish["name"], "")
+        claim = store.get(CLAIMS, pod["metadata"]["namespace"], name) if name else None
+        found.append((wish["name"], name, claim))
+    return found
+
+
+def held(store: Store, pod: Object, driver: str, node: str) -> list[str]:
+    """Return the names of a driver's devices on a node that the containers of a pod may use."""
+    every = [*pod["spec"].get("containers", []), *(pod["spec"].get("initContainers") or [])]
+    used = {each["name"] for container in every for each in (container.get("resources") or {}).get("claims") or []}
+    return [
+        r["device"]
+        for name, _, claim in of_pod(store, pod)
+        if claim is not None and name in used
+        for r in results(claim)
+        if r["driver"] == driver and r["pool"] == node
+    ]
+
+
+def allocate(
+    claims: list[Object], offered: list[Device], busy: set[tuple[str, str, str]], classes: Mapping[str, Object]
+) -> list[list[Object]] | None:
+    """Return the results for each claim, or None where one of them cannot be had; raises Unreadable."""
+    used, found = set(busy), []
+    for claim in claims:
+        got: list[Object] = []
+        for request in (claim["spec"].get("devices") or {}).get("requests") or []:
+            wish = request.get("exactly") or request
+            chosen = _choose(wish, offered, used, classes[wish["deviceClassName"]])
+            if chosen is None:
+                return None
+            used |= {device.identity for device in chosen}
+            got += [
+                {"request": request["name"], "driver": device.driver, "pool": device.pool, "device": device.name}
+                for device in chosen
+            ]
+        found.append(got)
+    return found
+
+
+def _choose(wish: Object, offered: list[Device], used: set[tuple[str, str, str]], kind: Object) -> list[Device] | None:
+    selectors = [*((kind.get("spec") or {}).get("selectors") or []), *(wish.get("selectors") or [])]
+    fitting = [device for device in offered if all(matches(s["cel"]["expression"], device) for s in selectors)]
+    free = [device for device in fitting if device.identity not in used]
+    if wish.get("allocationMode") == "All":
+        return free if fitting and len(free) == len(fitting) else None
+    count = int(wish.get("count") or 1)
+    return free[:count] if len(free) >= count else None
+
+
+def unsupported(claim: Object) -> str:
+    """Say what of a claim is not played here; empty: nothing."""
+    devices = claim["spec"].get("devices") or {}
+    if devices.get("constraints"):
+        return "constraints"
+    wishes = [request.get("exactly") or request for request in devices.get("requests") or []]
+    return "firstAvailable" if any("firstAvailable" in wish for wish in wishes) else ""
+
+
+def matches(expression: str, device: Device) -> bool:
+    """Tell whether a CEL expression selects a device: comparisons joined by && or by ||."""
+    text = " ".join(expression.split())
+    if "||" in text:
+        if "&&" in text or "(" in text.split("||")[0][:1]:
+            raise Unreadable(text)
+        return any(matches(part, device) for part in text.split("||"))
+    return all(_term(part.strip(), device) for part in text.split("&&"))
+
+
+def _term(text: str, device: Device) -> bool:
+    while text.startswith("(") and text.endswith(")") and text.count("(") == 1:
+        text = text[1:-1].strip()
+    if text in ("true", "false"):
+        return text == "true"
+    call = _CALL.fullmatch(text)
+    if call:
+        return _called(_value(device, *call.groups()[:4]), call[5], _literal(call[6]), call[7])
+    found = _TERM.fullmatch(text)
+    if found:
+        held = _value(device, *found.groups()[:4])
+        return held is not None and _compare(held, found[5], _literal(found[6]))
+    has = _HAS.fullmatch(text)
+    if has:
+        return (_value(device, *has.groups()[1:5]) is not None) != bool(has[1])
+    bare = _BARE.fullmatch(text)
+    if bare:
+        held = _value(device, *bare.groups()[1:5])
+        return held is not None and bool(held) != bool(bare[1])
+    raise Unreadable(text)
+
+
+def _value(device: Device, driver: str | None, kind: str | None, domain: str | None, name: str | None) -> Any:
+    if driver:
+        return device.driver
+    if kind == "capacity":
+        return device.amount(str(domain), str(name))
+    return device.attribute(str(domain), str(name))
+
+
+def _literal(text: str) -> Any:
+    text = text.strip()
+    found = re.fullmatch(r"(?:quantity|semver)\(['\"](.+)['\"]\)", text)
+    if found and text.startswith("quantity"):
+        return parse(found[1])
+    if found:
+        return found[1]
+    quoted = re.fullmatch(r"'([^']*)'|\"([^\"]*)\"", text)
+    if quoted:
+        return quoted[1] if quoted[1] is not None else quoted[2]
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    raise Unreadable(text)
+
+
+def _called(held: Any, name: str, wanted: Any, sign: str | None) -> bool:
+    if held is None:
+        return False
+    if name == "compareTo":
+        if sign is None:
+            raise Unreadable("compareTo without a comparison")
+        return _compare(held, sign, wanted)
+    text, part = str(held), str(wanted)
+    if name == "matches":
+        return re.search(part, text) is not None
+    if name == "contains":
+        return part in text
+    return text.startswith(part) if name == "startsWith" else text.endswith(part)
+
+
+def _compare(held: Any, sign: str, wanted: Any) -> bool:
+    if isinstance(held, str) and isinstance(wanted, str) and re.fullmatch(r"\d+(\.\d+)*", held):
+        held, wanted = ([int(part) for part in each.split(".")] for each in (held, wanted))
+    if sign in ("==", "!="):
+        return bool((held == wanted) == (sign == "=="))
+    return bool({">=": held >= wanted, "<=": held <= wanted, ">": held > wanted, "<": held < wanted}[sign])

@@ -1,0 +1,352 @@
+"""Is a scenario or platform file written correctly? What may stand in one, and the words for what may not.
+
+A word that is not known is refused with the nearest right one: a world in which nothing is broken because of a typing
+mistake would rehearse nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: What a world may say, and the type of each value. A platform says the same and more (PLATFORM).
+WORLD: dict[str, Any] = {
+    "platform": str,  # a shipped platform, or the path of a file
+    "nodes": int,  # how many GPU nodes
+    "cpu_nodes": int,  # how many nodes without GPUs
+    "node_name": str,  # of a node with GPUs, with {n}
+    "version": str,  # of the API server and, unless a node says otherwise, of the kubelets
+    "crowd": dict,  # how many pods that ended, events and namespaces lie around already
+    "pools": dict,  # name -> further nodes with GPUs that are not like the first, see POOL
+    "node": dict,  # node name or "*" -> merge patch of the Node object
+    "operators": list,  # names, or {name: options}: see operators/registry.py
+    "objects": list,  # further API objects; one that is there already is changed, or taken away with `absent: true`
+    "workloads": dict,  # name -> what runs already, as objects; merged with the platform's
+    "user": dict,  # the kubeconfig's user: name, rules (in the namespace), cluster_rules
+    "registry": dict,  # which images there are, and what is in them, see NESTED
+    "happens": list,  # what happens while a job runs, see node_events.py
+    "host_paths": list,  # folders of the nodes that pods may mount
+    "dns": dict,  # mode: ok | servfail | timeout | nxdomain; delay_s; wrong_address
+    "fabric": dict,  # the network for training, see NESTED
+    "hardware": dict,  # node name or "*" -> gpu, gpus, rdma
+    "collective": dict,  # how collectives behave
+    "api": dict,  # listens: false; clock_skew_s: its clock against ours; latency_s: how long every answer takes;
+    # reaches_kubelets: false, then no log is read
+}
+NESTED: dict[str, dict[str, Any]] = {
+    "user": {"name": str, "rules": list, "cluster_rules": list, "token": str},
+    "registry": {
+        "missing": list,  # patterns of images that cannot be had
+        "lacks": dict,  # pattern -> commands and libraries that the image does not contain
+        "programs": dict,  # pattern -> paths of daemons that it contains: they run, and do nothing
+        "slow": dict,  # pattern -> seconds that a pull takes
+    },
+    "dns": {"mode": str, "delay_s": (int, float), "wrong_address": str},
+    "collective": {
+        "hang": bool,  # the ranks connect, the first collective never ends
+        "wrong": int,  # wrong elements per row
+        "bandwidth_scale": (int, float),  # share of the nominal rate between nodes
+        "log_limit_bytes": int,  # the file system of the debug files is full then
+        "socket_ranks": list,  # ranks whose process cannot open an RDMA device
+        "replay": str,  # a recorded log that rank 0 prints instead
+        "says": list,  # further lines of NCCL's log, see SAYS
+        "processes": int,  # on each node, whatever torchrun is told
+        "dies": dict,  # a process ends with an NCCL error while it collects, see DIES
+        "op_scale": dict,  # collective (sendrecv, all_to_all) -> share of its nominal rate between nodes
+        "noise": (int, float),  # how much slower a third of the repeats is between nodes
+        "torch": str,
+        "nccl": str,
+        "curves": dict,  # ring, tree, socket, nvlink, nvlink-ring -> [GB/s, us, us]
+    },
+    "fabric": {
+        "link_layer": str,  # InfiniBand | Ethernet | Unknown (EFA), as sysfs spells it
+        "rate_gbps": (int, float),  # of one card
+        "devices": list,  # names of a node's RDMA devices, in the order of the GPUs they sit beside
+        "resource": str,  # the extended resource that brings them into a pod
+        "shares": int,  # how many of it a node offers
+        "exclusive": bool,  # a pod gets as many devices as it asks for; else one share brings all of them
+        "verbs": bool,  # false: the cards are no RDMA devices, and only the plugin knows how to use them
+        "networks": dict,  # what Multus attaches, see NETWORKS
+        "plugin": dict,  # the network plugin that NCCL needs here, see PLUGIN
+        "mnnvl": dict,  # NVLink reaches over the nodes, see MNNVL
+    },
+    "crowd": {"pods": int, "events": int, "namespaces": int},
+    "api": {"listens": bool, "clock_skew_s": (int, float), "latency_s": (int, float), "reaches_kubelets": bool},
+}
+#: Secondary networks: an object for each name; a pod that asks for one gets its device and address.
+NETWORKS = {
+    "dialect": str,  # multus (NetworkAttachmentDefinition) | gke (Network of networking.gke.io)
+    "namespace": str,
+    "names": list,
+    "mtu": int,
+    "subnet": str,  # "192.168.{n}.0/24", n counts the networks
+    "plugins": list,  # the chain of CNI plugins of each definition
+}
+#: A network plugin of NCCL: where it is missing (registry: lacks), NCCL falls back to what it has built in.
+PLUGIN = {
+    "file": str,  # the library
+    "network": str,  # the name that NCCL prints
+    "interface": str,  # the version of NCCL's plugin interface, "v11"
+    "cards_per_device": int,  # how many cards the plugin shows as one device
+    "says": list,  # what it prints when it starts; {count} cards. "WARN PLACE|TEXT" is a warning.
+    "refuses": list,  # what it prints when the pod has no card, or no daemon
+    "daemon": str,  # pattern of an image: the plugin works only beside a container of it
+    "cannot_load": str,  # what NCCL prints because it cannot load this library
+    "host_path": str,  # the plugin is not in the image: it lies on the node, in a folder that the pod must mount
+}
+#: NVLink between nodes: pods need a channel of the IMEX service, which a claim of this device class brings.
+MNNVL = {"device_class": str, "clique": str}
+#: Lines that NCCL prints besides. `when`: begin (after the version) | network (after its choice) | end.
+SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, "ranks": list, "nodes": list}
+#: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult.
+DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str}
+POOL = {"nodes": int, "node_name": str, "node": dict, "gpu": dict, "labels": dict}
+WORKLOAD = {
+    "kind": str,
+    "api_version": str,
+    "namespace": str,
+    "image": str,
+    "replicas": int,
+    "where": str,
+    "ordinal": bool,
+    "labels": dict,
+    "requests": dict,
+    "broken": dict,
+    "nodes": list,  # only on these
+}
+HARDWARE: dict[str, dict[str, Any]] = {
+    "rdma": {"mounted": bool, "attached": bool, "gdr": bool, "devices": dict},
+    "network": {
+        "mtu": int,  # of the pods' own interface
+        "hole": int,  # what is larger vanishes on its way out of a pod
+        "path_mtu": int,  # what is larger is refused on its way to a pod, by ICMP
+        "mbit_s": int,  # as fast as pods can send and receive
+    },
+    "pci": {"readable": bool, "acs": bool},  # pods may read the whole configuration; ACS is on
+}
+#: What may be said of the GPUs of a node, and of one of them besides.
+GPU = frozenset(
+    {
+        "name",
+        "architecture",
+        "memory_mib",
+        "memory_free_mib",
+        "driver",
+        "cuda",
+        "compute",
+        "vbios",
+        "board_part",
+        "gpu_part",
+        "device_id",
+        "subsystem_id",
+        "nvlinks",
+        "nvlinks_active",
+        "nvlink_gbps",
+        "power_limit_w",
+        "fabric_state",
+        "fabric_status",
+        "nvls",
+        "smi_error",
+        "temperature_c",
+        "power_w",
+        "persistence",
+        "mig",
+        "p2p",
+        "nvlink_scale",
+        "visible_all",
+        "vendor",
+        "recovery_action",
+        "wrong",
+        "lost",
+        "kernel_log",
+        "ecc_volatile",
+        "ecc_corrected",
+        "ecc_aggregate",
+        "retired_pending",
+        "remap_pending",
+        "remap_failure",
+        "throttle",
+    }
+)
+ONE_GPU = GPU | {"uuid", "bus_id", "numa", "cpus", "serial"}
+DEVICE = frozenset(
+    {
+        "name",
+        "port",
+        "state",
+        "rate_gbps",
+        "rail",
+        "link_layer",
+        "numa",
+        "guid",
+        "opens",
+        "gid",  # false: the GID table is empty
+        "pkeys",  # the P_Key table
+        "fw",  # the firmware's version
+        "mtu",  # of the interface that is attached with it
+        "slot",  # where the card is plugged in: gpu3 (beside that GPU), numa1 (anywhere on that socket)
+        "errors",  # counter -> how much it grows in each collective
+    }
+)
+PLATFORM: dict[str, Any] = {
+    **WORLD,
+    "name": str,
+    "title": str,
+    "cpu_node_name": str,
+    "gpu": dict,
+    "gpu_labels": dict,
+    "fabric_labels": dict,
+    "gpu_node": dict,
+    "extends": str,
+}
+SPOKEN = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "list": "a list",
+    "dict": "a map",
+    "bool": "true or false",
+}
+
+
+HERE = Path(__file__).resolve().parent
+_OWN: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class ScenarioError(Exception):
+    """A scenario or platform that does not exist or is wrong; one line, with the nearest right word."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)", or all words where none is near."""
+    words = list(known)
+    near = difflib.get_close_matches(word, words, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else f" (known: {', '.join(words)})"
+
+
+def merge(base: Any, patch: Any) -> Any:
+    """Return base with a JSON merge patch (RFC 7386) applied: maps are merged, null removes, all else replaces."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = dict(base) if isinstance(base, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), value)
+    return merged
+
+
+def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> None:
+    """Check the keys and types of a world, down to the parts whose keys are fixed."""
+    check(world, allowed, where)
+    for key, keys in NESTED.items():
+        check(world.get(key, {}), keys, f"{where}: {key}")
+    fabric = world.get("fabric", {})
+    check(fabric.get("networks") or {}, NETWORKS, f"{where}: fabric: networks")
+    check(fabric.get("plugin") or {}, PLUGIN, f"{where}: fabric: plugin")
+    check(fabric.get("mnnvl") or {}, MNNVL, f"{where}: fabric: mnnvl")
+    for line in world.get("collective", {}).get("says") or []:
+        check(line, SAYS, f"{where}: collective: says")
+    check(world.get("collective", {}).get("dies") or {}, DIES, f"{where}: collective: dies")
+    for name, pool in (world.get("pools") or {}).items():
+        check(pool, POOL, f"{where}: pools: {name}")
+    for name, workload in world.get("workloads", {}).items():
+        check(workload or {}, WORKLOAD, f"{where}: workloads: {name}")
+    for node, hardware in world.get("hardware", {}).items():
+        kinds = {"gpu": dict, "gpus": dict, "rdma": dict, "imex": bool, "topology_policy": str}
+        check(hardware, {**kinds, **dict.fromkeys(HARDWARE, dict)}, f"{where}: hardware: {node}")
+        for part, keys in HARDWARE.items():
+            check(hardware.get(part, {}), keys, f"{where}: hardware: {node}: {part}")
+    modes = ("ok", "servfail", "timeout", "nxdomain")
+    mode = world.get("dns", {}).get("mode", "ok")
+    if mode not in modes:
+        raise ScenarioError(f"{where}: dns: mode {mode!r}{nearest(mode, modes)}")
+
+
+def check(data: Any, allowed: Mapping[str, Any], where: str) -> None:
+    """Check that `data` is a map of known keys with values of the right types."""
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{where}: a map is needed, not {type(data).__name__}")
+    for key, value in data.items():
+        if value is None and key in allowed:
+            continue  # null takes away what a platform brings
+        if key not in allowed:
+            raise ScenarioError(f"{where}: unknown key {key!r}{nearest(str(key), allowed)}")
+        wanted = allowed[key] if isinstance(allowed[key], tuple) else (allowed[key],)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+            kinds = " or ".join(SPOKEN[kind.__name__] for kind in wanted)
+            raise ScenarioError(f"{where}: {key} must be {kinds}, not {value!r}")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a file; ScenarioError names it, the line, and what is wrong there."""
+    try:
+        loader = _OWN if path.is_relative_to(HERE) else yaml.SafeLoader  # that in Python says better what is wrong
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 - both are safe
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise ScenarioError(f"{path}: no valid YAML{line}: {getattr(error, 'problem', error)}") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from None
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{path}: a map is needed at the top")
+    return data
+
+
+def node_names(world: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the names of the nodes with GPUs, and of those without; kind counts its workers: nothing, 2, 3."""
+    cpu = world.get("cpu_node_name", "cpu-node-{n}")
+    return (
+        [
+            *(str(world["node_name"]).format(n=n) for n in range(world.get("nodes", 2))),
+            *(name for names in pool_nodes(world).values() for name in names),
+        ],
+        [cpu.format(n=n, k=n + 1 if n else "") for n in range(world.get("cpu_nodes", 0))],
+    )
+
+
+def pool_nodes(world: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the nodes of each further pool."""
+    return {
+        pool: [str(each.get("node_name", pool + "-{n}")).format(n=n) for n in range(each.get("nodes", 2))]
+        for pool, each in (world.get("pools") or {}).items()
+    }
+
+
+def check_places(world: Mapping[str, Any], where: str) -> None:
+    """Check that everything a world changes is there: nodes, GPUs, devices. What is not would break nothing."""
+    gpu_nodes, cpu_nodes = node_names(world)
+    nodes = {*gpu_nodes, *cpu_nodes, "*"}
+    nodes |= {str((o.get("metadata") or {}).get("name")) for o in world.get("objects", []) if o.get("kind") == "Node"}
+    indexes = [str(n) for n in range((world.get("gpu") or {}).get("count", 0))]
+    devices = world.get("fabric", {}).get("devices", [])
+    for key in ("node_changes", "hardware"):
+        _known(world.get(key) or {}, nodes, f"{where}: {key.removesuffix('_changes')}")
+    for name, workload in world.get("workloads", {}).items():
+        _known((workload or {}).get("broken") or {}, nodes, f"{where}: workloads: {name}: broken")
+    for node, hardware in world.get("hardware", {}).items():
+        place = f"{where}: hardware: {node}"
+        _known(hardware.get("gpu") or {}, GPU, f"{place}: gpu")
+        _known(hardware.get("gpus") or {}, indexes, f"{place}: gpus")
+        for index, gpu in (hardware.get("gpus") or {}).items():
+            _known(gpu or {}, ONE_GPU, f"{place}: gpus: {index}")
+        cards = (hardware.get("rdma") or {}).get("devices") or {}
+        _known(cards, devices, f"{place}: rdma: devices")
+        for name, card in cards.items():
+            _known(card or {}, DEVICE, f"{place}: rdma: devices: {name}")
+
+
+def _known(names: Iterable[Any], known: Iterable[str], where: str) -> None:
+    words = sorted(known)
+    for name in map(str, names):
+        if name not in words:
+            raise ScenarioError(f"{where}: unknown {name!r}{nearest(name, words)}")

@@ -1,0 +1,1 @@
+"""The hardware of the nodes: sysfs, fakes of its programs, platforms."""

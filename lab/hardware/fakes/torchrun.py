@@ -1,0 +1,321 @@
+"""What happens when a pod starts a collective over its GPUs?
+
+Plays `torchrun` and the bench that it launches: the rendezvous is real TCP, the ranks are played. Each rank
+chooses its network from the environment and the devices of its pod, writes the log that NCCL would write, and rank 0
+prints the bench's table; what the world says is broken (`collective` in the node's state) happens here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from . import bench, deaths, failures, nccllog, net, state, topology, traffic
+from .options import Options, UsageError, parse
+from .rendezvous import Rendezvous, RendezvousError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: torch's default for the static rendezvous, seconds.
+_TIMEOUT_S = 600
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job on this node; the exit code is torchrun's."""
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        options = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
+    except UsageError as error:
+        print(f"usage: torchrun [options] training_script ...\ntorchrun: error: {error}", file=sys.stderr)
+        return 2
+    world = state.load()
+    world["mnnvl"] = world.get("mnnvl") if options.nodes > 1 else None  # inside a node nobody needs a channel
+    if options.nodes > 1:  # an image's own wrapper of torchrun may know better how many processes there are
+        options = options._replace(local=int(world["collective"].get("processes", options.local)))
+    failures.announce_threads(options.local)
+    me = describe_node(options, world)
+    if options.local > len(world["gpus"]):
+        return failures.invalid_device(options, me, len(world["gpus"]))
+    meeting = Rendezvous(options.address, options.port, options.node, options.nodes, options.timeout_s or _TIMEOUT_S)
+    try:
+        job = agree(meeting.exchange(me), options, world)
+        code = play(job, options, world, [rank for rank in job["ranks"] if rank["node"] == options.node])
+        meeting.barrier()
+    except RendezvousError as error:
+        return failures.rendezvous(str(error))
+    finally:
+        meeting.close()
+    return code
+
+
+def describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
+    """What the other nodes must know about this one: its ranks with their networks."""
+    host, interfaces = world.get("hostname") or socket.gethostname(), _interfaces(options, world)
+    oob = net.pick_interface(os.environ, interfaces)
+    ranks = []
+    for local in range(options.local):
+        number = options.node * options.local + local
+        gpu = world["gpus"][local] if local < len(world["gpus"]) else {"bus_id": "00000000:00:00.0", "cpus": "0-95"}
+        choice = net.choose(os.environ, world, number, interfaces)
+        domain, bus, slot = gpu["bus_id"].split(":")
+        device, function = slot.split(".")
+        ranks.append(
+            {
+                "rank": number,
+                "local": local,
+                "node": options.node,
+                "host": host.split(".", 1)[0],
+                "pid": os.getpid() + 2 + local * 2,
+                "core": 2 + local * 3,
+                "comm": "0x" + _digest(host, number)[:8],
+                "vendor": world["gpu"].get("vendor", "nvidia"),
+                "clique": (world.get("mnnvl") or {}).get("clique", ""),
+                "bus": f"{int(bus + device + function, 16):x}",
+                "pci": f"{domain[-4:]}:{bus}:{device}".lower(),
+                "gpu": world["gpu"]["name"],
+                "cpus": gpu.get("cpus", "0-95"),
+                "interface": list(oob) if oob else None,
+                "interfaces": interfaces,
+                "nccl": _version(world, built=True),
+                "network": choice.network,
+                "devices": choice.devices,
+                "gdr": choice.gdr,
+                "failure": choice.failure,
+                "intra": _intra(world),
+                "nvls": _nvls(world),
+                "nvlink_scale": world["gpu"].get("nvlink_scale", 1.0),
+                "wrong": gpu.get("wrong", 0),
+            }
+        )
+    return {"node": options.node, "ranks": ranks, "gpus": len(world["gpus"])}
+
+
+def _interfaces(options: Options, world: Mapping[str, Any]) -> list[net.Interface]:
+    """The pod's interfaces: the address by which it would reach the master is that of eth0, then what was attached."""
+    address = "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((options.address, options.port))
+            address = probe.getsockname()[0]
+        except OSError:
+            pass  # the name does not resolve (yet); the rendezvous says so in its own words
+    attached = [net.Interface(each["name"], each["address"]) for each in world.get("interfaces", [])]
+    return [net.Interface("eth0", address), *attached, net.Interface("lo", "127.0.0.1")]
+
+
+def agree(nodes: list[dict[str, Any]], options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
+    """What all ranks agree on."""
+    ranks = [rank for node in nodes for rank in node["ranks"]]
+    # Sockets get two channels, as recorded; 16 is what two H100 nodes with a card per GPU use.
+    wide = any(rank["devices"] for rank in ranks) or options.nodes == 1
+    channels = 2 * options.local if wide else 2
+    # NVLink over the nodes: to NCCL, all of them are one.
+    mnnvl = options.nodes > 1 and all(r["clique"] == ranks[0]["clique"] != "" for r in ranks) and not _off("MNNVL")
+    span, each = (1, len(ranks)) if mnnvl else (options.nodes, options.local)
+    return {
+        "plan": topology.lay(span, each, channels),
+        "mnnvl": mnnvl,
+        "ranks": ranks,
+        "buses": {node["node"]: [rank["bus"] for rank in node["ranks"]] for node in nodes},
+        "comm_id": "0x" + _digest(options.address, ranks[0]["pid"])[:16],
+        "cuda_driver": "{}0{}0".format(*world["gpu"]["cuda"].split(".")),
+        "torch": world["collective"].get("torch", "2.11.0"),
+        "nccl": _version(world),
+        "library": "rccl" if world["gpu"].get("vendor") == "amd" else "nccl",
+        "failed": [rank for rank in ranks if rank["failure"]],
+    }
+
+
+def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: list[dict[str, Any]]) -> int:
+    """Play the ranks of this process: their logs, and the table where rank 0 is among them."""
+    behaviour, speaks = world["collective"], any(rank["rank"] == 0 for rank in mine)
+    if behaviour.get("replay"):
+        return _replay(behaviour["replay"], options)
+    logs = [_log(rank, behaviour) for rank in mine]
+    for log, rank in zip(logs, mine, strict=True):
+        nccllog.begin(log, job, rank, os.environ)
+        interfaces = [net.Interface(*each) for each in rank["interfaces"]]
+        nccllog.say(log, behaviour, rank, "begin", world.get("node", ""))
+        log.lines(net.choose(os.environ, world, rank["rank"], interfaces).lines)
+        nccllog.say(log, behaviour, rank, "network", world.get("node", ""))
+    if job["failed"]:
+        return _fail(job, options, mine, logs)
+    # Trees and the switch's reduction are for sums of everything; the rest goes round the ring.
+    algorithm = _algorithm(job) if options.bench["op"] == "all_reduce" else "ring"
+    for log, rank in zip(logs, mine, strict=True):
+        nccllog.initialise(log, job, rank, os.environ)
+        _connect(log, job, rank, algorithm)
+    if speaks:
+        print("\n".join(bench.header(options.bench, job)), flush=True)
+    if deaths.due(behaviour, options):
+        return deaths.play(job, options, mine, logs, behaviour, world.get("node", ""))
+    if behaviour.get("hang") and (options.nodes > 1 or behaviour["hang"] == "node"):
+        for log in logs:
+            log.out.flush()
+        _hang()
+    sizes = bench.sizes_of(options.bench)
+    table = _measure(job, options, sizes, algorithm, behaviour)
+    if job["plan"].nodes > 1:
+        traffic.count(world, _carriers(mine, world), sum(sizes) * options.bench.get("iters", 20))
+    if speaks:
+        for row in table:
+            print(bench.line(row))
+        print("\n".join(bench.footer(table)))
+        _tell(bench.facts(table, options.bench))
+    for log, rank in zip(logs, mine, strict=True):
+        log.note(
+            "TUNING",
+            "{}: {} Bytes -> Algo {} proto SIMPLE channel{{Lo..Hi}}={{0..{}}}".format(
+                options.bench["op"].title().replace("_", ""),
+                sizes[-1] if sizes else 0,
+                _NAMES[algorithm],
+                job["plan"].channels - 1,
+            ),
+        )
+        nccllog.say(log, behaviour, rank, "end", world.get("node", ""))
+        nccllog.finish(log, job, rank)
+        log.close()
+    sys.stdout.flush()
+    return 0
+
+
+_NAMES = {"ring": "RING", "tree": "TREE", "nvls": "NVLS_TREE"}
+
+
+def _algorithm(job: Mapping[str, Any]) -> str:
+    """Ring where asked for; else what NCCL takes for large messages: the switch's reduction, or trees."""
+    asked = os.environ.get("NCCL_ALGO", "").lower()
+    exclude, names = asked.startswith("^"), asked.lstrip("^").replace("allreduce:", "").split(",")
+    for name, wanted in (("nvls", "nvlstree"), ("tree", "tree"), ("ring", "ring")):
+        allowed = (wanted in names or (wanted == "nvlstree" and "nvls" in names)) != exclude if asked else True
+        if allowed and (name != "nvls" or all(rank["nvls"] for rank in job["ranks"])):
+            if name == "tree" and job["plan"].nodes == 1 and not asked:
+                continue
+            return name
+    return "ring"
+
+
+def _connect(log: nccllog.RankLog, job: Mapping[str, Any], rank: Mapping[str, Any], algorithm: str) -> None:
+    plan: topology.Plan = job["plan"]
+    if algorithm == "ring" or plan.nodes == 1:  # the bench's first small messages always go round the ring
+        hops = topology.ring_hops(plan)
+        nccllog.connect(log, job, rank, hops)
+        nccllog.connected(log, rank, "rings", pxn=any(hop.proxy is not None for hop in hops))
+    if algorithm == "ring":
+        return
+    if plan.nodes > 1:
+        nccllog.connect(log, job, rank, topology.tree_hops(plan))
+        nccllog.connected(log, rank, "trees")
+    if algorithm == "nvls":
+        if plan.nodes > 1:
+            nccllog.connect(log, job, rank, topology.nvls_hops(plan))
+        nccllog.connected(log, rank, "nvls")
+
+
+def _measure(
+    job: Mapping[str, Any], options: Options, sizes: list[int], algorithm: str, behaviour: Mapping[str, Any]
+) -> list[bench.Row]:
+    plan = job["plan"]
+    op, between = options.bench["op"], plan.nodes > 1
+    curve = bench.curve_of(job["ranks"], plan.nodes, algorithm, behaviour.get("curves", {}), op)
+    scale, wrong = float(behaviour.get("bandwidth_scale", 1.0)), int(behaviour.get("wrong", 0))
+    scale = scale if between else 1.0  # the fabric is what is slow
+    scale *= float(behaviour.get("op_scale", {}).get(op, 1.0)) if between else 1.0
+    noise = float(behaviour.get("noise", 0.0)) if between else 0.0
+    wrong = max([wrong if between and op in bench.REDOPS else 0, *(int(rank.get("wrong", 0)) for rank in job["ranks"])])
+    seed = f"{job['ranks'][0]['host']}/{options.address}/{algorithm}/{op}"
+    weather = bench.Weather(seed, scale, noise, wrong)
+    sides = bench.BOTH_SIDES if options.bench.get("program") else bench.SIDES
+    return bench.rows(op, sizes, plan.ranks, curve, int(options.bench["cycles"]), weather, sides)
+
+
+def _tell(facts: Mapping[str, Any]) -> None:
+    """What the bench writes where it was asked to."""
+    path = os.environ.get("SEATRIAL_BENCH_FACTS")
+    if path:
+        with open(path, "w", encoding="ascii") as file:
+            json.dump(facts, file)
+
+
+def _carriers(mine: list[dict[str, Any]], world: Mapping[str, Any]) -> set[str]:
+    """The cards that carry this node's data; a plugin's device stands for several of them."""
+    named = {str(card["name"]) for rank in mine for card in rank["devices"]}
+    if named and world.get("plugin"):
+        named |= {str(card["name"]) for card in (world["rdma"] or {}).get("devices", [])}
+    return named
+
+
+def _log(rank: Mapping[str, Any], behaviour: Mapping[str, Any]) -> nccllog.RankLog:
+    return nccllog.RankLog(
+        os.environ, host=rank["host"], pid=rank["pid"], device=rank["local"], limit=behaviour.get("log_limit_bytes")
+    )
+
+
+def _fail(job: Mapping[str, Any], options: Options, mine: list[dict[str, Any]], logs: list[nccllog.RankLog]) -> int:
+    for log, rank in zip(logs, mine, strict=True):
+        if rank["failure"]:
+            nccllog.fail(log)
+        log.close()
+    return failures.nccl(options, mine, job["failed"][0]["failure"], job["nccl"])
+
+
+def _replay(path: str, options: Options) -> int:
+    """Node 0 says what was recorded; the other nodes are silent."""
+    if options.node == 0:
+        with open(os.path.join(os.path.dirname(state.path()), path), "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    return 0
+
+
+def _intra(world: Mapping[str, Any]) -> str:
+    """How two GPUs of one node are connected: NVLink, else shared memory, else the network."""
+    asked = os.environ.get("NCCL_P2P_DISABLE", "0") in ("", "0") and os.environ.get("NCCL_P2P_LEVEL", "") != "LOC"
+    if world["gpu"].get("p2p", True) and asked:
+        return "P2P/CUMEM" if os.environ.get("NCCL_CUMEM_ENABLE", "1") != "0" else "P2P/IPC"
+    if os.environ.get("NCCL_SHM_DISABLE", "0") in ("", "0"):
+        return "SHM/direct/direct"
+    return "NET/Socket/0"
+
+
+def _nvls(world: Mapping[str, Any]) -> bool:
+    off = _off("NVLS") or os.environ.get("NCCL_P2P_DISABLE", "0") not in ("", "0")
+    off = off or not world["gpu"].get("p2p", True)
+    whole = len(world["gpus"]) == int(world["gpu"].get("nvls_gpus", 8))
+    return not off and whole and bool(world["gpu"].get("nvls", True))
+
+
+def _off(what: str) -> bool:
+    return os.environ.get(f"NCCL_{what}_ENABLE", "") == "0"
+
+
+def _version(world: Mapping[str, Any], *, built: bool = False) -> str:
+    """The library's version; as the library prints it, with what it was built for."""
+    found = str(world["collective"].get("nccl", "2.28.9"))
+    if not built:
+        return found
+    return found + ("+hip6.4 HEAD:9d0a9ee" if world["gpu"].get("vendor") == "amd" else "+cuda13.0")
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256("/".join(str(part) for part in parts).encode()).hexdigest()
+
+
+def _hang() -> NoReturn:
+    """The collective never ends; whoever started it must give up."""
+    while True:
+        time.sleep(3600)
+
+
+def _terminated(number: int, _frame: Any) -> NoReturn:
+    failures.terminated(number)
+    sys.stdout.flush()
+    os._exit(1)

@@ -1,0 +1,503 @@
+"""What do pods find of the hardware of their node?
+
+A pod that was given GPUs or RDMA devices gets what device plugins and the container toolkit would give it: device
+files, sysfs entries, and on its PATH the stand-ins, which read what they say from `/run/sim/node.json`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import shutil
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..controlplane.scheduler import devices
+from ..format import node_names
+from ..node import attachments
+from ..node.images import Images
+from ..node.volumes import behaviour
+from ..scenario import merge
+from . import sysfs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..apiserver.store import Store
+    from ..node.attachments import Attached
+
+Object = dict[str, Any]
+MOUNTED = "/run/sim"
+REPLAY = "replay.log"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: program -> (module, function): from the image, from the driver, from the RDMA libraries of the image
+IMAGE_PROGRAMS = {
+    "torchrun": ("torchrun", "main"),
+    "ibv_devinfo": ("ibv_devinfo", "main"),
+    "ibv_devices": ("ibv_devinfo", "devices_main"),
+    "ibstat": ("ibv_devinfo", "ibstat_main"),
+    "ssh": ("ssh", "main"),
+    "sshd": ("sshd", "main"),
+    "mpirun": ("mpirun", "main"),
+    "mpiexec": ("mpirun", "main"),
+    "nslookup": ("nslookup", "main"),
+}
+#: What images of nccl-tests contain besides; their name says so.
+NCCL_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast")
+TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
+#: Programs that are called by their full path.
+PLACES = {"sshd": "/usr/sbin"}
+DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
+AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
+#: Where the first run of a stand-in leaves its modules compiled for the others: there are dozens in a trial.
+COMPILED = f"{MOUNTED}/compiled"
+#: A stand-in: the interpreter of the cluster's own process.
+PROGRAM = """#!{python}{flags}
+import sys
+sys.pycache_prefix = {compiled!r}
+sys.path.append({folder!r})
+from standins.{module} import {function} as main
+sys.exit(main())
+"""
+ENDED = ("Succeeded", "Failed")
+#: Programs of an image that nobody has asked for yet are laid ready for this one.
+USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
+
+
+class Hardware:
+    """The devices of all nodes, and which pod has which of them."""
+
+    def __init__(
+        self, store: Store, world: Mapping[str, Any], platform: str, root: Path, *, contained: bool = True
+    ) -> None:
+        """`root`: a folder that containers can see and that goes with the cluster.
+
+        `contained`: pods have mounts and a network of their own; where they have not, Python programs get them from
+        what their environment brings in, which stand-ins must then not shut out.
+        """
+        self._flags = " -IS" if contained else ""
+        self._store, self._world, self._platform, self._root = store, world, platform, root
+        self._held: dict[tuple[str, str], dict[str, list[int]]] = {}
+        self._images = Images(world.get("registry", {}))
+        self._attached: dict[str, list[Attached]] = {}
+        self._lock = threading.RLock()
+        self.own_network = True
+        """Whether pods have interfaces of their own; where they have not, sysfs shows those that they would have."""
+
+    def prepare(self, nodes: Sequence[str]) -> None:
+        """Write the files that all pods share; meant for a thread, because hundreds of small files take their time."""
+        usual = frozenset(self._images.lacks(USUAL_IMAGE))
+        for node in nodes:
+            self._programs(usual, gpus=True)
+            if not self._world["fabric"].get("networks"):
+                self._sysfs(node, node, self._devices(node))
+            self._verbs(node)
+
+    def nodes(self) -> list[str]:
+        """Return the nodes that have GPUs."""
+        names = [node["metadata"]["name"] for node in self._store.list("nodes")]
+        return [name for name in names if self._has_gpus(name)]
+
+    def env(self, pod: Object, node: str) -> dict[str, str]:
+        """More environment: where the stand-ins are, and which GPUs the container toolkit was asked for."""
+        env = {"PATH": f"{MOUNTED}/bin:{SYSTEM_PATH}", "SIM_NODE_JSON": f"{MOUNTED}/node.json"}
+        gpus = self._gpus(pod, node)
+        if gpus:
+            every = self._changes(node).get("gpu", {}).get("visible_all")
+            env["NVIDIA_VISIBLE_DEVICES"] = "all" if every else ",".join(gpu["uuid"] for gpu in gpus)
+        slow = self._slow(pod)
+        if slow:
+            env |= {"PYTHONPATH": f"{MOUNTED}/slow", "SIM_STORAGE": json.dumps(slow)}
+        return env
+
+    def _slow(self, pod: Object) -> Object:
+        """The folders of a pod whose storage is slow or late, see standins/slow."""
+        namespace, found = pod["metadata"]["namespace"], {}
+        claims = {
+            v["name"]: v["persistentVolumeClaim"]["claimName"]
+            for v in pod["spec"].get("volumes") or []
+            if "persistentVolumeClaim" in v
+        }
+        for container in pod["spec"].get("containers", []):
+            for mount in container.get("volumeMounts") or []:
+                claim = self._store.get("persistentvolumeclaims", namespace, claims.get(mount["name"], ""))
+                like = behaviour(claim)
+                if like.keys() & {"write_mb_s", "rename_delay_s", "corrupts", "hang_s", "quota_bytes"}:
+                    found[mount["mountPath"]] = like
+        return found
+
+    def host_folder(self, path: str, node: str) -> Path | None:
+        """A folder that the nodes of this world have and pods may mount, with what is below it; else None."""
+        known = [str(each).rstrip("/") for each in self._world.get("host_paths", [])]
+        if not any(path.rstrip("/") == each or path.startswith(f"{each}/") for each in known):
+            return None
+        folder = self._root / "hosts" / node / path.strip("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def mounts(self, pod: Object, node: str) -> list[Object]:
+        """More mounts: stand-ins and state, device files, sysfs."""
+        gpus, rdma, uid = self._gpus(pod, node), self._rdma(pod, node), pod["metadata"]["uid"]
+        lacks = self._images.lacks_any(pod)
+        state = self._root / f"{uid}.json"
+        if not state.exists():
+            self._root.mkdir(parents=True, exist_ok=True)
+            state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
+        tests = any("nccl-tests" in each["image"] for each in pod["spec"].get("containers", []))
+        programs = self._programs(lacks, gpus=bool(gpus), tests=tests)
+        found = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json"), (self._compiled(), COMPILED)]
+        found += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
+        if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
+            found.append((self._kernel_log(node), "/dev/kmsg"))
+        if self._slow(pod):
+            found.append((Path(__file__).parent / "standins" / "slow", f"{MOUNTED}/slow"))
+        if self._world.get("collective", {}).get("replay"):
+            found.append((self._replay(), f"{MOUNTED}/{REPLAY}"))
+        if not self._world["fabric"].get("verbs", True):
+            pass  # cards without RDMA verbs: only the plugin of NCCL knows how to use them
+        elif self._world["fabric"].get("networks"):  # with a network of its own, a pod sees the devices moved into it
+            if rdma and rdma["devices"]:
+                found += self._sysfs(uid, node, rdma["devices"])
+        elif self._has_gpus(node) and self._devices(node):  # else all of the node, usable or not
+            found += self._sysfs(node, node, self._devices(node))
+        mounts: list[Object] = [
+            {"source": str(source), "target": target, "readonly": target not in (sysfs.LIVE, COMPILED)}
+            for source, target in found
+        ]
+        if not self.own_network:
+            mounts.append({"source": str(self._net(uid, node)), "target": "/sys/class/net", "readonly": True})
+        names = [f"nvidia{gpu['physical']}" for gpu in gpus]
+        for name in (*names, "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools") if gpus else ():
+            mounts.append({"source": str(self._device()), "target": f"/dev/{name}"})
+        if rdma and self._world["fabric"].get("verbs", True):
+            mounts.append({"source": str(self._verbs(node)), "target": "/dev/infiniband"})
+        return mounts
+
+    # -- which pod has what
+
+    def attach(self, pod: Object, node: str, ip: str) -> dict[str, str]:
+        """Attach the networks that a pod asks for; returns the annotations that say so. AttachmentError."""
+        networks = self._world["fabric"].get("networks")
+        if not networks or not self._changes(node).get("rdma", {}).get("attached", True):
+            return {}
+        if networks.get("dialect") == "gke":
+            found = attachments.attach_gke(pod, self._devices(node), networks, ip, self._store)
+            self._attached[pod["metadata"]["uid"]] = found
+            return {}
+        asked = attachments.asked(pod)
+        devices = self._allotted(pod, node)
+        found = attachments.attach(pod, asked, devices, networks, ip, self._store)
+        self._attached[pod["metadata"]["uid"]] = found
+        return {attachments.STATUS: attachments.status(found, ip)}
+
+    def wires(self, pod: Object, node: str) -> Object:
+        """What the pod's cables are like, and which further interfaces it has."""
+        attached = self._attached.get(pod["metadata"]["uid"], [])
+        more = [{"name": each.name, "address": each.address, "mtu": each.mtu} for each in attached]
+        return {**self._changes(node).get("network", {}), "more": more}
+
+    def refuse(self, pod: Object, node: str) -> tuple[str, str] | None:
+        """Why the kubelet does not admit a pod: under its topology policy the GPUs must be of one NUMA node."""
+        gpu = self._world["gpu"]
+        wanted = requested(pod, gpu["resource"])
+        most = max(Counter(gpu.get("numa", [])).values(), default=0)
+        if self._changes(node).get("topology_policy") == "single-numa-node" and wanted > most:
+            return "TopologyAffinityError", "Resources cannot be allocated with Topology locality"
+        return None
+
+    def cards(self, node: str) -> list[Object]:
+        """Return all GPUs of a node that has some."""
+        return [self._gpu(node, index) for index in range(self._world["gpu"]["count"])]
+
+    def _claimed(self, pod: Object, node: str) -> list[int]:
+        """The GPUs that were allocated to a pod's resource claims."""
+        if not pod["spec"].get("resourceClaims"):
+            return []
+        names = devices.held(self._store, pod, "gpu.nvidia.com", node)
+        return [int(name.removeprefix("gpu-")) for name in names if name.removeprefix("gpu-").isdigit()]
+
+    def _gpus(self, pod: Object, node: str) -> list[Object]:
+        """The GPUs of a pod."""
+        gpu = self._world["gpu"]
+        mine = [*self._allot(pod, node, gpu["resource"], gpu["count"]), *self._claimed(pod, node)]
+        if mine and self._changes(node).get("gpu", {}).get("visible_all"):  # the toolkit obeys an image that says "all"
+            mine = list(range(gpu["count"]))
+        found = [self._gpu(node, index) for index in mine]
+        return [gpu for gpu in found if not gpu.get("lost")]  # what the driver has dropped, no program sees
+
+    def _allot(self, pod: Object, node: str, resource: str, count: int) -> list[int]:
+        """Which of a node's devices a pod has: it keeps those that it was given first."""
+        uid, wanted = pod["metadata"]["uid"], requested(pod, resource)
+        held = self._held.setdefault((node, resource), {})
+        if wanted and uid not in held:
+            for other in list(held):
+                if not self._runs(other, node):
+                    del held[other]
+            taken = {index for indexes in held.values() for index in indexes}
+            free = [index for index in range(count) if index not in taken]
+            held[uid] = free[:wanted]
+        return held.get(uid, [])
+
+    def _runs(self, uid: str, node: str) -> bool:
+        return any(
+            pod["metadata"]["uid"] == uid
+            for pod in self._store.list("pods")
+            if pod["spec"].get("nodeName") == node and pod.get("status", {}).get("phase") not in ENDED
+        )
+
+    def _gpu(self, node: str, index: int) -> Object:
+        gpu = self._world["gpu"]
+        numa = gpu["numa"][index]
+        bus = gpu["bus_ids"][index]
+        found = {
+            "physical": index,
+            "uuid": f"GPU-{_hex(node, bus)[:8]}-{_hex(node, bus)[8:12]}-4000-8000-{_hex(bus, node)[:12]}",
+            "bus_id": f"00000000:{bus}:00.0",
+            "numa": numa,
+            "cpus": gpu["cpus"][numa],
+            "place": sysfs.gpu_places(gpu, len(self._world["fabric"].get("devices", [])))[index],
+        }
+        changes = self._changes(node).get("gpus", {})
+        return {**found, **changes.get(str(index), changes.get(index, {}))}
+
+    def _rdma(self, pod: Object, node: str) -> Object | None:
+        fabric, changes = self._world["fabric"], self._changes(node).get("rdma", {})
+        resource = fabric.get("resource")
+        moving = not resource and bool(fabric.get("networks"))  # the network itself brings its card into the pod
+        if not (moving or (resource and requested(pod, resource))) or not changes.get("mounted", True):
+            return None
+        if moving and not self._attached.get(pod["metadata"]["uid"]):
+            return None
+        devices = self._devices(node) if moving else self._allotted(pod, node)
+        if self._world["fabric"].get("networks"):
+            moved = {each.device: each for each in self._attached.get(pod["metadata"]["uid"], [])}
+            devices = [
+                {
+                    **each,
+                    "address": moved[each["name"]].address,
+                    "interface": moved[each["name"]].name,
+                    "mtu": moved[each["name"]].mtu,
+                }
+                for each in devices
+                if each["name"] in moved
+            ]
+        return {"devices": devices, "gdr": changes.get("gdr", True)}
+
+    def _allotted(self, pod: Object, node: str) -> list[Object]:
+        """The devices that the pod's resource stands for: all of the node, or as many as it asked for."""
+        fabric, devices = self._world["fabric"], self._devices(node)
+        if not fabric.get("exclusive"):
+            return devices
+        return [devices[index] for index in self._allot(pod, node, fabric["resource"], len(devices))]
+
+    def _devices(self, node: str) -> list[Object]:
+        fabric = self._world["fabric"]
+        changes = self._changes(node).get("rdma", {}).get("devices", {})
+        devices = [
+            {
+                "name": name,
+                "port": 1,
+                "state": "ACTIVE",
+                "rate_gbps": fabric["rate_gbps"],
+                "rail": rail,
+                "link_layer": fabric["link_layer"],
+                "guid": ":".join(_hex(node, name)[i : i + 4] for i in range(0, 16, 4)),
+                **changes.get(name, {}),
+            }
+            for rail, name in enumerate(fabric.get("devices", []))
+        ]
+        places = sysfs.card_places(self._world["gpu"], devices, function=2 if fabric.get("networks") else 0)
+        return [{"numa": numa, **each, "place": place} for each, (place, numa) in zip(devices, places, strict=True)]
+
+    def _changes(self, node: str) -> dict[str, Any]:
+        hardware = self._world.get("hardware", {})
+        return dict(merge(hardware.get("*", {}), hardware.get(node, {})))
+
+    def _has_gpus(self, node: str) -> bool:
+        status = (self._store.get("nodes", None, node) or {}).get("status", {})
+        claimable = any(
+            (entry if isinstance(entry, str) else next(iter(entry))) == "dra"
+            for entry in self._world.get("operators") or []
+        )
+        return self._world["gpu"]["resource"] in status.get("capacity", {}) or (
+            claimable and node in node_names(self._world)[0]
+        )
+
+    # -- what stands behind a mount
+
+    def _state(self, pod: Object, node: str, gpus: list[Object], rdma: Object | None) -> Object:
+        """What the stand-ins read."""
+        gpu, plugin = self._world["gpu"], self._world["fabric"].get("plugin")
+        kind = {key: gpu[key] for key in gpu if key not in ("count", "resource", "bus_ids", "numa", "cpus")}
+        if plugin and not self._has_plugin(pod, plugin):
+            plugin = None
+        elif plugin and not self._has_daemon(pod, plugin):
+            plugin = {**plugin, "orphan": True}
+        interfaces = [each._asdict() for each in self._attached.get(pod["metadata"]["uid"], [])]
+        collective = dict(self._world.get("collective", {}))
+        if collective.get("replay"):
+            collective["replay"] = REPLAY  # beside node.json
+        return {
+            "schema": 1,
+            "node": node,
+            "platform": self._platform,
+            "gpus": gpus,
+            "rdma": rdma,
+            "collective": collective,
+            "lacks": sorted(self._images.lacks_any(pod)),
+            "plugin": plugin,
+            "interfaces": interfaces,
+            "gpu": {**kind, **self._changes(node).get("gpu", {})},
+            "mnnvl": {**self._world["fabric"]["mnnvl"], "channel": self._imex(pod, node)}
+            if self._world["fabric"].get("mnnvl")
+            else None,
+        }
+
+    def _has_plugin(self, pod: Object, plugin: Object) -> bool:
+        """Whether the pod sees the library: in its image, or in a folder of the node."""
+        place = plugin.get("host_path")
+        if not place:
+            return plugin["file"] not in self._images.lacks_any(pod)
+        paths = [str((each.get("hostPath") or {}).get("path", "")) for each in pod["spec"].get("volumes") or []]
+        return any(path and f"{place}/".startswith(f"{path.rstrip('/')}/") for path in paths)
+
+    def _has_daemon(self, pod: Object, plugin: Object) -> bool:
+        spec = pod["spec"]
+        images = [each["image"] for each in (*spec.get("containers", []), *(spec.get("initContainers") or []))]
+        return not plugin.get("daemon") or any(fnmatch.fnmatchcase(image, plugin["daemon"]) for image in images)
+
+    def _imex(self, pod: Object, node: str) -> bool:
+        """Whether the pod was given a channel of the IMEX service, by which GPUs of several nodes share memory."""
+        mnnvl = self._world["fabric"].get("mnnvl")
+        if not mnnvl or not self._changes(node).get("imex", True):
+            return False
+        wanted = mnnvl.get("device_class")
+        return not wanted or wanted in claimed_classes(self._store, pod)
+
+    def _replay(self) -> Path:
+        copy = self._root / REPLAY
+        if not copy.exists():
+            shutil.copyfile(self._world["collective"]["replay"], copy)
+        return copy
+
+    def _programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False) -> Path:
+        """The folder of stand-ins: what an image brings, and what the container toolkit adds to pods with GPUs."""
+        offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {})
+        brings = {name: program for name, program in offered.items() if name not in lacks}
+        without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
+        folder = self._root / (("bin-gpu" if gpus else "bin") + without)
+        with self._lock:
+            if folder.exists():
+                return folder
+            folder.mkdir(parents=True)
+            python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
+            for name in ("python3", "python"):
+                (folder / name).symlink_to(python)
+            amd = self._world["gpu"].get("vendor") == "amd"
+            more = (AMD_PROGRAMS if amd else DRIVER_PROGRAMS) if gpus else {}
+            for name, (module, function) in (brings | more).items():
+                text = PROGRAM.format(
+                    python=python,
+                    flags=self._flags,
+                    folder=here,
+                    module=module,
+                    function=function,
+                    compiled=COMPILED if self._flags else None,
+                )
+                (folder / name).write_text(text, encoding="utf-8")
+                (folder / name).chmod(0o755)
+        return folder
+
+    def _compiled(self) -> Path:
+        folder = self._root / "compiled"
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o777)  # pods run as any user
+        return folder
+
+    def _kernel_log(self, node: str) -> Path:
+        """What the driver of a node has written into the kernel's log, which privileged pods can read."""
+        path = self._root / f"{node}.kmsg"
+        lines = self._changes(node)["gpu"]["kernel_log"]
+        path.write_text("".join(f"4,{n},{n * 1000},-;{line}\n" for n, line in enumerate(lines)), encoding="utf-8")
+        return path
+
+    def _device(self) -> Path:
+        """An empty file that stands for any device file."""
+        path = self._root / "device"
+        path.touch()
+        return path
+
+    def _verbs(self, node: str) -> Path:
+        folder = self._root / "verbs" / node
+        with self._lock:
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                for name in (*(f"uverbs{number}" for number in range(len(self._devices(node)))), "rdma_cm"):
+                    (folder / name).touch()
+        return folder
+
+    def _net(self, whose: str, node: str) -> Path:
+        """/sys/class/net of a pod that has no network of its own."""
+        folder = self._root / "net" / whose
+        with self._lock:
+            if not folder.exists():
+                mtu = self._changes(node).get("network", {}).get("mtu", 1500)
+                more = [{"name": each.name, "mtu": each.mtu} for each in self._attached.get(whose, [])]
+                sysfs.write_interfaces(folder, [{"name": "eth0", "mtu": mtu}, *more])
+        return folder
+
+    def _sysfs(self, whose: str, node: str, devices: Sequence[Object]) -> list[tuple[Path, str]]:
+        """What sysfs shows of the cards of a node or a pod, and of the node's PCI tree: folders and their places."""
+        folder = self._root / "sysfs" / whose
+        with self._lock:
+            if not folder.exists():
+                sysfs.write_devices(folder / "class", folder / "live", devices)
+                sysfs.write_verbs(folder / "verbs", devices)
+                gpus = [self._gpu(node, index) for index in range(self._world["gpu"]["count"])]
+                amd = str(self._world["gpu"]["resource"]).startswith("amd.com/")
+                entries = sysfs.entries(gpus, devices, amd=amd)
+                sysfs.write_tree(folder / "tree", entries, self._changes(node).get("pci", {}))
+        return [
+            (folder / "class", "/sys/class/infiniband"),
+            (folder / "verbs", "/sys/class/infiniband_verbs"),
+            (folder / "tree", sysfs.TREE),
+            (folder / "tree" / "bus", "/sys/bus/pci/devices"),
+            (folder / "live", sysfs.LIVE),
+        ]
+
+
+def requested(pod: Object, resource: str) -> int:
+    """How many of an extended resource the containers of a pod ask for."""
+    total = 0
+    for container in pod["spec"].get("containers", []):
+        resources = container.get("resources") or {}
+        total += int((resources.get("limits") or {}).get(resource, (resources.get("requests") or {}).get(resource, 0)))
+    return total
+
+
+def claimed_classes(store: Store, pod: Object) -> set[str]:
+    """The device classes of a pod's resource claims, by their templates or by the claims themselves."""
+    found = set()
+    namespace = pod["metadata"].get("namespace", "default")
+    for claim in pod["spec"].get("resourceClaims") or []:
+        for key, name in (
+            ("resourceclaimtemplates.resource.k8s.io", claim.get("resourceClaimTemplateName")),
+            ("resourceclaims.resource.k8s.io", claim.get("resourceClaimName")),
+        ):
+            if not name or store.kinds.by_key.get(key) is None:
+                continue
+            spec = (store.get(key, namespace, name) or {}).get("spec") or {}
+            for request in ((spec.get("spec") or spec).get("devices") or {}).get("requests") or []:
+                found.add((request.get("exactly") or request).get("deviceClassName", ""))
+    return found
+
+
+def _hex(*parts: str) -> str:
+    """Sixteen hexadecimal digits that belong to a name."""
+    return hashlib.sha256("/".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,220 @@
+"""What does sysfs show of a node's network cards, GPUs and the PCI bridges between them?
+
+Files shaped like the kernel's: /sys/class/infiniband (drivers/infiniband/core/sysfs.c), infiniband_verbs, and the PCI
+tree. The tree cannot lie in /sys/devices without hiding the machine's own: its links lead to /run/sim/sys instead.
+Counters lie there twice, as hard links: read-only where programs read them, and where a played collective counts.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+Object = dict[str, Any]
+#: Where the tree and the counters lie in a pod.
+TREE, LIVE = "/run/sim/sys", "/run/sim/live"
+PORT_STATES = {"DOWN": "1: DOWN", "INIT": "2: INIT", "ARMED": "3: ARMED", "ACTIVE": "4: ACTIVE"}
+#: Lanes and signalling of a rate, as sysfs names them (drivers/infiniband/core/sysfs.c).
+RATES = {100: "100 Gb/sec (4X EDR)", 200: "200 Gb/sec (4X HDR)", 400: "400 Gb/sec (4X NDR)", 800: "800 Gb/sec (4X XDR)"}
+FIRMWARE, BOARD = "28.43.2026", "MT_0000000838"
+TABLE = 8  # entries of a P_Key table that are written; the rest of mlx5's 128 are as empty
+COUNTERS = [
+    "port_xmit_data",
+    "port_rcv_data",
+    "port_xmit_packets",
+    "port_rcv_packets",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "symbol_error",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "port_xmit_wait",
+]
+HW_COUNTERS = [
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "rnr_nak_retry_err",
+    "implied_nak_seq_err",
+    "roce_adp_retrans",
+    "roce_slow_restart",
+    "np_cnp_sent",
+    "rp_cnp_handled",
+    "rx_icrc_encapsulated",
+    "req_transport_retries_exceeded",
+]
+EFA_COUNTERS = ["tx_bytes", "rx_bytes", "rdma_write_bytes", "rdma_read_bytes", "rx_drops"]
+ACS_ON = 0x001D  # source validation, request and completion redirect, upstream forwarding
+
+
+def gpu_places(gpu: Mapping[str, Any], cards: int) -> list[list[str]]:
+    """Where each GPU hangs: host bridge, root port, a switch's two ports, the GPU; its cards hang on that switch."""
+    return [_below_switch(int(bus, 16), _share(gpu, cards), 0, int(bus, 16), 0) for bus in gpu.get("bus_ids", [])]
+
+
+def card_places(gpu: Mapping[str, Any], devices: Sequence[Object], *, function: int = 0) -> list[tuple[list[str], int]]:
+    """Where each card hangs, and on which NUMA node: beside its GPU, or where its `slot` says (gpu3, numa1)."""
+    buses = [int(bus, 16) for bus in gpu.get("bus_ids", [])]
+    share, found = _share(gpu, len(devices)), []
+    for number, device in enumerate(devices):
+        rail, slot = device["rail"], str(device.get("slot", ""))
+        index = int(slot[3:]) if slot.startswith("gpu") else _beside(rail, len(buses), len(devices))
+        if slot.startswith("numa") or index >= len(buses):
+            root = f"pci0001:{rail * 4:02x}"
+            place = [root, f"0001:{rail * 4:02x}:01.0", f"0001:{rail * 4 + 1:02x}:00.{function}"]
+            found.append((place, int(slot[4:]) if slot.startswith("numa") else device.get("numa", 0)))
+            continue
+        bus = buses[index]
+        nth = 1 + number % share
+        found.append((_below_switch(bus, share, nth, bus - share - 1 + nth, function), gpu["numa"][index]))
+    return found
+
+
+def _beside(rail: int, gpus: int, cards: int) -> int:
+    """Which GPU a card sits beside; one that is left over (storage, management) sits beside none."""
+    return rail // (cards // gpus) if gpus and cards >= gpus else rail * gpus // max(1, cards)
+
+
+def _share(gpu: Mapping[str, Any], cards: int) -> int:
+    return max(1, cards // max(1, len(gpu.get("bus_ids", []))))
+
+
+def _below_switch(gpu_bus: int, share: int, port: int, bus: int, function: int) -> list[str]:
+    root = gpu_bus - share - 5
+    switch = [f"0000:{root + 1:02x}:00.0", f"0000:{root + 2:02x}:{port:02x}.0"]
+    return [f"pci0000:{root:02x}", f"0000:{root:02x}:01.0", *switch, f"0000:{bus:02x}:00.{function}"]
+
+
+def entries(
+    gpus: Iterable[Object], devices: Iterable[Object], *, amd: bool = False
+) -> list[tuple[list[str], dict[str, str]]]:
+    """Place and files of every GPU and card, for `write_tree`; amdgpu counts its errors there."""
+    found = []
+    for gpu in gpus:
+        files = {"numa_node": str(gpu["numa"]), "vendor": "0x1002" if amd else "0x10de", "class": "0x030200"}
+        if amd:
+            counts = {"umc": (gpu.get("ecc_volatile", 0), gpu.get("ecc_corrected", 0)), "gfx": (0, 0), "sdma": (0, 0)}
+            files |= {f"ras/{block}_err_count": f"ue: {ue}\nce: {ce}" for block, (ue, ce) in counts.items()}
+        found.append((gpu["place"], files))
+    for device in devices:
+        files = {"numa_node": str(device["numa"]), "vendor": "0x15b3", "class": "0x020700"}
+        if device.get("interface"):
+            files[f"net/{device['interface']}/mtu"] = str(device.get("mtu", 1500))
+        found.append((device["place"], files))
+    return found
+
+
+def write_tree(folder: Path, entries: Iterable[tuple[list[str], Mapping[str, str]]], pci: Mapping[str, Any]) -> None:
+    """The PCI tree below `folder`/devices, and `folder`/bus with a link for each device.
+
+    `entries`: place and files of each GPU and card. `pci`: readable (the whole configuration, not its first 64 bytes),
+    acs (it is on).
+    """
+    config = bytes(64)
+    if pci.get("readable"):
+        capability = struct.pack("<IHH", 0x000D | 1 << 16, 0x5D, ACS_ON if pci.get("acs") else 0)
+        config = config.ljust(0x100, b"\0") + capability.ljust(4096 - 0x100, b"\0")
+    (folder / "bus").mkdir(parents=True, exist_ok=True)
+    for place, files in entries:
+        for depth in range(2, len(place) + 1):
+            each = folder.joinpath("devices", *place[:depth])
+            if each.exists():
+                continue
+            each.mkdir(parents=True)
+            (each / "config").write_bytes(config)
+            (folder / "bus" / place[depth - 1]).symlink_to("/".join([TREE, "devices", *place[:depth]]))
+        _write(folder.joinpath("devices", *place), files)
+
+
+def write_devices(folder: Path, live: Path, devices: Iterable[Object]) -> None:
+    """/sys/class/infiniband, with the counters of each port also in `live`."""
+    live.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for device in devices:
+        place = folder / device["name"]
+        _write(place, _port_files(device))
+        if device.get("place"):
+            (place / "device").symlink_to("/".join([TREE, "devices", *device["place"]]))
+        efa = device["link_layer"] == "Unknown"
+        groups = {"counters": [] if efa else COUNTERS, "hw_counters": EFA_COUNTERS if efa else HW_COUNTERS}
+        for group, names in groups.items():
+            (place / "ports/1" / group).mkdir(parents=True, exist_ok=True)
+            for name in names:
+                counter = live / f"{device['name']}.{name}"
+                counter.write_text(f"{_history(device, name)}\n", encoding="ascii")
+                (place / "ports/1" / group / name).hardlink_to(counter)
+
+
+def write_verbs(folder: Path, devices: Iterable[Object]) -> None:
+    """/sys/class/infiniband_verbs: which uverbs file belongs to which device."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for device in devices:
+        _write(folder / f"uverbs{device['rail']}", {"ibdev": device["name"]})
+
+
+def write_interfaces(folder: Path, interfaces: Iterable[Object]) -> None:
+    """/sys/class/net."""
+    for each in interfaces:
+        files = {"mtu": str(each["mtu"]), "flags": "0x1003", "operstate": "up", "speed": "10000"}
+        _write(folder / each["name"], files)
+
+
+def _history(device: Object, counter: str) -> int:
+    """What has been counted since the node started: traffic, and a link that came up once more than it had to."""
+    if counter in ("port_xmit_data", "port_rcv_data", "tx_bytes", "rx_bytes"):
+        return 731_000_000_000 + 104_729 * int(device["rail"])
+    return 1 if counter == "link_downed" else 0
+
+
+def _port_files(device: Object) -> dict[str, str]:
+    """The files of a device that has one port."""
+    infiniband, guid, up = device["link_layer"] == "InfiniBand", device["guid"], device["state"]
+    managed = infiniband and up in ("ARMED", "ACTIVE")  # a subnet manager has been here
+    files = {
+        "node_guid": guid,
+        "fw_ver": str(device.get("fw", FIRMWARE)),
+        "board_id": BOARD,
+        "node_type": "1: CA",
+        "ports/1/state": PORT_STATES[up],
+        "ports/1/phys_state": "5: LinkUp" if up != "DOWN" else "3: Disabled",
+        "ports/1/rate": RATES.get(device["rate_gbps"], f"{device['rate_gbps']:g} Gb/sec"),
+        "ports/1/link_layer": device["link_layer"],
+        "ports/1/lid": hex(device["rail"] + 12) if managed else "0xffff" if infiniband else "0x0",
+        "ports/1/sm_lid": "0x1" if managed else "0x0",
+    }
+    pkeys = [str(key) for key in device.get("pkeys", ["0xffff"])]
+    for index in range(TABLE):
+        files[f"ports/1/pkeys/{index}"] = pkeys[index] if index < len(pkeys) else "0x0000"
+    gids = {0: "0000:0000:0000:0000:0000:0000:0000:0000"}
+    if device.get("gid", True):
+        gids[0] = f"fe80:0000:0000:0000:{guid}"
+        if device["link_layer"] == "Ethernet":  # a GID for each address and version of RoCE, the IPv4 ones last
+            own = device.get("address") or f"172.16.{device['rail']}.{1 + int(guid[:2], 16) % 250}"
+            gids |= {1: gids[0], 2: _mapped(own), 3: _mapped(own)}
+    for index, gid in gids.items():
+        files[f"ports/1/gids/{index}"] = gid
+        if device["link_layer"] != "Unknown":
+            files[f"ports/1/gid_attrs/types/{index}"] = "IB/RoCE v1" if infiniband or index % 2 == 0 else "RoCE v2"
+        if device.get("interface"):
+            files[f"ports/1/gid_attrs/ndevs/{index}"] = device["interface"]
+    return files
+
+
+def _mapped(address: str) -> str:
+    return "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(*map(int, address.split(".")))
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    made: set[Path] = set()
+    for name, text in files.items():
+        path = folder / name
+        if path.parent not in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made.add(path.parent)
+        path.write_text(f"{text}\n", encoding="ascii")

@@ -1,0 +1,392 @@
+"""How does one container live: pull, configure, start, watch, end, and start again?
+
+Waiting reasons, exit codes, messages and events are those of a 1.36 kubelet on containerd (api-contract/recordings).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import memory, plain, probes, pulling, sessions
+from .environment import ConfigError, Environment, expand
+from .logs import Log, pump
+from .network.interface import Process, StartError
+from .runtime import RUNC, capabilities, start_error
+from .status import EPOCH, ContainerState, is_sidecar
+from .volumes import MountError
+
+if TYPE_CHECKING:
+    from .pod import PodWorker
+
+Object = dict[str, Any]
+BACKOFF_S, MAX_BACKOFF_S, QUIET_S = 10, 300, 600
+DRAIN_S = 2
+"""MaxContainerBackOff and its start in pkg/kubelet; a container that ran 10 minutes starts anew."""
+MESSAGE_BYTES, FALLBACK_BYTES, FALLBACK_LINES = 4096, 2048, 80
+"""Limits of termination messages (https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/)."""
+
+
+class Container:
+    """One container of a pod, through all its restarts."""
+
+    def __init__(self, worker: PodWorker, spec: Object, *, init: bool, ephemeral: bool = False) -> None:
+        self.worker, self.spec, self.init, self.ephemeral = worker, spec, init, ephemeral
+        self.name: str = spec["name"]
+        self.state = ContainerState(self.name)
+        self.process: Process | None = None
+        self.log: Log | None = None
+        self.previous: Log | None = None
+        self.killed_by = ""
+        self.input: asyncio.StreamWriter | None = None
+        self._mounts: list[Object] = []
+        self._backoff = BACKOFF_S
+        self._killing = False
+
+    @property
+    def field_path(self) -> str:
+        """Where events point."""
+        part = "initContainers" if self.init else "ephemeralContainers" if self.ephemeral else "containers"
+        return f"spec.{part}{{{self.name}}}"
+
+    def event(self, kind: str, reason: str, message: str) -> None:
+        """Record an event about this container."""
+        self.worker.event(kind, reason, message, self.field_path)
+
+    async def run(self) -> None:
+        """Run until the container needs no further start."""
+        while True:
+            await self._once()
+            if self.worker.stopping or not self._restarts():
+                return
+            await self._back_off()
+
+    def _restarts(self) -> bool:
+        ended = self.state.terminated or {}
+        policy = self.worker.pod["spec"].get("restartPolicy", "Always")
+        if self.ephemeral:
+            return False
+        if self.init and not is_sidecar(self.spec):
+            return bool(ended.get("exitCode")) and policy != "Never"
+        if is_sidecar(self.spec):
+            return not self.worker.finishing
+        own = self.spec.get("restartPolicy") or policy
+        return own == "Always" or (own == "OnFailure" and bool(ended.get("exitCode")))
+
+    async def _back_off(self) -> None:
+        ran = self._ran_for()
+        if ran > QUIET_S:
+            self._backoff, self.state.restarts = BACKOFF_S, self.state.restarts
+        elif self.state.restarts:  # the first restart is at once
+            meta = self.worker.pod["metadata"]
+            pod = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+            self.state.wait(
+                "CrashLoopBackOff", f"back-off {self._text()} restarting failed container={self.name} pod={pod}"
+            )
+            self.event("Warning", "BackOff", f"Back-off restarting failed container {self.name} in pod {pod}")
+            self.worker.publish()
+            await self.worker.pause(self._backoff)
+            self._backoff = min(self._backoff * 2, MAX_BACKOFF_S)
+        self.state.restarts += 1
+
+    def _text(self) -> str:
+        minutes, seconds = divmod(self._backoff, 60)
+        return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+    def _ran_for(self) -> float:
+        return time.monotonic() - self._started if self.state.started or self.state.terminated else 0.0
+
+    _started = 0.0
+
+    async def _once(self) -> None:
+        await pulling.pull(self)
+        env = await self._configure()
+        await self._start(env)
+        if self.process is not None:
+            await self._watch(self.process)
+
+    # -- before the start
+
+    async def _configure(self) -> dict[str, str]:
+        while True:
+            try:
+                self._refuse_root()
+                return Environment(
+                    self.worker.pod, self.spec, self.worker.lookup, self.worker.allocatable, self.worker.base_env()
+                ).build()
+            except ConfigError as error:
+                self.state.wait("CreateContainerConfigError", str(error))
+                self.event("Warning", "Failed", f"Error: {error}")
+                self.worker.publish()
+                await self.worker.pause(BACKOFF_S, wake=True)
+                self.event(
+                    "Normal",
+                    "Pulled",
+                    f'Container image "{self.spec["image"]}" already present on machine and can be accessed by the pod',
+                )
+
+    def context(self) -> Object:
+        """The security context of the container over that of the pod."""
+        return {**(self.worker.pod["spec"].get("securityContext") or {}), **(self.spec.get("securityContext") or {})}
+
+    def _refuse_root(self) -> None:
+        context, meta = self.context(), self.worker.pod["metadata"]
+        if context.get("runAsNonRoot") and not context.get("runAsUser"):
+            pod = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
+            raise ConfigError(
+                f'container has runAsNonRoot and image will run as root (pod: "{pod}", container: {self.name})'
+            )
+
+    # -- start
+
+    def _command(self, env: dict[str, str]) -> list[str]:
+        command = [expand(part, env) for part in self.spec.get("command") or []]
+        arguments = [expand(part, env) for part in self.spec.get("args") or []]
+        # An image's own entrypoint is not known here: without a command the container sleeps, as "pause" would.
+        return [*(command or ([] if arguments else ["sleep", "infinity"])), *arguments]
+
+    async def _start(self, env: dict[str, str]) -> None:
+        worker, state = self.worker, self.state
+        folder = worker.folder / "containers" / self.name
+        folder.mkdir(parents=True, exist_ok=True)
+        message = folder / "termination-log"
+        message.write_bytes(b"")
+        message.chmod(0o666)
+        self.previous, self.log = (
+            self.log or self.previous,
+            Log(str(folder / f"{state.restarts}.log"), worker.kubelet.log_max_bytes),
+        )
+        state.container_id = "containerd://" + os.urandom(32).hex()
+        state.image_id = worker.image_id(self.spec["image"])
+        state.created = True
+        self.event("Normal", "Created", "Container created")
+        argv = self._command(env)
+        path = self.spec.get("terminationMessagePath") or "/dev/termination-log"
+        try:
+            mounts = [
+                *worker.files,
+                *memory.cgroup(folder, self.spec),
+                *worker.hardware_mounts(),
+                {"source": str(message), "target": path},
+                *worker.volumes.mounts(self.spec, env),
+            ]
+            self.process = await self._spawn(argv, env, mounts)
+        except (StartError, MountError, OSError) as error:
+            why = start_error(error, argv[0]) if isinstance(error, StartError) else f"{RUNC}{error}"
+            self._not_started(why)
+            return
+        self._started = time.monotonic()
+        if state.terminated is not None:
+            state.last = {"terminated": state.terminated}
+        state.terminated, state.running = None, {"startedAt": worker.now()}
+        state.started = not self.spec.get("startupProbe")
+        state.ready = state.started and not self.spec.get("readinessProbe") and (not self.init or is_sidecar(self.spec))
+        self.event("Normal", "Started", "Container started")
+        worker.publish()
+
+    async def _spawn(self, argv: list[str], env: dict[str, str], mounts: list[Object]) -> Process:
+        log, context = self.log, self.context()
+        if log is None or self.worker.sandbox is None:
+            raise OSError(errno.ESRCH, "the sandbox is gone")
+        missing = self.worker.missing_commands(self.spec["image"])
+        if argv[0].rpartition("/")[2] in missing:
+            raise StartError({"stage": "exec", "errno": errno.ENOENT, "error": argv[0]})
+        if argv[0] in self.worker.daemons(self.spec["image"]):
+            argv = ["sleep", "infinity"]
+        pipes = [os.pipe(), os.pipe()]
+        pumps = [
+            asyncio.create_task(pump(reading, name, log))
+            for (reading, _), name in zip(pipes, ("stdout", "stderr"), strict=True)
+        ]
+        self._pumps = asyncio.gather(*pumps, return_exceptions=True)
+        self._pumps.add_done_callback(lambda _: log.end())
+        self._mounts = mounts
+        argv, env = self._placed(argv, env)
+        given = await self._open_input() if self.spec.get("stdin") else []
+        try:
+            return await self.worker.sandbox.start(
+                argv,
+                env,
+                stdio=[pipes[0][1], pipes[1][1], *given],
+                mounts=mounts,
+                cwd=self.spec.get("workingDir") or "/",
+                uid=context.get("runAsUser"),
+                gid=context.get("runAsGroup"),
+                capabilities=capabilities(context),
+                no_new_privileges=context.get("allowPrivilegeEscalation") is False,
+            )
+        finally:
+            for fd in (pipes[0][1], pipes[1][1], *given):
+                os.close(fd)
+
+    def _placed(self, argv: list[str], env: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        """Command and environment as they find their files."""
+        if self.worker.kubelet.network.mode != "plain":
+            return argv, env
+        return plain.rewrite(self.worker, self.worker.folder / "containers" / self.name, argv, env, self._mounts)
+
+    async def _open_input(self) -> list[int]:
+        reading, writing = os.pipe()
+        if self.input is not None:
+            self.input.close()
+        self.input = await sessions.writer(writing)
+        return [reading]
+
+    _pumps: asyncio.Future[list[BaseException | None]] | None = None
+
+    async def close(self) -> None:
+        """Stop listening to the container's output: the cluster ends."""
+        if self._pumps is not None:
+            self._pumps.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pumps
+        if self.input is not None:
+            self.input.close()
+        if self.log is not None:
+            self.log.end()
+
+    def _not_started(self, why: str) -> None:
+        self.process = None
+        self.event("Warning", "Failed", f"Error: {why}")
+        if self.state.terminated is not None:
+            self.state.last = {"terminated": self.state.terminated}
+        self.state.running = None
+        self.state.terminated = {
+            "exitCode": 128,
+            "reason": "StartError",
+            "message": why,
+            "startedAt": EPOCH,
+            "finishedAt": self.worker.now(),
+            "containerID": self.state.container_id,
+        }
+        self.worker.publish()
+
+    # -- while it runs
+
+    async def _watch(self, process: Process) -> None:
+        self.killed_by = ""
+        tasks = [asyncio.create_task(job) for job in (*probes.jobs(self), *memory.jobs(self))]
+        hook = (self.spec.get("lifecycle") or {}).get("postStart")
+        if hook:
+            tasks.append(asyncio.create_task(self.hook(hook)))
+        try:
+            code = await process.exited
+            if self._pumps is not None:  # the rest of the output belongs to the end
+                with contextlib.suppress(TimeoutError):  # a process that got away holds the pipe
+                    await asyncio.wait_for(asyncio.shield(self._pumps), DRAIN_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+        self._end(code)
+
+    def _end(self, code: int) -> None:
+        state = self.state
+        exit_code = code if code >= 0 else 128 - code
+        reason = self.killed_by or ("Completed" if exit_code == 0 else "Error")
+        message = self._termination_message(exit_code)
+        started = (state.running or {}).get("startedAt", EPOCH)
+        state.running = None
+        state.terminated = {
+            "exitCode": exit_code,
+            "reason": reason,
+            **({"message": message} if message else {}),
+            "startedAt": started,
+            "finishedAt": self.worker.now(),
+            "containerID": state.container_id,
+        }
+        self.process = None
+        state.started = False
+        state.ready = self.init and not is_sidecar(self.spec) and exit_code == 0
+        self.worker.publish()
+
+    def _termination_message(self, code: int) -> str:
+        path = self.worker.folder / "containers" / self.name / "termination-log"
+        with contextlib.suppress(OSError):
+            with path.open("rb") as file:
+                text = file.read(MESSAGE_BYTES)
+            if text:
+                return str(text, errors="replace")
+        if code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError" and self.log is not None:
+            lines = re.sub(rb"(?m)^\S+ \S+ [FP] ", b"", Path(self.log.path).read_bytes()).splitlines()
+            return str(b"\n".join(lines[-FALLBACK_LINES:])[-FALLBACK_BYTES:], errors="replace")
+        return ""
+
+    async def hook(self, hook: Object) -> None:
+        """Run a lifecycle hook: a command or a pause; HTTP hooks do nothing here."""
+        if "sleep" in hook:
+            await asyncio.sleep(hook["sleep"].get("seconds", 0))
+        elif "exec" in hook:
+            await self.execute(hook["exec"].get("command") or [], 600)
+
+    async def execute(self, command: list[str], timeout_s: float) -> tuple[int | None, str]:
+        """Run a command inside; (exit code or None after the time limit, its output)."""
+        if self.process is None or not command:
+            return 126, "container not running"
+        reading, writing = os.pipe()
+        try:
+            other = await self.spawn(command, [writing, writing])
+        except (StartError, ConfigError) as error:
+            os.close(reading)
+            return 127, str(error)
+        finally:
+            os.close(writing)
+        try:
+            code = await asyncio.wait_for(asyncio.shield(other.exited), timeout_s)
+        except TimeoutError:
+            other.signal(signal.SIGKILL)
+            code = None
+        os.set_blocking(reading, False)
+        output = b""
+        with contextlib.suppress(BlockingIOError):
+            output = os.read(reading, 10 * 1024)
+        os.close(reading)
+        return code, output.decode(errors="replace")
+
+    async def spawn(self, argv: list[str], stdio: list[int], *, terminal: bool = False) -> Process:
+        """Start one more command in the running container."""
+        process, sandbox, context = self.process, self.worker.sandbox, self.context()
+        if process is None or sandbox is None:
+            raise StartError({"stage": "exec", "errno": errno.ESRCH, "error": "container not running"})
+        if argv[0].rpartition("/")[2] in self.worker.missing_commands(self.spec["image"]):
+            raise StartError({"stage": "exec", "errno": errno.ENOENT, "error": argv[0]})
+        env = Environment(
+            self.worker.pod, self.spec, self.worker.lookup, self.worker.allocatable, self.worker.base_env()
+        ).build()
+        argv, env = self._placed(argv, {**env, "TERM": "xterm"} if terminal else env)
+        return await sandbox.execute(
+            process,
+            argv,
+            env,
+            stdio=stdio,
+            terminal=terminal,
+            cwd=self.spec.get("workingDir") or "/",
+            uid=context.get("runAsUser"),
+            gid=context.get("runAsGroup"),
+        )
+
+    async def stop(self, grace_s: float, event: str = "") -> None:
+        """End it: preStop, SIGTERM, and SIGKILL after the grace period."""
+        process = self.process
+        if process is None or self._killing:
+            return
+        self._killing = True
+        self.event("Normal", "Killing", event or f"Stopping container {self.name}")
+        deadline = time.monotonic() + grace_s
+        hook = (self.spec.get("lifecycle") or {}).get("preStop")
+        try:
+            if hook:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.hook(hook), max(grace_s, 0.001))
+            process.signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(process.exited), max(0, deadline - time.monotonic()))
+            process.signal(signal.SIGKILL)
+        finally:
+            self._killing = False

@@ -1,0 +1,73 @@
+"""What does a node answer behind which there is no machine? As KWOK keeps nodes: pods are objects, and nothing runs.
+
+A pod is Running as soon as it is bound, one of a Job Succeeded right after, without a container's id, since no runtime
+has made one; its log is refused (kubernetes-sigs/kwok, kustomize/stage/pod/fast and pkg/kwok/server/debugging_logs.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.schema.errors import ApiError
+
+if TYPE_CHECKING:
+    from ..apiserver.store import Store
+
+Object = dict[str, Any]
+ANNOTATION = "kwok.x-k8s.io/node"
+READY = ("Initialized", "Ready", "ContainersReady")
+
+
+def is_kwok(node: Object | None) -> bool:
+    """Whether nothing stands behind the node."""
+    return ANNOTATION in ((node or {}).get("metadata", {}).get("annotations") or {})
+
+
+async def pretend(store: Store, pod: Object, host_ip: str, pod_ip: str) -> None:
+    """Let a pod seem to run, and to end well where a Job waits for it."""
+    meta, now = pod["metadata"], store.now()
+    true = [{"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": now} for kind in READY]
+
+    def run(found: Object) -> None:
+        others = [c for c in found["status"].get("conditions") or [] if c["type"] not in READY]
+        found["status"] |= {
+            "phase": "Running",
+            "startTime": now,
+            "conditions": [*others, *true],
+            "hostIP": host_ip,
+            "podIP": pod_ip,
+            "podIPs": [{"ip": pod_ip}],
+            "containerStatuses": _statuses(found, {"running": {"startedAt": now}}),
+        }
+
+    def end(found: Object) -> None:
+        ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": store.now()}
+        found["status"] |= {"phase": "Succeeded", "containerStatuses": _statuses(found, {"terminated": ended})}
+
+    store.mutate("pods", meta["namespace"], meta["name"], run, "status")
+    if any(owner["kind"] == "Job" for owner in meta.get("ownerReferences") or []):
+        await asyncio.sleep(0.1)
+        store.mutate("pods", meta["namespace"], meta["name"], end, "status")
+
+
+def _statuses(pod: Object, state: Object) -> list[Object]:
+    ready = "running" in state
+    return [
+        {
+            "name": each["name"],
+            "image": each["image"],
+            "imageID": "",
+            "ready": ready,
+            "restartCount": 0,
+            "started": ready,
+            "state": state,
+            "lastState": {},
+        }
+        for each in pod["spec"]["containers"]
+    ]
+
+
+def no_log(namespace: str, pod: str, container: str) -> ApiError:
+    """How KWOK refuses a log that nobody has described to it, in the API server's envelope."""
+    return ApiError(400, "BadRequest", f'no logs found for container "{container}" in pod "{namespace}/{pod}"')

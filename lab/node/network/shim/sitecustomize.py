@@ -1,0 +1,218 @@
+"""How does a Python program of a pod see its pod's files, names and addresses where there are no namespaces?
+
+Python imports this before the program when it is on PYTHONPATH.  It redirects what a namespace would: paths of
+mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
+network policies drop.  Other programs (shells, getent) see the machine as it is: that is said to be lost.
+"""
+# ruff: noqa: PTH123 - it stands in for what pathlib calls
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import json
+import os
+import socket
+import struct
+import time
+from typing import Any
+
+with open(os.environ["SIM_PLAIN"], encoding="utf-8") as _file:
+    POD: dict[str, Any] = json.load(_file)
+PATHS: list[list[str]] = sorted(POD["paths"], key=lambda pair: -len(pair[0]))
+OWN: str = POD["own"]
+"""The folder of the cluster's files: a path in it is this machine's already, wherever pods have mounts."""
+DROPPED_S = 130
+"""How long Linux tries to connect before it gives up (tcp_syn_retries=6)."""
+ANY = "0.0.0.0"  # noqa: S104 - what a program says that means all addresses
+
+_listdir, _socket, _getaddrinfo = os.listdir, socket.socket, socket.getaddrinfo
+_bind, _connect, _connect_ex = _socket.bind, _socket.connect, _socket.connect_ex
+
+
+# -- files
+
+
+def moved(path: Any) -> Any:
+    """Where a path of the pod is on this machine."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if isinstance(text, str) and not text.startswith(OWN):
+        for target, source in PATHS:
+            if text == target or text.startswith(target + "/"):
+                return source + text[len(target) :]
+    return path
+
+
+def redirect(owner: Any, name: str) -> None:
+    """Let a function that takes a path first take the pod's paths."""
+    real = getattr(owner, name)
+
+    def call(path: Any, *more: Any, **named: Any) -> Any:
+        return real(moved(path), *more, **named)
+
+    setattr(owner, name, call)
+
+
+def listdir(path: Any = ".") -> list[Any]:
+    """List a folder, with the mount points in it that only the pod has."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    extra: set[str] = set()
+    if isinstance(text, str):
+        parent = text.rstrip("/") + "/"
+        extra = {target[len(parent) :].split("/")[0] for target, _ in PATHS if target.startswith(parent)}
+    try:
+        names: list[Any] = _listdir(moved(path))
+    except FileNotFoundError:
+        if not extra:
+            raise
+        names = []
+    return names + sorted(extra - set(names))
+
+
+# -- names
+
+
+def ask(name: str) -> list[str] | None:
+    """Return the IPv4 addresses of a full name from the cluster's DNS; None: it does not exist."""
+    query = struct.pack("!HHHHHH", 1, 0x100, 1, 0, 0, 0)
+    query += b"".join(bytes([len(part)]) + part.encode() for part in name.split(".") if part) + b"\0\0\1\0\1"
+    with _socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.settimeout(5)
+        _connect(line, tuple(POD["dns"]))
+        line.send(query)
+        answer = line.recv(4096)
+    code, count = answer[3] & 15, struct.unpack_from("!H", answer, 6)[0]
+    if code == 3:
+        return None
+    if code:
+        raise OSError(f"DNS error {code}")
+    at, found = len(query), []
+    for _ in range(count):
+        at += 2 if answer[at] & 0xC0 else answer.index(b"\0", at) + 1 - at
+        kind, _, _, size = struct.unpack_from("!HHIH", answer, at)
+        at += 10
+        if kind == 1:
+            found.append(socket.inet_ntoa(answer[at : at + 4]))
+        at += size
+    return found
+
+
+def resolve(name: str) -> list[str]:
+    """Search the domains of the pod's resolv.conf, as the C library does with ndots:5."""
+    tries = [name] if name.endswith(".") else [*(name + "." + domain for domain in POD["search"]), name]
+    for full in tries:
+        try:
+            found = ask(full)
+        except OSError:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution") from None
+        if found:
+            return found
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is given by its number."""
+    try:
+        socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    except OSError:
+        return False
+    return True
+
+
+def getaddrinfo(host: Any, *more: Any, **named: Any) -> list[Any]:
+    """Look up a name as the pod would."""
+    text = host.decode() if isinstance(host, bytes) else host
+    if not text or is_address(text) or text == "localhost":
+        return list(_getaddrinfo(host, *more, **named))
+    if text in (POD["hostname"], POD["fqdn"]):
+        return list(_getaddrinfo(POD["ip"], *more, **named))
+    return [entry for address in resolve(text) for entry in _getaddrinfo(address, *more, **named)]
+
+
+def gethostbyname(name: str) -> str:
+    """Return the first address of a name."""
+    return str(getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+
+
+# -- addresses
+
+
+def dropped(sock: socket.socket, address: tuple[Any, ...]) -> bool:
+    """Whether a network policy swallows packets to that address."""
+    try:
+        with open(POD["rules"], encoding="utf-8") as file:
+            rules = json.load(file)
+    except (OSError, ValueError):
+        return False
+    protocol = 6 if sock.type == socket.SOCK_STREAM else 17
+    for rule in rules:  # by priority: the first that matches decides
+        low, high = rule["ports"]
+        if (
+            rule["dst"] == address[0]
+            and low <= address[1] <= high
+            and rule["protocol"] == protocol
+            and (rule["src"] in (None, POD["ip"]))
+        ):
+            return bool(rule["drop"])
+    return False
+
+
+def prepare(sock: socket.socket, address: Any) -> Any:
+    """Translate a destination, and leave from the pod's own address as its packets would."""
+    if sock.family != socket.AF_INET or not isinstance(address, tuple):
+        return address
+    if isinstance(address[0], str) and address[0] and not is_address(address[0]):
+        address = (gethostbyname(address[0]), *address[1:])
+    address = tuple(POD["services"].get(f"{address[0]}:{address[1]}", address))
+    if address[0].startswith("127.") and address[0] != "127.0.0.1" and sock.getsockname()[1] == 0:
+        _bind(sock, (POD["ip"], 0))
+    return address
+
+
+def bind(self: socket.socket, address: Any) -> None:
+    """Bind to the pod's address where all were meant."""
+    if self.family == socket.AF_INET and address[0] in ("", ANY):
+        address = (POD["ip"], *address[1:])
+    _bind(self, address)
+
+
+def connect(self: socket.socket, address: Any) -> None:
+    """Connect as from inside the pod."""
+    address = prepare(self, address)
+    if self.family == socket.AF_INET and self.type == socket.SOCK_STREAM and dropped(self, address):
+        limit = self.gettimeout()
+        time.sleep(DROPPED_S if limit is None else limit)
+        raise TimeoutError("timed out")
+    _connect(self, address)
+
+
+def connect_ex(self: socket.socket, address: Any) -> int:
+    """Connect as from inside the pod; the error as a number."""
+    address = prepare(self, address)
+    if self.family == socket.AF_INET and self.type == socket.SOCK_STREAM and dropped(self, address):
+        return errno.EINPROGRESS
+    return _connect_ex(self, address)
+
+
+def install() -> None:
+    """Put everything in place."""
+    for name in ("open", "stat", "lstat", "access", "scandir", "readlink", "statvfs", "unlink", "mkdir"):
+        redirect(os, name)
+    redirect(io, "open")
+    redirect(builtins, "open")
+    replaced: dict[tuple[Any, str], Any] = {
+        (os, "listdir"): listdir,
+        (socket, "getaddrinfo"): getaddrinfo,
+        (socket, "gethostbyname"): gethostbyname,
+        (socket, "gethostname"): lambda: POD["hostname"],
+        (socket, "getfqdn"): lambda name="": POD["fqdn"] if name in ("", POD["hostname"]) else name,
+        (_socket, "bind"): bind,
+        (_socket, "connect"): connect,
+        (_socket, "connect_ex"): connect_ex,
+    }
+    for (owner, name), function in replaced.items():
+        setattr(owner, name, function)
+
+
+install()

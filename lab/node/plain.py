@@ -1,0 +1,65 @@
+"""How does a pod's command find its files and names where the kernel grants no namespaces?
+
+Paths of mounts are replaced in command and environment, and Python programs get the network's shim, which does the
+rest while they run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import network
+from .network.interface import RULES
+
+if TYPE_CHECKING:
+    from .pod import PodWorker
+
+Object = dict[str, Any]
+SHIM = Path(network.__file__).parent / "shim"
+
+
+def rewrite(
+    worker: PodWorker, folder: Path, argv: list[str], env: dict[str, str], mounts: list[Object]
+) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a container that is a plain process."""
+    kubelet = worker.kubelet
+    places: list[list[str]] = sorted(
+        ([m["target"].rstrip("/"), str(m["source"])] for m in mounts if "source" in m), key=lambda place: -len(place[0])
+    )
+
+    own = f"{kubelet.network.root}/"  # may lie below a mount, as in /dev/shm: nothing in it is moved again
+
+    def moved(text: str) -> str:
+        for target, source in places:
+            if (text == target or text.startswith(target + "/")) and not text.startswith(own):
+                return source + text[len(target) :]
+        return text
+
+    resolver = kubelet.resolver(worker.pod)
+    dns = kubelet.network.services.get(f"{resolver['nameserver']}:53", [resolver["nameserver"], 53])
+    description = {
+        "paths": places,
+        "own": own,
+        "ip": worker.pod_ip,
+        "hostname": worker.hostname,
+        "fqdn": worker.fqdn,
+        "dns": dns,
+        "search": resolver["search"],
+        "services": kubelet.network.services,
+        "rules": str(Path(kubelet.network.root, RULES)),
+    }
+    file = folder / "plain.json"
+    file.write_text(json.dumps(description))
+    temporary = folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    path = ":".join(moved(part) for part in env.get("PATH", "").split(":"))
+    changed = {key: moved(value) for key, value in env.items()}
+    changed |= {
+        "PATH": path,
+        "SIM_PLAIN": str(file),
+        "TMPDIR": env.get("TMPDIR") or str(temporary),
+        "PYTHONPATH": ":".join(filter(None, [str(SHIM), env.get("PYTHONPATH", "")])),
+    }
+    return [moved(part) for part in argv], changed

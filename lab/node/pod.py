@@ -1,0 +1,447 @@
+"""How does one pod live on its node, from the binding to the last trace?
+
+One task per pod: volumes, sandbox, init containers one by one, then the others at once; a deletion or a deadline
+interrupts whatever is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.schema.errors import ApiError
+from ..apiserver.schema.values import clone
+from ..controlplane.scheduler.volumes import elsewhere
+from .attachments import AttachmentError
+from .container import Container
+from .environment import DEFAULT_PATH, service_links
+from .network.interface import NetworkError
+from .status import is_sidecar, pod_status
+from .volumes import MountError, Volumes, pod_files
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from .kubelet import Kubelet
+    from .network import Sandbox
+
+Object = dict[str, Any]
+DEADLINE = {
+    "phase": "Failed",
+    "reason": "DeadlineExceeded",
+    "message": "Pod was active on the node longer than the specified deadline",
+}
+FIRST_RETRY_S, MAX_RETRY_S = 0.5, 122
+"""Back-off of volume operations (pkg/volume/util/nestedpendingoperations)."""
+ENDED = ("Succeeded", "Failed")
+
+
+class Stopped(Exception):  # noqa: N818 - no error: the pod is to end
+    """The pod is to end; nothing is to be started any more."""
+
+
+class PodWorker:
+    """One pod on its node."""
+
+    def __init__(self, kubelet: Kubelet, pod: Object) -> None:
+        self.kubelet, self.pod = kubelet, pod
+        meta, spec = pod["metadata"], pod["spec"]
+        self.uid: str = meta["uid"]
+        self.node: str = spec["nodeName"]
+        self.folder = Path(kubelet.network.root) / "pods" / self.uid
+        self.inits = [Container(self, c, init=True) for c in spec.get("initContainers") or []]
+        self.mains = [Container(self, c, init=False) for c in spec["containers"]]
+        self.containers = {c.name: c for c in (*self.inits, *self.mains)}
+        self.extras: list[Container] = []
+        """Ephemeral containers, in the order in which they came."""
+        self.sandbox: Sandbox | None = None
+        self.pod_ip = self.fqdn = ""
+        self.files: list[Object] = []
+        self.stopping = self.finishing = False
+        self.override: Object | None = None
+        self.volumes = Volumes(
+            pod,
+            self.folder,
+            self.lookup,
+            self.allocatable,
+            Path(kubelet.network.root) / "claims",
+            self._token,
+            self._host_folder,
+        )
+        self._wake = asyncio.Event()
+        self._grace = asyncio.Event()
+        self._sidecars: set[asyncio.Task[None]] = set()
+        self._stop_task: asyncio.Task[None] | None = None
+
+    # -- what containers ask for
+
+    @property
+    def allocatable(self) -> Object:
+        """What the node offers."""
+        node = self.kubelet.store.get("nodes", None, self.node) or {}
+        return dict((node.get("status") or {}).get("allocatable") or {})
+
+    def now(self) -> str:
+        """The time as objects carry it."""
+        return self.kubelet.store.now()
+
+    def lookup(self, key: str, name: str) -> Object | None:
+        """An object of the pod's namespace."""
+        return self.kubelet.store.get(key, self.pod["metadata"]["namespace"], name)
+
+    def _token(self, audience: str, seconds: int) -> str:
+        return self.kubelet.token(self.pod, audience, seconds)
+
+    def event(self, kind: str, reason: str, message: str, field_path: str = "") -> None:
+        """Record an event about this pod."""
+        self.kubelet.store.event(self.pod, kind, reason, message, "kubelet", host=self.node, field_path=field_path)
+
+    def has_image(self, image: str) -> bool:
+        """Whether the node has the image."""
+        return self.kubelet.has_image(self.node, image)
+
+    def image_id(self, image: str) -> str:
+        """The digest of an image that was pulled."""
+        return self.kubelet.image_id(self.node, image)
+
+    def missing_commands(self, image: str) -> frozenset[str]:
+        """Commands that the image does not contain, though this machine may have them."""
+        lacks = getattr(self.kubelet.images, "lacks", None)
+        return frozenset(lacks(image)) if lacks else frozenset()
+
+    def daemons(self, image: str) -> frozenset[str]:
+        """Programs of the image that this machine has not: they run, and do nothing that could be seen."""
+        programs = getattr(self.kubelet.images, "programs", None)
+        return frozenset(programs(image)) if programs else frozenset()
+
+    def _host_folder(self, path: str) -> Path | None:
+        """A folder of the node that pods may mount, or None."""
+        folder = getattr(self.kubelet.hardware, "host_folder", None)
+        found: Path | None = folder(path, self.node) if folder else None
+        return found
+
+    def check_pull_secrets(self) -> None:
+        """Say which pull secrets are missing; the pull is tried anyway."""
+        named = [s.get("name", "") for s in self.pod["spec"].get("imagePullSecrets") or []]
+        missing = [name for name in named if self.lookup("secrets", name) is None]
+        if missing:
+            self.event(
+                "Warning",
+                "FailedToRetrieveImagePullSecret",
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); attempting to pull the "
+                "image may not succeed.",
+            )
+
+    def base_env(self) -> dict[str, str]:
+        """What the runtime, the services and the hardware define before the pod's own variables."""
+        store, namespace = self.kubelet.store, self.pod["metadata"]["namespace"]
+        env = {"PATH": DEFAULT_PATH, "HOSTNAME": self.hostname, "HOME": "/root"}
+        kubernetes = store.get("services", "default", "kubernetes")
+        env.update(service_links([kubernetes] if kubernetes else []))
+        if self.pod["spec"].get("enableServiceLinks", True):
+            env.update(service_links(store.list("services", namespace)))
+        env.update(self.kubelet.hardware.env(self.pod, self.node))
+        return env
+
+    def hardware_mounts(self) -> list[Object]:
+        """What the devices of the node add."""
+        return list(self.kubelet.hardware.mounts(self.pod, self.node))
+
+    @property
+    def hostname(self) -> str:
+        """The pod's host name: at most 63 characters."""
+        spec = self.pod["spec"]
+        name = self.node if spec.get("hostNetwork") else spec.get("hostname") or self.pod["metadata"]["name"]
+        return str(name)[:63].rstrip("-.")
+
+    async def pause(self, seconds: float, *, wake: bool = False) -> None:
+        """Wait; `wake`: or until something in the namespace changed.  Stopped when the pod is to end."""
+        if self.stopping:
+            raise Stopped
+        if wake:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), seconds)
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._grace.wait(), seconds)
+        if self.stopping:
+            raise Stopped
+
+    def updated(self, pod: Object) -> None:
+        """The pod's object changed: start the ephemeral containers that are new."""
+        self.pod = pod
+        for spec in pod["spec"].get("ephemeralContainers") or []:
+            if spec["name"] not in self.containers and self.sandbox is not None and not self.stopping:
+                container = Container(self, spec, init=False, ephemeral=True)
+                self.extras.append(container)
+                self.containers[container.name] = container
+                task = asyncio.create_task(self._run(container))
+                self._sidecars.add(task)
+                task.add_done_callback(self._sidecars.discard)
+
+    def nudge(self) -> None:
+        """A ConfigMap or a Secret of the namespace changed."""
+        self._wake.set()
+
+    # -- status
+
+    def publish(self) -> None:
+        """Write the status as it is now."""
+        meta = self.pod["metadata"]
+        states = {name: container.state for name, container in self.containers.items()}
+
+        def change(pod: Object) -> None:
+            if pod["metadata"]["uid"] != self.uid:
+                return
+            pod["status"] = clone(
+                pod_status(
+                    pod,
+                    states,
+                    self.now(),
+                    sandbox=self.sandbox is not None,
+                    host_ip=self.kubelet.host_ip(self.node),
+                    pod_ip=self.pod_ip,
+                    override=self.override,
+                    ending=self.stopping and self.finishing,
+                )
+            )
+
+        if self.node in self.kubelet.offline:
+            return
+        stored = self.kubelet.store.mutate("pods", meta["namespace"], meta["name"], change, "status")
+        if stored is not None and stored["metadata"]["uid"] == self.uid:
+            self.pod = stored
+
+    # -- life
+
+    async def run(self) -> None:
+        """Live, end, and leave nothing but the log."""
+        waiting = "PodInitializing" if self.inits else "ContainerCreating"
+        for container in self.containers.values():
+            container.state.wait(waiting if not container.init else "PodInitializing")
+        if self._refused():
+            return
+        self.publish()
+        deadline = asyncio.create_task(self._deadline())
+        try:
+            await self._live()
+        except Stopped:
+            pass
+        except NetworkError as error:
+            self.event("Warning", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+        finally:
+            deadline.cancel()
+            if not self.kubelet.closing:
+                await self._end()
+
+    def _refused(self) -> bool:
+        """Whether the node does not admit the pod: then it fails before anything of it runs (kubelet.rejectPod)."""
+        refuse = getattr(self.kubelet.hardware, "refuse", None)
+        why = refuse(self.pod, self.node) if refuse else None
+        if why:
+            reason, message = why
+            self.event("Warning", reason, message)
+            self.override = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}
+            self.publish()
+        return bool(why)
+
+    async def _live(self) -> None:
+        await self._volumes()
+        await self._sandbox()
+        for container in self.inits:
+            if is_sidecar(container.spec):
+                task = asyncio.create_task(self._run(container))
+                self._sidecars.add(task)
+                while not container.state.started and not task.done():
+                    await self.pause(0.02)
+            else:
+                await container.run()
+                if (container.state.terminated or {}).get("exitCode") != 0:
+                    return
+            self.publish()
+        for container in self.mains:
+            container.state.wait("ContainerCreating") if container.state.waiting else None
+        await asyncio.gather(*(self._run(container) for container in self.mains))
+
+    async def _run(self, container: Container) -> None:
+        with contextlib.suppress(Stopped):
+            await container.run()
+
+    async def _attached(self) -> None:
+        """Wait while a volume that only one node may have is in use on another (attach-detach controller)."""
+        delay = FIRST_RETRY_S
+        while found := elsewhere(self.kubelet.store, self.pod):
+            volume, users = found
+            why = f'Multi-Attach error for volume "{volume}" Volume is already used by pod(s) {", ".join(users)}'
+            self.kubelet.store.event(self.pod, "Warning", "FailedAttachVolume", why, "attachdetach-controller")
+            await self.pause(delay)
+            delay = min(delay * 2, MAX_RETRY_S)
+
+    async def _volumes(self) -> None:
+        await self._attached()
+        delay = FIRST_RETRY_S
+        while True:
+            try:
+                self.volumes.set_up()
+            except MountError as error:
+                self.event("Warning", "FailedMount", str(error))
+                await self.pause(delay, wake=True)
+                delay = min(delay * 2, MAX_RETRY_S)
+            else:
+                return
+
+    async def _sandbox(self) -> None:
+        spec = self.pod["spec"]
+        while why := self.kubelet.no_runtime(self.node, spec.get("runtimeClassName")):
+            self.event(
+                "Warning",
+                "FailedCreatePodSandBox",
+                f"Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: {why}",
+            )
+            await self.pause(10)
+        host = bool(spec.get("hostNetwork"))
+        self.pod_ip = self.kubelet.host_ip(self.node) if host else self.kubelet.address(self.node)
+        if not host:
+            await self._attach()
+        namespace = self.pod["metadata"]["namespace"]
+        domain = f"{spec['subdomain']}.{namespace}.svc.cluster.local" if spec.get("subdomain") else ""
+        fqdn = f"{self.hostname}.{domain}" if domain else self.hostname
+        if host:
+            self.sandbox = await self.kubelet.host_sandbox(self.node, self.volumes.tmpfs)
+        else:
+            name = fqdn if spec.get("setHostnameAsFQDN") else self.hostname
+            wires = getattr(self.kubelet.hardware, "wires", None)
+            self.sandbox = await self.kubelet.network.sandbox(
+                self.pod_ip, name, self.volumes.tmpfs, **({"wires": wires(self.pod, self.node)} if wires else {})
+            )
+            await self.kubelet.policies.isolate(self.pod, self.pod_ip)
+        self.fqdn = fqdn
+        self.files = pod_files(
+            self.folder / "etc",
+            hostname=self.hostname,
+            fqdn=fqdn,
+            ip=self.pod_ip,
+            aliases=spec.get("hostAliases") or [],
+            **self.kubelet.resolver(self.pod),
+        )
+        self.volumes.refresh()  # the pod's address is known now
+        self.publish()
+
+    async def _attach(self) -> None:
+        """Let the world attach further networks; what it notes about them stands on the pod before anything runs."""
+        attach = getattr(self.kubelet.hardware, "attach", None)
+        notes: dict[str, str] = {}
+        while attach is not None:
+            try:
+                notes = attach(self.pod, self.node, self.pod_ip)
+            except AttachmentError as error:
+                meta = self.pod["metadata"]
+                who = f"{meta['namespace']}/{meta['name']}"
+                self.event(
+                    "Warning",
+                    "FailedCreatePodSandBox",
+                    "Failed to create pod sandbox: rpc error: code = "
+                    f'Unknown desc = failed to setup network for sandbox "{self.uid.replace("-", "")}": plugin '
+                    'type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request '
+                    f"failed with status 400: 'ERRORED: error configuring pod [{who}] networking: "
+                    f"[{who}/{self.uid}:multus-cni-network]: {error}'",
+                )
+                await self.pause(10)
+            else:
+                break
+        if notes:
+            meta = self.pod["metadata"]
+            changed = self.kubelet.store.mutate(
+                "pods",
+                meta["namespace"],
+                meta["name"],
+                lambda pod: pod["metadata"].setdefault("annotations", {}).update(notes),
+            )
+            self.pod = changed or self.pod
+
+    async def _deadline(self) -> None:
+        seconds = self.pod["spec"].get("activeDeadlineSeconds")
+        if seconds is None:
+            return
+        await asyncio.sleep(seconds)
+        self.override = dict(DEADLINE)
+        self.event("Normal", "DeadlineExceeded", DEADLINE["message"])
+        self.stop(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
+        self.publish()
+
+    def stop(self, grace_s: float) -> None:
+        """End the pod: every container gets SIGTERM and, after the grace period, SIGKILL."""
+        self.stopping = True
+        self._grace.set()
+        self._wake.set()
+        if self._stop_task is None or grace_s == 0:
+            self._stop_task = asyncio.create_task(self._stop(grace_s))
+
+    async def _stop(self, grace_s: float) -> None:
+        if grace_s == 0:
+            for container in self.containers.values():
+                if container.process is not None:
+                    container.process.signal(9)
+        await asyncio.gather(*(c.stop(grace_s) for c in (*self.extras, *self.mains)))
+        await asyncio.gather(*(c.stop(grace_s) for c in self.inits))
+
+    async def _end(self) -> None:
+        """Stop the sidecars, let the sandbox go, write the last status, and the last of a deleted pod."""
+        self.finishing = True
+        grace = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
+        for container in reversed(self.inits):
+            await container.stop(grace)
+        for container in self.extras:
+            await container.stop(0)
+        for task in list(self._sidecars):
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self._stop_task is not None:
+            await self._stop_task
+        if self.sandbox is not None:
+            self.kubelet.release(self)
+            self.sandbox = None
+        if (
+            self.stopping
+            and self.override is None
+            and any(c.process is None and c.state.terminated is None for c in self.mains)
+        ):
+            self._never_ran()
+        self.publish()
+        shutil.rmtree(self.folder / "volumes", ignore_errors=True)
+        self.gone()
+
+    def _never_ran(self) -> None:
+        """Containers that never ended by themselves are reported as ended without a known status."""
+        for container in self.mains:
+            if container.state.terminated is None:
+                container.state.waiting = None
+                container.state.terminated = {
+                    "exitCode": 137,
+                    "reason": "ContainerStatusUnknown",
+                    "startedAt": None,
+                    "finishedAt": None,
+                    "message": "The container could not be located when the pod was terminated",
+                }
+
+    def gone(self) -> None:
+        """Remove a deleted pod from the API, now that nothing of it runs."""
+        meta = self.pod["metadata"]
+        current = self.kubelet.store.get("pods", meta["namespace"], meta["name"])
+        found = (current or {"metadata": {}})["metadata"]
+        if found.get("uid") != self.uid or not found.get("deletionTimestamp"):
+            return
+        with contextlib.suppress(ApiError):
+            self.kubelet.store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=self.uid)
+
+
+def background(coroutine: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+    """Run in the background, remembered until it ends."""
+    task = asyncio.create_task(coroutine)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task

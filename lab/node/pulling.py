@@ -1,0 +1,110 @@
+"""Is a container's image there, and what is said while it is not?
+
+Every image that can be had lies on the simulated nodes already; only what the registry refuses, what is slow to come,
+and what must always be pulled is seen being pulled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .container import Container
+
+AT_ONCE_S = 0.02
+"""A pull that takes no longer than this finds the image present."""
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 10, 300
+"""imageBackOffPeriod and MaxContainerBackOff of the kubelet."""
+SHOWN_S = 2
+"""How long ErrImagePull is shown before ImagePullBackOff: the kubelet's next look at the pod."""
+IMAGE_BYTES = 184730484
+
+
+async def pull(container: Container) -> None:
+    """Return when the image is there; wait and try again for ever while it is not."""
+    spec, worker = container.spec, container.worker
+    image, policy = spec["image"], spec.get("imagePullPolicy", "IfNotPresent")
+    delay = FIRST_BACKOFF_S
+    if policy != "Always" and worker.has_image(image):
+        _present(container, image)
+        return
+    while True:
+        began = time.monotonic()
+        why = await _attempt(container, image, announce=policy == "Always")
+        if why is None:
+            if time.monotonic() - began < AT_ONCE_S and policy != "Always":
+                _present(container, image)
+                return
+            took = f"{(time.monotonic() - began) * 1000:.0f}ms"
+            container.event(
+                "Normal",
+                "Pulled",
+                f'Successfully pulled image "{image}" in {took} ({took} including '
+                f"waiting). Image size: {IMAGE_BYTES} bytes.",
+            )
+            return
+        if policy == "Never":
+            await _never(container, image, delay)
+        else:
+            await _failed(container, image, why, delay)
+            delay = min(delay * 2, MAX_BACKOFF_S)
+
+
+def _present(container: Container, image: str) -> None:
+    container.event(
+        "Normal", "Pulled", f'Container image "{image}" already present on machine and can be accessed by the pod'
+    )
+
+
+async def _attempt(container: Container, image: str, *, announce: bool) -> str | None:
+    """Pull once: None, or the registry's refusal; what does not succeed at once is announced."""
+    result = None
+    try:
+        result = container.worker.kubelet.images.pull(image)
+        if announce:
+            _announce(container, image)
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(result)
+            done, _ = await asyncio.wait([task], timeout=AT_ONCE_S)
+            if not done and not announce:
+                announce = True
+                _announce(container, image)
+            await task
+    except Exception as error:
+        if type(error).__name__ != "ImageMissing":
+            raise
+        if not announce and container.spec.get("imagePullPolicy") != "Never":
+            _announce(container, image)
+        return str(error)
+    return None
+
+
+def _announce(container: Container, image: str) -> None:
+    container.worker.check_pull_secrets()
+    container.event("Normal", "Pulling", f'Pulling image "{image}"')
+
+
+async def _never(container: Container, image: str, delay: float) -> None:
+    reason = "ErrImageNeverPull"
+    message = f'Container image "{image}" is not present with pull policy of Never'
+    container.state.wait(reason, message)
+    container.event("Warning", reason, message)
+    container.event("Warning", "Failed", f"Error: {reason}")
+    container.worker.publish()
+    await container.worker.pause(delay)
+
+
+async def _failed(container: Container, image: str, why: str, delay: float) -> None:
+    container.event("Warning", "Failed", f'Failed to pull image "{image}": {why}')
+    container.event("Warning", "Failed", "Error: ErrImagePull")
+    container.state.wait("ErrImagePull", why)
+    container.worker.publish()
+    await container.worker.pause(min(delay, SHOWN_S))
+    container.event("Normal", "BackOff", f'Back-off pulling image "{image}"')
+    container.event("Warning", "Failed", "Error: ImagePullBackOff")
+    container.state.wait("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {why}')
+    container.worker.publish()
+    await container.worker.pause(delay)

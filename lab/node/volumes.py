@@ -1,0 +1,242 @@
+"""Which files does a pod bring along?
+
+Every volume becomes a folder below the pod's own; a container gets them as bind mounts.  A source that is missing is
+a `MountError` with the kubelet's text, and the pod waits in ContainerCreating.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from ..apiserver.schema.quantity import value as parse
+from .environment import config_data, expand, field, resource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Object = dict[str, Any]
+SHM_BYTES = 64 << 20
+"""containerd's /dev/shm."""
+
+
+class MountError(Exception):
+    """A volume cannot be set up; str() is the text of the FailedMount event."""
+
+    def __init__(self, volume: str, why: str) -> None:
+        super().__init__(f'MountVolume.SetUp failed for volume "{volume}" : {why}')
+
+
+def _write(folder: Path, path: str, data: bytes, mode: int) -> None:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts:
+        return  # the API server refuses such paths; nothing may ever leave the folder
+    target = folder.joinpath(*relative.parts)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        target.unlink()
+    target.write_bytes(data)
+    target.chmod(mode)
+
+
+def behaviour(claim: Object | None) -> Object:
+    """What the storage behind a claim is like, as its annotation `sim/volume` says in JSON.
+
+    `scope` node, `readonly`, `bytes` of room, `files` that lie in it already, and what standins/slow reads.
+    """
+    text = ((claim or {}).get("metadata", {}).get("annotations") or {}).get("sim/volume", "")
+    found = json.loads(text) if text else {}
+    return found if isinstance(found, dict) else {}
+
+
+class Volumes:
+    """The volumes of one pod below `folder`."""
+
+    def __init__(
+        self,
+        pod: Object,
+        folder: Path,
+        lookup: Callable[[str, str], Object | None],
+        allocatable: Object,
+        claims: Path,
+        token: Callable[[str, int], str],
+        host: Callable[[str], Path | None] = lambda _: None,
+    ) -> None:
+        self._pod, self.folder, self._lookup, self._allocatable = pod, folder, lookup, allocatable
+        self._claims, self._token, self._host = claims, token, host
+        self.tmpfs: dict[str, int] = {}
+        """Folders in memory and their sizes in bytes."""
+        self._places: dict[str, Path] = {}
+
+    def set_up(self) -> None:
+        """Make every volume; MountError when a source is missing.  May be called again."""
+        self._places.clear()
+        shm = self.folder / "shm"
+        shm.mkdir(parents=True, exist_ok=True)
+        self.tmpfs[str(shm)] = SHM_BYTES
+        for volume in self._pod["spec"].get("volumes") or []:
+            self._places[volume["name"]] = self._one(volume)
+
+    def _one(self, volume: Object) -> Path:
+        name = volume["name"]
+        place: Path = self.folder / "volumes" / name
+        if "persistentVolumeClaim" in volume:
+            place = self._claimed(volume["persistentVolumeClaim"]["claimName"])
+        place.mkdir(parents=True, exist_ok=True)
+        if "emptyDir" in volume:
+            place.chmod(0o777)
+            empty = volume["emptyDir"] or {}
+            if empty.get("medium") == "Memory":
+                size = parse(empty.get("sizeLimit") or self._allocatable.get("memory", "1Gi"))
+                self.tmpfs[str(place)] = int(min(size, self._memory_limit() or size))
+        elif "hostPath" in volume:
+            return self._of_node(name, volume["hostPath"])
+        elif "projected" in volume:
+            self._projected(name, place, volume["projected"])
+        else:
+            self._source(name, place, volume)
+        return place
+
+    def _memory_limit(self) -> int | None:
+        """What all containers together may use, where each has a limit: a volume in memory is no larger (kubelet)."""
+        containers = self._pod["spec"].get("containers") or []
+        limits = [((each.get("resources") or {}).get("limits") or {}).get("memory") for each in containers]
+        return sum(int(parse(limit)) for limit in limits) if limits and all(limits) else None
+
+    def _of_node(self, name: str, source: Object) -> Path:
+        """A folder of the node: those that the world names; a `type` that wants one that is not there fails."""
+        path, kind = source.get("path", ""), source.get("type") or ""
+        found = self._host(path)
+        if found is not None:
+            return found
+        if kind in ("Directory", "File", "Socket", "CharDevice", "BlockDevice"):
+            what = {"CharDevice": "character device", "BlockDevice": "block device"}.get(kind, kind.lower())
+            raise MountError(name, f"hostPath type check failed: {path} is not a {what}")
+        raise MountError(name, f"hostPath {path} is refused: this simulated node has no such folder")
+
+    def _claimed(self, claim: str) -> Path:
+        """The folder behind a claim: one for all nodes, unless the claim is of a disk of each."""
+        like = behaviour(self._lookup("persistentvolumeclaims", claim))
+        whose = f"{claim}@{self._pod['spec'].get('nodeName', '')}" if like.get("scope") == "node" else claim
+        place: Path = self._claims / self._pod["metadata"]["namespace"] / whose
+        place.mkdir(parents=True, exist_ok=True)
+        place.chmod(0o777)
+        for name, size in like.get("files", {}).items():
+            target = place.joinpath(*PurePosixPath(name).parts)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(b"\0" * size)
+        if like.get("bytes"):
+            self.tmpfs[str(place)] = int(like["bytes"])
+        return place
+
+    def _projected(self, name: str, place: Path, projected: Object) -> None:
+        mode = projected.get("defaultMode", 0o644)
+        for source in projected.get("sources") or []:
+            if "serviceAccountToken" in source:
+                wanted = source["serviceAccountToken"]
+                token = self._token(wanted.get("audience", ""), wanted.get("expirationSeconds", 3600))
+                _write(place, wanted["path"], token.encode(), mode)
+            else:
+                self._source(name, place, {k: {"defaultMode": mode, **v} for k, v in source.items()})
+
+    def _source(self, name: str, place: Path, volume: Object) -> None:
+        if "downwardAPI" in volume:
+            self._downward(place, volume["downwardAPI"])
+            return
+        for kind, key, field_name in (("configMap", "configmaps", "name"), ("secret", "secrets", "secretName")):
+            if kind in volume:
+                source = volume[kind]
+                self._data(name, place, key, source, source.get(field_name) or source.get("name", ""))
+                return
+
+    def _data(self, volume: str, place: Path, key: str, source: Object, name: str) -> None:
+        found = self._lookup(key, name)
+        if found is None:
+            if source.get("optional"):
+                return
+            raise MountError(volume, f'{key[:-1]} "{name}" not found')
+        data, mode = config_data(found), source.get("defaultMode", 0o644)
+        items = source.get("items") or [{"key": k, "path": k} for k in data]
+        for item in items:
+            if item["key"] not in data:
+                if source.get("optional"):
+                    continue
+                raise MountError(volume, f"references non-existent {key[:-1]} key: {item['key']}")
+            _write(place, item["path"], data[item["key"]], item.get("mode", mode))
+
+    def _downward(self, place: Path, source: Object) -> None:
+        for item in source.get("items") or []:
+            if "fieldRef" in item:
+                value = field(self._pod, item["fieldRef"]["fieldPath"])
+            else:
+                value = resource(self._pod, {}, item["resourceFieldRef"], self._allocatable)
+            _write(place, item["path"], value.encode(), item.get("mode", source.get("defaultMode", 0o644)))
+
+    def mounts(self, container: Object, env: dict[str, str]) -> list[Object]:
+        """The bind mounts of a container: its volumeMounts over the pod's /dev/shm."""
+        found: list[Object] = [{"source": str(self.folder / "shm"), "target": "/dev/shm"}]  # noqa: S108 - in the pod
+        for mount in container.get("volumeMounts") or []:
+            sub = mount.get("subPath") or expand(mount.get("subPathExpr") or "", env)
+            source = self._places[mount["name"]]
+            volume = next(v for v in self._pod["spec"]["volumes"] if v["name"] == mount["name"])
+            if sub:
+                source = source.joinpath(*PurePosixPath(sub).parts)
+                if not source.exists():
+                    source.mkdir(parents=True)
+            readonly = mount.get("readOnly") or any(
+                k in volume for k in ("configMap", "secret", "downwardAPI", "projected")
+            )
+            claim = volume.get("persistentVolumeClaim") or {}
+            readonly = (
+                readonly
+                or claim.get("readOnly")
+                or behaviour(self._lookup("persistentvolumeclaims", claim.get("claimName", ""))).get("readonly")
+            )
+            found = [m for m in found if m["target"] != mount["mountPath"].rstrip("/")]
+            found.append({"source": str(source), "target": mount["mountPath"], "readonly": bool(readonly)})
+        return found
+
+    def refresh(self) -> None:
+        """Write ConfigMaps, Secrets and labels again, as the kubelet does from time to time."""
+        with contextlib.suppress(MountError):
+            self.set_up()
+
+
+def pod_files(
+    folder: Path,
+    *,
+    hostname: str,
+    fqdn: str,
+    ip: str,
+    nameserver: str,
+    search: list[str],
+    options: list[str],
+    aliases: list[Object],
+) -> list[Object]:
+    """The files that a kubelet gives every pod, as mounts; nsswitch.conf keeps glibc away from the host's resolver."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = f"{fqdn}\t{hostname}" if fqdn != hostname else hostname
+    hosts = (
+        "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+        f"{ip}\t{names}\n"
+    )
+    if aliases:
+        hosts += "\n# Entries added by HostAliases.\n"
+        hosts += "".join(f"{a['ip']}\t{chr(9).join(a.get('hostnames') or [])}\n" for a in aliases)
+    resolv = (f"search {' '.join(search)}\n" if search else "") + f"nameserver {nameserver}\n"
+    resolv += f"options {' '.join(options)}\n" if options else ""
+    texts = {
+        "/etc/hostname": hostname + "\n",
+        "/etc/hosts": hosts,
+        "/etc/resolv.conf": resolv,
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
+    mounts = []
+    for target, text in texts.items():
+        source = folder / Path(target).name
+        source.write_text(text)
+        mounts.append({"source": str(source), "target": target})
+    return mounts

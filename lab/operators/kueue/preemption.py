@@ -1,0 +1,79 @@
+"""Who leaves so that a workload fits? As few as possible, the least important first, where the policy allows it.
+
+pkg/scheduler/preemption: withinClusterQueue by priority, reclaimWithinCohort from queues that borrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import queues, workloads
+from .quota import Share, cohort_of
+from .workloads import KEY
+
+if TYPE_CHECKING:
+    from ...apiserver.store import Store
+    from .admission import Admission
+
+Object = dict[str, Any]
+
+
+class Preemption:
+    """One question about one workload."""
+
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self._store, self._admission = store, admission
+
+    def victims(self, queue: Object, workload: Object) -> list[Object]:
+        """The fewest workloads, least important first, without which it would fit; none if that does not help."""
+        candidates = sorted(
+            self._candidates(queue, workload),
+            key=lambda w: (
+                w["status"]["admission"]["clusterQueue"] == queue["metadata"]["name"],
+                int(w["spec"].get("priority") or 0),
+                -self._admission.since(w, "QuotaReserved"),
+            ),
+        )
+        gone: list[Object] = []
+        for candidate in candidates:
+            gone.append(candidate)
+            if self._admission.assign(queue, workload, self._uids(gone)).fits:
+                break
+        else:
+            return []
+        for candidate in list(gone):
+            kept = [w for w in gone if w is not candidate]
+            if kept and self._admission.assign(queue, workload, self._uids(kept)).fits:
+                gone = kept
+        return gone
+
+    @staticmethod
+    def _uids(found: list[Object]) -> frozenset[str]:
+        return frozenset(w["metadata"]["uid"] for w in found)
+
+    def _candidates(self, queue: Object, workload: Object) -> list[Object]:
+        policy = queue["spec"].get("preemption") or {}
+        within, reclaim = policy.get("withinClusterQueue", "Never"), policy.get("reclaimWithinCohort", "Never")
+        mine, cohort = int(workload["spec"].get("priority") or 0), cohort_of(queue)
+        used = self._admission.usage()
+        found = []
+        for other in self._store.list(KEY):
+            if not workloads.is_reserved(other) or workloads.is_finished(other):
+                continue
+            name, theirs = other["status"]["admission"]["clusterQueue"], int(other["spec"].get("priority") or 0)
+            if name == queue["metadata"]["name"]:
+                newer = (
+                    theirs == mine
+                    and within == "LowerOrNewerEqualPriority"
+                    and (self._admission.order(other) > self._admission.order(workload))
+                )
+                if (within != "Never" and theirs < mine) or newer:
+                    found.append(other)
+                continue
+            lender = self._store.get(queues.CLUSTER, None, name)
+            if lender is None or not cohort or cohort_of(lender) != cohort or reclaim == "Never":
+                continue
+            share = Share.of(lender, used.get(name, {}))
+            if any(share.borrows(place) for place in queues.usage_of(other)) and (reclaim == "Any" or theirs < mine):
+                found.append(other)
+        return found

@@ -1,0 +1,227 @@
+"""Which flavors could a workload get, and what is missing? The arithmetic of quotas, on plain numbers.
+
+Messages are those of Kueue's flavor assigner (pkg/scheduler/flavorassigner/flavorassigner.go).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from ...apiserver.schema.quantity import render
+from ...apiserver.schema.quantity import value as parse
+from ...controlplane.scheduler.placement import requests, selects, tolerates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Object = dict[str, Any]
+Quotas = dict[tuple[str, str], Fraction]  # (flavor, resource) -> amount
+NOTHING = Fraction(0)
+BINARY = ("memory", "ephemeral-storage")
+
+
+def shown(resource: str, amount: Fraction) -> str:
+    """Write an amount as Kueue does: memory in binary units."""
+    return render(amount, "binary" if resource in BINARY or resource.startswith("hugepages-") else "decimal")
+
+
+def cohort_of(queue: Object) -> str:
+    """Return the cohort that a ClusterQueue borrows in."""
+    return str(queue["spec"].get("cohort") or queue["spec"].get("cohortName") or "")
+
+
+@dataclass(slots=True)
+class Share:
+    """What a ClusterQueue has of each resource of each flavor."""
+
+    nominal: Quotas = field(default_factory=dict)
+    borrowing: Quotas = field(default_factory=dict)  # only where there is a limit
+    lending: Quotas = field(default_factory=dict)
+    used: Quotas = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, queue: Object, used: Quotas) -> Share:
+        """Read a ClusterQueue's quotas."""
+        found = cls(used=used)
+        for group in queue["spec"].get("resourceGroups") or []:
+            for flavor in group.get("flavors") or []:
+                for each in flavor.get("resources") or []:
+                    place = flavor["name"], each["name"]
+                    found.nominal[place] = parse(each["nominalQuota"])
+                    for name, into in ("borrowingLimit", found.borrowing), ("lendingLimit", found.lending):
+                        if each.get(name) is not None:
+                            into[place] = parse(each[name])
+        return found
+
+    def kept(self, place: tuple[str, str]) -> Fraction:
+        """What the queue lends to nobody."""
+        nominal = self.nominal.get(place, NOTHING)
+        return max(NOTHING, nominal - self.lending[place]) if place in self.lending else NOTHING
+
+    def borrows(self, place: tuple[str, str]) -> bool:
+        """Tell whether the queue uses more than its own."""
+        return self.used.get(place, NOTHING) > self.nominal.get(place, NOTHING)
+
+
+def most(share: Share, others: Iterable[Share], place: tuple[str, str]) -> Fraction:
+    """What the queue could have at best: its own, and what the others of its cohort lend."""
+    found = share.nominal.get(place, NOTHING)
+    found += sum((o.nominal.get(place, NOTHING) - o.kept(place) for o in others), NOTHING)
+    limit = share.borrowing.get(place)
+    return found if limit is None else min(found, share.nominal.get(place, NOTHING) + limit)
+
+
+def available(share: Share, others: Iterable[Share], place: tuple[str, str]) -> Fraction:
+    """What the queue can have now."""
+    others = list(others)
+    used = share.used.get(place, NOTHING)
+    lent = sum((max(NOTHING, o.used.get(place, NOTHING) - o.kept(place)) for o in others), NOTHING)
+    pool = share.nominal.get(place, NOTHING) - used - lent
+    pool += sum((o.nominal.get(place, NOTHING) - o.kept(place) for o in others), NOTHING)
+    limit = share.borrowing.get(place)
+    return pool if limit is None else min(pool, share.nominal.get(place, NOTHING) + limit - used)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """Flavors for each pod set, or why there are none."""
+
+    flavors: dict[str, dict[str, str]] = field(default_factory=dict)  # pod set -> resource -> flavor
+    usage: Quotas = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+    preempting: bool = False  # would fit into what the queue owns, if others left
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether every pod set found flavors."""
+        return not self.messages
+
+    @property
+    def message(self) -> str:
+        """Why not, as the workload's condition says it."""
+        return "; ".join(self.messages)
+
+
+def totals(pod_set: Object) -> dict[str, Fraction]:
+    """What all pods of a pod set ask for."""
+    wanted = requests({"spec": pod_set["template"]["spec"]})
+    return {name: amount * int(pod_set["count"]) for name, amount in sorted(wanted.items()) if amount}
+
+
+def assign(
+    pod_sets: list[Object], queue: Object, share: Share, others: list[Share], flavors: Mapping[str, Object]
+) -> Assignment:
+    """Look for flavors for a whole workload."""
+    found = Assignment()
+    preempting = True
+    for pod_set in pod_sets:
+        wanted = totals(pod_set)
+        groups = queue["spec"].get("resourceGroups") or []
+        if any("pods" in group["coveredResources"] for group in groups):
+            wanted["pods"] = Fraction(int(pod_set["count"]))
+        reasons: list[str] = []
+        chosen: dict[str, str] = {}
+        left = dict(wanted)
+        for group in groups:
+            part = {name: left.pop(name) for name in group["coveredResources"] if name in left}
+            if not part:
+                continue
+            name, against, can = _of_group(pod_set, part, group, share, others, flavors, found.usage)
+            reasons += against
+            preempting = preempting and (can or not against)
+            if name:
+                chosen |= dict.fromkeys(part, name)
+                for resource, amount in part.items():
+                    place = name, resource
+                    found.usage[place] = found.usage.get(place, NOTHING) + amount
+        missing = [f"resource {name} unavailable in ClusterQueue" for name in left]
+        if reasons or missing:
+            why = ", ".join(sorted([*reasons, *missing]))
+            found.messages.append(f"couldn't assign flavors to pod set {pod_set['name']}: {why}")
+            preempting = preempting and not missing
+        found.flavors[pod_set["name"]] = chosen
+    found.preempting = bool(found.messages) and preempting
+    return found
+
+
+def _of_group(
+    pod_set: Object,
+    wanted: dict[str, Fraction],
+    group: Object,
+    share: Share,
+    others: list[Share],
+    flavors: Mapping[str, Object],
+    taken: Quotas,
+) -> tuple[str, list[str], bool]:
+    """(the flavor that fits or could by preemption, reasons against, whether preemption could help)."""
+    reasons: list[str] = []
+    reclaimable = ""
+    for offered in group["flavors"]:
+        name = offered["name"]
+        why = _mismatch(pod_set["template"]["spec"], name, flavors.get(name))
+        if why:
+            reasons.append(why)
+            continue
+        short, within = [], True
+        for resource, amount in wanted.items():
+            place = name, resource
+            before = taken.get(place, NOTHING)
+            capacity = most(share, others, place)
+            if before + amount > capacity:
+                within = False
+                short.append(
+                    f"insufficient quota for {resource} in flavor {name}, previously considered podsets requests "
+                    f"({shown(resource, before)}) + current podset request ({shown(resource, amount)}) > maximum "
+                    f"capacity ({shown(resource, capacity)})"
+                )
+                break
+            lacking = before + amount - available(share, others, place)
+            if lacking > 0:
+                within = within and before + amount <= share.nominal.get(place, NOTHING)
+                short.append(
+                    f"insufficient unused quota for {resource} in flavor {name}, {shown(resource, lacking)} more needed"
+                )
+        if not short:
+            return name, [], False
+        reasons += short
+        if within and not reclaimable:
+            reclaimable = name
+    return reclaimable, reasons, bool(reclaimable)
+
+
+def _mismatch(spec: Object, name: str, flavor: Object | None) -> str:
+    """Why pods of a template cannot use a flavor at all."""
+    if flavor is None:
+        return f"flavor {name} not found"
+    wish = flavor.get("spec") or {}
+    tolerations = [*(spec.get("tolerations") or []), *(wish.get("tolerations") or [])]
+    for taint in wish.get("nodeTaints") or []:
+        if taint["effect"] in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint):
+            text = f"{{{taint['key']} {taint.get('value', '')} {taint['effect']} <nil>}}"
+            return f"untolerated taint {text} in flavor {name}"
+    labels = wish.get("nodeLabels") or {}
+    if not selects({"spec": _relevant(spec, labels)}, {"metadata": {"name": "", "labels": labels}}):
+        return f"flavor {name} doesn't match node affinity"
+    return ""
+
+
+def _relevant(spec: Object, labels: Mapping[str, str]) -> Object:
+    """Only what a template says about labels that the flavor defines decides."""
+    found: Object = {"nodeSelector": {k: v for k, v in (spec.get("nodeSelector") or {}).items() if k in labels}}
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [
+        [e for e in term.get("matchExpressions") or [] if e["key"] in labels]
+        for term in required.get("nodeSelectorTerms") or []
+    ]
+    if terms and all(terms):
+        found["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": term} for term in terms]
+                }
+            }
+        }
+    return found

@@ -1,0 +1,225 @@
+"""Which worlds can the cluster in a box play, and what is wrong in each of them?
+
+A scenario is a YAML file: a world (changes to a platform), at most one broken thing in it, and what must be found.
+Shipped ones are known by name; a path works as well, so that anybody can write their own:
+
+    name: one-port-down              # lower case, digits, dashes
+    title: One InfiniBand port is down
+    breaks: the cable of mlx5_3 on gpu-node-1 was pulled
+    faults:                          # what must be found, and nothing else; [] for a healthy world
+      - {fault: nccl.rail-missing, subject: gpu-node-1}   # whom it must accuse: a name, a pattern (*), or a list;
+                                                          # tells: TEXT, what its findings must say
+    outcome: no-go                   # go | no-go | inconclusive, or a list of those that are right
+    run: {profile: h100-ib, options: [--tenant]}          # optional: how the trial is started
+    world:                           # optional; see WORLD below for the keys
+      hardware: {gpu-node-1: {rdma: {devices: {mlx5_3: {state: DOWN}}}}}
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from .chaos.api_faults import Weather
+from .format import PLATFORM, WORLD, ScenarioError, check, check_places, check_world, merge, nearest, read_yaml
+from .rehearsal import read_faults, read_run, read_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Scenario", "ScenarioError", "load", "merge", "names", "platform_names"]
+
+SHIPPED = Path(__file__).parent / "scenarios"
+PLATFORMS = Path(__file__).parent / "platforms"
+OUTCOMES = ("go", "no-go", "inconclusive")
+TOP = {
+    "name": str,
+    "title": str,
+    "breaks": str,
+    "faults": list,
+    "outcome": (str, list),
+    "run": dict,
+    "world": dict,
+    "weather": (str, dict),
+}
+#: What a platform without GPUs or a fabric has.
+BARE: dict[str, Any] = {"gpu": {"resource": "nvidia.com/gpu", "count": 0}, "fabric": {}, "node_name": "gpu-node-{n}"}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A world, what is broken in it, and what must be found."""
+
+    name: str
+    title: str
+    breaks: str
+    faults: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    platform: str
+    world: Mapping[str, Any] = field(repr=False)
+    weather: Weather | None = None
+    subjects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> whom it accuses; none: not said
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # fault -> what its findings must say
+    run: Mapping[str, Any] = field(default_factory=dict)  # how whoever rehearses it starts the trial; see rehearsal.py
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `--list --json` shows."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "breaks": self.breaks,
+            "faults": list(self.faults),
+            "subjects": {fault: list(subjects) for fault, subjects in self.subjects.items()},
+            "words": {fault: list(words) for fault, words in self.words.items()},
+            "outcomes": list(self.outcomes),
+            "platform": self.platform,
+            "run": dict(self.run),
+            **({"weather": str(self.weather)} if self.weather else {}),
+        }
+
+    def under(self, weather: Weather) -> Scenario:
+        """Return the same scenario under this weather."""
+        return replace(self, weather=weather)
+
+
+def names() -> tuple[str, ...]:
+    """Return the shipped scenarios, the healthy one first."""
+    found = sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    return tuple(sorted(found, key=lambda name: name != "healthy"))
+
+
+def load(ref: str) -> Scenario:
+    """Return a scenario by name, by path, or `replay=FILE`: healthy, but the collective prints that log.
+
+    `?weather=NAME&seed=N` behind any of them lets the API server misbehave (see weather.py).
+    Raises `ScenarioError` with one line that says what is wrong and where.
+    """
+    found = re.fullmatch(r"(.*?)\?((?:weather|seed)=.*)", ref)
+    if found:
+        asked = dict(parse_qsl(found[2], keep_blank_values=True))
+        check(asked, {"weather": str, "seed": str}, ref)
+        base = load(found[1])
+        kind = asked.get("weather") or (base.weather.name if base.weather else "")
+        return base.under(Weather.parse(f"{kind}:{asked['seed']}" if "seed" in asked else kind))
+    if ref.startswith("replay="):
+        return _replay(ref)
+    if ref.endswith((".yaml", ".yml")) or "/" in ref:
+        path = Path(ref)
+        if not path.is_file():
+            raise ScenarioError(f"no scenario file {ref!r}")
+        return _read(path)
+    if ref not in names():
+        raise ScenarioError(f"unknown scenario {ref!r}{nearest(ref, [*names(), 'replay=FILE'])}")
+    return _read(SHIPPED / f"{ref}.yaml")
+
+
+def _replay(ref: str) -> Scenario:
+    path = Path(ref.partition("=")[2])
+    if path.is_dir():
+        raise ScenarioError(f"{ref}: {path} is a directory; a recorded log is needed")
+    if not path.is_file():
+        raise ScenarioError(f"{ref}: no such file")
+    if path.stat().st_size == 0:
+        raise ScenarioError(f"{ref}: the file is empty")
+    healthy = load("healthy")
+    world = merge(healthy.world, {"collective": {"replay": str(path.resolve())}})
+    return Scenario(
+        ref,
+        f"Healthy, but the collective prints {path.name}",
+        "depends on the log",
+        (),
+        OUTCOMES,
+        healthy.platform,
+        world,
+    )
+
+
+def _read(path: Path) -> Scenario:
+    where = path.stem if path.parent == SHIPPED else str(path)
+    data = read_yaml(path)
+    check(data, TOP, where)
+    for key in ("name", "title", "breaks", "faults", "outcome"):
+        if key not in data:
+            raise ScenarioError(f"scenario {where}: {key!r} is missing")
+    if not _NAME.fullmatch(data["name"]):
+        raise ScenarioError(f"scenario {where}: name {data['name']!r} is not lower-case letters, digits and dashes")
+    outcomes = [data["outcome"]] if isinstance(data["outcome"], str) else data["outcome"]
+    for outcome in outcomes:
+        if outcome not in OUTCOMES:
+            raise ScenarioError(f"scenario {where}: outcome {outcome!r}{nearest(str(outcome), OUTCOMES)}")
+    faults = read_faults(data["faults"], f"scenario {where}")
+    run = read_run(data.get("run") or {}, f"scenario {where}", path.parent)
+    changes = data.get("world") or {}
+    check_world(changes, WORLD, where)
+    platform = _platform(changes.get("platform", "h100-ib"), path.parent)
+    apart = ("platform", "node", "objects")
+    world = merge(platform, {key: value for key, value in changes.items() if key not in apart})
+    world["node_changes"] = changes.get("node", {})  # applied to the Node objects, where null removes
+    world["objects"] = _over(platform.get("objects", []), changes.get("objects", []))
+    check_places(world, where)
+    weather = Weather.read(data["weather"], f"scenario {where}") if "weather" in data else None
+    return Scenario(
+        data["name"],
+        data["title"],
+        data["breaks"],
+        tuple(faults),
+        tuple(outcomes),
+        platform["name"],
+        world,
+        weather,
+        {f: s for f, s in faults.items() if s},
+        read_words(data["faults"]),
+        run,
+    )
+
+
+def _over(objects: list[Any], changes: list[Any]) -> list[Any]:
+    """Add objects to those of a platform; one that is there already is changed by a merge patch, or taken away."""
+    merged = {_identity(obj): obj for obj in objects}
+    for number, change in enumerate(changes):
+        known = _identity(change)
+        name = known if known[-1] else (*known, number)  # generateName: every one is another
+        if isinstance(change, dict) and change.get("absent"):
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), change)
+    return list(merged.values())
+
+
+def _identity(obj: Any) -> tuple[Any, ...]:
+    if not isinstance(obj, dict):
+        return (str(obj), "")
+    meta = obj.get("metadata") or {}
+    return obj.get("apiVersion"), obj.get("kind"), meta.get("namespace"), meta.get("name")
+
+
+def platform_names() -> tuple[str, ...]:
+    """Return the shipped platforms."""
+    return tuple(sorted(path.stem for path in PLATFORMS.glob("*.yaml")))
+
+
+def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Read a platform: a shipped one or a file beside the scenario, put over the one that it extends."""
+    if ref in platform_names():
+        path = PLATFORMS / f"{ref}.yaml"
+    elif ref.endswith((".yaml", ".yml")) and (folder / ref).is_file():
+        path = folder / ref
+    else:
+        raise ScenarioError(f"unknown platform {ref!r}{nearest(ref, platform_names())}")
+    if str(path) in trail:
+        raise ScenarioError(f"platform {ref}: platforms extend each other")
+    data = read_yaml(path)
+    check_world(data, PLATFORM, f"platform {ref}")
+    if "name" not in data:
+        raise ScenarioError(f"platform {ref}: 'name' is missing")
+    parent = data.pop("extends", None)
+    below = _platform(parent, path.parent, (*trail, str(path))) if parent else BARE
+    whole: dict[str, Any] = merge(below, data)
+    for key in ("version", "node"):
+        if key not in whole:
+            raise ScenarioError(f"platform {ref}: {key!r} is missing")
+    return whole

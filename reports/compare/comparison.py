@@ -1,0 +1,300 @@
+"""What did an upgrade make worse, better, appear or vanish? Two sets of run records, held against each other.
+
+A side is one record or several of the same cluster: repeats make the judgement of bandwidth sharper. What changed in
+the bill of materials stands beside what changed in behaviour, so that the likely cause is next to its effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .fabric_use import Use, fabric_use
+from .installed import installed
+from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
+from .regression import LEAST_SIZE_MEDIUM, Row, bandwidth_rows, judge
+from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Record = Mapping[str, Any]
+
+WORSE, BETTER, APPEARED, VANISHED, UNCLEAR = "worse", "better", "appeared", "vanished", "unclear"
+RANK = {"passed": 0, "skipped": 1, "blocked": 2, "error": 3, "failed": 4}
+"""How bad an outcome is; of several runs of a side the worst one counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference about one subject, in the words of both records."""
+
+    kind: str
+    area: str  # check | fault | bandwidth | rails | gdr | transport | version
+    subject: str
+    before: str
+    after: str
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Comparison:
+    """All differences, what could not be compared, and the rows of bandwidth with their verdicts."""
+
+    changes: list[Change] = field(default_factory=list)
+    versions: list[Change] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
+    verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after
+    sides: tuple[list[dict[str, str]], ...] = ([], [])  # the runs of each: their cluster, server and time
+    no_longer_proven: list[str] = field(default_factory=list)  # checks that passed before, and were not looked at again
+
+    @property
+    def verdict(self) -> str:
+        """``worse`` if anything is; ``unclear`` if something could not be compared; else ``same`` or ``better``."""
+        kinds = {change.kind for change in self.changes}
+        if WORSE in kinds:
+            return WORSE
+        if self.unclear or UNCLEAR in kinds:
+            return UNCLEAR
+        return BETTER if BETTER in kinds else "same"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types: verdict, what changed, what is installed otherwise, every row of bandwidth."""
+        return {
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "before": self.verdicts[0],
+            "after": self.verdicts[1],
+            "sides": {"before": self.sides[0], "after": self.sides[1]},
+            "no_longer_proven": list(self.no_longer_proven),
+            "changes": [asdict(change) for change in self.changes],
+            "versions": [asdict(change) for change in self.versions],
+            "bandwidth": [row.to_dict() for row in self.rows],
+            "unclear": list(self.unclear),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing is worse, 1 something is, 10 nobody can tell."""
+        return {WORSE: 1, UNCLEAR: 10}.get(self.verdict, 0)
+
+
+def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:
+    """Compare two sides of at least one record each; ``all_nodes``: one that tried a part of its pool is no basis."""
+    found = Comparison(verdicts=(verdicts(before), verdicts(after)), notes=list(notes(before, after)))
+    before, after = distinct(before), distinct(after)
+    found.sides = about(before), about(after)
+    found.unclear += unfit(before, after)
+    (found.unclear if all_nodes else found.notes).extend(partial(before, after))
+    found.no_longer_proven = lost_checks(before, after)
+    found.changes += _outcomes(before, after)
+    found.changes += _lost(before, after)
+    found.changes += _faults(before, after)
+    found.changes += _uses(before, after)
+    found.rows = list(judge(*(bandwidth_rows(side, least=LEAST_SIZE_MEDIUM) for side in (before, after))))
+    if all(row.kind == APPEARED for row in found.rows if not row.group.alone):
+        found.unclear.append(
+            "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
+            "MiB and more on both sides"
+        )
+    for row in found.rows:
+        if row.kind in (WORSE, BETTER, UNCLEAR):
+            found.changes.append(
+                Change(
+                    kind=row.kind,
+                    area="bandwidth",
+                    subject=row.subject,
+                    before=row.told_before,
+                    after=row.told_after,
+                    note=row.note,
+                )
+            )
+    found.versions = list(_versions(before, after))
+    return found
+
+
+def _worst(side: Sequence[Record]) -> dict[str, Mapping[str, Any]]:
+    """The worst result of each check on one side."""
+    worst: dict[str, Mapping[str, Any]] = {}
+    for record in side:
+        for check in record.get("checks") or []:
+            name = str(check.get("id"))
+            if name not in worst or _rank(check) > _rank(worst[name]):
+                worst[name] = check
+    return worst
+
+
+def _rank(check: Mapping[str, Any]) -> int:
+    return RANK.get(str(check.get("outcome")), RANK["error"])
+
+
+def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    old, new = _worst(before), _worst(after)
+    lost = set(lost_checks(before, after))
+    for name in dict.fromkeys([*old, *new]):
+        was, now = old.get(name), new.get(name)
+        if name in lost:
+            reason = short(now.get("reason") or "") if now else ""
+            yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not looked at again")
+        elif was is None or now is None:
+            present = was or now or {}
+            known = present.get("outcome") in ("passed", "skipped")
+            kind = UNCLEAR if not known else VANISHED if now is None else APPEARED
+            unknown = f"its outcome {'after' if now is None else 'before'} is not known"
+            yield _check(kind, name, was, now, "" if known else unknown)
+        elif was.get("outcome") != now.get("outcome"):
+            yield _check(_turned(was, now), name, was, now, short(now.get("reason") or ""))
+
+
+def _turned(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What it means that a check ended otherwise; only a failure is the cluster's."""
+    if now.get("outcome") == "failed":
+        return WORSE if was.get("outcome") in ("passed", "skipped") else UNCLEAR
+    if was.get("outcome") == "failed":
+        return BETTER if now.get("outcome") == "passed" else UNCLEAR
+    if now.get("outcome") in ("error", "blocked") or was.get("outcome") == "passed":
+        return UNCLEAR  # also where one of several runs skipped what it proves in the others
+    return APPEARED if now.get("outcome") == "passed" else VANISHED
+
+
+def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """Fewer proofs within checks that passed on both sides: nodes, GPUs, subjects."""
+    if left := lost_pool(before, after):
+        yield Change(
+            kind=UNCLEAR,
+            area="nodes",
+            subject=listed(left),
+            before="in the pool",
+            after="not in the pool",
+            note="the pool is smaller, or was narrowed",
+        )
+    if gone := lost_nodes(before, after):
+        yield Change(
+            kind=UNCLEAR,
+            area="nodes",
+            subject=listed(gone),
+            before="tried",
+            after="not tried",
+            note="accept --on BEFORE keeps to the same nodes",
+        )
+    for what, was, now in lost_ranks(before, after):
+        yield Change(
+            kind=UNCLEAR,
+            area="ranks",
+            subject=what,
+            before=f"{was} ranks",
+            after=f"{now} ranks",
+            note="fewer GPUs took part",
+        )
+    for name, was, now, subjects in lost_subjects(before, after):
+        yield Change(
+            kind=UNCLEAR,
+            area="check",
+            subject=name,
+            before=f"{was} subjects",
+            after=f"{now} subjects",
+            note=f"passed, and not shown again: {listed(subjects)}",
+        )
+
+
+def _check(kind: str, name: str, was: Mapping[str, Any] | None, now: Mapping[str, Any] | None, note: str) -> Change:
+    told = [str(side.get("outcome")) if side else "not run" for side in (was, now)]
+    return Change(kind=kind, area="check", subject=name, before=told[0], after=told[1], note=note)
+
+
+def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """Faults on subjects that one side shows and the other does not."""
+    old, new = _found(before), _found(after)
+    others = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
+    for key in dict.fromkeys([*old, *new]):
+        if (key in old) == (key in new):
+            continue
+        fault, subject = key
+        check, seen = old.get(key) or new[key]
+        kind = BETTER if key in old else WORSE if seen.get("ok") is False else UNCLEAR
+        looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
+        if str((others[key in old].get(check) or {}).get("outcome")) not in looked:
+            kind = UNCLEAR  # the other side did not look
+        told = f"{short(seen.get('observed'))} {seen.get('unit') or ''}".strip()
+        sides = (told, "not found") if key in old else ("not found", told)
+        yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
+
+
+def _found(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
+    """By fault and subject: the check that told it, and the finding."""
+    found: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
+    for record in side:
+        names = lasting_names(record)
+        for check in record.get("checks") or []:
+            if check.get("outcome") not in ("failed", "error"):
+                continue
+            told = [f for f in check.get("findings") or [] if f.get("ok") is not True and f.get("fault")]
+            if check.get("fault") and check["fault"] not in {finding["fault"] for finding in told}:
+                ok = False if check["outcome"] == "failed" else None
+                about = {"subject": check.get("id"), "observed": check.get("reason")}
+                told.append({"fault": check["fault"], "ok": ok, **about})
+            for finding in told:
+                subject = short(lasting(str(finding.get("subject") or ""), names))
+                found[(str(finding["fault"]), subject)] = (str(check.get("id")), finding)
+    return found
+
+
+def _uses(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """How each node used the fabric: rails, GPUDirect, transport, whatever the profile asks."""
+    old, new = fabric_use(before), fabric_use(after)
+    for node in sorted(old.keys() & new.keys()):
+        yield from _rails(node, old[node], new[node])
+        yield from _use(node, old[node], new[node])
+
+
+def _rails(node: str, was: Use, now: Use) -> Iterator[Change]:
+    """Rails of each collective against the same one; the worst of them is told."""
+    found: dict[str, Change] = {}
+    for run in sorted(was.rails):
+        old, new = was.fewest(run), now.fewest(run)
+        lost = ", ".join(sorted(old - new)) if old - new else ""
+        usual = was.usual(run), now.usual(run)
+        if not new:
+            kind, note = UNCLEAR, f"{run}: not shown after"
+        elif len(new) < len(old) or usual[1] < usual[0]:
+            kind, note = WORSE, f"{run}: " + (f"no longer used: {lost}" if lost else "fewer in most runs")
+        elif len(new) > len(old):
+            kind, note = BETTER, run
+        else:
+            continue
+        told = [f"{count:g} rails" for count in ((len(old), len(new)) if len(old) != len(new) else usual)]
+        found.setdefault(kind, Change(kind=kind, area="rails", subject=node, before=told[0], after=told[1], note=note))
+    yield from (found[kind] for kind in (WORSE, UNCLEAR, BETTER) if kind in found)
+
+
+def _use(node: str, was: Use, now: Use) -> Iterator[Change]:
+    if was.gdr is not None and was.gdr != now.gdr:
+        kind = UNCLEAR if now.gdr is None else BETTER if now.gdr else WORSE
+        yield Change(kind=kind, area="gdr", subject=node, before=_direct(was), after=_direct(now))
+    if was.transports and was.transports != now.transports:
+        kind = WORSE if "socket" in now.transports - was.transports else UNCLEAR
+        kind = BETTER if now.transports and "socket" in was.transports - now.transports else kind
+        yield Change(
+            kind=kind,
+            area="transport",
+            subject=node,
+            before=listed(was.transports),
+            after=listed(now.transports) if now.transports else "not shown",
+        )
+
+
+def _direct(use: Use) -> str:
+    return "GPUDirect RDMA" if use.gdr else "no GPUDirect RDMA" if use.gdr is False else "not shown"
+
+
+def _versions(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """What is installed, where it is not the same: the likely causes."""
+    old, new = [installed(side) for side in (before, after)]
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key, set()), new.get(key, set())
+        if was != now:
+            kind = APPEARED if not was else VANISHED if not now else "changed"
+            yield Change(kind=kind, area="version", subject=key, before=listed(was), after=listed(now))

@@ -1,0 +1,308 @@
+"""Is this bandwidth another one, or the same with its noise? The statistical rule by which two sides are compared.
+
+Bandwidth is compared for each set of nodes and collective, on the logarithm of after over before of each row. A row's
+value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.
+
+- Rows of at least 1 GiB (of a sweep that ends below 4 GiB: of a quarter of its largest) are judged together, since what
+  slows the wires slows all of them: the change is the mean over the rows. It is called when it is at least 6 % (5 %
+  where each side has three runs), more than three standard errors, and each side has three samples: no single noisy
+  number decides. 6 % is above the 5.8 % that a number can lose when each side may be 3 % off; published repeats on one
+  fabric stay within that.
+- Each of those rows is judged alone, too, so that one slow size does not hide in the mean: ten percent (5 % with three
+  runs) and four standard errors. So is the only row of a collective.
+- Rows from 64 MiB up to there depend on latency and on the algorithm that NCCL chooses: the same rules from 15 % on.
+
+The standard error is the largest that the scatter of samples, of rows and of runs gives; a sample scatters by at least
+1 % (clocks, congestion). A change of ten percent or more that stays within three of them is unclear: it may be one.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from checks.profiles.yaml_schema import format_size
+from reports.record import ALONE, measured
+
+from .fabric_use import nodes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Record = Mapping[str, Any]
+
+LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM = (math.log(1 / (1 - share)) for share in (0.06, 0.05, 0.15))
+MATTERS = math.log(1 / 0.9)
+"""What a gate must not overlook: a change of this size that cannot be told from noise is unclear."""
+STANDS_OUT = math.log(1 / 0.85)
+"""The same for one row with too few samples of its own."""
+LEAST_SCATTER = 0.01
+ERRORS, ERRORS_OF_A_ROW = 3.0, 4.0
+LEAST_SAMPLES = 3
+LEAST_RUNS = 3
+LEAST_SIZE, LEAST_SIZE_MEDIUM = 1 << 30, 64 << 20
+OF_A_MEDIAN = math.pi / 2
+"""How much larger the variance of a median is than a mean's, for many samples; for three it is 1.35."""
+SIDES = ("out_of_place", "in_place")
+NAMED = 4
+"""Nodes that a subject names; of more it names the first and the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What is compared as one: a set of nodes, a collective and how it was run."""
+
+    nodes: tuple[str, ...]
+    collective: str
+    run: str  # ring, default, sendrecv, ...; node: of one node on its own
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.collective} {self.run}"
+
+    @property
+    def alone(self) -> bool:
+        """Whether one node was measured on its own: NVLink, and no network."""
+        return self.run == ALONE
+
+    @property
+    def where(self) -> str:
+        """The nodes, in a length that can be read."""
+        if len(self.nodes) > NAMED:
+            return f"{len(self.nodes)} nodes ({self.nodes[0]} to {self.nodes[-1]})"
+        return " - ".join(self.nodes) or "all nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The verdict of one group, with what its largest row showed on both sides; GB/s."""
+
+    group: Group
+    kind: str  # worse | better | same | unclear | appeared
+    change: float  # share: -0.1 is ten percent less
+    error: float  # one standard error of it
+    told_before: str
+    told_after: str
+    note: str = ""
+    sizes: str = ""  # where they are not those of at least 1 GiB
+
+    @property
+    def subject(self) -> str:
+        """Who it is about."""
+        return f"{self.group}, {self.sizes}" if self.sizes else str(self.group)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; ``change`` and ``error`` are shares."""
+        return {
+            "nodes": self.group.where,
+            "collective": self.group.collective,
+            "run": self.group.run,
+            "sizes": self.sizes,
+            "kind": self.kind,
+            "change": round(self.change, 5),
+            "error": round(self.error, 5),
+            "before": self.told_before,
+            "after": self.told_after,
+            "note": self.note,
+        }
+
+
+Rows = dict[int, list[list[float]]]
+"""By size in bytes: the samples of each run, in GB/s."""
+Samples = dict[Group, Rows]
+
+
+def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Samples:
+    """Collect every sample of bus bandwidth (GB/s) of the rows of at least ``least`` bytes, by group and size."""
+    found: Samples = {}
+    for record in side:
+        in_run: dict[tuple[Group, int], list[float]] = {}
+        names = nodes_of(record)
+        for run, job in measured(record):
+            hosts = tuple(sorted({names.get(str(h.get("name")), str(h.get("name"))) for h in job.get("hosts") or []}))
+            for table in job.get("tables") or []:
+                group = Group(hosts, str(table.get("collective") or "all_reduce"), run)
+                for row in table.get("rows") or []:
+                    if (row.get("size_bytes") or 0) >= least:
+                        in_run.setdefault((group, row["size_bytes"]), []).extend(_samples(row))
+        for (group, size), values in in_run.items():
+            if values:
+                found.setdefault(group, {}).setdefault(size, []).append(values)
+    return found
+
+
+def _samples(row: Mapping[str, Any]) -> Iterator[float]:
+    for side in SIDES:
+        value = (row.get(side) or {}).get("busbw_gbps")
+        if isinstance(value, int | float) and 0 < value < math.inf:
+            yield float(value)
+
+
+def judge(before: Samples, after: Samples) -> Iterator[Row]:
+    """Compare each group that both sides measured; a group that is measured no longer is unclear.
+
+    What a node does on its own comes first: a node that is slow inside cannot fill the network.
+    """
+    split = [{group: _split(rows) for group, rows in side.items()} for side in (before, after)]
+    usual = _usual([rows for side in split for parts in side.values() for rows in parts])
+    for group in sorted(dict.fromkeys([*before, *after]), key=lambda group: not group.alone):
+        old, new = (side.get(group, ({}, {})) for side in split)
+        if not any(old):
+            yield Row(
+                group=group,
+                kind="appeared",
+                change=0.0,
+                error=0.0,
+                told_before=_told({}),
+                told_after=_told(after[group]),
+            )
+            continue
+        yield _large(group, old[0], new[0], usual)
+        if found := _medium(group, old[1], new[1], usual):
+            yield found
+        elif any(new) and (missing := sorted(old[1].keys() - {*new[0], *new[1]})):
+            told = f"not measured after: {', '.join(map(format_size, missing))}"
+            yield Row(
+                group=group,
+                kind="unclear",
+                change=0.0,
+                error=0.0,
+                told_before=_told(old[1]),
+                told_after=_told(new[1]),
+                note=told,
+                sizes=_span(missing),
+            )
+
+
+def _split(rows: Rows) -> tuple[Rows, Rows]:
+    """Split rows into those that tell of the wires (of a short sweep its largest ones) and those below."""
+    least = min(LEAST_SIZE, max(rows) // 4)
+    return (
+        {s: r for s, r in rows.items() if s >= least},
+        {s: r for s, r in rows.items() if LEAST_SIZE_MEDIUM <= s < least},
+    )
+
+
+def _large(group: Group, old: Rows, new: Rows, usual: float) -> Row:
+    """Judge the large rows; one that is measured no longer is unclear."""
+    if not old.keys() & new.keys():
+        note = "not measured on both sides: other nodes, other rows, or a trial that did not get so far"
+        return Row(
+            group=group, kind="unclear", change=0.0, error=0.0, told_before=_told(old), told_after=_told(new), note=note
+        )
+    found = _part(group, old, new, usual, LEAST_CHANGE)
+    if (missing := sorted(old.keys() - new.keys())) and found.kind != "worse":
+        return replace(found, kind="unclear", note=f"not measured after: {', '.join(map(format_size, missing))}")
+    return found
+
+
+def _medium(group: Group, old: Rows, new: Rows, usual: float) -> Row | None:
+    """Judge the rows below the large ones; silent unless something is wrong there."""
+    both = sorted(old.keys() & new.keys())
+    found = _part(group, old, new, usual, LEAST_CHANGE_MEDIUM) if both else None
+    if found is None or found.kind == "same":
+        return None
+    return replace(found, sizes=_span(both))
+
+
+def _span(sizes: Sequence[int]) -> str:
+    return f"{format_size(sizes[0])} to {format_size(sizes[-1])}" if len(sizes) > 1 else format_size(sizes[0])
+
+
+def _part(group: Group, old: Rows, new: Rows, usual: float, least: float) -> Row:
+    """Judge rows together, and each alone: the worst that is found is the verdict."""
+    together = _judged(group, old, new, usual, least=least)
+    if together.kind == "worse":
+        return together
+    for kind in ("worse", "unclear"):
+        for size in sorted(old.keys() & new.keys(), reverse=True):
+            row = _judged(group, {size: old[size]}, {size: new[size]}, usual, least=least, errors=ERRORS_OF_A_ROW)
+            if row.kind == kind == "worse" or (row.kind == kind and row.change < math.expm1(-STANDS_OUT)):
+                told = f"the rows of {format_size(size)} alone: {row.note}"
+                return replace(row, change=together.change, error=together.error, note=told)
+    return together
+
+
+def _judged(group: Group, old: Rows, new: Rows, usual: float, *, least: float, errors: float = ERRORS) -> Row:
+    """Judge rows together; ``usual`` is how a sample scatters in these records."""
+    sizes = sorted(old.keys() & new.keys())
+    old, new = ({size: side[size] for size in sizes} for side in (old, new))
+    changes = [_value(new[size]) - _value(old[size]) for size in sizes]
+    change = statistics.fmean(changes)
+    error = _error(old, new, changes, usual)
+    counts = _count(old), _count(new)
+    if least == LEAST_CHANGE:
+        repeated = min(len(side[s]) for side in (old, new) for s in sizes) >= LEAST_RUNS
+        least = LEAST_CHANGE_OF_RUNS if repeated else MATTERS if len(sizes) == 1 else LEAST_CHANGE
+    kind, note = "same", ""
+    if abs(change) >= least and min(counts) < LEAST_SAMPLES:
+        kind, note = "unclear", f"{min(counts)} samples on one side: repeat the run before anything is concluded"
+    elif abs(change) >= least and abs(change) > errors * error:
+        kind = "worse" if change < 0 else "better"
+        note = f"{_percent(math.expm1(change))} over {len(sizes)} rows, standard error {100 * error:.1f} %"
+    elif abs(change) >= max(least, MATTERS):
+        kind, note = "unclear", f"one standard error is {100 * error:.0f} %: repeat the run"
+    return Row(
+        group=group,
+        kind=kind,
+        change=math.expm1(change),
+        error=error,
+        note=note,
+        told_before=_told(old),
+        told_after=_told(new),
+    )
+
+
+def _value(runs: list[list[float]]) -> float:
+    """The logarithm of a row's bandwidth: of each run the median, of the runs the mean."""
+    return statistics.fmean(math.log(statistics.median(values)) for values in runs)
+
+
+def _count(rows: Rows) -> int:
+    return sum(len(values) for runs in rows.values() for values in runs)
+
+
+def _error(old: Rows, new: Rows, changes: list[float], usual: float) -> float:
+    """One standard error of the mean change, the largest of what samples, rows and runs say."""
+    sides = (old, new)
+    many = all(len(values) >= LEAST_SAMPLES for side in sides for runs in side.values() for values in runs)
+    scatter = max(LEAST_SCATTER, usual, _scatter([v for side in sides for runs in side.values() for v in runs]))
+    of_samples = scatter * math.sqrt((OF_A_MEDIAN if many else 1.0) * sum(1 / _count(side) for side in sides))
+    of_rows = statistics.stdev(changes) / math.sqrt(len(changes)) if len(changes) > 1 else 0.0
+    return max(of_samples, of_rows, math.sqrt(sum(_of_runs(side) ** 2 for side in sides)))
+
+
+def _of_runs(side: Rows) -> float:
+    """The standard error that the scatter between the runs of a side gives; 0 for a single run."""
+    count = min(len(runs) for runs in side.values())
+    if count < 2:
+        return 0.0
+    means = [statistics.fmean(math.log(statistics.median(runs[n])) for runs in side.values()) for n in range(count)]
+    return statistics.stdev(means) / math.sqrt(count)
+
+
+def _usual(groups: Sequence[Rows]) -> float:
+    """How a sample usually scatters in these records: the median over all groups that show it."""
+    shown = [_scatter([values for runs in rows.values() for values in runs]) for rows in groups]
+    return statistics.median([scatter for scatter in shown if scatter] or [0.0])
+
+
+def _scatter(runs: list[list[float]]) -> float:
+    """The spread of a single sample around the median of its row and run, as a share; 0 where no row has two samples.
+
+    Estimated from the mean absolute deviation; a row of n samples loses a degree of freedom to its own median.
+    """
+    deviations = [abs(math.log(v / statistics.median(values))) for values in runs if len(values) > 1 for v in values]
+    freedom = sum(len(values) - 1 for values in runs if len(values) > 1)
+    return math.sqrt(math.pi / 2) * sum(deviations) / freedom if freedom else 0.0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
+def _told(rows: Rows) -> str:
+    if not rows:
+        return "not measured"
+    return f"{math.exp(_value(rows[max(rows)])):.1f} GB/s at {format_size(max(rows))}"

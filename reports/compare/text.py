@@ -1,0 +1,140 @@
+"""How is the difference between two runs told? As text for a terminal, Markdown for a pull request, or JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Told = Mapping[str, Any]
+
+HEADLINE = {
+    "worse": "WORSE: something does not work as well as before",
+    "unclear": "UNCLEAR: nothing is seen to be worse, but not everything could be compared",
+    "better": "BETTER: nothing is worse, something is better",
+    "same": "SAME: nothing is worse",
+}
+ORDER = ("worse", "unclear", "better", "appeared", "vanished")
+SHOWN = 60
+"""Rows of one table; JSON has all of them."""
+RUNS_SHOWN = 3
+"""Runs of one side that are named, each in a line."""
+
+
+def render(told: Told, style: str) -> str:
+    """Render what ``Comparison.to_dict`` gives; ``style`` is text, markdown or json."""
+    if style == "json":
+        return _printable(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    parts = [_head(told, style)]
+    for part in (_sides, _no_longer_proven, _changes, _versions, _bandwidth):
+        parts += part(told, style)
+    if told["unclear"]:
+        parts.append(_title("Not compared", style) + "\n" + "\n".join(f"- {_clean(t, style)}" for t in told["unclear"]))
+    if told["notes"]:
+        parts.append("\n".join(f"note: {_clean(t, style)}" for t in told["notes"]))
+    return _printable("\n\n".join(parts)) + "\n"
+
+
+def _printable(text: str) -> str:
+    """A lone surrogate, which JSON may hold as an escape, cannot be written to a file."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _head(told: Told, style: str) -> str:
+    text = f"{HEADLINE[told['verdict']]} (before: {told['before']}, after: {told['after']})"
+    return f"## seatrial compare: {text}" if style == "markdown" else text
+
+
+def _sides(told: Told, style: str) -> list[str]:
+    """Which cluster, server and time each side is of; of many runs the first ones."""
+    mark = "- " if style == "markdown" else "  "
+    lines = []
+    for name, runs in told["sides"].items():
+        named = [_run(run) for run in runs[:RUNS_SHOWN]]
+        more = [f"and {len(runs) - RUNS_SHOWN} more runs"] if len(runs) > RUNS_SHOWN else []
+        lines += [f"{mark}{name + ':':<7} {_clean(text, style)}" for text in (*named, *more)]
+    return ["\n".join(lines)] if lines else []
+
+
+def _run(run: Mapping[str, str]) -> str:
+    what = f"SIMULATED ({run['simulated']}) " if run["simulated"] else ""
+    return (
+        f"{what}{run['server']}, namespace {run['namespace']} · {run['started']} · profile {run['profile']} · "
+        f"run {run['run_id']}: {run['verdict']} · {run['nodes']}"
+    )
+
+
+def _no_longer_proven(told: Told, style: str) -> list[str]:
+    names = told["no_longer_proven"]
+    if not names:
+        return []
+    count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
+    text = _clean(f"{count} not looked at after, so fewer things are proven: {', '.join(names)}", style)
+    return [text if style == "markdown" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))]
+
+
+def _changes(told: Told, style: str) -> list[str]:
+    changes = sorted(told["changes"], key=lambda c: ORDER.index(c["kind"]) if c["kind"] in ORDER else len(ORDER))
+    blocked = [c["subject"] for c in changes if c["area"] == "check" and c["after"] == "blocked"]
+    rows = [
+        [c["kind"], c["area"], c["subject"], c["before"], c["after"], c["note"]]
+        for c in changes
+        if c["area"] != "check" or c["after"] != "blocked"
+    ]
+    title = "What changed in behaviour"
+    parts = _table(title, ["", "what", "subject", "before", "after", "note"], rows, style) if rows else []
+    if blocked:
+        lines = textwrap.wrap(f"Blocked after, so not compared: {', '.join(blocked)}", 100, break_on_hyphens=False)
+        parts.append("\n".join(_clean(line, style) for line in lines))
+    return parts
+
+
+def _versions(told: Told, style: str) -> list[str]:
+    rows = [[c["subject"], c["before"], c["after"]] for c in told["versions"]]
+    title = "What is installed otherwise (the likely causes)"
+    if not rows and told["verdict"] == "worse":
+        return ["Nothing is installed otherwise, as far as both records know: look at the hardware."]
+    return _table(title, ["", "before", "after"], rows, style) if rows else []
+
+
+def _bandwidth(told: Told, style: str) -> list[str]:
+    rows = [
+        [
+            r["nodes"],
+            f"{r['collective']} {r['run']} {r['sizes']}".strip(),
+            r["before"],
+            r["after"],
+            f"{100 * r['change']:+.1f} %",
+            f"{100 * r['error']:.1f} %",
+            r["kind"],
+        ]
+        for r in told["bandwidth"]
+    ]
+    heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
+    title = "Bus bandwidth (GB/s) over the rows of 1 GiB and more, where no other sizes are named"
+    return _table(title, heads, rows, style) if rows else []
+
+
+def _title(text: str, style: str) -> str:
+    return f"### {text}" if style == "markdown" else f"{text}:"
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> list[str]:
+    kind = "pipe" if style == "markdown" else "simple"
+    cells = [[_clean(cell, style) for cell in row] for row in rows[:SHOWN]]
+    widths = None if style == "markdown" else [34] * len(heads)
+    more = f"\n(and {len(rows) - SHOWN} more)" if len(rows) > SHOWN else ""
+    table = tabulate(cells, heads, kind, disable_numparse=True, maxcolwidths=widths)
+    return [f"{_title(title, style)}\n\n{table}{more}"]
+
+
+def _clean(text: object, style: str) -> str:
+    """Take away what could act on a terminal or in Markdown: records come from anywhere."""
+    plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", str(text))
+    return re.sub(r"([\\`*_<>|\[\]@#])", r"\\\1", plain) if style == "markdown" else plain

@@ -1,0 +1,299 @@
+"""A cluster in a process of its own: what it opens, what it leaves, what strangers may do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+MARK = 987_654
+BUSY = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "busy"},
+    "spec": {
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": "c",
+                "image": "a",
+                "command": ["sh", "-c", f"trap '' TERM HUP; setsid sleep {MARK} & setsid sleep {MARK} & wait"],
+            }
+        ],
+    },
+}
+
+
+class Box:
+    """`python -m lab healthy` and a client."""
+
+    def __init__(self, root: Path, folder: Path):
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(parents=True)
+        self.config = folder / "config"
+        command = [
+            sys.executable,
+            "-m",
+            "lab",
+            "healthy",
+            "--json",
+            "--until-stdin-closes",
+            "--write-kubeconfig",
+            str(self.config),
+        ]
+        self.process = subprocess.Popen(
+            command,
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(self.temporary)},
+        )
+        self.ready = json.loads(self.process.stdout.readline())
+        text = yaml.safe_load(self.config.read_text())
+        self.token = text["users"][0]["user"]["token"]
+        import base64
+
+        self.context = ssl.create_default_context(
+            cadata=base64.b64decode(text["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+        )
+
+    def ask(self, method: str, path: str, body=None, *, token: str | None = None) -> tuple[int, object]:
+        headers = {"Content-Type": "application/json"}
+        token = self.token if token is None else token
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(
+            self.ready["server"] + path, json.dumps(body).encode() if body else None, headers, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
+                code, raw = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            code, raw = error.code, error.read()
+            error.close()
+        try:
+            return code, json.loads(raw)
+        except ValueError:
+            return code, raw.decode()
+
+    def run_pod(self, pod: dict, until: str, within_s: float = 15) -> dict:
+        assert self.ask("POST", "/api/v1/namespaces/default/pods", pod)[0] == 201
+        end = time.monotonic() + within_s
+        while True:
+            found = self.ask("GET", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")[1]
+            if found["status"]["phase"] == until or time.monotonic() > end:
+                assert found["status"]["phase"] == until, found["status"]
+                return found
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait(20)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            pipe.close()
+
+
+@pytest.fixture
+def box(root, tmp_path):
+    found = Box(root, tmp_path / "box")
+    yield found
+    found.stop()
+
+
+def family(pid: int) -> set[int]:
+    """The process and all its descendants."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def listening(pids: set[int]) -> set[str]:
+    """Addresses on which these processes listen, in the network namespace of this test."""
+    own = Path("/proc/self/ns/net").readlink()
+    sockets = set()
+    for pid in pids:
+        try:
+            if Path(f"/proc/{pid}/ns/net").readlink() == own:
+                sockets |= {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()}
+        except OSError:
+            continue
+    found = set()
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] in ("0A", "07") and f"socket:[{fields[9]}]" in sockets:
+                found.add(f"{name} {fields[1]}")
+    return found
+
+
+def sleepers() -> list[int]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                str(MARK).encode() in (folder / "cmdline").read_bytes()
+                and (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+            ):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until_gone(within_s: float = 10) -> None:
+    end = time.monotonic() + within_s
+    while sleepers() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert sleepers() == []
+
+
+def test_nothing_listens_beyond_loopback(box):
+    """Every listening socket of the cluster and its pods is on 127.0.0.0/8."""
+    box.run_pod(BUSY, "Running")
+    found = listening(family(box.process.pid))
+    assert found, "the API server listens somewhere"
+    for place in found:
+        protocol, _, address = place.partition(" ")
+        assert protocol in ("tcp", "udp"), place
+        assert address.partition(":")[0].endswith("7F"), place  # little endian: the last byte is the first of 127.x.y.z
+
+
+def test_no_process_and_no_file_outlives_a_stop(box):
+    """Also of pods that ignore SIGTERM and left their session."""
+    box.run_pod(BUSY, "Running")
+    assert sleepers()
+    box.stop()
+    wait_until_gone()
+    assert list(box.temporary.iterdir()) == []
+
+
+def test_no_process_and_no_file_outlives_a_killed_parent(box):
+    """SIGKILL leaves no time to clean up; the agent does it."""
+    box.run_pod(BUSY, "Running")
+    members = family(box.process.pid) - {box.process.pid}
+    box.process.send_signal(signal.SIGKILL)
+    box.process.wait(10)
+    wait_until_gone()
+    end = time.monotonic() + 10
+    while (
+        list(box.temporary.iterdir()) or any(Path(f"/proc/{pid}").exists() for pid in members)
+    ) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert list(box.temporary.iterdir()) == []
+    assert [pid for pid in members if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_two_clusters_live_side_by_side(root, box, tmp_path):
+    """Neither sees the other's objects; the same pod runs in both."""
+    other = Box(root, tmp_path / "other")
+    try:
+        assert other.ready["server"] != box.ready["server"]
+        for one in (box, other):
+            one.run_pod(
+                {**BUSY, "spec": {**BUSY["spec"], "containers": [{"name": "c", "image": "a", "command": ["true"]}]}},
+                "Succeeded",
+            )
+        assert box.ask("GET", "/api/v1/nodes", token=other.token)[0] == 401
+    finally:
+        other.stop()
+
+
+def test_anonymous_may_what_strangers_may_on_a_real_cluster(box):
+    """Health and version (system:public-info-viewer), and nothing else; a wrong token is no anonymous."""
+    for path in ("/healthz", "/livez", "/readyz", "/version"):
+        assert box.ask("GET", path, token="")[0] == 200, path
+    for path in (
+        "/",
+        "/api",
+        "/apis",
+        "/api/v1",
+        "/openapi/v3",
+        "/api/v1/namespaces",
+        "/api/v1/nodes",
+        "/metrics",
+        "/.well-known/openid-configuration",
+        "/openid/v1/jwks",
+    ):
+        code, status = box.ask("GET", path, token="")
+        assert code == 403, path
+        assert 'User "system:anonymous" cannot' in status["message"]
+    assert box.ask("POST", "/api/v1/namespaces/default/pods", BUSY, token="")[0] == 403
+    assert box.ask("GET", "/healthz", token="wrong")[0] == 401
+
+
+INSIDE = """
+import json, ssl, urllib.request, urllib.error, os
+folder = "/var/run/secrets/kubernetes.io/serviceaccount"
+token = open(folder + "/token").read()
+context = ssl.create_default_context(cafile=folder + "/ca.crt")
+def ask(host, path):
+    request = urllib.request.Request(f"https://{host}{path}", headers={"Authorization": "Bearer " + token})
+    try:
+        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+namespace = open(folder + "/namespace").read()
+host = os.environ["KUBERNETES_SERVICE_HOST"] + ":" + os.environ["KUBERNETES_SERVICE_PORT"]
+print(json.dumps({"namespace": namespace, "host": host, "version": ask("10.96.0.1:443", "/version"),
+                  "named": ask("kubernetes.default.svc", "/version")[0], "pods": ask(host, f"/api/v1/namespaces/{namespace}/pods")}))
+"""
+
+
+def test_a_pod_reaches_the_api_server_with_its_token(box):
+    """At 10.96.0.1:443 and by name, trusting the mounted CA; the token is the service account's and has its rights."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "inside"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "a", "command": [sys.executable, "-c", INSIDE]}],
+        },
+    }
+    box.run_pod(pod, "Succeeded")
+    said = box.ask("GET", "/api/v1/namespaces/default/pods/inside/log")[1]
+    assert said["namespace"] == "default"
+    assert said["host"] == "10.96.0.1:443"
+    assert said["version"][1]["gitVersion"].startswith("v1.36")
+    assert said["named"] == 200
+    code, status = said["pods"]
+    assert code == 403
+    assert 'User "system:serviceaccount:default:default" cannot list resource "pods"' in status["message"]
+
+
+def test_a_token_dies_with_its_pod_and_names_its_audience(box):
+    """A bound token of a deleted pod is refused, as is one for another audience."""
+    box.run_pod({**BUSY, "metadata": {"name": "holder"}}, "Running")
+    path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "holder"}},
+    }
+    token = box.ask("POST", path, body)[1]["status"]["token"]
+    assert box.ask("GET", "/version", token=token)[0] == 200
+    other = box.ask("POST", path, {**body, "spec": {"audiences": ["elsewhere"]}})[1]["status"]["token"]
+    assert box.ask("GET", "/version", token=other)[0] == 401
+    box.ask("DELETE", "/api/v1/namespaces/default/pods/holder?gracePeriodSeconds=0")
+    assert box.ask("GET", "/version", token=token)[0] == 401

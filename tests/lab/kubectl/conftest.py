@@ -1,0 +1,150 @@
+"""The real kubectl, unmodified, against one served `sim healthy`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLDEST = (1, 30)
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Kubectl:
+    """Runs kubectl in one namespace."""
+
+    def __init__(
+        self, program: str, version: tuple[int, int], kubeconfig: Path, folder: Path, namespace: str = "default"
+    ):
+        self.program, self.version, self.kubeconfig, self.folder, self.namespace = (
+            program,
+            version,
+            kubeconfig,
+            folder,
+            namespace,
+        )
+
+    def command(self, *words: str) -> list[str]:
+        return [
+            self.program,
+            "--kubeconfig",
+            str(self.kubeconfig),
+            "--cache-dir",
+            str(self.folder / "cache"),
+            "-n",
+            self.namespace,
+            *words,
+        ]
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "HOME": str(self.folder), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true"}
+
+    def run(self, *words: str, text: str | None = None, timeout: float = 40) -> Result:
+        stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
+        done = subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=timeout, check=False, env=self.env, **stdin
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def __call__(self, *words: str, text: str | None = None) -> str:
+        """Standard output of a command that must succeed."""
+        done = self.run(*words, text=text)
+        assert done.code == 0, f"kubectl {' '.join(words)}: {done.err}{done.out}"
+        return done.out
+
+    def refused(self, *words: str, text: str | None = None) -> str:
+        """Standard error of a command that must fail."""
+        done = self.run(*words, text=text)
+        assert done.code != 0, done.out
+        return done.err
+
+    def background(self, *words: str) -> subprocess.Popen:
+        return subprocess.Popen(
+            self.command(*words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def eventually(self, expected: str, *words: str, within_s: float = 15) -> str:
+        end = time.monotonic() + within_s
+        while True:
+            shown = self.run(*words).out
+            if re.search(expected, shown) or time.monotonic() > end:
+                assert re.search(expected, shown), f"{expected!r} never showed up in: {shown}"
+                return shown
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="session")
+def program() -> tuple[str, tuple[int, int]]:
+    found = shutil.which("kubectl")
+    if found is None:
+        pytest.skip("kubectl is not installed here")
+    shown = subprocess.run(
+        [found, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30, check=False
+    )
+    version = json.loads(shown.stdout)["clientVersion"]
+    numbers = int(version["major"]), int(re.match(r"\d+", version["minor"])[0])
+    if numbers < OLDEST:
+        pytest.skip(f"kubectl {version['gitVersion']} is older than {OLDEST[0]}.{OLDEST[1]}")
+    return found, numbers
+
+
+@pytest.fixture(scope="session")
+def served(root, tmp_path_factory):
+    """One `sim healthy` in a process of its own."""
+    folder = tmp_path_factory.mktemp("sim")
+    command = [
+        sys.executable,
+        "-m",
+        "lab",
+        "healthy",
+        "--json",
+        "--until-stdin-closes",
+        "--write-kubeconfig",
+        str(folder / "admin"),
+    ]
+    command += ["--write-nobody-kubeconfig", str(folder / "nobody")]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert '"ready": true' in process.stdout.readline()
+        yield folder
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+@pytest.fixture(scope="module")
+def kubectl(served, program, tmp_path_factory, request):
+    """kubectl in a namespace of the module's own."""
+    name = request.module.__name__.rpartition("test_")[2].replace("_", "-")
+    found = Kubectl(*program, served / "admin", tmp_path_factory.mktemp("home"))
+    found("create", "namespace", name)
+    found.namespace = name
+    found.eventually("default", "get", "serviceaccounts", "-o", "name")
+    yield found
+    found.namespace = "default"
+    found("delete", "namespace", name, "--wait=false")

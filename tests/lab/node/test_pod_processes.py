@@ -1,0 +1,512 @@
+"""Pods are real processes with addresses, files and names of their own; nothing of them stays behind.
+
+Needs user namespaces (any user may have them); without them these are skipped with the kernel's reason, and the
+plain network is tested all the same.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from lab.apiserver.store import ApiError, Store
+from lab.controlplane import Controllers
+from lab.controlplane.scheduler.scheduler import Scheduler
+from lab.node import Kubelet
+from lab.node.dns import DnsServer
+from lab.node.network import Unavailable, open_network
+
+LIMIT_S = 20
+
+
+class Lab:
+    """A cluster without an API server."""
+
+    def __init__(self, store, network, kubelet):
+        self.store, self.network, self.kubelet = store, network, kubelet
+
+    def pod(self, name, command, **spec):
+        container = {"name": "c", "image": "i", "command": command, **spec.pop("container", {})}
+        body = {
+            "metadata": {"name": name, "labels": spec.pop("labels", {})},
+            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **spec},
+        }
+        self.store.create("pods", body, "default")
+
+    def get(self, name):
+        return self.store.get("pods", "default", name)
+
+    def state(self, name):
+        return self.get(name)["status"]["containerStatuses"][0]["state"]
+
+    async def until(self, condition, what="the condition"):
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            with contextlib.suppress(KeyError, TypeError, IndexError):
+                if condition():
+                    return
+            pods = {p["metadata"]["name"]: p["status"] for p in self.store.list("pods")}
+            assert time.monotonic() < deadline, f"{what} did not come true within {LIMIT_S} s; pods: {pods}"
+            await asyncio.sleep(0.01)
+
+    async def ended(self, name):
+        await self.until(
+            lambda: self.get(name)["status"]["phase"] in ("Succeeded", "Failed") and self.state(name)["terminated"],
+            f"{name} ended",
+        )
+        return self.state(name)["terminated"]
+
+    async def log(self, name, **options):
+        return b"".join([c async for c in self.kubelet.logs("default", name, "c", **options)]).decode()
+
+    async def says(self, name, word):
+        async for chunk in self.kubelet.logs("default", name, "c", follow=True):
+            if word in chunk.decode():
+                return
+
+    def reasons(self, name):
+        return [e["reason"] for e in self.store.list("events") if e["involvedObject"]["name"] == name]
+
+
+async def build(mode, ends, images=None):
+    network = await open_network(mode)
+    ends.push_async_callback(network.close)
+    store = Store()
+    for number in range(2):
+        store.load(
+            "nodes",
+            {
+                "metadata": {"name": f"n{number}", "labels": {"kubernetes.io/hostname": f"n{number}"}},
+                "spec": {"podCIDR": f"10.244.{number}.0/24"},
+                "status": {
+                    "allocatable": {"pods": "110", "cpu": "8", "memory": "64Gi"},
+                    "addresses": [{"type": "InternalIP", "address": f"10.0.0.{number + 1}"}],
+                },
+            },
+        )
+    dns, kubelet = DnsServer(store), Kubelet(store, network, images)
+    await dns.start(network)
+    parts = Controllers(store), Scheduler(store)
+    for part in (*parts, kubelet):
+        part.start()
+    ends.push_async_callback(kubelet.close)
+    for part in (*parts, dns):
+        ends.callback(part.close)
+    return Lab(store, network, kubelet)
+
+
+@pytest.fixture
+def run(request):
+    """run(async function of a Lab, mode=..., images=...)."""
+
+    def go(scenario, mode="namespaces", images=None):
+        async def inner():
+            async with contextlib.AsyncExitStack() as ends:
+                lab = await build(mode, ends, images)
+                await scenario(lab)
+
+        try:
+            asyncio.run(inner())
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+
+    return go
+
+
+PROGRAM = """
+    import os, socket, time
+    index = int(os.environ["JOB_COMPLETION_INDEX"])
+    print(open("/seatrial/hello").read(), socket.gethostname(), flush=True)
+    def find(name):
+        for _ in range(300):
+            try:
+                return socket.gethostbyname(name)
+            except OSError:
+                time.sleep(0.05)
+    peer = find("train-%d.peers" % (1 - index))
+    if index == 0:
+        server = socket.create_server(("0.0.0.0", 29500))
+        connection, address = server.accept()
+        print("from", address[0] == peer, flush=True)
+    else:
+        for _ in range(300):
+            try:
+                socket.create_connection((peer, 29500), 5)
+                break
+            except OSError:
+                time.sleep(0.05)
+    with open("/dev/termination-log", "w") as file:
+        file.write("said by %d" % index)
+"""
+
+
+def training(store):
+    store.create(
+        "configmaps", {"metadata": {"name": "files"}, "data": {"p": textwrap.dedent(PROGRAM), "h": "hello"}}, "default"
+    )
+    store.create(
+        "services",
+        {
+            "metadata": {"name": "peers"},
+            "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"job-name": "train"}},
+        },
+        "default",
+    )
+    items = [{"key": "p", "path": "probe.py"}, {"key": "h", "path": "hello"}]
+    container = {
+        "name": "c",
+        "image": "i",
+        "command": ["python3", "/seatrial/probe.py"],
+        "volumeMounts": [{"name": "v", "mountPath": "/seatrial", "readOnly": True}],
+    }
+    store.create(
+        "jobs.batch",
+        {
+            "metadata": {"name": "train"},
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": 2,
+                "parallelism": 2,
+                "backoffLimit": 0,
+                "template": {
+                    "metadata": {"labels": {"job-name": "train"}},
+                    "spec": {
+                        "subdomain": "peers",
+                        "restartPolicy": "Never",
+                        "containers": [container],
+                        "volumes": [{"name": "v", "configMap": {"name": "files", "items": items}}],
+                    },
+                },
+            },
+        },
+        "default",
+    )
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "plain"])
+def test_two_ranks_of_a_job_find_each_other(run, mode):
+    """Names, addresses, the port of 0.0.0.0 and ConfigMap files work, also where the kernel grants no namespaces."""
+
+    async def scenario(lab):
+        training(lab.store)
+        await lab.until(
+            lambda: lab.store.get("jobs.batch", "default", "train")["status"]["conditions"][-1]["type"] == "Complete",
+            "the job completed",
+        )
+        names = [p["metadata"]["name"] for p in lab.store.list("pods")]
+        assert await lab.log(names[0]) == "hello train-0\nfrom True\n"
+        assert await lab.log(names[1]) == "hello train-1\n"
+        assert lab.state(names[1])["terminated"]["message"] == "said by 1"
+
+    run(scenario, mode)
+
+
+def test_a_command_that_is_not_there_is_a_start_error(run):
+    """Exit code 128, StartError, the runtime's text, event Failed; never an exit code 127."""
+
+    async def scenario(lab):
+        lab.pod("p", ["no-such-command"])
+        ended = await lab.ended("p")
+        assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+        assert ended["message"].endswith('exec: "no-such-command": executable file not found in $PATH')
+        assert ended["startedAt"] == "1970-01-01T00:00:00Z"
+        assert "Failed" in lab.reasons("p")
+        assert "Started" not in lab.reasons("p")
+        assert await lab.log("p") == ""
+
+    run(scenario)
+
+
+class Registry:
+    """Lacks python3, and does not know one image."""
+
+    async def pull(self, image):
+        class ImageMissing(Exception):  # noqa: N818 - the kubelet knows it by this name
+            pass
+
+        if image == "i":
+            raise ImageMissing("not found")
+
+    def lacks(self, image):
+        return ["python3"] if image == "slim" else []
+
+
+def test_images_may_be_missing_or_lack_a_command(run):
+    """ErrImagePull, then ImagePullBackOff with the cause; python3 of an image without Python is a StartError."""
+
+    async def scenario(lab):
+        lab.pod("none", ["true"])
+        lab.pod("slim", ["python3", "-c", ""], container={"image": "slim"})
+        assert (await lab.ended("slim"))["reason"] == "StartError"
+        await lab.until(lambda: lab.state("none")["waiting"]["reason"] == "ErrImagePull", "ErrImagePull")
+        with pytest.raises(ApiError) as caught:
+            await lab.log("none")
+        assert caught.value.message == 'container "c" in pod "none" is waiting to start: image can\'t be pulled'
+        await lab.until(lambda: lab.state("none")["waiting"]["reason"] == "ImagePullBackOff", "ImagePullBackOff")
+        assert lab.state("none")["waiting"]["message"] == 'Back-off pulling image "i": ErrImagePull: not found'
+
+    run(scenario, images=Registry())
+
+
+def test_a_container_has_its_own_files_and_writes_nothing_on_the_host(run, tmp_path):
+    """/dev/shm of the asked size, a private /tmp, read-only ConfigMap, mount points that the host lacks."""
+    mark = f"seatrial-mark-{os.getpid()}"
+
+    async def scenario(lab):
+        lab.store.create("configmaps", {"metadata": {"name": "m"}, "data": {"k": "v\n"}}, "default")
+        script = (
+            f"df -k --output=size /dev/shm | tail -1; touch /tmp/{mark} /usr/{mark} 2>/dev/null; cat /new/place/k; "
+            "touch /new/place/x 2>/dev/null || echo read-only; cat /sys/fs/cgroup/memory.max; id -u"
+        )
+        lab.pod(
+            "p",
+            ["bash", "-c", script],
+            container={
+                "resources": {"limits": {"memory": "32Gi"}},
+                "securityContext": {"runAsUser": 1000},
+                "volumeMounts": [{"name": "s", "mountPath": "/dev/shm"}, {"name": "m", "mountPath": "/new/place"}],
+            },
+            volumes=[
+                {"name": "s", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}},
+                {"name": "m", "configMap": {"name": "m"}},
+            ],
+        )
+        await lab.ended("p")
+        lines = (await lab.log("p")).split()
+        assert lines == ["8192", "v", "read-only", str(32 << 30), "1000"]
+
+    run(scenario)
+    assert not any(Path(path).exists() for path in (f"/tmp/{mark}", f"/usr/{mark}", "/new"))
+
+
+def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
+    """Its own exit code if it listens, 137 if not; event Killing; the object goes when the process is gone."""
+
+    async def scenario(lab):
+        trap = "echo up; while :; do sleep 0.05; done"
+        for name, what in ("good", "echo bye; exit 4"), ("bad", ""):
+            lab.pod(name, ["bash", "-c", f"trap '{what}' TERM; {trap}"], terminationGracePeriodSeconds=1)
+            lab.store.mutate("pods", "default", name, lambda p: p["metadata"].update(finalizers=["example.com/look"]))
+        for name in ("good", "bad"):
+            await lab.until(lambda name=name: lab.state(name)["running"], "running")
+            await lab.says(name, "up")
+            lab.store.delete("pods", "default", name)
+        assert (await lab.ended("good"))["exitCode"] == 4
+        assert (await lab.ended("bad"))["exitCode"] == 137
+        assert "Killing" in lab.reasons("good")
+        for name in ("good", "bad"):
+            lab.store.mutate("pods", "default", name, lambda p: p["metadata"].pop("finalizers"))
+        await lab.until(lambda: not lab.store.list("pods"), "both gone")
+
+    run(scenario)
+
+
+def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
+    """An init container's file is there, the sidecar ran beside and is stopped at the end."""
+
+    async def scenario(lab):
+        mounts = [{"name": "e", "mountPath": "/e"}]
+        inits = [
+            {
+                "name": "side",
+                "image": "i",
+                "restartPolicy": "Always",
+                "volumeMounts": mounts,
+                "command": ["bash", "-c", "trap 'exit 0' TERM; echo s > /e/side; while :; do sleep 0.05; done"],
+            },
+            {
+                "name": "init",
+                "image": "i",
+                "command": ["bash", "-c", "while ! [ -e /e/side ]; do sleep 0.02; done; echo i > /e/init"],
+                "volumeMounts": mounts,
+            },
+        ]
+        lab.pod(
+            "p",
+            ["cat", "/e/side", "/e/init"],
+            container={"volumeMounts": mounts},
+            initContainers=inits,
+            volumes=[{"name": "e", "emptyDir": {}}],
+            terminationGracePeriodSeconds=2,
+        )
+        assert (await lab.ended("p"))["exitCode"] == 0
+        assert await lab.log("p") == "s\ni\n"
+        assert lab.get("p")["status"]["phase"] == "Succeeded"
+
+    run(scenario)
+
+
+def test_a_crashing_container_backs_off_and_keeps_its_previous_log(run):
+    """CrashLoopBackOff with the pod's name, event BackOff, previous=true."""
+
+    async def scenario(lab):
+        lab.pod("p", ["sh", "-c", "echo try; exit 7"], restartPolicy="OnFailure")
+        await lab.until(lambda: lab.state("p")["waiting"]["reason"] == "CrashLoopBackOff", "CrashLoopBackOff")
+        status = lab.get("p")["status"]
+        assert status["phase"] == "Running"
+        assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 7
+        assert lab.state("p")["waiting"]["message"].startswith(
+            "back-off 10s restarting failed container=c pod=p_default("
+        )
+        assert await lab.log("p", previous=True) == "try\n"
+        assert "BackOff" in lab.reasons("p")
+
+    run(scenario)
+
+
+def test_a_missing_config_map_holds_the_container_until_it_comes(run):
+    """CreateContainerConfigError, and the pod goes on by itself."""
+
+    async def scenario(lab):
+        lab.pod("p", ["sh", "-c", "echo $A"], container={"envFrom": [{"configMapRef": {"name": "late"}}]})
+        await lab.until(lambda: lab.state("p")["waiting"]["reason"] == "CreateContainerConfigError", "waiting")
+        lab.store.create("configmaps", {"metadata": {"name": "late"}, "data": {"A": "b"}}, "default")
+        assert (await lab.ended("p"))["exitCode"] == 0
+        assert await lab.log("p") == "b\n"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "plain"])
+def test_a_network_policy_blocks_the_port(run, mode):
+    """Default deny drops (the client waits in vain); an allowed port goes through; probes of the node always do."""
+    listen = [
+        "python3",
+        "-c",
+        "import socket, time; a = socket.create_server(('0.0.0.0', 2222)); "
+        "b = socket.create_server(('0.0.0.0', 2223)); print('up', flush=True); time.sleep(60)",
+    ]
+
+    async def scenario(lab):
+        if lab.network.mode == "shared":
+            pytest.skip("this kernel grants no cables between namespaces: policies do not act")
+        policy = {
+            "metadata": {"name": "p"},
+            "spec": {
+                "podSelector": {"matchLabels": {"app": "server"}},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"ports": [{"port": 2223}, {"port": 60000, "endPort": 65535}]}],
+            },
+        }
+        lab.store.create("networkpolicies.networking.k8s.io", policy, "default")
+        lab.pod("server", listen, labels={"app": "server"})
+        await lab.until(lambda: lab.state("server")["running"], "running")
+        await lab.says("server", "up")
+        address = lab.get("server")["status"]["podIP"]
+        ask = (
+            f"import socket\nfor port in 2222, 2223:\n  try: socket.create_connection(('{address}', port), 0.3)\n"
+            "  except OSError as error: print(type(error).__name__)\n  else: print('open')"
+        )
+        lab.pod("client", ["python3", "-c", ask])
+        await lab.ended("client")
+        assert await lab.log("client") == "TimeoutError\nopen\n"
+
+    run(scenario, mode)
+
+
+def test_a_mount_above_the_clusters_own_folder_moves_nothing_of_it(run):
+    """Plain: the cluster's files may lie in /dev/shm, where pods mount their own; each path is moved once."""
+
+    async def scenario(lab):
+        above = str(Path(lab.network.root).parent)
+        say = (
+            f"import os; open('{above}/x', 'w').write('kept'); print(sorted(os.listdir('{above}'))); "
+            f"print(open('{above}/x').read(), open(os.environ['SIM_PLAIN']).read(1))"
+        )
+        lab.pod(
+            "p",
+            ["python3", "-c", say],
+            container={"volumeMounts": [{"name": "shm", "mountPath": above}]},
+            volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}],
+        )
+        assert (await lab.ended("p"))["exitCode"] == 0, await lab.log("p")
+        assert await lab.log("p") == "['x']\nkept {\n"
+        assert not os.path.exists(f"{above}/x")  # noqa: ASYNC240, PTH110 - once, at the end
+
+    run(scenario, "plain")
+
+
+def test_a_container_above_its_memory_limit_is_oom_killed(run):
+    """137 and OOMKilled."""
+
+    async def scenario(lab):
+        lab.pod(
+            "p",
+            ["python3", "-c", "x = bytearray(120 << 20); import time; time.sleep(60)"],
+            container={"resources": {"limits": {"memory": "48Mi"}}},
+        )
+        ended = await lab.ended("p")
+        assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+    run(scenario)
+
+
+def test_a_pod_has_a_deadline_of_its_own(run):
+    """activeDeadlineSeconds: Failed with DeadlineExceeded."""
+
+    async def scenario(lab):
+        lab.pod("p", ["sleep", "60"], activeDeadlineSeconds=1)
+        await lab.ended("p")
+        status = lab.get("p")["status"]
+        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+
+    run(scenario)
+
+
+VICTIM = """
+    import asyncio, os, sys
+    from lab.network import open_network
+    async def main():
+        network = await open_network(sys.argv[1])
+        out = os.open(os.devnull, os.O_WRONLY)
+        script = "trap '' TERM HUP; for i in 1 2; do setsid sh -c 'sleep 999; : MARK' & done; sleep 999; : MARK"
+        for number in range(3):
+            sandbox = await network.sandbox(network.pod_address(0, number), "v")
+            await sandbox.start(["bash", "-c", script.replace("MARK", sys.argv[2])], {"PATH": os.environ["PATH"]},
+                                stdio=[out, out])
+        print(network.root, flush=True)
+        await asyncio.sleep(999)
+    asyncio.run(main())
+"""
+
+
+def having(mark):
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [entry] if mark.encode() in entry.read_bytes() else []
+    return found
+
+
+@pytest.mark.parametrize("mode", ["namespaces", "plain"])
+def test_no_process_and_no_file_outlives_the_cluster(root, mode):
+    """SIGKILL to the cluster's process: pods, also those that left their session, and the folder are gone at once."""
+    mark = f"mark-{os.getpid()}-{mode}"
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(VICTIM), mode, mark],
+        cwd=root,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as victim:
+        folder = victim.stdout.readline().strip()
+        if not folder:
+            victim.wait()
+            reason = victim.stderr.read().strip().splitlines()[-1]
+            pytest.skip(reason) if "Unavailable" in reason else pytest.fail(reason)
+        deadline = time.monotonic() + LIMIT_S
+        while len(having(mark)) < 10 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    while (having(mark) or Path(folder).exists()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert having(mark) == []
+    assert not Path(folder).exists()

@@ -1,0 +1,333 @@
+"""PyTorchJobs and TrainJobs: names, environment and conditions that training relies on; Kueue holds both back."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from lab.apiserver.store import ApiError
+from lab.cluster import Cluster
+from lab.scenario import load
+
+LIMIT_S = 30
+TORCH = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+KEY, TRAIN, SETS = "pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org", "jobsets.jobset.x-k8s.io"
+
+
+def pytorchjob(workers=1, command=None, run=None, labels=None, **spec):
+    container = {
+        "name": "pytorch",
+        "image": "torch",
+        **({"command": command} if command else {}),
+        "resources": {"limits": {"nvidia.com/gpu": "8"}} if command is None else {},
+    }
+    template = {"spec": {"terminationGracePeriodSeconds": 0, "containers": [container]}}
+    return {
+        **TORCH,
+        "metadata": {"name": "train", "namespace": "default", "labels": labels or {}},
+        "spec": {
+            "runPolicy": run or {},
+            "nprocPerNode": "8",
+            **spec,
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, "restartPolicy": "Never", "template": template},
+                "Worker": {"replicas": workers, "restartPolicy": "Never", "template": template},
+            },
+        },
+    }
+
+
+def trainjob(labels=None, **spec):
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "train", "namespace": "default", "labels": labels or {}},
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            **spec,
+            "trainer": {
+                "numNodes": 2,
+                "numProcPerNode": 8,
+                "image": "torch",
+                "resourcesPerNode": {"limits": {"nvidia.com/gpu": "8"}},
+                **spec.get("trainer", {}),
+            },
+        },
+    }
+
+
+def env(pod, container=0):
+    return {each["name"]: each.get("value", "(field)") for each in pod["spec"]["containers"][container].get("env", [])}
+
+
+def said(lab, key=KEY, name="train"):
+    return {kind: found[:2] for kind, found in lab.conditions(key, name).items()}
+
+
+def test_master_and_workers_know_each_other(bench):
+    """Both conventions of environment, the master's Service and labels are the Training Operator's."""
+
+    async def run():
+        async with bench("training") as lab:
+            lab.apply(pytorchjob())
+            await lab.until(lambda: lab.store.get("pods", "default", "train-worker-0"))
+            worker, master = (lab.store.get("pods", "default", f"train-{role}-0") for role in ("worker", "master"))
+            assert (
+                env(worker).items()
+                >= {
+                    "MASTER_ADDR": "train-master-0",
+                    "MASTER_PORT": "23456",
+                    "WORLD_SIZE": "16",
+                    "RANK": "1",
+                    "PET_NODE_RANK": "1",
+                    "PET_NNODES": "2",
+                    "PET_NPROC_PER_NODE": "8",
+                    "PET_MASTER_ADDR": "train-master-0",
+                }.items()
+            )
+            assert env(master)["RANK"] == "0"
+            assert worker["spec"]["initContainers"][0]["name"] == "init-pytorch"
+            service = lab.store.get("services", "default", "train-master-0")["spec"]
+            assert service["clusterIP"] == "None"
+            assert service["selector"]["training.kubeflow.org/replica-type"] == "master"
+            for name in ("train-master-0", "train-worker-0"):
+                lab.run(name)
+            await lab.until(lambda: said(lab)["Running"] == ("True", "PyTorchJobRunning"))
+            lab.finish("train-worker-0")
+            lab.finish("train-master-0")
+            await lab.until(lambda: said(lab)["Succeeded"] == ("True", "PyTorchJobSucceeded"))
+            assert said(lab)["Running"][0] == "False"
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_fails_fails_the_job(bench):
+    """The message counts the failed replicas of a role."""
+
+    async def run():
+        async with bench("training") as lab:
+            lab.apply(pytorchjob(run={"cleanPodPolicy": "All"}))
+            await lab.until(lambda: lab.store.get("pods", "default", "train-worker-0"))
+            lab.finish("train-worker-0", "Failed")
+            await lab.until(lambda: lab.conditions(KEY, "train")["Failed"])
+            assert lab.conditions(KEY, "train")["Failed"] == (
+                "True",
+                "PyTorchJobFailed",
+                "PyTorchJob default/train is failed because 1 Worker replica(s) failed.",
+            )
+            await lab.until(lambda: not lab.store.list("pods", "default"))
+
+    asyncio.run(run())
+
+
+def test_volcano_gang_of_a_pytorchjob(bench):
+    """With gang scheduling the operator makes a PodGroup of all replicas: nothing starts while one has no room."""
+
+    async def run():
+        async with bench("volcano", {"training": {"gang": "volcano"}}) as lab:
+            lab.apply(pytorchjob(workers=2))
+            group = await lab.until(lambda: lab.store.get("podgroups.scheduling.volcano.sh", "default", "train"))
+            assert group["spec"]["minMember"] == 3
+            await lab.until(lambda: len(lab.store.list("pods", "default")) == 3)
+            await lab.quiet()
+            assert not [p for p in lab.store.list("pods", "default") if p["spec"].get("nodeName")]
+
+    asyncio.run(run())
+
+
+def test_a_trainjob_becomes_a_jobset(bench):
+    """JobSet, Job, Service and torchrun's variables by the names that Trainer gives them."""
+
+    async def run():
+        async with bench("trainer") as lab:
+            lab.apply(
+                trainjob(
+                    trainer={"command": ["torchrun", "x.py"], "env": [{"name": "A", "value": "1"}]},
+                    podTemplateOverrides=[
+                        {
+                            "targetJobs": [{"name": "node"}],
+                            "metadata": {"labels": {"mine": "yes"}},
+                            "spec": {
+                                "volumes": [{"name": "v", "emptyDir": {}}],
+                                "containers": [{"name": "node", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+                            },
+                        }
+                    ],
+                )
+            )
+            await lab.until(lambda: len(lab.store.list("pods", "default")) == 2)
+            jobset = lab.store.get(SETS, "default", "train")
+            assert jobset["metadata"]["ownerReferences"][0]["kind"] == "TrainJob"
+            job = lab.store.get("jobs.batch", "default", "train-node-0")["spec"]
+            assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 2, 2)
+            pod = lab.store.list("pods", "default")[0]
+            assert pod["spec"]["subdomain"] == "train"
+            assert pod["spec"]["hostname"] in ("train-node-0-0", "train-node-0-1")
+            assert (
+                pod["metadata"]["labels"].items()
+                >= {
+                    "jobset.sigs.k8s.io/jobset-name": "train",
+                    "jobset.sigs.k8s.io/replicatedjob-name": "node",
+                    "mine": "yes",
+                }.items()
+            )
+            assert (
+                env(pod).items()
+                >= {
+                    "PET_NNODES": "2",
+                    "PET_NPROC_PER_NODE": "8",
+                    "PET_MASTER_ADDR": "train-node-0-0.train",
+                    "PET_MASTER_PORT": "29500",
+                    "A": "1",
+                    "PET_NODE_RANK": "(field)",
+                }.items()
+            )
+            assert pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/v"
+            assert lab.store.get("services", "default", "train")["spec"]["publishNotReadyAddresses"] is True
+            for each in lab.store.list("pods", "default"):
+                lab.finish(each["metadata"]["name"])
+            await lab.until(
+                lambda: (
+                    lab.conditions(TRAIN, "train")["Complete"]
+                    == ("True", "AllJobsCompleted", "jobset completed successfully")
+                )
+            )
+            assert lab.store.get(SETS, "default", "train")["status"]["terminalState"] == "Completed"
+
+    asyncio.run(run())
+
+
+def test_a_failed_trainjob_says_which_job(bench):
+    """Failed with the JobSet's own reason."""
+
+    async def run():
+        async with bench("trainer") as lab:
+            lab.apply(trainjob())
+            await lab.until(lambda: lab.store.get("jobs.batch", "default", "train-node-0"))
+            lab.store.mutate("jobs.batch", "default", "train-node-0", lambda j: j["spec"].update(backoffLimit=0))
+            pods = await lab.until(lambda: lab.store.list("pods", "default"))
+            lab.finish(pods[0]["metadata"]["name"], "Failed")
+            await lab.until(lambda: lab.conditions(TRAIN, "train")["Failed"])
+            assert lab.conditions(TRAIN, "train")["Failed"] == (
+                "True",
+                "FailedJobs",
+                "jobset failed due to one or more job failures (first failed job: train-node-0)",
+            )
+
+    asyncio.run(run())
+
+
+def test_the_trainer_refuses_what_cannot_run(bench):
+    """A runtime that is not there, and variables that are torchrun's."""
+
+    async def run():
+        async with bench("trainer") as lab:
+            with pytest.raises(
+                ApiError, match='"nope" not found: specified clusterTrainingRuntime must be created before'
+            ):
+                lab.apply(trainjob(runtimeRef={"name": "nope"}))
+            with pytest.raises(ApiError, match="must not have reserved envs"):
+                lab.apply(trainjob(trainer={"env": [{"name": "PET_NNODES", "value": "2"}]}))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("job", "key", "operator"),
+    [(pytorchjob, KEY, "training"), (trainjob, TRAIN, "trainer")],
+    ids=["pytorchjob", "trainjob"],
+)
+def test_kueue_holds_jobs_of_operators(bench, job, key, operator):
+    """Suspended at creation, no pod; admitted as a whole on the flavor's nodes, when there is quota."""
+
+    async def run():
+        async with bench("kueue", operator) as lab:
+            quota = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: h100}
+spec: {nodeLabels: {pool: a}}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpus}
+spec: {namespaceSelector: {}, resourceGroups: [{coveredResources: [cpu, memory, nvidia.com/gpu], flavors: [{name: h100, resources: [{name: cpu, nominalQuota: 10}, {name: memory, nominalQuota: 1Ti}, {name: nvidia.com/gpu, nominalQuota: 8}]}]}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: team, namespace: default}
+spec: {clusterQueue: gpus}
+"""
+            lab.apply(quota)
+            lab.apply(job(labels={"kueue.x-k8s.io/queue-name": "team"}))
+            await lab.until(lambda: said(lab, key)["Suspended"][0] == "True")
+            await lab.quiet()
+            assert not lab.store.list("pods", "default")
+            (workload,) = lab.store.list("workloads.kueue.x-k8s.io")
+            assert [p["name"] for p in workload["spec"]["podSets"]] == (
+                ["master", "worker"] if operator == "training" else ["node"]
+            )
+            lab.store.mutate(
+                "clusterqueues.kueue.x-k8s.io",
+                None,
+                "gpus",
+                lambda q: q["spec"]["resourceGroups"][0]["flavors"][0]["resources"][2].update(nominalQuota=16),
+            )
+            await lab.until(lambda: len(lab.store.list("pods", "default")) == 2, "two pods")
+            assert all(p["spec"]["nodeSelector"] == {"pool": "a"} for p in lab.store.list("pods", "default"))
+            assert said(lab, key)["Suspended"][0] == "False"
+            (workload,) = lab.store.list("workloads.kueue.x-k8s.io")
+            lab.store.mutate(
+                "workloads.kueue.x-k8s.io",
+                "default",
+                workload["metadata"]["name"],
+                lambda w: w["spec"].update(active=False),
+            )
+            await lab.until(
+                lambda: said(lab, key)["Suspended"][0] == "True" and not lab.store.list("pods", "default"),
+                "deactivation",
+            )
+
+    asyncio.run(run())
+
+
+def test_pods_of_both_find_each_other(tmp_path):
+    """Real processes: a PyTorchJob's worker reaches its master by name, a TrainJob's second node its first."""
+
+    async def run():
+        path = tmp_path / "w.yaml"
+        path.write_text(
+            "name: w\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {platform: kind-cpu, operators: [training, trainer]}\n"
+        )
+        async with await Cluster.start(load(str(path))) as cluster:
+            store = cluster.store
+            look = [
+                "sh",
+                "-c",
+                "echo rank $PET_NODE_RANK of $PET_NNODES; for i in 1 2 3 4 5 6 7 8 9; do getent hosts $PET_MASTER_ADDR && exit 0; sleep 1; done; exit 1",
+            ]
+            store.create(KEY, pytorchjob(command=look), "default")
+            job = trainjob(trainer={"command": look, "resourcesPerNode": {}})
+            store.create(TRAIN, job | {"metadata": {"name": "other", "namespace": "default"}}, "default")
+            deadline = time.monotonic() + LIMIT_S
+            while True:
+                with contextlib.suppress(AttributeError, TypeError, KeyError):
+                    ended = [
+                        {
+                            c["type"]
+                            for c in (store.get(key, "default", name).get("status") or {}).get("conditions") or []
+                            if c["status"] == "True"
+                        }
+                        for key, name in ((KEY, "train"), (TRAIN, "other"))
+                    ]
+                    if ended[0] & {"Succeeded", "Failed"} and ended[1] & {"Complete", "Failed"}:
+                        break
+                assert time.monotonic() < deadline, [
+                    (p["metadata"]["name"], p["status"]) for p in store.list("pods", "default")
+                ]
+                await asyncio.sleep(0.05)
+            assert "Succeeded" in ended[0]
+            assert "Complete" in ended[1]
+
+    asyncio.run(run())

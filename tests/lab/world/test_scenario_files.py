@@ -1,0 +1,140 @@
+"""Scenario files: what is shipped, and how a wrong one is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from lab import scenario
+from lab.format import read_yaml
+from lab.scenario import ScenarioError
+
+ASKED_FOR = {
+    "healthy",
+    "empty-cluster",
+    "no-gpu-nodes",
+    "gpu-missing",
+    "allocatable-zero",
+    "gpus-taken",
+    "rbac-denied",
+    "image-missing",
+    "unschedulable",
+    "dns-broken",
+    "dns-slow",
+    "port-blocked",
+    "socket-fallback",
+    "mixed-transport",
+    "low-bandwidth",
+    "wrong-results",
+    "log-truncated",
+    "nccl-hang",
+    "api-down",
+}
+GOOD = "name: mine\ntitle: Mine\nbreaks: nothing\nfaults: []\noutcome: go\n"
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_every_scenario_that_was_asked_for_is_shipped():
+    """The scenarios of the first form are all there, and every shipped file loads."""
+    assert set(scenario.names()) >= ASKED_FOR
+    for name in scenario.names():
+        assert scenario.load(name).name == name
+
+
+def test_only_unbroken_worlds_pass():
+    """Only worlds in which nothing is broken may end with go; there are enough of both kinds."""
+    every = {name: scenario.load(name) for name in scenario.names()}
+    passing = {name for name, each in every.items() if "go" in each.outcomes}
+    assert not [name for name in passing if every[name].faults]
+    assert {"healthy", "healthy-efa", "healthy-roce", "dns-slow"} <= passing
+    assert len(passing) >= 20
+    assert len(every) - len(passing) >= 80
+    assert [name for name, each in every.items() if set(each.faults) - set(each.subjects)] == []
+
+
+@pytest.mark.parametrize("name", sorted(ASKED_FOR))
+def test_a_scenario_changes_one_part_of_the_world(name):
+    """At most one real thing is broken: the changes of a file touch one part (and what shows it)."""
+    changed = set(read_yaml(scenario.SHIPPED / f"{name}.yaml").get("world", {}))
+    together = [{"nodes", "cpu_nodes"}, {"node", "workloads"}, {"workloads", "objects"}]
+    assert len(changed) <= 1 or changed in together
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [
+        ("heathy", "did you mean 'healthy'"),
+        ("gpu-mising", "did you mean 'gpu-missing'"),
+        ("replay=/no/such/log", "no such file"),
+        ("replay=/", "is a directory"),
+        ("/no/such/file.yaml", "no scenario file"),
+    ],
+)
+def test_a_scenario_that_does_not_exist_is_refused_in_one_line(ref, words):
+    """An unknown scenario gets one line with the nearest right word."""
+    with pytest.raises(ScenarioError, match=words) as caught:
+        scenario.load(ref)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_log_is_no_recording(tmp_path):
+    """replay= needs something to replay."""
+    (tmp_path / "empty.log").touch()
+    with pytest.raises(ScenarioError, match="empty"):
+        scenario.load(f"replay={tmp_path}/empty.log")
+
+
+def test_a_path_works_as_a_scenario(tmp_path):
+    """Users write their own scenarios and start them by path."""
+    found = scenario.load(written(tmp_path, GOOD + "world:\n  collective: {wrong: 3}\n"))
+    assert found.world["collective"] == {"wrong": 3}
+    assert found.world["gpu"]["count"] == 8  # the rest of the world is the platform's
+    assert found.platform == "h100-ib"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD + "wrld: {}\n", "unknown key 'wrld' .did you mean 'world'"),
+        (GOOD + "world: {colective: {}}\n", "did you mean 'collective'"),
+        (GOOD + "world: {collective: {hangs: true}}\n", "did you mean 'hang'"),
+        (GOOD + "world: {collective: {hang: 1}}\n", "hang must be true or false"),
+        (GOOD + "world: {nodes: two}\n", "nodes must be a whole number"),
+        (GOOD + "world: {nodes: true}\n", "nodes must be a whole number"),
+        (GOOD + "world: {dns: {mode: nxdomian}}\n", "did you mean 'nxdomain'"),
+        (GOOD + "world: {hardware: {gpu-node-0: {rmda: {}}}}\n", "did you mean 'rdma'"),
+        (GOOD + "world: {hardware: {gpu-node-2: {}}}\n", "did you mean 'gpu-node-[01]'"),
+        (GOOD + "world: {node: {gpu-nod-1: {}}}\n", "did you mean 'gpu-node-1'"),
+        (GOOD + "world: {hardware: {gpu-node-0: {gpus: {3: {ecc_volatil: 4}}}}}\n", "did you mean 'ecc_volatile'"),
+        (GOOD + "world: {hardware: {gpu-node-0: {gpus: {8: {}}}}}\n", "gpus: unknown '8'"),
+        (GOOD + "world: {hardware: {gpu-node-0: {gpu: {drivr: '535'}}}}\n", "did you mean 'driver'"),
+        (GOOD + "world: {hardware: {'*': {rdma: {devices: {mlx5_8: {}}}}}}\n", "did you mean 'mlx5_"),
+        (GOOD + "world: {hardware: {'*': {rdma: {devices: {mlx5_1: {stat: DOWN}}}}}}\n", "did you mean 'state'"),
+        (GOOD + "world: {workloads: {x: {knd: DaemonSet}}}\n", "did you mean 'kind'"),
+        (GOOD + "world: {platform: h100-ibb}\n", "did you mean 'h100-ib'"),
+        (GOOD.replace("outcome: go", "outcome: no_go"), "did you mean 'no-go'"),
+        (GOOD.replace("title: Mine\n", ""), "'title' is missing"),
+        (GOOD.replace("name: mine", "name: Mine!"), "not lower-case"),
+        (GOOD.replace("faults: []", "faults: [1]"), "list of fault ids"),
+        ("name: [mine\n", "no valid YAML in line"),
+        ("- a\n- b\n", "a map is needed"),
+        ("", "a map is needed"),
+    ],
+)
+def test_a_wrong_file_says_what_is_wrong(tmp_path, text, words):
+    """The format is strict: the message names file, key, and the nearest right word."""
+    with pytest.raises(ScenarioError, match=words) as caught:
+        scenario.load(written(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_merge_patches_as_rfc_7386():
+    """null removes, maps are merged, everything else replaces, and nothing is shared."""
+    base = {"a": {"b": 1, "c": [1]}, "d": 2}
+    patched = scenario.merge(base, {"a": {"b": None, "c": [2]}, "e": {"f": None}})
+    assert patched == {"a": {"c": [2]}, "d": 2, "e": {}}
+    assert base == {"a": {"b": 1, "c": [1]}, "d": 2}

@@ -1,0 +1,213 @@
+"""`python -m lab`: the process that serves a scenario, as its users start and stop it."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Sim:
+    """A running `python -m lab`."""
+
+    def __init__(self, root: Path, folder: Path, *arguments: str, env: dict | None = None):
+        self.kubeconfig = folder / "kubeconfig"
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "lab",
+                *arguments,
+                "--write-kubeconfig",
+                str(self.kubeconfig),
+                "--json",
+                "--until-stdin-closes",
+            ],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        line = self.process.stdout.readline()
+        self.ready = json.loads(line) if line else {}
+
+    def ask(self, path: str, body: dict | None = None, kubeconfig: Path | None = None):
+        config = yaml.safe_load((kubeconfig or self.kubeconfig).read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        import base64
+
+        context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+        request = urllib.request.Request(cluster["server"] + path, method="POST" if body else "GET")
+        request.add_header("Authorization", f"Bearer {user['token']}")
+        data = None
+        if body:
+            request.add_header("Content-Type", "application/json")
+            data = json.dumps(body).encode()
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        try:
+            with opener.open(request, data, timeout=10) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return json.loads(error.read())
+
+    def end(self, how: str = "stdin") -> int:
+        if how == "stdin":
+            self.process.stdin.close()
+        else:
+            self.process.send_signal(getattr(signal, how))
+        code = self.process.wait(10)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
+        return code
+
+
+@pytest.fixture
+def sim(root, tmp_path):
+    started = []
+
+    def start(*arguments: str, **more) -> Sim:
+        started.append(Sim(root, tmp_path, *arguments, **more))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.end()
+
+
+def processes_with(text: str) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if text.encode() in entry.read_bytes():
+                found.append(entry.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_it_says_when_it_is_ready_and_serves(sim):
+    """One JSON line, then HTTPS with the CA of the kubeconfig: two nodes of a healthy world."""
+    cluster = sim("healthy")
+    assert cluster.ready["ready"] is True
+    assert cluster.ready["scenario"] == "healthy"
+    assert cluster.ready["platform"] == "h100-ib"
+    assert cluster.ready["namespace"] == "default"
+    assert cluster.ready["network"] in ("namespaces", "shared", "plain")
+    nodes = cluster.ask("/api/v1/nodes")["items"]
+    assert [node["metadata"]["name"] for node in nodes] == ["gpu-node-0", "gpu-node-1"]
+    assert oct(cluster.kubeconfig.stat().st_mode)[-3:] == "600"
+    assert cluster.ready["server"].startswith("https://127.0.0.1:")
+
+
+def test_a_user_without_rights_gets_a_kubeconfig_too(sim, tmp_path):
+    """--write-nobody-kubeconfig: authenticated, and allowed nothing."""
+    nobody = tmp_path / "nobody"
+    cluster = sim("healthy", "--write-nobody-kubeconfig", str(nobody))
+    assert cluster.ask(PODS, kubeconfig=nobody)["reason"] == "Forbidden"
+
+
+@pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGINT", "SIGKILL"])
+def test_however_it_ends_nothing_is_left(sim, tmp_path, how):
+    """Closed stdin, a signal, even SIGKILL: every pod's process goes, and no folder stays behind."""
+    own = tmp_path / "tmp"
+    own.mkdir()
+    cluster = sim("healthy", env={"TMPDIR": str(own)})
+    mark = f"{7000 + os.getpid() % 1000}.{time.monotonic_ns() % 10**6}"
+    cluster.ask(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "sleeper"},
+            "spec": {"containers": [{"name": "main", "image": "busybox", "command": ["sleep", mark]}]},
+        },
+    )
+    deadline = time.monotonic() + 10
+    while not processes_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_with(mark)
+    code = cluster.end(how)
+    assert code == (-9 if how == "SIGKILL" else 0)
+    deadline = time.monotonic() + 5
+    while (processes_with(mark) or list(own.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_with(mark) == []
+    assert list(own.iterdir()) == []
+
+
+def test_api_down_points_where_nothing_listens(sim):
+    """api-down: a kubeconfig like any other, and a refused connection."""
+    cluster = sim("api-down")
+    host, port = cluster.ready["server"].removeprefix("https://").split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), timeout=2)
+
+
+def run(root, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "lab", *arguments], cwd=root, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["heathy", "--write-kubeconfig", "x"], "did you mean 'healthy'"),
+        (["replay=/no/such", "--write-kubeconfig", "x"], "no such file"),
+        (["healthy"], "--write-kubeconfig FILE is needed"),
+        ([], "--write-kubeconfig FILE is needed"),
+        (["healthy", "--write-kubeconfig"], "expected one argument"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_4(root, arguments, words):
+    """An unknown scenario, a missing option: one line on standard error, exit code 4, nothing written."""
+    answer = run(root, *arguments)
+    assert answer.returncode == 4
+    assert words in answer.stderr
+    assert answer.stderr.count("\n") == 1
+    assert not (root / "x").exists()
+
+
+def test_the_list_is_for_people_and_for_programs(root):
+    """--list shows name and title; with --json also what is broken and what must be found."""
+    assert "dns-slow" in run(root, "--list").stdout
+    found = {each["name"]: each for each in json.loads(run(root, "--list", "--json").stdout)}
+    assert found["gpu-missing"]["faults"] == ["gpu.missing"]
+    assert found["healthy"]["outcomes"] == ["go"]
+
+
+def test_a_cluster_is_served_under_weather(root, tmp_path):
+    """--weather NAME[:SEED], said in the line that it is ready; an unknown one is a usage error."""
+    sim = Sim(root, tmp_path, "healthy", "--weather", "slow:3")
+    assert sim.ready["weather"] == "slow:3"
+    assert len(sim.ask("/api/v1/nodes")["items"]) == 2
+    assert sim.end() == 0
+    wrong = subprocess.run(
+        [sys.executable, "-m", "lab", "healthy", "--weather", "strom", "--write-kubeconfig", str(tmp_path / "k")],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (wrong.returncode, wrong.stdout, wrong.stderr) == (
+        4,
+        "",
+        "seatrial sim: unknown weather 'strom' (did you mean 'storm'?)\n",
+    )

@@ -1,0 +1,289 @@
+"""The API server's weather: what clients meet, how it is asked for, and that a seed brings the same again."""
+
+import asyncio
+import base64
+import collections
+import json
+import ssl
+
+import aiohttp
+import pytest
+import yaml
+
+from lab import Cluster, load
+from lab.chaos.api_faults import KINDS, Weather
+from lab.scenario import ScenarioError
+
+GOOD = "name: mine\ntitle: Mine\nbreaks: nothing\nfaults: []\noutcome: go\n"
+PODS = "/api/v1/namespaces/kube-system/pods"
+
+
+class Client:
+    """Speaks to a cluster as anybody would, without repeating anything."""
+
+    def __init__(self, cluster):
+        config = yaml.safe_load(cluster.kubeconfig)
+        authority = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+        self.server = cluster.server
+        self.session = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {config['users'][0]['user']['token']}"},
+            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=authority)),
+            timeout=aiohttp.ClientTimeout(total=20),
+        )
+
+    async def ask(self, path, method="GET", **more):
+        """(status, headers, bytes), or the kind of the break."""
+        try:
+            async with self.session.request(method, self.server + path, **more) as answer:
+                return answer.status, answer.headers, await answer.read()
+        except aiohttp.ClientError:
+            return "broken", {}, b""
+
+
+def meet(ref, judge):
+    async def within():
+        async with await Cluster.start(load(ref)) as cluster:
+            client = Client(cluster)
+            async with client.session:
+                found = await judge(cluster, client)
+            await asyncio.sleep(0.1)  # aiohttp closes TLS connections a little after their session
+            return found
+
+    return asyncio.run(within())
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [("healthy?weather=storm&seed=7", ("storm", 7)), ("healthy?weather=slow", ("slow", 0)), ("healthy", None)],
+)
+def test_a_scenario_is_asked_for_with_its_weather(ref, expected):
+    """sim:NAME?weather=KIND&seed=N."""
+    weather = load(ref).weather
+    assert (weather and (weather.name, weather.seed)) == expected
+
+
+def test_a_scenario_file_brings_its_own_weather(tmp_path):
+    """A name, or a kind and what differs from it; ?seed= changes the seed alone."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD + "weather: {kind: storm, seed: 3, reset: 0.2}\n")
+    assert load(str(path)).weather == Weather(**{**_fields(KINDS["storm"]), "seed": 3, "reset": 0.2})
+    assert (load(f"{path}?seed=5").weather.name, load(f"{path}?seed=5").weather.seed) == ("storm", 5)
+    path.write_text(GOOD + "weather: errors:4\n")
+    assert (load(str(path)).weather.name, load(str(path)).weather.seed) == ("errors", 4)
+
+
+def _fields(weather):
+    return {name: getattr(weather, name) for name in weather.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("strom", "did you mean 'storm'"),
+        ("storm:x", "seed must be a whole number"),
+        ("{kind: storm, rest: 0.1}", "did you mean 'reset'"),
+        ("{kind: storm, reset: 0.9}", "probability of at most 0.5"),
+        ("{kind: storm, reset: often}", "must be a number"),
+        ("[storm]", "weather must be text or a map"),
+    ],
+)
+def test_wrong_weather_is_refused_in_one_line(tmp_path, text, words):
+    """With the nearest right word, as everything in a scenario."""
+    (tmp_path / "mine.yaml").write_text(GOOD + f"weather: {text}\n")
+    with pytest.raises(ScenarioError, match=words) as caught:
+        load(str(tmp_path / "mine.yaml"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("query", ["weather=strom", "weather=storm&sed=1", "weather=storm&seed=one", "seed=1"])
+def test_a_wrong_question_is_refused(query):
+    """Also behind the name of a scenario."""
+    with pytest.raises(ScenarioError):
+        load(f"healthy?{query}")
+
+
+async def _forecast(_, client, times=60):
+    """What the n-th request of a kind meets; two kinds, asked for alternately."""
+    seen = []
+    for _ in range(times):
+        for path in (PODS, "/api/v1/nodes"):
+            status, headers, body = await client.ask(path)
+            seen.append((status, headers.get("Retry-After"), len(body)))
+    return seen
+
+
+def test_the_same_seed_brings_the_same_weather():
+    """Repeatable for a client that asks in the same order; another seed brings other weather."""
+    first, second, other = (meet(f"healthy?weather=storm&seed={seed}", _forecast) for seed in (7, 7, 8))
+    assert [each[:2] for each in first] == [each[:2] for each in second]  # not the sizes: lists carry times
+    assert [each[0] for each in first] != [each[0] for each in other]
+    assert collections.Counter(each[0] for each in first)[200] > 60  # most requests get through
+
+
+def test_refusals_are_those_of_an_api_server():
+    """429 says when to come back, in the header and in the Status; 500 and 503 are Status objects; none comes thrice in a row."""
+
+    async def judge(_, client):
+        seen, row = [], 0
+        for _ in range(150):
+            status, headers, body = await client.ask("/api/v1/nodes")
+            row = 0 if status == 200 else row + 1
+            assert row <= 2
+            if status != 200:
+                told = json.loads(body)
+                assert (told["kind"], told["code"]) == ("Status", status)
+                seen.append(status)
+                if status == 429:
+                    assert headers["Retry-After"] == "1" and told["details"]["retryAfterSeconds"] == 1
+        return set(seen)
+
+    assert meet("healthy?weather=throttled&seed=1", judge) == {429}
+    assert meet("healthy?weather=errors&seed=1", judge) == {500, 503}
+
+
+def test_a_lost_answer_may_hide_a_deed():
+    """Half of the broken writes were done: a client that just repeats them meets 409."""
+
+    async def judge(cluster, client):
+        broken = done = 0
+        for number in range(80):
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}}
+            status, *_ = await client.ask("/api/v1/namespaces/default/configmaps", "POST", json=body)
+            if status == "broken":
+                broken += 1
+                done += cluster.store.get("configmaps", "default", f"c{number}") is not None
+        return broken, done
+
+    broken, done = meet("healthy?weather=resets&seed=2", judge)
+    assert 0 < done < broken
+
+
+def test_stale_lists_show_a_state_that_was():
+    """An older snapshot with its own resourceVersion, never one from before the world was there."""
+
+    async def judge(cluster, client):
+        versions, names = [], []
+        for number in range(40):
+            cluster.store.create("configmaps", {"metadata": {"name": f"c{number}"}}, "default")
+            _, _, body = await client.ask("/api/v1/namespaces/default/configmaps")
+            found = json.loads(body)
+            versions.append(cluster.store.revision - int(found["metadata"]["resourceVersion"]))
+            names.append(number - sum(item["metadata"]["name"].startswith("c") for item in found["items"]) + 1)
+            _, _, body = await client.ask("/api/v1/nodes")
+            assert len(json.loads(body)["items"]) == 2
+        return versions, names
+
+    versions, behind = meet("healthy?weather=stale&seed=1", judge)
+    assert 0 in behind and 0 < max(behind) <= 9
+    assert all((old > 0) >= (late > 0) for old, late in zip(versions, behind, strict=True))
+
+
+def test_watches_end_early_or_are_too_old():
+    """A clean end after a second or two, or ERROR with 410 Expired."""
+
+    async def judge(cluster, client):
+        loop = asyncio.get_running_loop()
+
+        async def watch():
+            began = loop.time()
+            _, _, body = await client.ask(f"{PODS}?watch=1&timeoutSeconds=6&resourceVersion={cluster.store.revision}")
+            return round(loop.time() - began), body
+
+        return await asyncio.gather(*(watch() for _ in range(12)))
+
+    seen = meet("healthy?weather=short-watches&seed=1", judge)
+    gone = [json.loads(body) for _, body in seen if body]
+    assert gone and all(
+        (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+        for event in gone
+    )
+    assert any(0 < seconds < 5 for seconds, body in seen if not body)
+
+
+def test_bodies_end_in_the_middle():
+    """Some break, some look whole and are no JSON; a client that asks again gets all of it."""
+
+    async def judge(_, client):
+        seen = collections.Counter()
+        for _ in range(80):
+            status, _, body = await client.ask("/api/v1/nodes")
+            try:
+                seen[len(json.loads(body)["items"]) if status == 200 else status] += 1
+            except ValueError:
+                seen["torn"] += 1
+        return seen
+
+    seen = meet("healthy?weather=cut-bodies&seed=1", judge)
+    assert seen[2] > 50 and seen["torn"] > 0 and seen["broken"] > 0
+
+
+async def _told(cluster, client, seconds=4):
+    """What watches of ten ConfigMaps tell while they are made, in order of arrival, and when each came."""
+    path = f"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds={seconds}&resourceVersion={cluster.store.revision}"
+    loop = asyncio.get_running_loop()
+    found, made = [], {}
+
+    async def listen():
+        async with client.session.get(client.server + path) as answer:
+            async for line in answer.content:
+                found.append((json.loads(line)["object"]["metadata"]["name"], loop.time()))
+
+    listener = asyncio.create_task(listen())
+    await asyncio.sleep(0.5)
+    for number in range(10):
+        cluster.store.create("configmaps", {"metadata": {"name": f"c{number}"}}, "default")
+        made[f"c{number}"] = loop.time()
+        await asyncio.sleep(0.05)
+    await listener
+    return [name for name, _ in found], {name: came - made[name] for name, came in found}
+
+
+@pytest.mark.parametrize(
+    ("weather", "twice", "disordered"),
+    [
+        ("repeated-events", True, None),
+        ("late-events", False, True),
+        ("lagging-watches", False, False),
+        ("calm", False, False),
+    ],
+)
+def test_events_come_twice_late_or_after_others_but_they_come(weather, twice, disordered):
+    """Nothing is lost: every event reaches the watch before it ends."""
+    told, _ = meet(f"healthy?weather={weather}&seed=3", _told)
+    assert set(told) == {f"c{number}" for number in range(10)}
+    assert (len(told) > 10) == twice
+    assert disordered is None or (told != sorted(told)) == disordered
+
+
+def test_a_watch_that_lags_keeps_its_order():
+    """It is behind by a part of its `late_s`, again and again."""
+    _, late = meet("healthy?weather=lagging-watches&seed=2", _told)
+    assert max(late.values()) > 0.1
+
+
+def test_health_is_spared():
+    """Whoever waits for the server is not part of the game."""
+
+    async def judge(_, client):
+        return {(await client.ask(path))[0] for path in ("/readyz", "/livez", "/healthz") for _ in range(40)}
+
+    assert meet("healthy?weather=storm&seed=1", judge) == {200}
+
+
+def test_slow_answers_are_whole():
+    """Latency and dripping change when, never what."""
+
+    async def judge(_, client):
+        bodies = [(await client.ask("/api/v1/nodes"))[2] for _ in range(20)]
+        return [len(json.loads(body)["items"]) for body in bodies]
+
+    assert meet("healthy?weather=slow&seed=3", judge) == [2] * 20
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_no_weather_closes_all_ways(name):
+    """A kind of weather is survivable: its chances are below the limit, and patience ends every row of refusals."""
+    weather = KINDS[name]
+    assert weather.name == name
+    assert all(getattr(weather, chance) <= 0.5 for chance in ("throttle", "error", "reset", "watch_gone", "stale"))
+    assert weather.patience <= 2

@@ -1,0 +1,242 @@
+"""A trial without Kubernetes: the shipped files in a folder, and one probe process per loopback address."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs import pod as probes
+
+DATA = Path(__file__).parent / "data"
+
+FAKE_TORCHRUN = r'''
+"""Plays torchrun: meets the other node on MASTER_PORT, then writes logs and a table; FAKE_MODE says what goes wrong."""
+import json, os, signal, socket, subprocess, sys, time
+
+options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+mode = os.environ.get("FAKE_MODE", "")
+if mode == "old" and "nproc-per-node" in options:
+    print("usage: torchrun [-h]\ntorchrun: error: unrecognized arguments: --nproc-per-node=2", file=sys.stderr)
+    sys.exit(2)
+rank, nodes = int(options.get("node-rank", options.get("node_rank"))), int(options["nnodes"])
+local = int(options.get("nproc-per-node", options.get("nproc_per_node")))
+address, port = options.get("master-addr", options.get("master_addr")), int(options.get("master-port", options.get("master_port")))
+if "WORLD_SIZE" in os.environ:
+    sys.exit("WORLD_SIZE=%s reached torchrun" % os.environ["WORLD_SIZE"])
+if mode == "orphans":
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('worker', flush=True); time.sleep(600)"
+    worker = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    with open(os.environ["FAKE_PIDS"], "a") as stream:
+        stream.write("%d\n" % worker.pid)
+    os._exit(0)
+if mode == "recorded":  # what a real torchrun said of a program that failed before it reached NCCL
+    print(open(os.environ["FAKE_SAYS"]).read())
+    sys.exit(1)
+if mode == "spam":
+    block = b"x" * 65535 + b"\n"
+    for _ in range(64):
+        os.write(1, block)
+store = socket.socket()
+if rank == 0:
+    store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    store.bind(("", port))
+    store.listen(8)
+    others = [store.accept()[0] for _ in range(nodes - 1)]
+else:
+    limit = time.monotonic() + 20
+    while True:
+        try:
+            others = [socket.create_connection((address, port), timeout=2)]
+            break
+        except OSError:
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.05)
+if mode == "crash" and rank == 1:
+    sys.exit("RuntimeError: CUDA error: an illegal memory access was encountered, TOKEN=abcdef123456")
+path = os.environ["NCCL_DEBUG_FILE"]
+for index in range(local):
+    name = path.replace("%h", "node%d" % rank).replace("%p", str(1000 + 10 * rank + index))
+    with open(name, "w") as stream:
+        stream.write("node%d:%d:%d [%d] NCCL INFO NCCL version 2.28.9+cuda13.0\n" % (rank, 1000 + 10 * rank + index, 1, index))
+if os.environ.get("FAKE_LOGS"):
+    with open("%s/nccl-2.28.9-node%d.log" % (os.environ["FAKE_LOGS"], rank)) as recorded, open(name, "w") as stream:
+        stream.write(recorded.read())
+if mode == "late":
+    sys.exit("RuntimeError: CUDA error: an illegal memory access was encountered at 0x%x" % os.getpid())
+if mode == "hang":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("asked to end"))
+if mode in ("hang", "crash"):
+    time.sleep(600)
+for other in others:
+    other.sendall(b"done")
+    other.recv(4)
+if rank == 0:
+    print(open(os.environ["FAKE_TABLE"]).read() if "FAKE_TABLE" in os.environ else "# seatrial all_reduce bench")
+    print("# algorithm", os.environ.get("NCCL_ALGO"))
+'''
+
+
+class Pods:
+    """Starts the probes of one trial and reads what they print."""
+
+    def __init__(self, folder: Path, trial: dict) -> None:
+        self.folder, self.trial = folder, trial
+        self.here = folder / "seatrial"
+        self.bin = folder / "bin"
+        self.scratch = folder / "scratch"
+        for directory in (self.here, self.bin, self.scratch):
+            directory.mkdir()
+        for path, text in probes.files().items():
+            file = self.here / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        self.processes: dict[int, subprocess.Popen] = {}
+
+    def tool(self, name: str, text: str) -> Path:
+        """Put an executable Python script on the pods' PATH."""
+        file = self.bin / name
+        file.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
+        file.chmod(0o755)
+        return file
+
+    def seal(self) -> None:
+        """Write trial.json and make the folder read-only, as a ConfigMap mount is."""
+        (self.here / "trial.json").write_text(json.dumps(self.trial), encoding="utf-8")
+        for path in [self.here, *self.here.rglob("*")]:
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+
+    def start(self, rank: int, python: str = sys.executable, **env: str) -> subprocess.Popen:
+        """Start one rank's probe on its loopback address."""
+        if not (self.here / "trial.json").exists():
+            self.seal()
+        (self.scratch / f"message{rank}").touch()
+        full = {
+            "PATH": f"{self.bin}:/usr/bin:/bin",
+            "HOME": "/nonexistent",
+            "TMPDIR": str(self.scratch),
+            "JOB_COMPLETION_INDEX": str(rank),
+            "WORLD_SIZE": str(self.trial["nodes"]),
+            "SEATRIAL_POD_IP": f"127.0.0.{rank + 1}",
+            "SEATRIAL_NODE_NAME": f"gpu-node-{rank}",
+            "SEATRIAL_TERMINATION_LOG": str(self.scratch / f"message{rank}"),
+            "NCCL_DEBUG": "INFO",
+            **env,
+        }
+        command = [python, str(self.here / "probe.py")]
+        process = subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
+        self.processes[rank] = process
+        return process
+
+    def run(self, timeout: float = 40, **env: str) -> dict[int, dict]:
+        """Run all ranks to their end; returns rank -> stage -> data."""
+        for rank in range(self.trial["nodes"]):
+            self.start(rank, **env)
+        return {rank: self.stages(rank, timeout) for rank in self.processes}
+
+    def stages(self, rank: int, timeout: float = 40, code: int = 0) -> dict:
+        """Wait for a rank that ends with `code` and return its evidence, every line of it checked."""
+        out, _ = self.processes[rank].communicate(timeout=timeout)
+        assert self.processes[rank].returncode == code, out[-3000:]
+        return self.evidence(out, rank)
+
+    def evidence(self, out: bytes, rank: int) -> dict:
+        """Read what a rank has printed."""
+        return evidence(out, self.trial["run"], rank)
+
+    @staticmethod
+    def alive(pid: int) -> bool:
+        """Say whether a process runs (a zombie does not)."""
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """End what a failed test left."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait(timeout=5)
+            if process.stdout and not process.stdout.closed:
+                process.stdout.close()
+        for path in [self.here, *self.here.rglob("*")]:
+            path.chmod(stat.S_IMODE(path.stat().st_mode) | 0o200)
+
+
+def evidence(out: bytes, run: str, rank: int) -> dict:
+    """Put the lines together as a reader would, insisting on the form that the seam fixes."""
+    stages: dict[str, dict] = {}
+    chunks: dict[str, list[str]] = {}
+    numbers = []
+    for line in out.splitlines(keepends=True):
+        if not line.startswith(b'{"seatrial"'):
+            assert line.startswith(b"seatrial rank"), line
+            continue
+        assert len(line) <= 8192
+        entry = json.loads(line.decode("ascii"))
+        assert (entry["seatrial"], entry["run"], entry["rank"]) == (1, run, rank)
+        numbers.append(entry["n"])
+        assert entry["seconds"] >= 0
+        if "chunk" in entry:
+            parts = chunks.setdefault(entry["stage"], [])
+            parts.append(entry["chunk"])
+            assert entry["part"] == len(parts)
+            if entry["part"] == entry["parts"]:
+                stages[entry["stage"]] = json.loads("".join(parts))
+        else:
+            stages[entry["stage"]] = entry["data"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    return stages
+
+
+def free_port() -> int:
+    """Return a port that is free on all loopback addresses."""
+    with socket.socket() as sock:
+        sock.bind(("", 0))
+        return sock.getsockname()[1]
+
+
+@pytest.fixture
+def trial() -> dict:
+    """A small trial of two pods with two GPUs each."""
+    return {
+        "schema": 1,
+        "run": "r-test",
+        "job": "seatrial-r-test",
+        "nodes": 2,
+        "gpus_per_node": 2,
+        "peers": ["127.0.0.1", "127.0.0.2"],
+        "gpu_kind": "nvidia",
+        "master_port": free_port(),
+        "deadline_s": 60,
+        "dns_timeout_s": 5,
+        "port_timeout_s": 3,
+        "collective_timeout_s": 20,
+        "peer_wait_s": 10,
+        "collectives": [{"name": "ring", "env": {"NCCL_ALGO": "Ring"}}, {"name": "default", "env": {}}],
+        "bench": {"min_bytes": 1024, "max_bytes": 1048576, "factor": 4, "iters": 2, "warmup": 1},
+    }
+
+
+@pytest.fixture
+def pods(tmp_path: Path, trial: dict):
+    """Probes with a stand-in torchrun and nvidia-smi on their PATH."""
+    made = Pods(tmp_path, trial)
+    made.tool("torchrun", FAKE_TORCHRUN)
+    xml = (DATA / "h200-q-x.xml").read_text(encoding="utf-8")
+    second = xml[xml.index("\t<gpu ") : xml.rindex("</nvidia_smi_log>")]
+    doubled = xml.replace("</nvidia_smi_log>", second + "</nvidia_smi_log>").replace(
+        "<attached_gpus>1", "<attached_gpus>2"
+    )
+    (tmp_path / "smi.xml").write_text(doubled, encoding="utf-8")
+    made.tool("nvidia-smi", f"import sys\nif '-x' in sys.argv: print(open({str(tmp_path / 'smi.xml')!r}).read())\n")
+    yield made
+    made.stop()

@@ -1,0 +1,294 @@
+"""What the probe finds out about RDMA devices, PCI topology and the pod network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.pod.stages import ibvinfo, network, pathmtu, rdma, topology, transfer
+from jobs.pod.stages.deadline import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEGEND = """
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_bond_0
+"""
+
+
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+# -- RDMA
+
+
+def card(root: Path, name: str, place: str) -> None:
+    """A card with one port, its verbs file and its place in the PCI tree."""
+    base = f"sys/class/infiniband/{name}"
+    put(
+        root,
+        {
+            f"{base}/ports/1/state": "4: ACTIVE",
+            f"{base}/ports/1/rate": "400 Gb/sec (4X NDR)",
+            f"{base}/ports/1/link_layer": "Ethernet",
+            f"{base}/ports/1/lid": "0x0",
+            f"{base}/ports/1/sm_lid": "0x1",
+            f"{base}/ports/1/gids/0": "fe80:0000:0000:0000:0000:0000:0000:0001",
+            f"{base}/ports/1/gids/3": "0000:0000:0000:0000:0000:ffff:c0a8:0105",
+            f"{base}/ports/1/gid_attrs/types/3": "RoCE v2",
+            f"{base}/ports/1/gid_attrs/ndevs/3": "net1",
+            f"{base}/ports/1/pkeys/0": "0x7fff",
+            f"{base}/ports/1/pkeys/1": "0x8012",
+            f"{base}/ports/1/counters/link_downed": "2",
+            f"{base}/ports/1/counters/port_rcv_data": "5",
+            f"{base}/fw_ver": "28.43.2026",
+            f"{base}/board_id": "MT_0000000838",
+            f"sys/devices/{place}/net/net1/mtu": "9000",
+            f"sys/devices/{place}/numa_node": "1",
+        },
+    )
+    (root / base / "device").symlink_to(root / "sys/devices" / place)
+
+
+def test_a_port_tells_its_addresses_partition_firmware_and_history(tmp_path: Path) -> None:
+    """GIDs with type and interface, P_Keys by index, LIDs, firmware, the interface's MTU, errors since boot."""
+    card(tmp_path, "mlx5_0", "pci0000:15/0000:15:01.0/0000:1a:00.0")
+    put(tmp_path, {"sys/class/infiniband_verbs/uverbs4/ibdev": "mlx5_0", "dev/infiniband/uverbs4": ""})
+    data = rdma.blank()
+    rdma.read(data, root=str(tmp_path))
+    (port,) = data["devices"]
+    assert port["gids"][1] == {"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c0a8:0105", "type": "RoCE v2"}
+    assert (port["pkeys"], port["lid"], port["sm_lid"]) == (["0x7fff", "0x8012"], 0, 1)
+    assert (port["fw"], port["board"], port["netdev"], port["mtu"]) == ("28.43.2026", "MT_0000000838", "net1", 9000)
+    assert (port["counters"], port["errors"], port["usable"]) == (2, {"link_downed": 2}, True)
+
+
+def test_a_device_without_its_verbs_file_is_not_usable(tmp_path: Path) -> None:
+    """sysfs shows every device of the node; the uverbs files are the pod's."""
+    card(tmp_path, "mlx5_0", "pci0000:15/0000:1a:00.0")
+    card(tmp_path, "mlx5_1", "pci0000:3d/0000:42:00.0")
+    put(
+        tmp_path,
+        {
+            "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
+            "sys/class/infiniband_verbs/uverbs1/ibdev": "mlx5_1",
+            "dev/infiniband/uverbs1": "",
+        },
+    )
+    data = rdma.blank()
+    rdma.read(data, root=str(tmp_path))
+    assert [(port["name"], port["usable"]) for port in data["devices"]] == [("mlx5_0", False), ("mlx5_1", True)]
+
+
+IBV = """hca_id:\tmlx5_0
+\ttransport:\t\t\tInfiniBand (0)
+\tfw_ver:\t\t\t\t28.43.2026
+\tboard_id:\t\t\tMT_0000000838
+\tphys_port_cnt:\t\t\t1
+\t\tport:\t1
+\t\t\tstate:\t\t\tPORT_INIT (2)
+\t\t\tsm_lid:\t\t\t0
+\t\t\tport_lid:\t\t65535
+\t\t\tlink_layer:\t\tInfiniBand
+\t\t\tactive_width:\t\t4X (2)
+\t\t\tactive_speed:\t\t100.0 Gbps (128)
+\t\t\tGID[  0]:\t\tfe80:0000:0000:0000:a088:c203:0073:7dda
+"""
+
+
+def test_ibv_devinfo_is_read_where_sysfs_is_silent(tmp_path: Path) -> None:
+    """Its text gives the same record: state, rate from lanes and speed, link layer, address."""
+    tool = tmp_path / "ibv_devinfo"
+    tool.write_text("#!/bin/sh\ncat <<'END'\n" + IBV + "END\n")
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    data = rdma.blank()
+    rdma.read(data, root=str(tmp_path / "nothing"), env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    (port,) = data["devices"]
+    assert data["source"] == "ibv_devinfo"
+    assert (port["name"], port["port"], port["state"], port["rate_gbps"]) == ("mlx5_0", 1, "INIT", 400.0)
+    assert (port["link_layer"], port["gid"], port["fw"]) == ("InfiniBand", True, "28.43.2026")
+
+
+def test_ibv_devinfo_may_say_anything() -> None:
+    """Text that is no device list is no device."""
+    assert ibvinfo.parse("No IB devices found\n\x00:::\nport:\n") in ([], ibvinfo.parse("port:"))
+
+
+# -- topology
+
+
+def test_the_matrix_names_cards_by_their_legend() -> None:
+    """NIC0 is mlx5_0; escape sequences, the affinity columns and empty cells do not matter."""
+    text = "\t\x1b[4mGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+    text += "GPU0\t X \tNV18\tPIX\tSYS\t0-47,96-143\t0\t\tN/A\nGPU1\tNV18\t X \tNODE\tSYS\t0-47\t0\t\tN/A\n"
+    text += "NIC0\tPIX\tNODE\t X \tSYS\t\t\t\t\n" + LEGEND
+    links = topology.parse(text)
+    assert links["GPU0", "mlx5_0"] == "PIX"
+    assert links["GPU1", "mlx5_bond_0"] == "SYS"
+    assert links["GPU0", "GPU1"] == "NV18"
+    assert ("GPU0", "GPU0") not in links
+
+
+def test_a_matrix_of_an_old_driver_has_device_names() -> None:
+    """Columns are called mlx5_0 there, and copied text has blanks instead of tabs."""
+    text = "        GPU0    GPU1    mlx5_0  mlx5_1  CPU Affinity\nGPU0     X      NV6     PIX     PXB     0-23\n"
+    text += "GPU1    NV6      X      PXB     PIX     0-23\nmlx5_0  PIX     PXB      X      PHB\n"
+    links = topology.parse(text)
+    assert (links["GPU0", "mlx5_1"], links["GPU1", "mlx5_1"], links["mlx5_0", "mlx5_1"]) == ("PXB", "PIX", "PHB")
+
+
+@pytest.mark.parametrize("text", ["", "No devices were found", "GPU0\t X\n", "\x00\t\t\n" * 9])
+def test_what_is_no_matrix_has_no_links(text: str) -> None:
+    """Neither an error message nor rubbish is a topology."""
+    assert topology.parse(text) == {}
+
+
+def test_a_recorded_matrix_is_read(shared: Path) -> None:
+    """One H200 in a pod: a matrix of one, no card."""
+    assert topology.parse((shared / "nvidia-smi/h200-topo-m.txt").read_text()) == {}
+
+
+SWITCH = ["pci0000:15", "0000:15:01.0", "0000:16:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "numa", "word"),
+    [
+        ([*SWITCH, "0000:17:00.0", "0000:1b:00.0"], [*SWITCH, "0000:17:01.0", "0000:1a:00.0"], (0, 0), "PIX"),
+        (
+            [*SWITCH, "0000:17:00.0", "0000:1b:00.0"],
+            [*SWITCH, "0000:17:02.0", "0000:20:00.0", "0000:21:00.0", "0000:22:00.0"],
+            (0, 0),
+            "PXB",
+        ),
+        (["pci0000:15", "0000:15:01.0", "0000:1b:00.0"], ["pci0000:15", "0000:15:02.0", "0000:20:00.0"], (0, 0), "PHB"),
+        (["pci0000:15", "0000:1b:00.0"], ["pci0000:3d", "0000:42:00.0"], (0, 0), "NODE"),
+        (["pci0000:15", "0000:1b:00.0"], ["pci0000:9d", "0000:a2:00.0"], (0, 1), "SYS"),
+        (["pci0000:15", "0000:1b:00.0"], ["pci0000:9d", "0000:a2:00.0"], (None, 1), None),
+        ([], ["pci0000:9d", "0000:a2:00.0"], (0, 1), None),
+    ],
+)
+def test_sysfs_gives_the_same_words(one, two, numa, word) -> None:
+    """Where nvidia-smi shows no card, the PCI tree says how far it is; what it does not show is not guessed."""
+    assert topology.distance(one, two, *numa) == word
+
+
+def test_acs_is_read_where_the_whole_configuration_is_shown(tmp_path: Path) -> None:
+    """The capability is found in the extended list; 64 bytes, no list or a circle mean: not known."""
+    config = bytes(0x100) + struct.pack("<I", 0x0001 | 0x148 << 20)
+    config = config.ljust(0x148, b"\0") + struct.pack("<IHH", 0x000D | 1 << 16, 0x5D, 0x001D)
+    (tmp_path / "on").write_bytes(config.ljust(4096, b"\0"))
+    (tmp_path / "short").write_bytes(config[:64])
+    (tmp_path / "circle").write_bytes((bytes(0x100) + struct.pack("<I", 0x0001 | 0x100 << 20)).ljust(4096, b"\0"))
+    assert topology.acs_control(str(tmp_path / "on")) == 0x1D
+    assert topology.acs_control(str(tmp_path / "short")) is None
+    assert topology.acs_control(str(tmp_path / "circle")) is None
+    assert topology.acs_control(str(tmp_path / "none")) is None
+
+
+def test_the_stage_works_without_any_tool(tmp_path: Path) -> None:
+    """No nvidia-smi, one GPU and one card in sysfs: their distance, their NUMA nodes, one row, no error."""
+    card(tmp_path, "mlx5_0", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:1a:00.0")
+    place = "sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:1b:00.0"
+    put(tmp_path, {f"{place}/numa_node": "0"})
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    (tmp_path / "sys/bus/pci/devices/0000:1b:00.0").symlink_to(tmp_path / place)
+    data = topology.blank()
+    gpus = [{"index": 0, "bus_id": "00000000:1B:00.0"}]
+    topology.read(data, found=gpus, env={"PATH": str(tmp_path)}, watch=Watch(60, 1), root=str(tmp_path))
+    assert data["paths"] == [{"gpu": 0, "nic": "mlx5_0", "path": "PIX"}]
+    assert data["gpus"] == [{"index": 0, "bus_id": "0000:1b:00.0", "numa": 0}]
+    assert data["rows"] == ["GPU0 NUMA 0 |  | PIX"]
+    assert (data["source"], data["acs"], data["error"]) == ("sysfs", None, None)
+
+
+# -- network
+
+TOKEN = pathmtu.token_of("run")
+
+
+def record() -> dict:
+    return network._blank(1, "127.0.0.1")
+
+
+def test_a_whole_packet_is_echoed() -> None:
+    """On the loopback the largest packet fits, and what the kernel believes is what is measured."""
+    echo, found = pathmtu.Echo("127.0.0.1", TOKEN), record()
+    pathmtu.measure(found, "127.0.0.1", echo.port, TOKEN, lambda: False)
+    echo.close()
+    assert found["df_ok"] is True
+    assert found["path_mtu"] == found["first_mtu"] == found["learned_mtu"] > 1500
+
+
+def test_an_echo_answers_its_own_run_only() -> None:
+    """Strangers' packets get no answer, so the echo cannot be used against anybody."""
+    echo, found = pathmtu.Echo("127.0.0.1", TOKEN), record()
+    pathmtu.measure(found, "127.0.0.1", echo.port, pathmtu.token_of("another"), lambda: False)
+    echo.close()
+    assert found["path_mtu"] is None
+    assert "no answer to UDP" in found["mtu_error"]
+
+
+def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
+    """A tenth of a second over the loopback: bytes, seconds and a rate, in the time that was asked for."""
+    listeners = transfer.Listeners("127.0.0.1", TOKEN, ())
+    assert len(listeners.ports) == 4
+    first, last = transfer.local_range()
+    assert all(first <= port <= last for port in listeners.ports)
+    line, error = transfer.dial("127.0.0.1", listeners.ports[0], TOKEN)
+    assert error is None
+    with line:
+        counted = transfer.send(line, 0.15)
+    listeners.close()
+    assert counted["bytes"] > 1 << 20
+    assert counted["peak_gbit_s"] > 0.1
+    assert counted["seconds"] < 5
+
+
+def test_a_stranger_on_the_port_is_told_from_a_peer() -> None:
+    """Something else that listens there does not greet as a peer does."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        line, error = transfer.dial("127.0.0.1", other.getsockname()[1], TOKEN)
+    assert line is None
+    assert error == "connected, but no answer"
+
+
+def test_a_closed_port_is_an_answer() -> None:
+    """Refused is told as refused."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    assert transfer.dial("127.0.0.1", port, TOKEN) == (None, "connection refused")
+
+
+def test_interfaces_are_read_from_sysfs(tmp_path: Path) -> None:
+    """Name, MTU, state and speed; the loopback and what is no interface are left out."""
+    put(
+        tmp_path,
+        {
+            "sys/class/net/eth0/mtu": "1450",
+            "sys/class/net/eth0/flags": "0x1003",
+            "sys/class/net/eth0/operstate": "up",
+            "sys/class/net/eth0/speed": "-1",
+            "sys/class/net/lo/mtu": "65536",
+            "sys/class/net/bonding_masters": "bond0",
+        },
+    )
+    (found,) = network.interfaces(str(tmp_path))
+    assert (found["name"], found["mtu"], found["up"], found["speed_mbit"]) == ("eth0", 1450, True, None)

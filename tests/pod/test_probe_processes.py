@@ -1,0 +1,82 @@
+"""Commands and their descendants: bounded in time, output and life."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.pod.stages import capture, children, command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_command_answers() -> None:
+    """Exit code and both streams."""
+    answer = command.run(
+        [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"], 10, 1000
+    )
+    assert (answer.exit, answer.out, answer.err, answer.error) == (3, b"out\n", b"err\n", "")
+
+
+def test_a_missing_command_is_an_answer() -> None:
+    """What cannot be started is an error text."""
+    answer = command.run(["/no/such/tool"], 10, 1000)
+    assert answer.exit is None
+    assert "cannot start /no/such/tool" in answer.error
+
+
+def test_a_command_that_does_not_end_is_killed() -> None:
+    """The deadline holds for a command that ignores SIGTERM, and its output so far is kept."""
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('begun', flush=True); time.sleep(60)"
+    )
+    began = time.monotonic()
+    answer = command.run([sys.executable, "-c", code], 1, 1000)
+    assert time.monotonic() - began < 4
+    assert (answer.exit, answer.out) == (None, b"begun\n")
+    assert "did not end within 1 s" in answer.error
+
+
+def test_a_command_that_prints_without_end_is_bounded() -> None:
+    """Only the beginning is kept."""
+    answer = command.run([sys.executable, "-c", "print('x' * 5_000_000)"], 10, 1000)
+    assert len(answer.out) == 1000
+    assert "more than 1000 bytes" in answer.error
+
+
+@pytest.mark.parametrize("size", [10, 1000, 1500, 5000, 200_000])
+def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: int) -> None:
+    """A small output is kept whole; of a large one the middle is missing and the file says how much."""
+    code = f"import sys; sys.stdout.write(''.join(chr(97 + i % 26) for i in range({size})))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    captured = capture.Capture(process.stdout, str(tmp_path / "out"), head=1000, tail=500)
+    process.wait(timeout=10)
+    captured.finish(5)
+    whole = "".join(chr(97 + i % 26) for i in range(size))
+    text = (tmp_path / "out").read_text()
+    assert captured.bytes == size
+    assert captured.last(100) == whole[-100:]
+    if size <= 1500:
+        assert text == whole
+    else:
+        assert text.startswith(whole[:1000])
+        assert text.endswith(whole[-500:])
+        assert f"left out {size - 1500} bytes" in text
+
+
+def test_descendants_are_found_across_sessions() -> None:
+    """A grandchild in a session of its own is still below its grandparent."""
+    code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '60'], start_new_session=True); print(p.pid, flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        grandchild = int(process.stdout.readline())
+        assert children.descendants(process.pid) == [grandchild]
+    finally:
+        for pid in [*children.descendants(process.pid), process.pid]:
+            children._signal([pid], 9)
+        process.communicate(timeout=5)

@@ -1,0 +1,114 @@
+"""AMD's tools in the shape of NVIDIA's, and what a pod can know of its GPUs besides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobs.pod.stages import gpus, rocm, smi
+from jobs.pod.stages.deadline import Watch
+
+CARD = {
+    "Unique ID": "0x83b4f7b1c1d0a3e2",
+    "Card Series": "AMD Instinct MI300X",
+    "Card Model": "0x74a1",
+    "VRAM Total Memory (B)": "206141652992",
+    "PCI Bus": "0000:05:00.0",
+    "VBIOS version": "113-M3000100-102",
+    "Temperature (Sensor junction) (C)": "41.0",
+}
+
+
+def answer(**changes) -> bytes:
+    document = {f"card{i}": dict(CARD, **{"Unique ID": f"0x{i}"}) for i in (0, 10, 2)}
+    document["card2"].update(changes)
+    return b"WARNING: low power\n" + json.dumps(dict(document, system={"Driver version": "6.12.12"})).encode() + b"\n"
+
+
+def test_rocm_smi_is_read_in_the_shape_of_nvidia_smi() -> None:
+    """Cards in the order of their numbers, the same keys as an NVIDIA GPU, the driver from the system's entry."""
+    found, error = rocm.read(answer())
+    assert error == ""
+    assert found["driver"] == "6.12.12"
+    assert [gpu["index"] for gpu in found["gpus"]] == [0, 2, 10]
+    first = found["gpus"][0]
+    assert (first["uuid"], first["name"], first["memory_mib"]) == ("0x0", "AMD Instinct MI300X", 196592)
+    assert first["temperature_c"] == 41
+    text = (Path(__file__).parent / "data" / "h200-q-x.xml").read_bytes()
+    assert set(first) == set(smi.read(text)[0]["gpus"][0])
+
+
+def test_older_names_and_pending_pages_are_read() -> None:
+    """Field names of older releases; a page that waits for retirement is seen, an empty list is not one."""
+    found, _ = rocm.read(answer(**{"Card Series": "N/A", "Card series": "MI300X", "Pending page": "0x1f3a"}))
+    assert (found["gpus"][1]["name"], found["gpus"][1]["retired_pending"]) == ("MI300X", True)
+    found, _ = rocm.read(answer(**{"Pending page": "None"}))
+    assert [gpu["retired_pending"] for gpu in found["gpus"]] == [None, False, None]
+
+
+def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Path) -> None:
+    """Of all blocks together, by PCI address; corrected ones are none, and a GPU without counters tells nothing."""
+    ras = tmp_path / "sys/bus/pci/devices/0000:05:00.0/ras"
+    ras.mkdir(parents=True)
+    (ras / "umc_err_count").write_text("ue: 2\nce: 14\n")
+    (ras / "gfx_err_count").write_text("ue: 1\nce: 0\n")
+    (ras / "features").write_text("feature mask: 0x7\n")
+    there, gone = rocm.blank_gpu(0), rocm.blank_gpu(1)
+    there["bus_id"], gone["bus_id"] = "0000:05:00.0", "0000:06:00.0"
+    gpus_ = [there, gone, rocm.blank_gpu(2)]
+    rocm.add_errors(gpus_, str(tmp_path))
+    assert [gpu["ecc_uncorrected_volatile"] for gpu in gpus_] == [3, None, None]
+    (ras / "gfx_err_count").write_text("not supported\n")
+    rocm.add_errors(gpus_, str(tmp_path))
+    assert there["ecc_uncorrected_volatile"] == 2
+
+
+@pytest.mark.parametrize("text", [b"", b"ERROR: no driver", b"{broken", b"[1]", b'{"card0": 3}', b"\xff{}"])
+def test_what_is_no_answer_is_an_error_or_no_gpu(text: bytes) -> None:
+    """Never a traceback, never a GPU that was not there."""
+    found, error = rocm.read(text)
+    assert found["gpus"] == []
+    assert error or text in (b'{"card0": 3}', b"\xff{}")
+
+
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [
+        ("GPU-1a2b,GPU-3c", ["GPU-1a2b", "GPU-3c"]),
+        ("all", None),
+        ("void", None),
+        ("", None),
+        ("0,1", None),
+        ("GPU-1a2b,all", None),
+        ("MIG-7/1/0", ["MIG-7/1/0"]),
+        ("/var/run/nvidia-container-devices", None),
+    ],
+)
+def test_the_assigned_gpus_are_those_the_plugin_names(value: str, known: list[str] | None) -> None:
+    """Only a list of ids is what a device plugin gives: anything else says nothing about what was assigned."""
+    assert gpus.assigned({"NVIDIA_VISIBLE_DEVICES": value}) == known
+
+
+def test_an_amd_pod_asks_rocm_smi(tmp_path: Path) -> None:
+    """kind amd: rocm-smi is asked, its cards are counted, and more than were asked for are extra."""
+    tool = tmp_path / "rocm-smi"
+    tool.write_text("#!/bin/sh\ncat <<'E'\n" + answer().decode() + "E\n")
+    tool.chmod(0o755)
+    data = gpus.blank()
+    gpus.read(
+        data, requested=2, kind="amd", env={"PATH": f"{tmp_path}:/bin:/usr/bin"}, watch=Watch(20, 1), root=str(tmp_path)
+    )
+    assert (data["nvidia_smi"]["name"], data["nvidia_smi"]["exit"], data["driver"]) == ("rocm-smi", 0, "6.12.12")
+    assert (len(data["gpus"]), data["extra_gpus"], data["xid"]) == (3, 1, None)
+
+
+def test_xids_are_counted_where_the_kernel_log_can_be_read(tmp_path: Path) -> None:
+    """A pod that may read /dev/kmsg tells the driver's error reports; one that may not says null, not none."""
+    assert gpus.xids(str(tmp_path / "kmsg")) is None
+    log = tmp_path / "kmsg"
+    log.write_text(
+        "4,1,2,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n" * 2 + "6,2,3,-;usb 1-1\n"
+    )
+    assert gpus.xids(str(log)) == [{"bus_id": "0000:1b:00", "xid": 79, "count": 2}]

@@ -1,0 +1,199 @@
+"""The storage stage: what is written, read, seen by the other node, measured, and removed again."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jobs.pod.stages import objects, storage
+from jobs.pod.stages.deadline import Watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def wants(path: Path, **changes) -> dict:
+    entry = {"name": "ckpt", "path": str(path), "kind": "claim", "shared": True, "write": True, "bytes": 1 << 20}
+    return dict(entry, **changes)
+
+
+def section(*paths: dict, burst: int = 0, s3: tuple = ()) -> dict:
+    return {"paths": list(paths), "s3": list(s3), "burst_bytes": burst}
+
+
+def left(path: Path) -> list[str]:
+    return [str(found) for found in path.rglob("*") if found.name.startswith(".seatrial-")]
+
+
+def test_two_ranks_write_read_and_see_each_other(pods, tmp_path: Path) -> None:
+    """One shared folder: every step succeeds on both ranks, a burst of all ranks is measured, nothing is left behind."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    pods.trial.update(storage=section(wants(place), burst=1 << 20), collectives=[])
+    for found in (stages["storage"] for stages in pods.run().values()):
+        (path,) = found["paths"]
+        assert (path["exists"], path["writable"], path["rename_ok"], path["read_back_ok"]) == (True, True, True, True)
+        assert (path["peer_file_ok"], path["peer_rename_ok"], path["error"]) == (True, True, None)
+        assert path["write_mb_s"] > 0
+        assert path["fsync_s"] >= 0
+        assert (found["burst"]["bytes"], found["burst"]["writers"]) == (2 << 20, 2)
+        assert found["burst"]["error"] is None
+    assert left(place) == []
+
+
+def test_a_folder_of_each_node_is_not_shared(pods, tmp_path: Path) -> None:
+    """Each node sees its own folder under the same path: the peer's file never comes, and that is said."""
+    places = [tmp_path / f"node{rank}" for rank in (0, 1)]
+    for place in places:
+        place.mkdir()
+    link = tmp_path / "mount"
+    stage = pods.here / "stages" / "storage.py"  # the path differs by rank here, as a mount does by node
+    stage.write_text(
+        stage.read_text()
+        .replace("VISIBLE_S = 10.0", "VISIBLE_S = 0.5")
+        .replace(
+            'path = wanted["path"]\n',
+            'path = wanted["path"] = "%s/node%d" % (os.path.dirname(wanted["path"]), self.me.rank)\n',
+            1,
+        )
+    )
+    pods.trial.update(storage=section(wants(link)), collectives=[])
+    for found in (stages["storage"]["paths"][0] for stages in pods.run().values()):
+        assert (found["read_back_ok"], found["peer_file_ok"], found["peer_rename_ok"]) == (True, False, None)
+    assert left(tmp_path) == []
+
+
+def test_a_file_that_the_other_node_sees_cut_is_not_shared(pods, tmp_path: Path) -> None:
+    """A name that is seen before its content is what a lying cache shows: less than was written is not the file."""
+    stage = pods.here / "stages" / "storage.py"
+    stage.write_text(
+        stage.read_text().replace(
+            'found["read_mb_s"] = rate(size, time.monotonic() - began)\n',
+            'found["read_mb_s"] = rate(size, time.monotonic() - began)\n        os.truncate(whole, self.me.rank * size)\n',
+            1,
+        )
+    )
+    pods.trial.update(storage=section(wants(tmp_path)), collectives=[])
+    seen = {rank: stages["storage"]["paths"][0] for rank, stages in pods.run().items()}
+    assert (seen[1]["peer_file_ok"], seen[0]["peer_file_ok"]) == (False, True)
+    assert seen[1]["peer_seconds"] is not None
+
+
+def test_what_is_missing_or_refuses_is_said_and_the_rest_goes_on(pods, tmp_path: Path) -> None:
+    """A path that is not there and a data set that may only be read: errors in words, and the collectives still run."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "part-0").write_bytes(b"x" * 100_000)
+    pods.trial.update(
+        storage=section(
+            wants(tmp_path / "nowhere", name="results"), wants(data, name="data", write=False, shared=False)
+        )
+    )
+    found = pods.run()
+    results, dataset = found[0]["storage"]["paths"]
+    assert (results["exists"], results["errno"], results["peer_file_ok"]) == (False, "ENOENT", None)
+    assert (dataset["exists"], dataset["entries"], dataset["writable"]) == (True, 1, None)
+    assert dataset["read_mb_s"] > 0
+    assert found[0]["collective.ring"]["exit"] == 0
+
+
+def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, tmp_path: Path) -> None:
+    """SIGTERM while a rank writes: the evidence so far is printed, and its folder is gone."""
+    place = tmp_path / "shared"
+    place.mkdir()
+    stage = pods.here / "stages" / "storage.py"
+    stage.write_text(stage.read_text().replace("os.fsync(descriptor)", "time.sleep(5)"))
+    pods.trial.update(storage=section(wants(place, bytes=1 << 16)), collectives=[], nodes=1, peers=["127.0.0.1"])
+    process = pods.start(0)
+    limit = time.monotonic() + 15
+    while not left(place) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert left(place)
+    process.terminate()
+    pods.stages(0, code=143)
+    assert left(place) == []
+
+
+def test_never_more_than_a_twentieth_of_the_free_space() -> None:
+    """All writers together stay below 5 % of what is free, whatever the profile asks for."""
+    stage = storage.Storage.__new__(storage.Storage)
+    assert stage.bounded(1 << 40, 1000 << 20, 2) == (25 << 20)
+    assert stage.bounded(1 << 20, 1 << 40, 2) == 1 << 20
+    assert stage.bounded(1 << 20, 0, 2) == 0
+
+
+def test_the_mount_that_holds_a_path_is_found(tmp_path: Path) -> None:
+    """The longest mount point wins; blanks are escaped; ro is an option of its own."""
+    table = tmp_path / "mounts"
+    table.write_text(f"/dev/sda / ext4 rw,errors=remount-ro 0 0\nnas:/x {tmp_path} nfs4 ro,vers=4.2 0 0\n")
+    assert storage.mounted(str(tmp_path / "a"), str(table)) == ["nfs4", "nas:/x", True]
+    assert storage.mounted("/etc", str(table)) == ["ext4", "/dev/sda", False]
+
+
+def test_a_changed_byte_is_seen(tmp_path: Path) -> None:
+    """Reading back compares every byte, across the chunks."""
+    watch = Watch(60, 1)
+    path = tmp_path / "f"
+    storage.written(str(path), storage.CHUNK + 12345, "run/0", watch)
+    assert storage.same(str(path), storage.CHUNK + 12345, "run/0", watch)
+    assert not storage.same(str(path), storage.CHUNK + 12345, "run/1", watch)
+    assert not storage.same(str(path), storage.CHUNK, "run/0", watch)
+    with path.open("r+b") as stream:
+        stream.seek(storage.CHUNK + 7)
+        byte = stream.read(1)
+        stream.seek(-1, 1)
+        stream.write(bytes([byte[0] ^ 1]))
+    assert not storage.same(str(path), storage.CHUNK + 12345, "run/0", watch)
+
+
+class Bucket(http.server.BaseHTTPRequestHandler):
+    def do_HEAD(self) -> None:
+        self.send_response({"/mine": 200, "/theirs": 403}.get(self.path, 404))
+        self.send_header("x-amz-bucket-region", "eu-1")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint():
+    server = http.server.HTTPServer(("127.0.0.1", 0), Bucket)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("bucket", "status"), [("mine", 200), ("theirs", 403), ("none", 404)])
+def test_a_bucket_is_reached_without_credentials(endpoint: str, bucket: str, status: int, monkeypatch) -> None:
+    """Any answer below 500 means reached; which one is told; credentials are judged by presence only."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    wanted = {"uri": f"s3://{bucket}/prefix", "endpoint": endpoint, "env": ["A", "B"]}
+    found = objects.reach(wanted, {"A": "very-secret"}, Watch(60, 1))
+    assert (found["reachable"], found["status"], found["region"], found["error"]) == (True, status, "eu-1", None)
+    assert (found["can_sign"], found["missing"]) == (False, ["B"])
+    assert "very-secret" not in str(found)
+
+
+def test_an_endpoint_that_is_not_there_is_said(monkeypatch) -> None:
+    """Refused or not resolved: the reason, and no credentials in it."""
+    monkeypatch.setattr(objects, "PATIENCE_S", 0.0)
+    found = objects.reach({"uri": "s3://b", "endpoint": "http://127.0.0.1:9", "env": []}, {}, Watch(60, 1))
+    assert (found["reachable"], found["status"]) == (False, None)
+    assert found["error"]
+
+
+def test_what_stands_for_keys_counts(tmp_path: Path) -> None:
+    """A web identity or an agent of the platform is as good as keys; a token file that is not there is not."""
+    token = tmp_path / "token"
+    assert not objects.can_sign(["A"], {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
+    token.touch()
+    assert objects.can_sign(["A"], {"AWS_WEB_IDENTITY_TOKEN_FILE": str(token)})
+    assert objects.can_sign(["A"], {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23"})
+    assert objects.can_sign([], {})
+    assert objects.url_of("s3://b/x", "") == "https://b.s3.amazonaws.com/"
