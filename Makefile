@@ -29,7 +29,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 wheel: $(VENV)/.dev
-	$(BIN)/python -m hatchling build -t wheel -d dist
+	SEATRIAL_RELEASE=1 $(BIN)/python -m hatchling build -t wheel -d dist
+	cd lab && ../$(BIN)/python -m hatchling build -t wheel -d ../dist
 
 FILES := deploy/helm/seatrial/files
 RBAC := $(BIN)/python -m checks rbac --cron --namespace release-namespace --profile deploy/base/profile.yaml
@@ -43,7 +44,8 @@ chart: $(VENV)/.runtime
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml lab/pyproject.toml -o requirements-lab.lock
+	$(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml lab/pyproject.toml --group dev -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) $(OUT) dist build .pytest_cache .mypy_cache .ruff_cache
@@ -52,8 +54,8 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.runtime: requirements.lock | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+$(VENV)/.runtime: requirements-lab.lock | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-lab.lock
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock | $(VENV)/bin/python

@@ -9,6 +9,7 @@ import io
 import re
 import sys
 import traceback
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -247,9 +248,16 @@ def faults(arguments: Sequence[str]) -> int:
 
 def sim(arguments: Sequence[str]) -> int:
     """Serve the embedded cluster."""
-    from lab.__main__ import main  # noqa: PLC0415
+    import pytest  # noqa: PLC0415
 
-    return main(list(arguments))
+    from checks.framework.simulation import lab_package  # noqa: PLC0415
+
+    try:
+        program = import_module(f"{lab_package()}.__main__")
+    except pytest.UsageError as error:
+        print(f"seatrial sim: {error}", file=sys.stderr)
+        return USAGE
+    return int(program.main(list(arguments)))
 
 
 def rehearse(arguments: Sequence[str]) -> int:

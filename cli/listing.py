@@ -35,7 +35,7 @@ def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
 
     Raises RuntimeError where pytest collects none.
     """
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
     collector = _Collector()
     arguments = [
         f"--config-file={root / 'pyproject.toml'}",

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from checks.framework import signals
+from checks.framework.simulation import lab_package
 from cli.usage import USAGE, Parser, own_program
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 INTERRUPTED = 2  # pytest's exit code, as everywhere
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 600.0
 """Far above the slowest scenario: a trial that takes longer has hung."""
 ENDING_S = 30.0
@@ -173,8 +174,8 @@ def wanted(options: argparse.Namespace) -> Iterator[Rehearsal]:
 
 def _listed(*refs: str) -> list[dict[str, Any]]:
     """What the embedded cluster says of its scenarios."""
-    command = [sys.executable, "-P", "-m", "lab", "--list", "--json", *refs]
-    environment = {**_environment(), "PYTHONPATH": str(ROOT)}  # sim is beside checks, in a wheel, too
+    command = [sys.executable, "-P", "-m", lab_package(), "--list", "--json", *refs]
+    environment = {**_environment(), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it says nothing"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Scenario", "ScenarioError", "load", "merge", "names", "platform_names"]
 
 SHIPPED = Path(__file__).parent / "scenarios"
-PLATFORMS = Path(__file__).parent / "platforms"
+PLATFORMS = Path(__file__).parent / "hardware" / "platforms"
 OUTCOMES = ("go", "no-go", "inconclusive")
 TOP = {
     "name": str,

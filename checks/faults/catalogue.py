@@ -18,7 +18,7 @@ from ..profiles.yaml_schema import build, read_yaml
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FOLDER = Path(__file__).resolve().parent / "catalogue"
+FOLDER = Path(__file__).resolve().parent
 NCCL_LAYER = "11 NCCL"
 DEVICES = "layer 9 RDMA (seatrial preflight and rdma.devices), then 11 NCCL"
 MADE_IN = {

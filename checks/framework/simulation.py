@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,19 +22,33 @@ if TYPE_CHECKING:
 
 START_DEADLINE_S = 60.0
 """Far above the second that it takes: two busy cores must not make a run inconclusive."""
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (in a clone: pip install '.[lab]')"
+
+
+def lab_package() -> str:
+    """Return the name under which the embedded cluster can be imported: `lab` in a clone, `seatrial_lab` where installed.
+
+    Raises pytest.UsageError in one line where neither is there.
+    """
+    if (ROOT / "lab" / "__init__.py").is_file():
+        return "lab"
+    if find_spec("seatrial_lab") is None:
+        raise pytest.UsageError(MISSING)
+    return "seatrial_lab"
 
 
 class Simulation:
-    """``python -m lab SCENARIO`` and the kubeconfig it wrote."""
+    """A process that serves a scenario, and the kubeconfig it wrote."""
 
     def __init__(self, scenario: str, cwd: Path) -> None:
+        package = lab_package()
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-sim-")
         self.kubeconfig = str(Path(self._folder.name) / "kubeconfig")
         command = [
             sys.executable,
             "-m",
-            "lab",
+            package,
             scenario,
             "--write-kubeconfig",
             self.kubeconfig,

@@ -33,7 +33,7 @@ from .yaml_schema import ProfileError, Size, build, nearest, read_yaml, require
 
 __all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
 
-SHIPPED = Path(__file__).resolve().parent / "profiles"
+SHIPPED = Path(__file__).resolve().parent
 
 REQUIRED = (
     "rights.run",

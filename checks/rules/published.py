@@ -20,7 +20,7 @@ from .physics import limit_gbps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FILE = Path(__file__).resolve().parent.parent / "references" / "busbw.yaml"
+FILE = Path(__file__).resolve().parent / "published.yaml"
 TCP = "tcp"
 _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)  # the same chip on a card, without NVSwitch: another machine
 _INSTANCES = {

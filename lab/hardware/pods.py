@@ -61,7 +61,7 @@ PROGRAM = """#!{python}{flags}
 import sys
 sys.pycache_prefix = {compiled!r}
 sys.path.append({folder!r})
-from standins.{module} import {function} as main
+from fakes.{module} import {function} as main
 sys.exit(main())
 """
 ENDED = ("Succeeded", "Failed")
@@ -116,7 +116,7 @@ class Hardware:
         return env
 
     def _slow(self, pod: Object) -> Object:
-        """The folders of a pod whose storage is slow or late, see standins/slow."""
+        """The folders of a pod whose storage is slow or late, see fakes/slow."""
         namespace, found = pod["metadata"]["namespace"], {}
         claims = {
             v["name"]: v["persistentVolumeClaim"]["claimName"]
@@ -155,7 +155,7 @@ class Hardware:
         if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
             found.append((self._kernel_log(node), "/dev/kmsg"))
         if self._slow(pod):
-            found.append((Path(__file__).parent / "standins" / "slow", f"{MOUNTED}/slow"))
+            found.append((Path(__file__).parent / "fakes" / "slow", f"{MOUNTED}/slow"))
         if self._world.get("collective", {}).get("replay"):
             found.append((self._replay(), f"{MOUNTED}/{REPLAY}"))
         if not self._world["fabric"].get("verbs", True):

@@ -44,7 +44,7 @@ def _write(folder: Path, path: str, data: bytes, mode: int) -> None:
 def behaviour(claim: Object | None) -> Object:
     """What the storage behind a claim is like, as its annotation `sim/volume` says in JSON.
 
-    `scope` node, `readonly`, `bytes` of room, `files` that lie in it already, and what standins/slow reads.
+    `scope` node, `readonly`, `bytes` of room, `files` that lie in it already, and what hardware/fakes/slow reads.
     """
     text = ((claim or {}).get("metadata", {}).get("annotations") or {}).get("sim/volume", "")
     found = json.loads(text) if text else {}
