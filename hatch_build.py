@@ -1,4 +1,4 @@
-"""The extra `lab` of the distribution: in a clone the folder lab/, in a released wheel the distribution seatrial-lab."""
+"""The extra `lab` of the distribution: lab/ in a clone, the distribution seatrial-lab in a released wheel."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (
 
 
 def lab_package() -> str:
-    """Return the name under which the embedded cluster can be imported: `lab` in a clone, `seatrial_lab` where installed.
+    """Return the name under which the embedded cluster can be imported: `lab` in a clone, else `seatrial_lab`.
 
     Raises pytest.UsageError in one line where neither is there.
     """

@@ -10,8 +10,9 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from reports.sizes import format_size
+
 from ..framework.trial_spec import NODE, OPERATIONS
-from .yaml_schema import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

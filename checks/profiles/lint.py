@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reports.sizes import format_size
+
 from ..rules.physics import inside_limit_gbps, links_gbps, wire_limit_gbps
-from .yaml_schema import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,8 +100,8 @@ def _unmeasured(profile: Profile) -> Iterator[Objection]:
             path="floors",
             fatal=False,
             text=(
-                f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans (there are some for: "
-                f"{told}): every run is inconclusive on bandwidth"
+                f"name no row of all_reduce with ring on {profile.nodes} nodes, which the trial spans "
+                f"(there are some for: {told}): every run is inconclusive on bandwidth"
             ),
         )
 
@@ -154,8 +155,8 @@ def _of_wires(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
             path=path,
             fatal=False,
             text=(
-                f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed to "
-                "see more than a fallback"
+                f"is blind: {floor.busbw_gbps:g} GB/s is met with half of the wires lost; at least {least:g} is needed "
+                "to see more than a fallback"
             ),
         )
 
@@ -171,8 +172,8 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
             path=path,
             fatal=True,
             text=(
-                f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node of "
-                f"{gpus} can reach {floor.busbw_gbps:g}"
+                f"is above what the links of a GPU carry ({links:g} GB/s one way): no {floor.collective} inside a node "
+                f"of {gpus} can reach {floor.busbw_gbps:g}"
             ),
         )
     if floor.busbw_gbps < BLIND_SHARE * links and floor.size >= BANDWIDTH_BOUND:

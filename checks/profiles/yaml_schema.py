@@ -182,14 +182,6 @@ def parse_size(value: Any, path: str = "size") -> Size:
     raise ProfileError(f"{path}: {_WORDS[Size]} is expected, not {_kind(value)} {value!r:.60}")
 
 
-def format_size(size: int) -> str:
-    """Return a size as nccl-tests writes it on its command line: 8G, 512M, 1000."""
-    for unit, power in (("G", 3), ("M", 2), ("K", 1)):
-        if size and size % 1024**power == 0:
-            return f"{size // 1024**power}{unit}"
-    return "unlimited" if size == -1 else str(size)
-
-
 def _kind(value: Any) -> str:
     names = {
         dict: "a mapping",

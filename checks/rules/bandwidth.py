@@ -11,10 +11,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
+from reports.sizes import format_size
 
 from ..framework.trial_spec import DEFAULT, OPERATIONS, RING
 from ..profiles.lint import least_seeing
-from ..profiles.yaml_schema import format_size
 from .collectives import subject_of
 from .physics import TOLERANCE, wire_limit_gbps
 

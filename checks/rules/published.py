@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..profiles.yaml_schema import build, format_size, parse_size, read_yaml
+from reports.sizes import format_size
+
+from ..profiles.yaml_schema import build, parse_size, read_yaml
 from .physics import limit_gbps
 
 if TYPE_CHECKING:

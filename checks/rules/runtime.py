@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
+from reports.sizes import format_size
 
-from ..profiles.yaml_schema import format_size
 from .alike import unlike
 from .ranks import missing_stage, place, stage
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
+from reports.sizes import format_size
 
-from ..profiles.yaml_schema import format_size
 from .ranks import missing_stage, place, stage
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ _START = (
         r"|CDI device",
         "container.start",
         ERR_INFRA,
-        "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) configured?",
+        "The GPU runtime hook failed: is the driver loaded on this node, and the container toolkit (or CDI) set up?",
     ),
     (
         r"(?i)OOM-?killed|memory limit too low",

@@ -23,9 +23,9 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from checks.profiles.yaml_schema import format_size
 from reports.record import ALONE, measured
 
+from ..sizes import format_size
 from .fabric_use import nodes_of
 
 if TYPE_CHECKING:

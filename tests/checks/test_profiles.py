@@ -8,9 +8,10 @@ import yaml
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec, equalities, mirrored
 from checks.profiles.loader import Profile, load_profile, profile_names
-from checks.profiles.yaml_schema import ProfileError, format_size, parse_size
+from checks.profiles.yaml_schema import ProfileError, parse_size
 from checks.rules.physics import limit_gbps
 from jobs.trial.spec import SpecError
+from reports.sizes import format_size
 
 
 @pytest.fixture

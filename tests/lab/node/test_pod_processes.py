@@ -462,7 +462,7 @@ def test_a_pod_has_a_deadline_of_its_own(run):
 
 VICTIM = """
     import asyncio, os, sys
-    from lab.network import open_network
+    from lab.node.network import open_network
     async def main():
         network = await open_network(sys.argv[1])
         out = os.open(os.devnull, os.O_WRONLY)
