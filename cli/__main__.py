@@ -306,7 +306,7 @@ def _dispatch(command: str, arguments: Sequence[str]) -> int:
         print(HELP, end="")
         return 0
     if command in ("-V", "--version"):
-        from cli.usage import version  # noqa: PLC0415
+        from checks.framework.version import version  # noqa: PLC0415
 
         print(f"seatrial {version()}")
         return 0

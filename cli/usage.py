@@ -19,16 +19,6 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}\n")
 
 
-def version() -> str:
-    """Return the installed version, or say that this is a clone."""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 -- few commands ask
-
-    try:
-        return version("seatrial")
-    except PackageNotFoundError:
-        return "(a clone, not installed)"
-
-
 def own_program() -> tuple[list[str], dict[str, str]]:
     """Return the start of a command line that runs this program in a process of its own, and its environment."""
     root = Path(__file__).resolve().parent.parent

@@ -14,8 +14,8 @@ import pytest
 
 from checks.framework import selection
 from checks.framework.trial_spec import build_spec
+from checks.framework.version import version
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
-from cli.usage import version
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import ConfigError, Kube
 from jobs.cluster.redact import redact

@@ -76,7 +76,7 @@ def test_a_room_knows_only_those_below(package):
     order = ROOMS[package]
     for number, room in enumerate(order):
         place = ROOT / package / room
-        above = {other for other in order[number + 1 :]}
+        above = set(order[number + 1 :])
         for path in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
             assert not known_when_it_runs(path, ROOT / package) & above, path.relative_to(ROOT)
 
