@@ -253,7 +253,7 @@ def sim(arguments: Sequence[str]) -> int:
     from checks.framework.simulation import lab_package  # noqa: PLC0415
 
     try:
-        program = import_module(f"{lab_package()}.__main__")
+        program = import_module(f"{lab_package()[0]}.__main__")
     except pytest.UsageError as error:
         print(f"seatrial sim: {error}", file=sys.stderr)
         return USAGE

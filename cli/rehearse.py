@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 from checks.framework import signals
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 INTERRUPTED = 2  # pytest's exit code, as everywhere
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 600.0
 """Far above the slowest scenario: a trial that takes longer has hung."""
 ENDING_S = 30.0
@@ -174,8 +174,12 @@ def wanted(options: argparse.Namespace) -> Iterator[Rehearsal]:
 
 def _listed(*refs: str) -> list[dict[str, Any]]:
     """What the embedded cluster says of its scenarios."""
-    command = [sys.executable, "-P", "-m", lab_package(), "--list", "--json", *refs]
-    environment = {**_environment(), "PYTHONPATH": str(ROOT)}
+    try:
+        package, folder = lab_package()
+    except pytest.UsageError as error:
+        raise UsageError(str(error)) from None
+    command = [sys.executable, "-P", "-m", package, "--list", "--json", *refs]
+    environment = {**_environment(), "PYTHONPATH": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["it says nothing"]

@@ -26,23 +26,24 @@ ROOT = Path(__file__).resolve().parents[2]
 MISSING = "the simulated cluster is not installed: pip install 'seatrial[lab]' (in a clone: pip install '.[lab]')"
 
 
-def lab_package() -> str:
-    """Return the name under which the embedded cluster can be imported: `lab` in a clone, else `seatrial_lab`.
+def lab_package() -> tuple[str, Path]:
+    """Return the name of the embedded cluster's package and the folder to import it from.
 
-    Raises pytest.UsageError in one line where neither is there.
+    That is `lab` in a clone, else `seatrial_lab`. Raises pytest.UsageError in one line where neither is there.
     """
     if (ROOT / "lab" / "__init__.py").is_file():
-        return "lab"
-    if find_spec("seatrial_lab") is None:
+        return "lab", ROOT
+    found = find_spec("seatrial_lab")
+    if found is None or found.origin is None:
         raise pytest.UsageError(MISSING)
-    return "seatrial_lab"
+    return "seatrial_lab", Path(found.origin).parents[1]
 
 
 class Simulation:
     """A process that serves a scenario, and the kubeconfig it wrote."""
 
     def __init__(self, scenario: str, cwd: Path) -> None:
-        package = lab_package()
+        package, folder = lab_package()
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-sim-")
         self.kubeconfig = str(Path(self._folder.name) / "kubeconfig")
         command = [
@@ -55,7 +56,7 @@ class Simulation:
             "--json",
             "--until-stdin-closes",
         ]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
         # Its own session: Ctrl-C reaches this process alone, which first cleans up in the cluster and then ends it.
         self._process = subprocess.Popen(
             command,

@@ -1,5 +1,7 @@
 """The wheel: exactly one top-level package, complete, and usable from anywhere, read-only too."""
 
+import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,19 +12,29 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def built(project, folder):
+    """Build a project's wheel into a folder and return its path."""
     pytest.importorskip("hatchling", reason="the build backend is not installed here")
-    folder = tmp_path_factory.mktemp("dist")
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
+        cwd=project,
+        env={**os.environ, "SEATRIAL_RELEASE": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def lab_wheel(tmp_path_factory):
+    return built(ROOT / "lab", tmp_path_factory.mktemp("lab"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +65,7 @@ def seatrial(site, *arguments, cwd):
 
 
 def test_the_wheel_has_exactly_one_top_level_package(wheel):
-    """Nothing named checks, jobs, reports or sim may land in anyone's site-packages."""
+    """Nothing named checks, cli, jobs, reports or lab may land in anyone's site-packages."""
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"seatrial"}
@@ -89,8 +101,12 @@ def test_the_installed_wheel_works_from_another_directory_and_read_only(installe
 
 
 @pytest.mark.slow
-def test_the_installed_wheel_runs_the_trial(installed, tmp_path):
-    """The whole run, from a read-only install, in an empty directory."""
+def test_the_installed_wheels_run_the_trial(wheel, lab_wheel, tmp_path):
+    """The whole run, with the extra `lab`, in an empty directory."""
+    installed = tmp_path / "site"
+    for each in (wheel, lab_wheel):
+        with zipfile.ZipFile(each) as archive:
+            archive.extractall(installed)
     done = seatrial(installed, "accept", "--cluster", "sim:healthy", "--out", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "out" / "report.json").exists()
@@ -103,3 +119,26 @@ def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
         [sys.executable, "-P", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_has_nothing_of_the_lab(wheel, lab_wheel):
+    """Who installs the suite gets no fake API server; who asks for the lab gets one package of its own."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        about = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
+    assert not [n for n in names if "lab/" in n]
+    assert not re.search(r"Requires-Dist: (cryptography|dnslib|jsonpatch)", about)
+    assert "Requires-Dist: seatrial-lab==" in about
+    assert "file:" not in about.partition("\n\n")[0]
+    with zipfile.ZipFile(lab_wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert {t for t in tops if not t.endswith(".dist-info")} == {"seatrial_lab"}
+
+
+def test_without_the_lab_a_simulated_run_says_what_it_needs(installed, tmp_path):
+    """One line that names the extra, and the exit code of a usage error."""
+    for arguments in (["sim", "healthy"], ["rehearse", "healthy"], ["accept", "--cluster", "sim:healthy"]):
+        done = seatrial(installed, *arguments, cwd=tmp_path)
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "pip install 'seatrial[lab]'" in done.stderr, done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1, done.stderr
