@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..profiles.yaml_schema import format_size
+from reports.sizes import format_size
+
 from .published import published_for
 
 if TYPE_CHECKING:
