@@ -9,8 +9,8 @@ help:
 	@echo "make demo   run the trial on the embedded cluster (sim:healthy) and leave the report in $(OUT)/"
 	@echo "make test   run the tests that take minutes"
 	@echo "make test-slow  run the others: every scenario, the pages' commands, scheduled runs; CI runs both"
-	@echo "make lint   ruff and mypy --strict"
-	@echo "make wheel  build the wheel into dist/, which deploy/Containerfile takes"
+	@echo "make lint   ruff (format and rules) and mypy --strict"
+	@echo "make wheel  build the wheels of the suite and of the lab into dist/; deploy/Containerfile takes the first"
 	@echo "make chart  renew what the Helm chart takes over from the kustomizations"
 	@echo "make lock   renew the lock files"
 
@@ -25,6 +25,7 @@ test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)/.dev
+	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
