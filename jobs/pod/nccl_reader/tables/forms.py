@@ -102,7 +102,7 @@ def row_of(form: Form, raw: bytes) -> Optional[Dict[str, Any]]:
     if len(cells) != len(form.columns):
         return None
     values: Dict[str, float] = {}
-    for (role, scale), cell in zip(form.columns, cells):  # noqa: B905 -- as many
+    for (role, scale), cell in zip(form.columns, cells):
         if role is None:
             continue
         found = _CELL.match(cell)

@@ -437,7 +437,7 @@ class TableReader:
         if in_place_only:
             row[names[1]] = side_of(right, sides[-1] if len(sides) == 1 else sides[0], table, row)
         else:
-            for side, fields in zip(names, sides):  # noqa: B905 -- one side, or two
+            for side, fields in zip(names, sides):
                 row[side] = side_of(right, fields, table, row)
         if _is_wrong(row):
             table["wrong_line"] = table["wrong_line"] or [
