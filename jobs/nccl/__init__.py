@@ -9,10 +9,10 @@ result).
 """
 
 from ..pod.nccl_reader.errors import NcclLogError
-from ..pod.nccl_reader.scan import read
 from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
 from .diagnosis.faults import DIAGNOSES, FAULTS
 from .document import brief, conclude
+from .parallel import read
 from .sources import open_sources
 
 __all__ = [

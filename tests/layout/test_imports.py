@@ -20,7 +20,7 @@ ALLOWED = {
 ROOMS = {
     "jobs": ("cluster", "trial", "diagnosis", "run"),
     "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
-    "jobs/nccl": ("sources", "job", "diagnosis", "document"),
+    "jobs/nccl": ("sources", "parallel", "job", "diagnosis", "document"),
 }
 COMPOSITION = (Path("checks/__main__.py"),)  # `python -m checks` is the command line
 

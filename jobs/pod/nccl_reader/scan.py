@@ -42,7 +42,7 @@ class Reader:
         self.others = Others(self.messages, self.signals, self.tables)
         self.messages.plain = self.others.plain
         self.line = 0
-        self._digester = Digester()
+        self.digester = Digester()
         self.parts: List[bytes] = []  # what was read of the next block
         self._size = 0
         self._skipping = False  # inside a line longer than MAX_LINE
@@ -73,7 +73,7 @@ class Reader:
 
     def block(self, data: bytes) -> None:
         """Read a block of whole lines."""
-        self.apply(self._digester.digest(data), data)
+        self.apply(self.digester.digest(data), data)
 
     def finish(self) -> None:
         """Read what stands behind the last line end, and settle what waits for more."""
@@ -150,28 +150,31 @@ def _lines_of(data: bytes) -> List[bytes]:
     return data.split(b"\n")
 
 
-def read(sources: Iterable[Tuple[str, Union[Iterable[bytes], object]]], limit: Optional[int] = None) -> Partial:
+def read(
+    sources: Iterable[Tuple[str, Union[Iterable[bytes], object]]],
+    limit: Optional[int] = None,
+    reader: Callable[[Partial, str], Reader] = Reader,
+) -> Partial:
     """Read streams and return what was seen in them.
 
     ``sources`` yields (name, stream); a stream is a binary file or an iterable of byte chunks. ``limit`` bounds the
     bytes that are taken of each stream; a longer one is marked, and what was not read is never guessed. Memory does not
-    grow with length.
+    grow with length. ``reader`` makes what reads one stream.
     """
     partial = Partial()
     collects = gc.isenabled()
     gc.disable()  # blocks make many objects, and none of them a cycle: looking for some costs a quarter of the time
     try:
         for name, stream in sources:
-            read_one(partial, name, stream, limit)
+            read_one(reader(partial, name), stream, limit)
     finally:
         if collects:
             gc.enable()
     return partial
 
 
-def read_one(partial: Partial, name: str, stream: object, limit: Optional[int] = None) -> None:
-    """Read one stream into a partial."""
-    reader = Reader(partial, name)
+def read_one(reader: Reader, stream: object, limit: Optional[int] = None) -> None:
+    """Read one stream."""
     taken = 0
     feed: Optional[Callable[[bytes], None]] = None
     close: Optional[Callable[[], None]] = None
@@ -179,7 +182,7 @@ def read_one(partial: Partial, name: str, stream: object, limit: Optional[int] =
         chunk = whole
         if limit is not None and taken + len(chunk) > limit:
             chunk = chunk[: limit - taken]
-            partial.limited = True
+            reader.partial.limited = True
         taken += len(chunk)
         if feed is None:
             feed, close = unwrapper(chunk, reader)

@@ -1,0 +1,72 @@
+"""Do several cores say what one says? The same state, to the byte, also where no process can be started or one dies."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from jobs.nccl import open_sources, parallel, read
+from jobs.pod.nccl_reader import scan
+from jobs.pod.nccl_reader.scan import read as read_alone
+from tests.nccl.test_nccl_blocks import log_of
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Make blocks of some lines, three workers from the first one on."""
+    monkeypatch.setattr(scan, "BLOCK", 1 << 13)
+    monkeypatch.setattr(parallel, "START", 0)
+    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+
+
+@pytest.fixture
+def logs(tmp_path):
+    """Several logs, some smaller than a block."""
+    for seed in range(6):
+        log = log_of(seed)
+        (tmp_path / f"{seed}.log").write_bytes(log if seed % 2 else log[: 3000 + seed])
+    return [str(path) for path in sorted(tmp_path.iterdir())]
+
+
+def same(logs: list[str]) -> bool:
+    return json.dumps(read(open_sources(logs)).to_dict()) == json.dumps(read_alone(open_sources(logs)).to_dict())
+
+
+def test_workers_say_what_one_process_says(logs, monkeypatch):
+    hired = []
+    hire = parallel._Crew._hire
+    monkeypatch.setattr(parallel._Crew, "_hire", lambda crew: (hire(crew), hired.append(len(crew._workers))))
+    assert same(logs)
+    assert hired == [3]
+    assert not [child for child in multiprocessing.active_children() if child.name.startswith("ForkProcess")]
+
+
+def test_where_no_process_can_be_started_one_does_all(logs, monkeypatch):
+    def refused(*_):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("multiprocessing.context.ForkProcess.start", refused)
+    assert same(logs)
+
+
+def test_a_worker_that_dies_takes_nothing_with_it(logs, monkeypatch):
+    """What it had is digested here; the others go on."""
+    hire = parallel._Crew._hire
+
+    def one_dies(crew):
+        hire(crew)
+        os.kill(crew._workers[0].process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(parallel._Crew, "_hire", one_dies)
+    assert same(logs)
+
+
+def test_a_small_log_starts_none(logs, monkeypatch):
+    monkeypatch.setattr(parallel, "START", 1 << 30)
+    monkeypatch.setattr(parallel._Crew, "_hire", lambda _: pytest.fail("a worker for a small log"))
+    assert same(logs)
