@@ -26,7 +26,7 @@ class Declaration:
     faults: tuple[str, ...]
     doc: str
     unless_found: tuple[str, ...] = ()  # must not have found a fault, not even one that leaves the verdict open
-    needs: tuple[str, ...] = ()  # of judgement.rights.NEEDS: what it asks the API for
+    needs: tuple[str, ...] = ()  # of rules.rights.NEEDS: what it asks the API for
     tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
