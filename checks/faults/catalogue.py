@@ -1,154 +1,32 @@
 """What does a fault mean, how is it confirmed, what helps? The catalogue that every report quotes.
 
-The texts of the cluster's faults lie in `catalogue/*.yaml`, a file per layer; those of an NCCL log are the analyzer's
-own (jobs.nccl.FAULTS). Rule: a fault that a check can raise and the catalogue does not know is a test failure.
+It is one form (jobs.faults) in two places: a file per layer here, and what the log doctor finds beside it, in
+jobs/nccl/faults.yaml. Rule: a fault that a check can raise and the catalogue does not know is a test failure.
 """
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import nccl
-
-from ..profiles.yaml_schema import build, read_yaml
+from jobs.faults import read_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jobs.faults import Fault
+
 FOLDER = Path(__file__).resolve().parent
-NCCL_LAYER = "11 NCCL"
-DEVICES = "layer 9 RDMA (seatrial preflight and rdma.devices), then 11 NCCL"
-MADE_IN = {
-    "layer 6 Node runtime: the driver, its modules and services on the node": (
-        "p2p-off",
-        "nvls-failed",
-        "nvls-silent",
-        "mnnvl-failed",
-        "mnnvl-unused",
-        "gdr-no-module",
-        "gdr-register",
-        "cuda-memory",
-        "cuda-failure",
-        "duplicate-gpu",
-    ),
-    "layer 6 Node runtime: the limits of the container": (
-        "shm-full",
-        "shm-attach",
-        "files-limit",
-        "ib-memlock",
-        "oom-killed",
-        "net-intra-node",
-    ),
-    "layer 8 Pod network: policies, firewalls, the interface that NCCL chose": (
-        "bootstrap-interface",
-        "bootstrap-unroutable",
-        "no-route",
-        "connect-refused",
-        "connect-timeout",
-        "wrong-peer",
-    ),
-    "layer 9 RDMA: cards, ports and their error counters": (
-        "ib-retry",
-        "ib-error",
-        "ib-link-flap",
-        "ib-unreachable",
-        "ib-mixed-fabric",
-        "ib-recovered",
-        "ib-open",
-        "ib-no-device",
-        "ib-filter",
-        "nic-count",
-        "ofi-no-provider",
-        "gin-failed",
-    ),
-    "layer 10 Topology": ("gdr-distance", "topology-virtual", "topology-odd", "ib-protection"),
-    "layer 16 Images: libraries, sidecars and environment, the profile's pod.env included": (
-        "version-mismatch",
-        "message-truncated",
-        "plugin-broken",
-        "plugin-too-old",
-        "plugin-missing",
-        "plugin-init-failed",
-        "libibverbs-missing",
-        "ofi-provider",
-        "pxn-off",
-        "cuda-arch",
-        "ib-disabled",
-        "net-env",
-        "net-forced",
-        "gdr-env",
-        "mr-register",
-        "plugin-abort",
-        "tcpx-stall",
-    ),
-}
-"""NCCL's log shows these, and another layer makes them: where to look first, and the faults (nccl.*) of that."""
-LOOK = {f"nccl.{name}": layer for layer, names in MADE_IN.items() for name in names} | {
-    "nccl.socket-fallback": DEVICES,
-    "nccl.mixed-transport": DEVICES,
-    "nccl.wrong-fabric": DEVICES,
-    "nccl.rail-missing": DEVICES,
-    "nccl.gdr-off": "layer 9 RDMA and the driver's modules on the node, then 10 Topology",
-    "nccl.gdr-mixed": "layer 9 RDMA and the driver's modules on the node, then 10 Topology",
-    "nccl.hang": "layer 8 Pod network, then 9 RDMA: links and ports of the ranks that wait",
-    "nccl.low-bandwidth": "layer 11 NCCL (rails, GPUDirect), then 9 RDMA (rates, error counters)",
-    "nccl.unstable": "layer 9 RDMA (error counters, congestion), then 6 Node runtime (clocks)",
-    "job.start-timeout": "layer 14 Starting the job, then 5 GPU stack: who holds the GPUs",
-    "job.unschedulable": "layer 14 Starting the job, then 5 GPU stack: who holds the GPUs",
-    "queue.waiting": "layer 14 Launching and queueing, then 5 GPU stack: who holds the GPUs",
-    "port.blocked": "layer 7 Rendezvous, then 8 Pod network: policies and firewalls",
-    "dns.unresolved": "layer 7 Rendezvous: the cluster's DNS, then 8 Pod network",
-    "topology.affinity": "layer 10 Topology",
-    "storage.slow": "layer 15 Storage; utilisation in waves also comes from 11 and 12",
-}
-"""Where to look first, where that is not the layer in which the fault shows (the user's symptom-to-layer map)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    """What a catalogue file says of one fault."""
-
-    title: str
-    meaning: str
-    confirm: str
-    remedy: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One catalogue file: the layer in which an operator should look, and its faults."""
-
-    layer: str
-    faults: dict[str, Text]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """An entry of the catalogue. ``confirm`` is a command with the placeholders that ``explain`` fills."""
-
-    id: str
-    layer: str
-    title: str
-    meaning: str
-    confirm: str
-    remedy: str
-    source: str
+QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source")
 
 
 def read_catalogue() -> Mapping[str, Fault]:
-    """Read the whole catalogue: id to fault, in the order in which an operator should look."""
-    layers: list[Layer] = [build(Layer, read_yaml(p), p.name) for p in FOLDER.glob("*.yaml")]
-    layers.sort(key=lambda found: int(found.layer.split()[0]))
-    own = {
-        fault_id: Fault(id=fault_id, layer=found.layer, **asdict(text))
-        for found in layers
-        for fault_id, text in found.faults.items()
-    }
-    return own | {i: _from_analyzer(i, entry) for i, entry in nccl.FAULTS.items()}
+    """Read the whole catalogue: id to fault, in the order in which an operator should look; the log's faults last."""
+    own = [fault for path in sorted(FOLDER.glob("*.yaml")) for fault in read_faults(path).values()]
+    own.sort(key=lambda fault: int(fault.layer.split()[0]))
+    return {fault.id: fault for fault in own} | dict(nccl.fault_catalogue())
 
 
 def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, str]:
@@ -164,8 +42,7 @@ def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, 
             "source": "",
             "layer": "",
         }
-    entry = {key: str(value) for key, value in asdict(fault).items()}
-    entry["look"] = LOOK.get(fault_id, f"layer {fault.layer}")
+    entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
     for key in ("confirm", "remedy"):
         entry[key] = fill(entry[key], subject, namespace)
     return entry
@@ -198,19 +75,6 @@ def right_arguments(subject: str) -> str:
     name, _, sub = resource.partition("/")
     parts = [verb, name, f"--subresource={sub}" if sub else "", f"-n {namespace}" if namespace else ""]
     return " ".join(shlex.quote(w) for p in parts for w in p.split())
-
-
-def _from_analyzer(fault_id: str, entry: Mapping[str, Any]) -> Fault:
-    """Take over an entry of the log analyzer, which is shipped into pods and therefore keeps its own texts."""
-    return Fault(
-        id=fault_id,
-        layer=NCCL_LAYER,
-        title=str(entry["title"]),
-        meaning=str(entry["cause"]),
-        confirm=str(entry["confirm"]),
-        remedy=str(entry["remedy"]),
-        source=str(entry["source"]),
-    )
 
 
 FAULTS: Mapping[str, Fault] = read_catalogue()

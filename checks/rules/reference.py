@@ -119,18 +119,18 @@ def _below_floor(table: dict[str, Any], low: list[dict[str, Any]]) -> str:
 
 def _accuse(job: dict[str, Any], table: dict[str, Any], cause: str) -> None:
     """Report bandwidth that is too low; what the transport already explains keeps its diagnosis."""
-    text = nccl.FAULTS[_LOW]
+    text = nccl.fault_catalogue()[_LOW]
     job["faults"].append(
         {
             "fault": _LOW,
-            "severity": text["severity"],
-            "title": text["title"],
+            "severity": text.severity,
+            "title": text.title,
             "why": None,
             "evidence": [],
             "subject": table["collective"] or "the benchmark",
             "cause": cause,
-            "confirm": text["confirm"],
-            "remedy": text["remedy"],
+            "confirm": text.confirm,
+            "remedy": text.remedy,
         }
     )
     alone = len([fault for fault in job["faults"] if fault["severity"] != "info"]) == 1
@@ -138,4 +138,4 @@ def _accuse(job: dict[str, Any], table: dict[str, Any], cause: str) -> None:
     if alone and job["diagnosis"] not in ("hang", "crash"):
         rdma = job["inter_node_transport"] not in ("none", "unknown", "socket", "fastsocket")
         job["diagnosis"] = "rdma-but-slow" if rdma and job["evidence_shown"] else "slow"
-        job["sentence"] = f"{job['ranks']} ranks on {job['nodes']} hosts: {text['title'].lower()}; {cause}."
+        job["sentence"] = f"{job['ranks']} ranks on {job['nodes']} hosts: {text.title.lower()}; {cause}."

@@ -10,19 +10,19 @@ result).
 
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
-from .diagnosis.faults import DIAGNOSES, FAULTS
+from .diagnosis.faults import DIAGNOSES, fault_catalogue
 from .document import brief, conclude
 from .parallel import read
 from .sources import open_sources
 
 __all__ = [
     "DIAGNOSES",
-    "FAULTS",
     "POD_BUDGET",
     "NcclLogError",
     "Partial",
     "brief",
     "conclude",
+    "fault_catalogue",
     "merge",
     "open_sources",
     "read",

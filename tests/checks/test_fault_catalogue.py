@@ -6,7 +6,9 @@ import re
 import pytest
 
 from checks.faults.catalogue import FAULTS, explain, fill, right_arguments
+from checks.profiles.yaml_schema import read_yaml
 from jobs import nccl
+from jobs.faults import read_faults
 
 TESTS = ("checks", "jobs")
 
@@ -65,16 +67,36 @@ def test_every_entry_can_be_acted_on(fault):
     """An id that dashboards can key on, a command to confirm with, a remedy, and where it was learnt."""
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+", fault.id)
     for text in (fault.title, fault.meaning, fault.confirm, fault.remedy, fault.source, fault.layer):
+        assert isinstance(text, str)
         assert text.strip()
+    assert isinstance(fault.look, str)
     assert not fault.title.endswith(".")
     assert not re.search(r"\bTODO\b|\?\?", fault.meaning + fault.remedy)
     assert len(fault.meaning) > 12
 
 
+def test_no_fault_is_in_the_catalogue_twice(root):
+    """Of two entries of one id YAML and a dict keep the last: within a file the strict reader refuses it."""
+    files = [*(root / "checks" / "faults").glob("*.yaml"), root / "jobs" / "nccl" / "faults.yaml"]
+    entries = [fault for path in files for fault in read_yaml(path)["faults"]]
+    assert sorted(entries) == sorted(FAULTS)
+
+
+def test_a_key_that_no_fault_has_is_refused(tmp_path):
+    """A remedy that is called something else would be a fault without one."""
+    path = tmp_path / "faults.yaml"
+    text = "layer: 1 API\nfaults:\n  a.b: {title: t, meaning: m, confirm: c, remedy: r, source: s, locok: layer 2}\n"
+    path.write_text(text)
+    with pytest.raises(TypeError, match="locok"):
+        read_faults(path)
+    path.write_text(text.replace("locok", "look"))
+    assert read_faults(path)["a.b"].first_look() == "layer 2"
+
+
 def test_the_cluster_faults_end_their_sentences():
     """The texts are prose for a person at night: whole sentences, and a command that can be pasted."""
     for fault in FAULTS.values():
-        if fault.id not in nccl.FAULTS:
+        if fault.id not in nccl.fault_catalogue():
             assert fault.meaning.rstrip().endswith((".", ")")), fault.id
             assert fault.remedy.rstrip().endswith((".", ")")), fault.id
             assert fault.confirm.split()[0] in ("kubectl", "seatrial", "grep"), fault.id

@@ -113,12 +113,23 @@ def test_the_installed_wheels_run_the_trial(wheel, lab_wheel, tmp_path):
 
 
 def test_the_analyzer_is_a_library_of_the_wheel(installed, tmp_path):
-    """seatrial.jobs.nccl needs nothing on the path but the wheel."""
-    code = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.jobs.nccl as n; print(len(n.FAULTS))"
-    done = subprocess.run(
-        [sys.executable, "-P", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    """Importing and reading need nothing on the path but the wheel, and a fault's texts only PyYAML besides."""
+    log = "import io; log = [('log', io.BytesIO(b'gpu-1:1:1 [0] NCCL INFO NCCL version 2.27.7+cuda12.8\\n'))]"
+    bare = f"import sys; sys.path.insert(0, {str(installed)!r}); import seatrial.jobs.nccl as n; {log}; p = n.read(log)"
+    judged = f"{bare}; (job,) = n.conclude(p); assert job['faults'][0]['remedy']; print(len(n.fault_catalogue()))"
+    yaml = Path(pytest.importorskip("yaml").__file__).parent
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only" / "yaml").symlink_to(yaml)
+    for code, path in (bare, ""), (judged, str(tmp_path / "only")):
+        done = subprocess.run(
+            [sys.executable, "-P", "-S", "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_wheel_has_nothing_of_the_lab(wheel, lab_wheel):

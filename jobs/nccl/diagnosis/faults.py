@@ -1,17 +1,26 @@
-"""What can a log show to be wrong, what does it usually mean, what confirms it, and what mends it?
-
-Severity: ``fatal`` (the job cannot run or its results are wrong), ``degraded`` (it runs, but not on what was paid for),
-``info`` (says how far the judgement goes). A ``why`` explains another fault (sockets, no GPUDirect) and is reported
-inside it. Sources: files of NCCL (as of 2.28), of nccl-tests and of the plugins, and issue threads.
-"""
+"""What can a log show to be wrong? The log doctor's part of the fault catalogue, and its diagnoses."""
 
 from __future__ import annotations
 
-from . import faults_cause, faults_job, faults_why
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-FAULTS: dict[str, dict[str, str]] = dict(faults_job.FAULTS)
-FAULTS.update(faults_why.FAULTS)
-FAULTS.update(faults_cause.FAULTS)
+from ...faults import read_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...faults import Fault
+
+FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
+
+
+@cache
+def fault_catalogue() -> Mapping[str, Fault]:
+    """Return the faults of NCCL's logs by id: read when the first fault is found, not on import (needs PyYAML)."""
+    return read_faults(FILE)
+
 
 DIAGNOSES: tuple[str, ...] = (
     "healthy-rdma",  # several hosts, RDMA with GPUDirect (or a fabric of its own) on every channel that the log shows

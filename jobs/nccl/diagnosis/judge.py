@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.transports import RDMA
 from ..job.sizes import list_cut
-from .faults import FAULTS
+from .faults import fault_catalogue
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
@@ -60,19 +60,19 @@ class Judgement:
         self, fault: str, subject: str, evidence: Evidence, why: str | None = None, cause: str | None = None
     ) -> None:
         """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
-        entry = FAULTS[fault]
-        reason = FAULTS[why] if why else entry
+        entry = fault_catalogue()[fault]
+        reason = fault_catalogue()[why] if why else entry
         self.faults.append(
             {
                 "fault": fault,
-                "severity": entry["severity"],
-                "title": entry["title"],
+                "severity": entry.severity,
+                "title": entry.title,
                 "subject": subject,
                 "why": why,
                 "evidence": evidence[:6],
-                "cause": cause or reason["cause"],
-                "confirm": reason["confirm"],
-                "remedy": reason["remedy"],
+                "cause": cause or reason.meaning,
+                "confirm": reason.confirm,
+                "remedy": reason.remedy,
             }
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
-from .faults import FAULTS
+from .faults import fault_catalogue
 from .quotes import warning_said
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _silent_sentence(document: dict[str, Any], judgement: Judgement, size: str) 
         )
         seen = [name for name in _SIGNS if any(name in proc.notes for proc in judgement.job.procs)]
         return said % (
-            "; it does show this: %s" % _lowered(FAULTS[seen[0]]["title"]) if seen else warning_said(judgement)
+            "; it does show this: %s" % _lowered(fault_catalogue()[seen[0]].title) if seen else warning_said(judgement)
         )
     if document["inter_node_transport"] == "none":
         return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
@@ -196,6 +196,8 @@ def _silent_sentence(document: dict[str, Any], judgement: Judgement, size: str) 
         return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
     hint = next((fault for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and fault["why"]), None)
     said = (
-        warning_said(judgement) if hint is None else "; it does show this: %s" % _lowered(FAULTS[hint["why"]]["title"])
+        warning_said(judgement)
+        if hint is None
+        else "; it does show this: %s" % _lowered(fault_catalogue()[hint["why"]].title)
     )
     return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)
