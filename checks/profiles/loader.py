@@ -187,7 +187,16 @@ def _inherit(path: Path, trail: tuple[Path, ...]) -> dict[str, Any]:
     inherited = _inherit(source, (*trail, path))
     for key in ("name", "title"):
         inherited.pop(key, None)
-    return _merge(inherited, own)
+    merged = _merge(inherited, own)
+    if "floors" not in own and _gpus(merged) != _gpus(inherited):
+        # Measured with another number of GPUs a node: NVLink SHARP and the cards that take part are others.
+        merged.pop("floors", None)
+    return merged
+
+
+def _gpus(document: dict[str, Any]) -> Any:
+    gpu = document.get("gpu")
+    return gpu.get("per_node") if isinstance(gpu, dict) else None
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

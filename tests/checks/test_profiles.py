@@ -144,6 +144,17 @@ def test_unknown_names_and_paths_are_one_line(tmp_path):
         load_profile("_base")
 
 
+def test_floors_measured_with_another_number_of_gpus_are_not_inherited(write):
+    """Four of a node's eight GPUs have no NVLink SHARP and half of the cards: floors for eight would accuse them."""
+    assert load_profile(write("extends: h100-ib\ngpu: {per_node: 4}\n")).floors == ()
+    eight = load_profile("h100-ib")
+    assert load_profile(write("extends: h100-ib\ngpu: {per_node: 8}\n")).floors == eight.floors
+    own = "floors: [{collective: all_reduce, algorithm: default, nodes: 1, size: 8G, busbw_gbps: 300, topology: t, source: s}]"
+    assert [f.busbw_gbps for f in load_profile(write(f"extends: h100-ib\ngpu: {{per_node: 4}}\n{own}\n")).floors] == [
+        300
+    ]
+
+
 def test_extends_merges_mappings_and_replaces_lists(write):
     """A site's own profile says only what differs; a circle is refused."""
     mine = load_profile(write("extends: h100-ib\npod: {env: {NCCL_IB_HCA: mlx5}}\nfloors: []\n"))
