@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.rules.api import git_version
-from checks.rules.capacity import releases, room_for, rooms
+from checks.rules.capacity import releases, room_findings, rooms, shortage
 from checks.rules.nodes import NO_PROFILE, node_findings, offers
 from checks.rules.pool import resource_of
 from checks.rules.recording import awaited, note, put, seen, shown
@@ -195,25 +195,10 @@ def test_enough_gpus_are_free(
     found = rooms(cluster, pool.nodes, spec, pool.parts)
     if evidence.withheld and len(found) < spec.nodes:
         evidence.leave_open("cluster", f"{len(found)} of {spec.nodes} nodes that the trial takes can be looked at")
-    elif pool.nodes and len(found) < spec.nodes:
-        chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
-        evidence.add(
-            "cluster",
-            ok=False,
-            observed=f"{len(found)} of {len(pool.nodes)} GPU nodes match {chosen}",
-            expected=f"at least {spec.nodes}",
-            fault="nodes.too-few",
-        )
-    enough = sum(not room.fault for room in found) >= spec.nodes
-    for room in found:
-        evidence.compare(
-            room.node,
-            observed=room.observed,
-            fault=room.fault,
-            ok=enough or not room.fault,
-            expected=room_for(spec, room, enough),
-        )
-    note(evidence, () if enough else releases(cluster, found, spec))
+    else:
+        put(evidence, shortage(found, pool, spec))
+    put(evidence, room_findings(found, spec))
+    note(evidence, releases(cluster, found, spec))
     evidence.note(
         f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
         f"cpu {spec.cpu} and memory {spec.memory} each"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MET = (Outcome.PASSED, Outcome.SKIPPED)
 SHOWN = 4
+NOT_JUDGED = "not judged: blocked by "
+"""How the finding begins that stands for a node on which a check did not judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def blocks(
             held.setdefault(node, []).append(name)
     if not whole and held and not _left(held, bad, results, nodes):
         whole = list(dict.fromkeys(bad))
-    return Blocks(tuple(whole), {node: _roots(held[node], results) for node in sorted(held)} if not whole else {})
+    return Blocks(tuple(whole), {node: _roots(node, held[node], results) for node in sorted(held)} if not whole else {})
 
 
 def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
@@ -85,10 +87,16 @@ def _nodes(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
     return frozenset().union(*wrong) if wrong and all(wrong) else frozenset()
 
 
-def _roots(names: list[str], results: Mapping[str, CheckResult]) -> tuple[str, ...]:
-    """Return those of the prerequisites that were not blocked themselves; all where each was."""
-    own = [name for name in names if results[name].outcome is not Outcome.BLOCKED]
+def _roots(node: str, names: list[str], results: Mapping[str, CheckResult]) -> tuple[str, ...]:
+    """Return those of the prerequisites that judged this node; all where each was blocked there."""
+    own = [name for name in names if results[name].outcome is not Outcome.BLOCKED and _judged(results[name], node)]
     return tuple(own or names)
+
+
+def _judged(result: CheckResult, node: str) -> bool:
+    """Whether a check that failed, perhaps on other nodes, found something on this one itself."""
+    here = (f for f in result.findings if f.ok is not True and named(f.subject, {node}))
+    return any(not f.observed.startswith(NOT_JUDGED) for f in here)
 
 
 def _left(

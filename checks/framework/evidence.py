@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from checks.framework.blocking import named
+from checks.framework.blocking import NOT_JUDGED, named
 from checks.framework.blocking import told as withheld_in_words
 from jobs.cluster.redact import redact
 from reports.record import Finding
@@ -117,7 +117,7 @@ class Evidence:
         seen = {f.subject for f in judged}
         missing = [s for s in self._expected if _text(s) not in seen]
         for node, names in self.withheld.items():
-            self.findings.append(Finding(subject=node, ok=None, observed=f"not judged: blocked by {', '.join(names)}"))
+            self.findings.append(Finding(subject=node, ok=None, observed=NOT_JUDGED + ", ".join(names)))
         if bad := [f for f in judged if f.ok is False]:
             self.findings += [Finding(subject=_text(s), ok=None, observed="nothing was observed") for s in missing]
             raise CheckFailed(_sentence(bad, len(judged)))

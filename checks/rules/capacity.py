@@ -9,11 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from reports.record import Finding
+
 from ..framework.evidence import Blocked
 from .pool import MOST_AVOIDED, avoided, confinement, sharing_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
     from jobs.trial.spec import TrialSpec
@@ -92,7 +94,25 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
     return replace(spec, avoided=off)
 
 
-def room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
+def shortage(found: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterator[Finding]:
+    """Yield a finding about the cluster where fewer nodes match the trial's selector than it spans."""
+    if pool.nodes and len(found) < spec.nodes:
+        chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
+        observed = f"{len(found)} of {len(pool.nodes)} GPU nodes match {chosen}"
+        expected = f"at least {spec.nodes}"
+        yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.too-few")
+
+
+def room_findings(found: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
+    """Yield a finding for each node: what is in its way is a fault only where too few others are free."""
+    enough = sum(not room.fault for room in found) >= spec.nodes
+    for room in found:
+        fault = "" if enough else room.fault
+        expected = _room_for(spec, room, enough)
+        yield Finding(subject=room.node, ok=not fault, observed=room.observed, expected=expected, fault=fault)
+
+
+def _room_for(spec: TrialSpec, room: Room, enough: bool) -> str:
     """Say what each of the trial's nodes must be: free, and open to its pod."""
     opened = {"nodes.tainted": "no taint that the pod does not tolerate, ", "nodes.cordoned": "not cordoned, "}
     elsewhere = " on this or another node" if enough else ""
@@ -120,10 +140,10 @@ def releases(cluster: Inventory, found: Iterable[Room], spec: TrialSpec) -> list
     (https://slinky.schedmd.com/slurm-operator/, concepts, NodeSet controller, scale-in).
     """
     found = list(found)
-    short = spec.nodes - sum(not room.fault for room in found)
+    short = max(0, spec.nodes - sum(not room.fault for room in found))
     held: Counter[tuple[str, str]] = Counter()
     for room in found:
-        if room.fault == "gpu.held-by-slurm":
+        if short and room.fault == "gpu.held-by-slurm":
             holder = cluster.holders(room.node, spec.gpu_resource)[0]
             held[holder.namespace, holder.owner.removeprefix(SLURM)] += 1
     texts = []

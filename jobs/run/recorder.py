@@ -12,8 +12,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ..cluster.client.errors import ApiError, ClusterError
 from ..cluster.client.http_client import DEADLINE_S
 from ..cluster.client.kube import LIST_S, Kube
@@ -154,6 +152,8 @@ class Recorder:
             "# What stands under expect is what seatrial concluded. Correct it to what was true, and say under\n"
             "# situation and how what was done to the cluster: then it is a test (docs/recordings.md).\n"
         )
+        import yaml  # noqa: PLC0415  (not needed unless a recording is kept)
+
         return head + str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=120))
 
 

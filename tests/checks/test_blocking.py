@@ -1,8 +1,10 @@
 """A finding about one node blocks that node; the others are judged. What is withheld never passes."""
 
+from dataclasses import replace
+
 import pytest
 
-from checks.framework.blocking import blocks, named, told
+from checks.framework.blocking import NOT_JUDGED, blocks, named, told
 from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
 from reports.record import CheckResult, Finding, Outcome
@@ -92,6 +94,16 @@ def test_what_was_withheld_is_withheld_downstream():
     assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("gpu.allocatable",)}
     check = declared(requires=("nodes.gpu",), unless_found=("gpu.allocatable",))
     assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}
+
+
+def test_a_check_that_failed_elsewhere_is_no_root_on_a_node_that_was_withheld_from_it():
+    """It found a fault on n-2 and did not look at n-1: only what failed on n-1 is named there."""
+    first = result() | result("gpu.allocatable", bad=("n-2",), good=("n-0",))
+    withheld = Finding(subject="n-1", ok=None, observed=f"{NOT_JUDGED}nodes.gpu")
+    second = replace(first["gpu.allocatable"], findings=(*first["gpu.allocatable"].findings, withheld))
+    check = declared(requires=("nodes.gpu",), unless_failed=("gpu.allocatable",))
+    found = blocks(check, first | {"gpu.allocatable": second}, BY_NODE, NODES)
+    assert found.nodes == {"n-1": ("nodes.gpu",), "n-2": ("gpu.allocatable",)}
 
 
 def evidence(*nodes):

@@ -87,13 +87,19 @@ def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
 
 
 def test_a_bad_program_is_not_the_clusters_fault(trial, spec, jobs):
-    """An exit code without an NCCL error is an error of the check, with the program's last line."""
+    """An exit code without an NCCL error is an error of the check, with the line that says why, else the last one.
+
+    The last line alone was quoted once: with torchrun that is a line of its own table, and the cause was lost.
+    """
     trial.evidence[1].stages[RING].update(exit=1, output_tail="x\nModuleNotFoundError: No module named 'numpy'\n")
     trial.evidence[0].stages[RING].update(exit=None, stopped="rank 1: its command ended with exit code 1")
     jobs["ring"]["tables"] = []
     found = next(completed_findings(trial, spec, jobs))
     assert (found.ok, found.fault) == (None, "nccl.program")
-    assert "gpu-node-1: exit code 1; last line: ModuleNotFoundError" in found.observed
+    assert "gpu-node-1: exit code 1; it said: ModuleNotFoundError: No module named 'numpy'" in found.observed
+    trial.evidence[1].stages[RING].update(output_tail="reading the table\nno table for this size\n")
+    found = next(completed_findings(trial, spec, jobs))
+    assert "gpu-node-1: exit code 1; last line: no table for this size" in found.observed
 
 
 def test_an_image_without_torch_is_a_program_fault(trial, spec, jobs):

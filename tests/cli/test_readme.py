@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = {"make": "CI runs it", "python3": "installs", "pip": "installs"}
-SHELL = ("sh", "kubectl")  # run by a shell, as is whatever has a pipe; kubectl where it is installed
+SHELL = ("sh", "ls", "kubectl")  # run by a shell, as is whatever has a pipe; kubectl where it is installed
 SERVES = ("seatrial", "sim")  # until it is stopped: tests/sim
 
 

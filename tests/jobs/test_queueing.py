@@ -250,7 +250,10 @@ def ours(name, run, **more):
 
 
 def test_a_sweep_leaves_a_running_trial_alone(api, kube):
-    """Somebody's trial of this moment is kept unless it is asked for; kinds that are not served are passed over."""
+    """Somebody's trial of this moment is kept unless it is asked for; kinds that are not served are passed over.
+
+    These carry no lease: what has not ended may be waited for by somebody, and is told with that reason.
+    """
     ended = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
     done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
     held = {
@@ -265,10 +268,11 @@ def test_a_sweep_leaves_a_running_trial_alone(api, kube):
         if asked.path in held
         else (404, {}, {"reason": "NotFound"})
     )
-    found = sweep(kube, "ns", dry_run=True, running=False)
+    found = sweep(kube, "ns", dry_run=True)
     assert found.deleted == ("mpijob/seatrial-d", "job/seatrial-b", "configmap/seatrial-b")
-    assert found.kept == ("mpijob/seatrial-c", "job/seatrial-a") and found.left == ()
-    assert len(sweep(kube, "ns", dry_run=True).deleted) == 6
+    why = "it is still running, and no lease says for whom"
+    assert found.kept == (f"mpijob/seatrial-c: {why}", f"job/seatrial-a: {why}") and found.left == ()
+    assert len(sweep(kube, "ns", dry_run=True, living=True).deleted) == 6
 
 
 def test_a_kind_that_may_not_be_listed_is_only_missed_where_it_is_served(api, kube):
