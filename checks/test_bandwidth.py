@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
-    Jobs = Mapping[str, dict[str, Any] | None]
+    Jobs = Mapping[str, JobDocument | None]
 
 FAULTS = ["nccl.low-bandwidth", "nccl.impossible-bandwidth"]
 
@@ -162,9 +163,9 @@ def judge(
     floors = floors_of(profile, name, spec.nodes)
     if not floors and name in (SENDRECV, ALLTOALL) and profile.known:
         evidence.skip(f"profile {profile.name} has no floor for {op} on {spec.nodes} nodes")
-    job = nccl_jobs.get(name) or {}
+    job = nccl_jobs.get(name)
     table = table_of(job, op)
-    if table is None:
+    if job is None or table is None:
         evidence.unknown("there is no table to judge")
     for text in notes(name, job, table, profile, facts(trial, 0, name)):
         evidence.note(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
-    Jobs = Mapping[int, dict[str, Any] | None]
+    Jobs = Mapping[int, JobDocument | None]
 
 
 @pytest.mark.acceptance
@@ -109,17 +110,12 @@ def test_every_node_reaches_its_floor(
     skip_without_peers(spec, evidence)
     floors = profile.floor(COLLECTIVE, DEFAULT, 1)
     for rank in range(spec.nodes):
-        node, table = place(trial, rank), table_of(node_jobs.get(rank))
-        if table is None:
+        node, job = place(trial, rank), node_jobs.get(rank)
+        table = table_of(job)
+        if job is None or table is None:
             evidence.add(node, ok=None, observed="there is no table to judge")
             continue
-        note(
-            evidence,
-            (
-                f"{node}: {text}"
-                for text in notes(NODE, node_jobs[rank] or {}, table, profile, facts(trial, rank, NODE))
-            ),
-        )
+        note(evidence, (f"{node}: {text}" for text in notes(NODE, job, table, profile, facts(trial, rank, NODE))))
         put(evidence, floor_findings(table, floors, node))
     if not floors:
         evidence.skip(

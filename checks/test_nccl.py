@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
-    Jobs = Mapping[str, dict[str, Any] | None]
+    Jobs = Mapping[str, JobDocument | None]
 
 
 @pytest.mark.acceptance

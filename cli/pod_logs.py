@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jobs.cluster.client.kube import Kube
+    from jobs.nccl.job_document import JobDocument
 
 DEADLINE_S = 600.0
 _OPERATOR = "training.kubeflow.org/job-name={}"
@@ -104,7 +105,7 @@ def _shown(pod: dict[str, Any], container: str, *, previous: bool) -> str:
     return name + (f" {container}" if several else "") + (" (before its restart)" if previous else "")
 
 
-def telling(jobs: Iterable[dict[str, Any]], *, or_all: bool) -> list[dict[str, Any]]:
+def telling(jobs: Iterable[JobDocument], *, or_all: bool) -> list[JobDocument]:
     """Return the jobs whose logs say anything of NCCL; where none does, all of them or none."""
     found = list(jobs)
     told = [job for job in found if job["nccl_lines"] or job["tables"] or job["hang"] or job["crash"]]

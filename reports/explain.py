@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from jobs.nccl.job_document import JobDocument as Job
+    from jobs.nccl.job_document import Pair, Side, Table
 
 WIDTH = 80
 SCHEMA = 1
 MAX_PAIRS = 16
 MAX_ROWS = 40
-Job = dict[str, Any]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
@@ -98,8 +100,8 @@ def _job_text(job: Job, paint: _Paint, width: int) -> str:
     lines += _faults_text(job, paint, width)
     for table in job["tables"]:
         lines += _table_text(table, paint, width)
-    if job.get("advice"):
-        lines += ["", *_wrap("Next time: " + job["advice"] + ".", width, "")]
+    if job["advice"]:
+        lines += ["", *_wrap(f"Next time: {job['advice']}.", width, "")]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -152,7 +154,7 @@ def _yes(value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _pair_cells(pair: dict[str, Any]) -> tuple[str, str, str]:
+def _pair_cells(pair: Pair) -> tuple[str, str, str]:
     carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
     gdr = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}[pair["gdr"]]
     devices = [plain(name, 40) for name in pair["devices"]]
@@ -160,7 +162,7 @@ def _pair_cells(pair: dict[str, Any]) -> tuple[str, str, str]:
     return carried, gdr + (", PXN" if pair["pxn"] else ""), shown
 
 
-def _pairs_in_order(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
     """Put pairs that differ from the rest first."""
     kinds: dict[tuple[object, ...], int] = {}
     for pair in pairs:
@@ -168,7 +170,7 @@ def _pairs_in_order(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(pairs, key=lambda pair: (kinds[_kind(pair)], pair["src"], pair["dst"]))
 
 
-def _kind(pair: dict[str, Any]) -> tuple[object, ...]:
+def _kind(pair: Pair) -> tuple[object, ...]:
     return tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]
 
 
@@ -217,7 +219,7 @@ def _size(number: float) -> str:
     return str(number)
 
 
-def _value(side: dict[str, Any] | None, key: str) -> str:
+def _value(side: Side | None, key: Literal["busbw_gbps", "wrong"]) -> str:
     if side is None:
         return "-"
     value = side[key]
@@ -226,7 +228,7 @@ def _value(side: dict[str, Any] | None, key: str) -> str:
     return f"{value:g}" if key == "wrong" or abs(value) >= 1e7 else f"{value:.2f}"
 
 
-def _table_text(table: dict[str, Any], paint: _Paint, width: int) -> list[str]:
+def _table_text(table: Table, paint: _Paint, width: int) -> list[str]:
     title = f"Benchmark: {plain(table['collective'] or 'collective not named', 40)}"
     if table.get("algorithm"):
         title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
@@ -250,7 +252,7 @@ def _table_text(table: dict[str, Any], paint: _Paint, width: int) -> list[str]:
     return lines
 
 
-def _table_notes(table: dict[str, Any]) -> list[str]:
+def _table_notes(table: Table) -> list[str]:
     notes = []
     if table.get("peak_busbw_gbps") is not None:
         notes.append(
@@ -277,7 +279,7 @@ def _table_notes(table: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _reference_notes(table: dict[str, Any]) -> list[str]:
+def _reference_notes(table: Table) -> list[str]:
     """Return how the numbers compare with the wires and, where a profile was named, with what the platform gives."""
     notes = []
     wire = table.get("wire")
@@ -362,12 +364,12 @@ def _job_markdown(job: Job) -> str:
         ]
     for table in job["tables"]:
         lines += ["", *_table_markdown(table)]
-    if job.get("advice"):
+    if job["advice"]:
         lines += ["", f"Next time: {_md(job['advice'])}."]
     return "\n".join(lines)
 
 
-def _table_markdown(table: dict[str, Any]) -> list[str]:
+def _table_markdown(table: Table) -> list[str]:
     lines = [f"Benchmark {_code(table['collective'] or 'not named')}", ""]
     if table["rows"]:
         lines += [

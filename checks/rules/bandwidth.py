@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from reports.record import Finding
 from reports.sizes import format_size
@@ -21,14 +21,18 @@ from .physics import TOLERANCE, wire_limit_gbps
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from jobs.nccl.job_document import JobDocument, Row, Table
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Floor, Profile
 
-    Rows = Sequence[Mapping[str, Any]]
+    Rows = Sequence[Row]
 
 COLLECTIVE = "all_reduce"
-SIDES = (("out_of_place", "out of place"), ("in_place", "in place"))
+SIDES: tuple[tuple[Literal["out_of_place", "in_place"], str], ...] = (
+    ("out_of_place", "out of place"),
+    ("in_place", "in place"),
+)
 NAMES = {"all_to_all": ("all_to_all", "alltoall"), "sendrecv": ("sendrecv",)}
 """How torch's bench and nccl-tests write the same collective."""
 BANDWIDTH_BOUND = 2**30
@@ -40,11 +44,11 @@ DIP = 2.0
 LOW_OF = {"sendrecv": "nccl.low-bandwidth-sendrecv", "all_to_all": "nccl.low-bandwidth-alltoall"}
 
 
-def table_of(job: Mapping[str, Any] | None, collective: str = COLLECTIVE) -> dict[str, Any] | None:
+def table_of(job: JobDocument | None, collective: str = COLLECTIVE) -> Table | None:
     """Return the first table of a collective with rows, or None: a better rerun below a bad one proves nothing."""
-    tables = [t for t in (job or {}).get("tables") or [] if t.get("rows")]
+    tables = [t for t in job["tables"] if t["rows"]] if job else []
     known = (*NAMES.get(collective, (collective,)), None, "")
-    return next((t for t in tables if t.get("collective") in known), None)
+    return next((t for t in tables if t["collective"] in known), None)
 
 
 def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
@@ -52,22 +56,22 @@ def floors_of(profile: Profile, name: str, nodes: int) -> tuple[Floor, ...]:
     return profile.floor(OPERATIONS[name], RING if name == RING else DEFAULT, nodes)
 
 
-def floor_findings(table: dict[str, Any], floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
+def floor_findings(table: Table, floors: tuple[Floor, ...], node: str = "") -> Iterator[Finding]:
     """Compare the rows that the floors name, out of place and in place; a row that is not there is not told."""
     for floor in floors:
         rows = rows_of(table["rows"], floor.size)
         subject = f"{node} {floor.collective} {format_size(floor.size)}".strip()
-        sides = [(text, [row[key] for row in rows if row.get(key)]) for key, text in SIDES]
+        sides = [(text, [side for row in rows if (side := row[key])]) for key, text in SIDES]
         if not any(found for _, found in sides):
             yield Finding(
                 subject=subject, ok=None, observed="this row is missing", expected=_expected(floor), unit="GB/s"
             )
         for text, found in sides:
             if found:
-                yield _compare(f"{subject} {text}", [side.get("busbw_gbps") for side in found], floor)
+                yield _compare(f"{subject} {text}", [side["busbw_gbps"] for side in found], floor)
 
 
-def blind_findings(table: dict[str, Any], floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
+def blind_findings(table: Table, floors: tuple[Floor, ...], profile: Profile) -> Iterator[Finding]:
     """Take back what only a floor far too low lets pass: a fallback to half of the wires would reach it, too."""
     for floor in floors:
         least = least_seeing(profile, floor)
@@ -93,9 +97,9 @@ def sources(floors: tuple[Floor, ...], profile: Profile) -> Iterator[str]:
         )
 
 
-def rows_of(rows: Rows, size: int) -> list[Mapping[str, Any]]:
+def rows_of(rows: Rows, size: int) -> list[Row]:
     """Return all repeats of the row of one size, or of the size that its whole parts make."""
-    return [row for row in rows if size * (1 - ROUNDED) <= (row.get("size_bytes") or 0) <= size]
+    return [row for row in rows if size * (1 - ROUNDED) <= row["size_bytes"] <= size]
 
 
 def _expected(floor: Floor) -> str:
@@ -125,12 +129,12 @@ def _range(numbers: Sequence[float]) -> str:
     return f" (median of {len(numbers)}: {min(numbers):.1f} to {max(numbers):.1f})" if len(numbers) > 1 else ""
 
 
-def spread_findings(table: dict[str, Any], subject: str, limit: float) -> Iterator[Finding]:
+def spread_findings(table: Table, subject: str, limit: float) -> Iterator[Finding]:
     """Judge how far the repeats of each large row lie apart: (largest - smallest) / median."""
-    for size in sorted({row.get("size_bytes") or 0 for row in table["rows"]}):
-        rows = [row for row in table["rows"] if row.get("size_bytes") == size]
+    for size in sorted({row["size_bytes"] for row in table["rows"]}):
+        rows = [row for row in table["rows"] if row["size_bytes"] == size]
         for key, text in SIDES:
-            told = [_number(row[key].get("busbw_gbps")) for row in rows if row.get(key)]
+            told = [_number(side["busbw_gbps"]) for row in rows if (side := row[key])]
             values = [value for value in told if value is not None]
             if size < BANDWIDTH_BOUND * (1 - ROUNDED) or len(values) < 2:
                 continue
@@ -151,14 +155,14 @@ def _number(value: object) -> float | None:
 
 
 def impossible_findings(
-    algorithm: str, job: Mapping[str, Any], table: dict[str, Any], profile: Profile, spec: TrialSpec
+    algorithm: str, job: JobDocument, table: Table, profile: Profile, spec: TrialSpec
 ) -> Iterator[Finding]:
     """Yield a finding for the row that is furthest above what the wires allow, if one is. ``algorithm``: the run."""
     node, op = profile.fabric.node_gbps, OPERATIONS.get(algorithm, COLLECTIVE)
-    if node is None or (job.get("sharp") and algorithm != RING):  # the switch adds: the limit does not hold
+    if node is None or (job["sharp"] and algorithm != RING):  # the switch adds: the limit does not hold
         return
     limit = wire_limit_gbps(op, algorithm, node, nodes=spec.nodes, gpus_per_node=spec.gpus_per_node)
-    best, size = max(((_peak(row), row.get("size_bytes")) for row in table["rows"]), default=(0.0, None))
+    best, size = max(((_peak(row), row["size_bytes"]) for row in table["rows"]), default=(0.0, None))
     if best > limit * TOLERANCE:
         yield Finding(
             subject=f"{op} {format_size(size or 0)}",
@@ -170,22 +174,18 @@ def impossible_findings(
         )
 
 
-def _peak(row: Mapping[str, Any]) -> float:
-    values = [(row.get(key) or {}).get("busbw_gbps") for key, _ in SIDES]
+def _peak(row: Row) -> float:
+    values = [side["busbw_gbps"] for key, _ in SIDES if (side := row[key])]
     return max((v for v in values if isinstance(v, int | float) and not math.isnan(v)), default=0.0)
 
 
 def notes(
-    algorithm: str,
-    job: Mapping[str, Any],
-    table: dict[str, Any],
-    profile: Profile,
-    facts: Mapping[str, Any] | None = None,
+    algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
     """Say what is shown and not judged: the average with its sweep, what the wires carried, how slow the first was."""
     rows = table["rows"]
-    sizes = [row.get("size_bytes") or 0 for row in rows]
-    average = table.get("avg_busbw") if table.get("avg_busbw") is not None else job.get("avg_busbw")
+    sizes = [row["size_bytes"] for row in rows]
+    average = table["avg_busbw"] if table["avg_busbw"] is not None else job["avg_busbw"]
     if average is not None:
         yield (
             f"average bus bandwidth {average:g} GB/s over {len(rows)} rows from {format_size(min(sizes))} to "
@@ -199,7 +199,7 @@ def notes(
             f"on the wire at {format_size(max(sizes))}: {busbw:.1f} GB/s from each node, "
             f"{busbw / rails:.1f}{share} GB/s on each of {rails} rails{_for_each_gpu(busbw, profile)}"
         )
-    chosen = (job.get("env") or {}).get("NCCL_ALGO")
+    chosen = job["env"].get("NCCL_ALGO")
     if algorithm != RING and chosen:
         yield f"NCCL_ALGO={chosen} is set in the pods (profile, pod.env, or the image): NCCL did not choose by itself"
     yield from _dips(rows, facts)
@@ -217,9 +217,9 @@ def _dips(rows: Rows, facts: Mapping[str, Any] | None) -> Iterator[str]:
         times = [
             time
             for row in rows
-            if str(row.get("size_bytes")) == size
+            if str(row["size_bytes"]) == size
             for key, _ in SIDES
-            if (time := _number((row.get(key) or {}).get("time_us")))
+            if (side := row[key]) and (time := _number(side["time_us"]))
         ]
         slow = bool(times) and (_number(took) or 0.0) > DIP * median(times) > 0
         if slow and int(size) >= BANDWIDTH_BOUND * (1 - ROUNDED):
@@ -229,27 +229,27 @@ def _dips(rows: Rows, facts: Mapping[str, Any] | None) -> Iterator[str]:
             )
 
 
-def correctness_findings(jobs: Mapping[str, dict[str, Any]], ops: Mapping[str, str] = OPERATIONS) -> Iterator[Finding]:
+def correctness_findings(jobs: Mapping[str, JobDocument], ops: Mapping[str, str] = OPERATIONS) -> Iterator[Finding]:
     """Judge #wrong of every row; N/A is not 0, and a table without rows is not told."""
     for name, job in jobs.items():
         op = ops.get(name, COLLECTIVE)
         yield correct(subject_of(name), table_of(job, op))
 
 
-def correct(subject: str, table: dict[str, Any] | None) -> Finding:
+def correct(subject: str, table: Table | None) -> Finding:
     """Judge #wrong of one table."""
     if table is None:
         return Finding(subject=subject, ok=None, observed="no table", expected="0 wrong")
-    sides = [(row, row[key]) for row in table["rows"] for key, _ in SIDES if row.get(key)]
-    wrong = [(row, side["wrong"]) for row, side in sides if side.get("wrong")]
+    sides = [(row, side) for row in table["rows"] for key, _ in SIDES if (side := row[key])]
+    wrong = [(row, side["wrong"]) for row, side in sides if side["wrong"]]
     if wrong:
         row, count = max(wrong, key=lambda pair: pair[1])
         observed = f"wrong in {len(wrong)} of {len(sides)} measurements, {count} at {format_size(row['size_bytes'])}"
         return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
-    if table.get("out_of_bounds"):
+    if table["out_of_bounds"]:
         observed = f"out of bounds values: {table['out_of_bounds']}"
         return Finding(subject=subject, ok=False, observed=observed, expected="0 wrong", fault="nccl.wrong-results")
-    unchecked = sum(side.get("wrong") is None for _, side in sides)
+    unchecked = sum(side["wrong"] is None for _, side in sides)
     if unchecked or not sides:
         observed = f"{unchecked} of {len(sides)} measurements were not checked (N/A)"
         return Finding(subject=subject, ok=None, observed=observed, expected="0 wrong")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.inventory import Inventory, Node
     from jobs.cluster.facts.stack import Policy
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import TrialResult
 
 MOST = 40
@@ -45,7 +46,7 @@ def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: 
     return {key: value for key, value in found.items() if value}
 
 
-def from_trial(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> dict[str, Any]:
+def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, Any]:
     """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the cards, images by digest."""
     runtimes = [stage(trial, rank, "runtime") or {} for rank in sorted(trial.evidence)]
     cards = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]
@@ -55,7 +56,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) ->
         "cuda": _counted(str(each.get("cuda") or "") for each in runtimes),
         "toolkit": _counted(str(each.get("toolkit") or "") for each in runtimes),
         "gpu": _counted(str(gpu.get("name") or "") for each in runtimes for gpu in each.get("gpus") or []),
-        "nccl": _counted(str((job or {}).get("nccl_version") or "") for job in jobs.values()),
+        "nccl": _counted((job["nccl_version"] or "") if job else "" for job in jobs.values()),
         "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
         "images": _images(trial),
     }

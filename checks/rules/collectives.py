@@ -18,6 +18,7 @@ from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -29,7 +30,7 @@ LONGEST = 240
 """Characters of a log line that a finding quotes."""
 
 
-def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, dict[str, Any] | None]:
+def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, JobDocument | None]:
     """Return the job document of each collective over all nodes by name; None where no rank sent an analysis."""
     names = dict.fromkeys((RING, DEFAULT))
     for evidence in trial.evidence.values():
@@ -39,19 +40,19 @@ def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, dict
     }
 
 
-def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, dict[str, Any] | None]:
+def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocument | None]:
     """Return the job document of what each node ran on its own, by rank; None where its analysis did not arrive."""
     wanted = {"nodes": 1, "ranks": profile.gpu.per_node} if profile.known and profile.gpu.per_node else None
     return {rank: _conclude(trial, [rank], NODE, wanted) for rank in sorted(trial.evidence)}
 
 
-def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: dict[str, Any] | None) -> JobDocument | None:
     found = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
     partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
     if not partials:
         return None
     jobs = nccl.conclude(nccl.merge(partials), wanted, one_job=True)
-    return max(jobs, key=lambda job: job.get("ranks") or 0, default=None)
+    return max(jobs, key=lambda job: job["ranks"] or 0, default=None)
 
 
 def expectation(profile: Profile) -> dict[str, Any] | None:
@@ -64,7 +65,7 @@ def expectation(profile: Profile) -> dict[str, Any] | None:
     return {key: value for key, value in wanted.items() if value is not None}
 
 
-def seen(jobs: Mapping[str, dict[str, Any] | None]) -> dict[str, dict[str, Any]]:
+def seen(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:
     """Return the collectives that left an analysis; what was not attempted is nccl.completed's business."""
     return {name: job for name, job in jobs.items() if job is not None}
 
@@ -88,7 +89,7 @@ def over_all_nodes(spec: TrialSpec) -> dict[str, str]:
 
 
 def completed_findings(
-    trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, dict[str, Any] | None]
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[str, JobDocument | None]
 ) -> Iterator[Finding]:
     """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
     for name, subject in over_all_nodes(spec).items():
@@ -96,7 +97,7 @@ def completed_findings(
         yield _completed(trial, subject, name, data, jobs.get(name))
 
 
-def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, dict[str, Any] | None]) -> Iterator[Finding]:
+def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None]) -> Iterator[Finding]:
     """Judge whether every node came to an end with its own GPUs: one finding for each node."""
     for rank in range(spec.nodes):
         data = {rank: stage(trial, rank, COLLECTIVE + NODE)}
@@ -104,20 +105,20 @@ def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, dict[
 
 
 def _completed(
-    trial: TrialResult, subject: str, name: str, data: Mapping[int, dict[str, Any] | None], job: dict[str, Any] | None
+    trial: TrialResult, subject: str, name: str, data: Mapping[int, dict[str, Any] | None], job: JobDocument | None
 ) -> Finding:
     expected = "every rank ends and the table is whole"
     ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
     late = [place(trial, rank) for rank, d in ran.items() if d.get("timed_out")]
-    whole = any(t.get("complete") and t.get("rows") for t in (job or {}).get("tables") or [])
+    whole = any(t["complete"] and t["rows"] for t in (job["tables"] if job else []))
     fault, ok, observed = "", None, ""
     if late and not _begun(job):
         fault = "nccl.program"
         observed = f"the program had not reached NCCL after {_seconds(ran)} s on {', '.join(late)}"
-    elif late or (job and job.get("hang")):
+    elif late or (job and job["hang"]):
         fault, ok = "nccl.hang", False
         observed = f"no end after {_seconds(ran)} s on {', '.join(late)}" if late else "the log shows a hang"
-    elif job and job.get("crash"):
+    elif job and job["crash"]:
         fault, ok, observed = "nccl.crash", False, "NCCL ended with an error"
     elif skipped := [str(d["skipped"]) for d in data.values() if d and "skipped" in d]:
         observed, fault = f"not attempted: {skipped[0]}", "nccl.program" if NO_PROGRAM.search(skipped[0]) else ""
@@ -132,26 +133,26 @@ def _completed(
     else:
         ok, observed = True, f"ended on {len(ran)} nodes in {_seconds(ran)} s"
     if ok is False and (root := _root(job)):
-        said = by_node(trial, f"{root.get('subject') or ''}: {logged(root) or root.get('cause') or ''}".strip(": "))
-        fault, observed = str(root["fault"]), f"{observed} ({said})" if said else observed
+        said = by_node(trial, f"{root['subject']}: {logged(root) or root['cause']}".strip(": "))
+        fault, observed = root["fault"], f"{observed} ({said})" if said else observed
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def _begun(job: dict[str, Any] | None) -> bool:
+def _begun(job: JobDocument | None) -> bool:
     """Say whether NCCL itself was reached: a cold import of torch on eight ranks is slow, and no hang."""
-    return any((job or {}).get(key) for key in ("nccl_version", "ranks", "tables"))
+    return job is not None and bool(job["nccl_version"] or job["ranks"] or job["tables"])
 
 
-def _explained(job: dict[str, Any] | None) -> bool:
+def _explained(job: JobDocument | None) -> bool:
     """Say whether the table itself says why the program ended badly: nccl-tests exit with 1 after wrong results.
 
     And where NCCL_TESTS_MIN_BW is not reached. Either is the finding of another check.
     """
-    tables = (job or {}).get("tables") or []
-    rows = [row for t in tables for row in t.get("rows") or []]
-    wrong = any((row.get(side) or {}).get("wrong") for row in rows for side in ("out_of_place", "in_place"))
-    wrong = wrong or any(t.get("out_of_bounds") for t in tables)
-    return wrong or any(f.get("fault") == "nccl.low-bandwidth" for f in (job or {}).get("faults") or [])
+    if job is None:
+        return False
+    sides = [side for t in job["tables"] for row in t["rows"] for side in (row["out_of_place"], row["in_place"])]
+    wrong = any(side and side["wrong"] for side in sides) or any(t["out_of_bounds"] for t in job["tables"])
+    return wrong or any(f["fault"] == "nccl.low-bandwidth" for f in job["faults"])
 
 
 def _seconds(ran: Mapping[int, dict[str, Any]]) -> str:
@@ -171,20 +172,20 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
     return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})" if stopped else ""
 
 
-def _root(job: dict[str, Any] | None) -> dict[str, Any] | None:
+def _root(job: JobDocument | None) -> FoundFault | None:
     """Return the analyzer's first fatal fault: what ended the collective, if the log names it."""
-    return next((f for f in (job or {}).get("faults") or [] if f.get("severity") == "fatal"), None)
+    return next((f for f in (job["faults"] if job else []) if f["severity"] == "fatal"), None)
 
 
-def logged(entry: Mapping[str, Any]) -> str:
+def logged(entry: FoundFault) -> str:
     """Return the line of NCCL's log on which the analyzer's finding stands, without what stands before its words."""
-    lines = [str(each.get("text") or "") for each in entry.get("evidence") or []]
+    lines = [each["text"] for each in entry["evidence"]]
     line = next((line for line in lines if "NCCL WARN" in line), lines[0] if lines else "")
     words = re.sub(r"^.*?\bNCCL (?:WARN|INFO|ERROR) ", "", line).strip()
     return f"'{words[:LONGEST]}{'...' if len(words) > LONGEST else ''}'" if words else ""
 
 
-def next_steps(jobs: Mapping[str, dict[str, Any] | None], faults: Iterable[str]) -> Iterator[str]:
+def next_steps(jobs: Mapping[str, JobDocument | None], faults: Iterable[str]) -> Iterator[str]:
     """Say what confirms and what mends the causes behind these faults, each once.
 
     A fault without a cause of its own is left out: the catalogue's entry says the same.
@@ -192,8 +193,7 @@ def next_steps(jobs: Mapping[str, dict[str, Any] | None], faults: Iterable[str])
     wanted = set(faults)
     said: dict[str, None] = {}
     for job in seen(jobs).values():
-        for entry in job.get("faults") or []:
-            if entry.get("fault") in wanted and entry.get("why") not in (None, entry["fault"]):
-                confirm, remedy = entry.get("confirm"), entry.get("remedy")
-                said[f"{entry['why']}: to confirm: {confirm}; remedy: {remedy}"] = None
+        for entry in job["faults"]:
+            if entry["fault"] in wanted and entry["why"] not in (None, entry["fault"]):
+                said[f"{entry['why']}: to confirm: {entry['confirm']}; remedy: {entry['remedy']}"] = None
     yield from said

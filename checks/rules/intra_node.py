@@ -6,7 +6,7 @@ each node ran on its own, so that the node is named and not its peer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
@@ -15,6 +15,7 @@ from .ranks import place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -29,23 +30,23 @@ SPOKEN = {
 
 
 def path_findings(
-    trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, dict[str, Any] | None], wanted: str
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None], wanted: str
 ) -> Iterator[Finding]:
     """Judge the channels between the GPUs of each node: one finding for each node."""
     for rank in range(spec.nodes):
         yield _path(place(trial, rank), jobs.get(rank), wanted)
 
 
-def _path(node: str, job: dict[str, Any] | None, wanted: str) -> Finding:
+def _path(node: str, job: JobDocument | None, wanted: str) -> Finding:
     expected = f"{SPOKEN[wanted]} on every channel"
     used = channels(job)
     if not used:
-        cut = bool((job or {}).get("truncated"))
+        cut = job is not None and job["truncated"]
         observed = "the log was cut before it shows a channel" if cut else "the log shows no channel inside the node"
         fault = "nccl.log-truncated" if cut else "nccl.no-evidence"
         return Finding(subject=node, ok=None, observed=observed, expected=expected, fault=fault)
     observed = ", ".join(f"{count} channels by {SPOKEN[path]}" for path, count in used.items())
-    if (job or {}).get("intra_node", {}).get("nvls"):
+    if job and job["intra_node"]["nvls"]:
         observed += ", NVLink SHARP"
     good = ("p2p", "mnnvl") if wanted == "p2p" else ("p2p", "mnnvl", "shm")  # better than expected is no fault
     ok = all(path in good for path in used)
@@ -59,14 +60,17 @@ def _path(node: str, job: dict[str, Any] | None, wanted: str) -> Finding:
     )
 
 
-def channels(job: dict[str, Any] | None) -> dict[str, int]:
+def channels(job: JobDocument | None) -> dict[str, int]:
     """Return how many channels went which way inside the node; a path that was not used is left out."""
-    found = (job or {}).get("intra_node") or {}
-    return {path: int(found[path]) for path in SPOKEN if isinstance(found.get(path), int) and found[path] > 0}
+    if job is None:
+        return {}
+    inside = job["intra_node"]
+    counts = {"p2p": inside["p2p"], "shm": inside["shm"], "mnnvl": inside["mnnvl"], "net": inside["net"]}
+    return {path: count for path, count in counts.items() if count > 0}
 
 
-def _why(job: dict[str, Any] | None) -> str:
+def _why(job: JobDocument | None) -> str:
     """Say what the log itself gives as a reason: a setting in the environment."""
-    env = (job or {}).get("env") or {}
+    env = job["env"] if job else {}
     named = [f"{name}={env[name]}" for name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") if name in env]
     return f"{', '.join(named)} is set" if named else ""

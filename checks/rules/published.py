@@ -22,6 +22,8 @@ from .physics import limit_gbps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from jobs.nccl.job_document import JobDocument, Table
+
 FILE = Path(__file__).resolve().parent / "published.yaml"
 TCP = "tcp"
 _CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)  # the same chip on a card, without NVSwitch: another machine
@@ -77,7 +79,7 @@ def published() -> tuple[Published, ...]:
     return tuple(found)
 
 
-def compare_published(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> dict[str, Any] | None:
+def compare_published(job: JobDocument, table: Table, algorithm: str) -> dict[str, Any] | None:
     """Return the published row that fits a table, beside the table's own; None where none fits.
 
     Keys: size_bytes, busbw_gbps, published_gbps, ratio, of_wire (of what the published rails carry), topology, source.
@@ -92,7 +94,7 @@ def compare_published(job: dict[str, Any], table: dict[str, Any], algorithm: str
         size, value = row
         limit = (
             entry.node_gbps
-            and job["nodes"] > 1
+            and (job["nodes"] or 0) > 1
             and limit_gbps(algorithm, entry.node_gbps, nodes=entry.nodes, gpus_per_node=entry.gpus_per_node)
         )
         best = {
@@ -107,7 +109,7 @@ def compare_published(job: dict[str, Any], table: dict[str, Any], algorithm: str
     return best
 
 
-def looks_like_tcp(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> str | None:
+def looks_like_tcp(job: JobDocument, table: Table, algorithm: str) -> str | None:
     """Say why a table whose transport no line shows can only have been carried by TCP; None where it need not be."""
     if job["inter_node_transport"] != "unknown" or (job["nodes"] or 0) < 2:
         return None
@@ -129,12 +131,12 @@ def looks_like_tcp(job: dict[str, Any], table: dict[str, Any], algorithm: str) -
     )
 
 
-def _fabric(job: dict[str, Any]) -> str:
+def _fabric(job: JobDocument) -> str:
     carried = str(job["inter_node_transport"])
     return TCP if carried in ("socket", "fastsocket") else carried
 
 
-def _fitting(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> Iterator[Published]:
+def _fitting(job: JobDocument, table: Table, algorithm: str) -> Iterator[Published]:
     """Yield what was published for these GPUs, as many a host and as many hosts, and this collective."""
     nodes = job["nodes"]
     for entry in _of_gpus(job):
@@ -142,7 +144,7 @@ def _fitting(job: dict[str, Any], table: dict[str, Any], algorithm: str) -> Iter
             yield entry
 
 
-def published_for(job: dict[str, Any], table: dict[str, Any]) -> list[Published]:
+def published_for(job: JobDocument, table: Table) -> list[Published]:
     """Return what was published for these GPUs, as many a host, over the fabric of the log, on any number of hosts."""
     several = (job["nodes"] or 0) > 1
     carried = _fabric(job) if several else "none"
@@ -156,7 +158,7 @@ def published_for(job: dict[str, Any], table: dict[str, Any]) -> list[Published]
     ]
 
 
-def _of_gpus(job: dict[str, Any]) -> Iterator[Published]:
+def _of_gpus(job: JobDocument) -> Iterator[Published]:
     """Yield what was published for these GPUs, as many a host."""
     ranks, nodes = job["ranks"], job["nodes"]
     names = list(job.get("gpus") or {}) or [_INSTANCES.get(text, text) for text in job.get("platforms") or ()]
@@ -168,14 +170,14 @@ def _of_gpus(job: dict[str, Any]) -> Iterator[Published]:
             yield entry
 
 
-def _largest_shared(entry: Published, table: dict[str, Any]) -> tuple[int, float] | None:
+def _largest_shared(entry: Published, table: Table) -> tuple[int, float] | None:
     return max(((size, value) for size, value in _rows(table) if size in entry.by_size), default=None)
 
 
-def _rows(table: dict[str, Any]) -> Iterator[tuple[int, float]]:
+def _rows(table: Table) -> Iterator[tuple[int, float]]:
     """Yield size and bus bandwidth of each row; the better side, as published tables show one of them."""
     for row in table["rows"]:
-        values = [row[side]["busbw_gbps"] for side in ("out_of_place", "in_place") if row[side]]
-        known = [value for value in values if value is not None]
+        sides = (row["out_of_place"], row["in_place"])
+        known = [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
         if known:
             yield row["size_bytes"], max(known)

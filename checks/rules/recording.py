@@ -9,10 +9,10 @@ from .rights import ADVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.stack import Listing
+    from jobs.nccl.job_document import JobDocument
     from jobs.trial.spec import TrialSpec
     from reports.record import Finding
 
@@ -32,7 +32,7 @@ def note(evidence: Evidence, texts: Iterable[str]) -> None:
         evidence.note(text)
 
 
-def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, dict[str, Any] | None]) -> None:
+def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mapping[str, JobDocument | None]) -> None:
     """Add each finding, and below the check what confirms and mends the faults among them, as the log analyzer says."""
     put(evidence, findings)
     for text in next_steps(jobs, [f.fault for f in evidence.findings if f.ok is not True]):

@@ -17,13 +17,15 @@ from .published import compare_published, looks_like_tcp
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from jobs.nccl.job_document import JobDocument, Table
+
     from ..profiles.loader import Profile
 
 _HEALTHY = ("healthy-rdma",)
 _LOW = "nccl.low-bandwidth"
 
 
-def compare(jobs: Iterable[dict[str, Any]], profile: Profile | None) -> None:
+def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
     """Add to each table what the wires carried and, with a profile, how its rows compare; name what follows."""
     for job in jobs:
         for table in job["tables"]:
@@ -41,12 +43,12 @@ def compare(jobs: Iterable[dict[str, Any]], profile: Profile | None) -> None:
             job["diagnosis"] = "healthy-nvlink-limited"
 
 
-def algorithm_of(table: dict[str, Any]) -> str:
+def algorithm_of(table: Table) -> str:
     """Return 'ring', or 'default' for whatever NCCL chose."""
     return "ring" if str(table.get("algorithm") or "").lower() == "ring" else "default"
 
 
-def _wire(job: dict[str, Any], table: dict[str, Any], profile: Profile | None) -> dict[str, Any] | None:
+def _wire(job: JobDocument, table: Table, profile: Profile | None) -> dict[str, Any] | None:
     """Return what the peak means on the wire of a host; None inside one host."""
     peak = table.get("peak_busbw_gbps")
     if peak is None or (job["nodes"] or 0) < 2 or table["collective"] not in ("all_reduce", None):
@@ -73,7 +75,7 @@ def _wire(job: dict[str, Any], table: dict[str, Any], profile: Profile | None) -
     }
 
 
-def _least_per_gpu(job: dict[str, Any], peak: float) -> float | None:
+def _least_per_gpu(job: JobDocument, peak: float) -> float | None:
     """Return what each GPU's share of the wires must have carried at the peak, in Gb/s, whatever the algorithm was.
 
     No algorithm without in-network reduction sends less between hosts (judgement.physics, ``tree_limit_gbps``).
@@ -85,7 +87,7 @@ def _least_per_gpu(job: dict[str, Any], peak: float) -> float | None:
     return round(peak / limit_gbps("default", 1.0, nodes=nodes, gpus_per_node=per_node) * 8 / per_node, 1)
 
 
-def _rows(job: dict[str, Any], table: dict[str, Any], profile: Profile) -> list[dict[str, Any]]:
+def _rows(job: JobDocument, table: Table, profile: Profile) -> list[dict[str, Any]]:
     """Return every row that the profile names, beside its floor; the worse of both sides counts."""
     if job["ranks"] != (job["nodes"] or 0) * (profile.gpu.per_node or 0):
         return []  # other sizes give other numbers
@@ -93,8 +95,8 @@ def _rows(job: dict[str, Any], table: dict[str, Any], profile: Profile) -> list[
     found = []
     for floor in floors:
         for row in table["rows"]:
-            sides = [row[side]["busbw_gbps"] for side in ("out_of_place", "in_place") if row[side]]
-            values = [value for value in sides if value is not None]
+            sides = (row["out_of_place"], row["in_place"])
+            values = [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
             if row["size_bytes"] == floor.size and values:
                 found.append(
                     {
@@ -109,7 +111,7 @@ def _rows(job: dict[str, Any], table: dict[str, Any], profile: Profile) -> list[
     return found
 
 
-def _below_floor(table: dict[str, Any], low: list[dict[str, Any]]) -> str:
+def _below_floor(table: Table, low: list[dict[str, Any]]) -> str:
     worst = min(low, key=lambda row: float(row["ratio"]))
     return (
         f"{worst['busbw_gbps']:g} GB/s at {worst['size_bytes']} bytes under {algorithm_of(table)};"
@@ -117,7 +119,7 @@ def _below_floor(table: dict[str, Any], low: list[dict[str, Any]]) -> str:
     )
 
 
-def _accuse(job: dict[str, Any], table: dict[str, Any], cause: str) -> None:
+def _accuse(job: JobDocument, table: Table, cause: str) -> None:
     """Report bandwidth that is too low; what the transport already explains keeps its diagnosis."""
     text = nccl.fault_catalogue()[_LOW]
     job["faults"].append(

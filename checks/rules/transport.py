@@ -7,7 +7,7 @@ banners; a log that shows nothing is an error, never a pass.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
@@ -16,6 +16,7 @@ from .collectives import by_node, logged, seen, subject_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -47,7 +48,7 @@ JUDGED = frozenset(
 
 
 def transport_findings(
-    trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], profile: Profile
+    trial: TrialResult, jobs: Mapping[str, JobDocument | None], profile: Profile
 ) -> Iterator[Finding]:
     """Judge the transport of every host pair; the analyzer's faults first, so that one cause is one finding.
 
@@ -66,54 +67,54 @@ def transport_findings(
             yield from _pairs(trial, name, job)
 
 
-def _transport_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
-    named = [f for f in job.get("faults") or [] if f.get("fault") in TRANSPORT]
-    if not named and (job.get("socket_fallback") or job.get("inter_node_transport") == "socket"):
-        named = [{"fault": "nccl.socket-fallback", "subject": "job", "cause": job.get("sentence")}]
-    for entry in named:
+def _transport_faults(trial: TrialResult, job: JobDocument) -> Iterator[Finding]:
+    named = [(f["fault"], f["subject"], _because(f)) for f in job["faults"] if f["fault"] in TRANSPORT]
+    if not named and (job["socket_fallback"] or job["inter_node_transport"] == "socket"):
+        named = [("nccl.socket-fallback", "job", f"; {job['sentence']}")]
+    for fault, subject, because in named:
         yield Finding(
-            subject=by_node(trial, str(entry.get("subject") or "job")),
+            subject=by_node(trial, subject),
             ok=False,
-            observed=by_node(trial, _carried(job) + _because(entry)),
+            observed=by_node(trial, _carried(job) + because),
             expected="no socket between nodes",
-            fault=str(entry["fault"]),
+            fault=fault,
         )
 
 
-def _because(entry: Mapping[str, Any]) -> str:
+def _because(entry: FoundFault) -> str:
     """Add the cause in words and, where another fault explains this one, its id."""
-    cause, why = entry.get("cause"), entry.get("why")
+    cause, why = entry["cause"], entry["why"]
     return (f"; {cause}" if cause else "") + (f" ({why})" if why else "")
 
 
-def _carried(job: dict[str, Any]) -> str:
+def _carried(job: JobDocument) -> str:
     counts: dict[str, int] = {}
-    for pair in job.get("pairs") or []:
-        for transport, channels in (pair.get("transports") or {}).items():
+    for pair in job["pairs"]:
+        for transport, channels in pair["transports"].items():
             counts[transport] = counts.get(transport, 0) + channels
     if not counts:
-        return str(job.get("inter_node_transport"))
+        return job["inter_node_transport"]
     return ", ".join(f"{transport} on {channels} channels" for transport, channels in sorted(counts.items()))
 
 
-def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Finding]:
+def _pairs(trial: TrialResult, name: str, job: JobDocument) -> Iterator[Finding]:
     """Say what each pair used, and what of the job no line shows: a banner names a network, a channel line uses it."""
-    pairs = job.get("pairs") or []
-    ended = job.get("hang") or job.get("crash")  # then nccl.completed names the cause, and what is missing follows
-    fault = "" if ended else "nccl.log-truncated" if job.get("truncated") else "nccl.no-evidence"
+    pairs = job["pairs"]
+    ended = job["hang"] or job["crash"]  # then nccl.completed names the cause, and what is missing follows
+    fault = "" if ended else "nccl.log-truncated" if job["truncated"] else "nccl.no-evidence"
     for pair in pairs:
-        counts = ", ".join(f"{t} x {n}" for t, n in sorted((pair.get("transports") or {}).items()))
+        counts = ", ".join(f"{t} x {n}" for t, n in sorted(pair["transports"].items()))
         # NCCL prints a channel over NVLink at its sender only (transport/p2p.cc); those of a network at both ends.
-        whole = pair.get("direction") == "both" or set(pair.get("transports") or {}) == {"mnnvl"}
+        whole = pair["direction"] == "both" or set(pair["transports"]) == {"mnnvl"}
         yield Finding(
-            subject=by_node(trial, f"{pair.get('src')} -> {pair.get('dst')}") + f" ({name})",
+            subject=by_node(trial, f"{pair['src']} -> {pair['dst']}") + f" ({name})",
             ok=whole or None,
-            observed=counts if whole else f"{counts}, as one of the two ends shows ({pair.get('direction')})",
+            observed=counts if whole else f"{counts}, as one of the two ends shows ({pair['direction']})",
             expected="no socket, seen by both ends",
             fault="" if whole else fault,
         )
     # 'connected': the ranks with a channel line of any kind. A log cut before them shows a rank, not its transport.
-    told = sum(len(host.get("connected", host.get("ranks")) or []) for host in job.get("hosts") or [])
+    told = sum(len(host["connected"]) for host in job["hosts"])
     if not pairs:
         yield Finding(
             subject=subject_of(name),
@@ -122,7 +123,7 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
             expected="channels between nodes",
             fault=fault,
         )
-    elif told < (job.get("ranks") or 0):
+    elif told < (job["ranks"] or 0):
         observed = f"{told} of {job['ranks']} ranks show their channels in the log"
         yield Finding(subject=subject_of(name), ok=None, observed=observed, expected="all ranks", fault=fault)
     elif cut := _cut(job):
@@ -135,37 +136,37 @@ def _pairs(trial: TrialResult, name: str, job: dict[str, Any]) -> Iterator[Findi
         )
 
 
-def _cut(job: dict[str, Any]) -> str:
+def _cut(job: JobDocument) -> str:
     """Say how NCCL's log was cut although the collective came to its end, or ''.
 
     What is missing may be a socket, and a rail that is missing in half a log is not missing in the node. A table that
     is cut says nothing of that: nccl.completed speaks of it.
     """
-    if not job.get("truncated") or not all(t.get("complete") for t in job.get("tables") or []):
+    if not job["truncated"] or not all(t["complete"] for t in job["tables"]):
         return ""
-    causes = [str(f.get("cause") or "") for f in job.get("faults") or [] if f.get("fault") == "nccl.log-truncated"]
+    causes = [f["cause"] for f in job["faults"] if f["fault"] == "nccl.log-truncated"]
     return f"the log is not whole: {causes[0]}" if causes and causes[0] else "the log is not whole"
 
 
-def _unseen(job: dict[str, Any], fault: str) -> str:
+def _unseen(job: JobDocument, fault: str) -> str:
     """Say what the log lacks, in the analyzer's words where it has some, and what to set for the next one."""
-    kind = job.get("inter_node_transport")
+    kind = job["inter_node_transport"]
     if kind == "none":
         return "nothing crossed nodes: the log is of one node"
-    if job.get("crash"):
+    if job["crash"]:
         return "NCCL ended before it named its channels (nccl.completed says why)"
-    cause = next((str(f["cause"]) for f in job.get("faults") or [] if f.get("fault") == fault and f.get("cause")), "")
-    banner = f" (a network was selected: {kind})" if kind not in (None, "unknown") else ""
-    said = [f"the log does not show the transport{banner}", cause, str(job.get("advice") or "")]
+    cause = next((f["cause"] for f in job["faults"] if f["fault"] == fault and f["cause"]), "")
+    banner = f" (a network was selected: {kind})" if kind != "unknown" else ""
+    said = [f"the log does not show the transport{banner}", cause, job["advice"] or ""]
     return "; ".join(filter(None, said))
 
 
-def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Iterator[Finding]:
+def fabric_findings(jobs: Mapping[str, JobDocument | None], kind: str) -> Iterator[Finding]:
     """Compare the transport with the fabric that was paid for."""
     for name, job in seen(jobs).items():
-        found = str(job.get("inter_node_transport"))
+        found = job["inter_node_transport"]
         ok = found == kind
-        chosen = [f"{key}={value}" for key, value in (job.get("env") or {}).items() if not ok and key in CHOOSES]
+        chosen = [f"{key}={value}" for key, value in job["env"].items() if not ok and key in CHOOSES]
         said = f"; {', '.join(chosen)} is set (profile, pod.env, or the image)" if chosen else ""
         yield Finding(
             subject=subject_of(name),
@@ -176,7 +177,7 @@ def fabric_findings(jobs: Mapping[str, dict[str, Any] | None], kind: str) -> Ite
         )
 
 
-def gdr_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
+def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
     """Judge GPUDirect RDMA of every host pair; not shown is not told."""
     told: set[tuple[str, str]] = set()
     for name, job in seen(jobs).items():
@@ -187,7 +188,7 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) 
                 yield finding
         if bad:
             continue
-        gdr = job.get("gdr")
+        gdr = job["gdr"]
         observed = "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect"
         yield Finding(
             subject=subject_of(name),
@@ -198,51 +199,46 @@ def gdr_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) 
         )
 
 
-def _gdr_faults(trial: TrialResult, job: dict[str, Any]) -> Iterator[Finding]:
-    named = [f for f in job.get("faults") or [] if f.get("fault") in GDR]
+def _gdr_faults(trial: TrialResult, job: JobDocument) -> Iterator[Finding]:
+    named = [(f["fault"], f["subject"], _because(f)) for f in job["faults"] if f["fault"] in GDR]
     if not named:
-        off = [p for p in job.get("pairs") or [] if p.get("gdr") is False]
-        named = [{"fault": "nccl.gdr-off", "subject": f"{p.get('src')} -> {p.get('dst')}"} for p in off]
-        named += [
-            {"fault": "nccl.gdr-mixed", "subject": f"{p.get('src')} -> {p.get('dst')}"}
-            for p in job.get("pairs") or []
-            if p.get("gdr") == "mixed"
-        ]
-    if not named and job.get("gdr") is False:
-        named = [{"fault": "nccl.gdr-off", "subject": "job"}]
-    for entry in named:
-        state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
+        named = [("nccl.gdr-off", f"{p['src']} -> {p['dst']}", "") for p in job["pairs"] if p["gdr"] is False]
+        named += [("nccl.gdr-mixed", f"{p['src']} -> {p['dst']}", "") for p in job["pairs"] if p["gdr"] == "mixed"]
+    if not named and job["gdr"] is False:
+        named = [("nccl.gdr-off", "job", "")]
+    for fault, subject, because in named:
+        state = "not used" if fault == "nccl.gdr-off" else "used on some channels only"
         yield Finding(
-            subject=by_node(trial, str(entry.get("subject") or "job")),
+            subject=by_node(trial, subject),
             ok=False,
-            observed=by_node(trial, f"GPUDirect RDMA {state}{_because(entry)}"),
+            observed=by_node(trial, f"GPUDirect RDMA {state}{because}"),
             expected="GPUDirect RDMA on every channel (profile, fabric.gdr)",
-            fault=str(entry["fault"]),
+            fault=fault,
         )
 
 
-def rail_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None], expected: int) -> Iterator[Finding]:
+def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], expected: int) -> Iterator[Finding]:
     """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
     used: dict[str, set[str]] = {}
     chosen = ""
     for job in seen(jobs).values():
-        if hca := (job.get("env") or {}).get("NCCL_IB_HCA"):
+        if hca := job["env"].get("NCCL_IB_HCA"):
             chosen = f"; NCCL_IB_HCA={hca} is set (profile, pod.env, or the image) and chooses among them"
-        for host in job.get("hosts") or []:
-            if not host.get("name"):  # lines without a host: their channels are counted under those that have one
+        for host in job["hosts"]:
+            if not host["name"]:  # lines without a host: their channels are counted under those that have one
                 continue
-            devices = used.setdefault(str(host.get("name")), set())
-            for names in (host.get("rails") or {}).values():
-                devices.update(map(str, names))
+            devices = used.setdefault(host["name"], set())
+            for names in host["rails"].values():
+                devices.update(names)
     if not used:
         yield Finding(subject="job", ok=None, observed="the log shows no devices", fault="nccl.no-evidence")
-    for host, devices in sorted(used.items()):
+    for name, devices in sorted(used.items()):
         ok = len(devices) >= expected if devices else None
         shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device"
         shown += chosen if ok is False else ""
         fault = "" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing"
         yield Finding(
-            subject=by_node(trial, host),
+            subject=by_node(trial, name),
             ok=ok,
             observed=shown,
             expected=f"{expected} rails (profile, fabric.rails)",
@@ -250,11 +246,11 @@ def rail_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None],
         )
 
 
-def rank_findings(jobs: Mapping[str, dict[str, Any] | None], spec: TrialSpec) -> Iterator[Finding]:
+def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> Iterator[Finding]:
     """Compare NCCL's ranks and nodes with what the trial started."""
     ranks = spec.nodes * spec.gpus_per_node
     for name, job in seen(jobs).items():
-        found = (job.get("ranks"), job.get("nodes"))
+        found = (job["ranks"], job["nodes"])
         ok = None if None in found else found == (ranks, spec.nodes)
         yield Finding(
             subject=subject_of(name),
@@ -265,11 +261,11 @@ def rank_findings(jobs: Mapping[str, dict[str, Any] | None], spec: TrialSpec) ->
         )
 
 
-def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]) -> Iterator[Finding]:
+def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
     """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
     told: set[tuple[str, str, str]] = set()  # what every collective meets is told once
     for name, job in seen(jobs).items():
-        bad = [f for f in job.get("faults") or [] if f.get("severity") != "info" and f.get("fault") not in JUDGED]
+        bad = [f for f in job["faults"] if f["severity"] != "info" and f["fault"] not in JUDGED]
         for finding in _others(trial, bad):
             if (finding.fault, finding.subject, finding.observed) not in told:
                 told.add((finding.fault, finding.subject, finding.observed))
@@ -278,12 +274,12 @@ def other_findings(trial: TrialResult, jobs: Mapping[str, dict[str, Any] | None]
             yield Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")
 
 
-def _others(trial: TrialResult, faults: Iterable[dict[str, Any]]) -> Iterator[Finding]:
+def _others(trial: TrialResult, faults: Iterable[FoundFault]) -> Iterator[Finding]:
     for entry in faults:
         yield Finding(
-            subject=by_node(trial, str(entry.get("subject") or "job")),
+            subject=by_node(trial, entry["subject"]),
             ok=False,
-            observed=by_node(trial, logged(entry) or str(entry.get("cause") or entry["fault"])),
+            observed=by_node(trial, logged(entry) or entry["cause"]),
             expected="no such line in NCCL's log",
-            fault=str(entry["fault"]),
+            fault=entry["fault"],
         )

@@ -6,7 +6,7 @@ Without one: numbers at a small fraction of what is published for the hardware t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports.sizes import format_size
 
@@ -14,6 +14,8 @@ from .published import published_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from jobs.nccl.job_document import JobDocument, Row, Table
 
     from ..profiles.loader import Profile
 
@@ -25,7 +27,7 @@ _MIDDLING, _OF_MIDDLING = 64 << 20, 0.1
 _SHOWN = 4
 
 
-def withhold_go(jobs: Iterable[dict[str, Any]], profile: Profile | None) -> None:
+def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
     """Make every go inconclusive that rests on what was not judged, and say in the first sentence what that is."""
     jobs = list(jobs)
     applied = {
@@ -46,19 +48,19 @@ def withhold_go(jobs: Iterable[dict[str, Any]], profile: Profile | None) -> None
             job["sentence"] = f"{_size(job)}: {text}."
 
 
-def _size(job: dict[str, Any]) -> str:
+def _size(job: JobDocument) -> str:
     hosts = job["nodes"] or 0
     carried = job["inter_node_transport"]
     over = f", {carried} between them" if hosts > 1 and carried not in ("none", "unknown") else ""
     return f"{job['ranks']} ranks on {hosts} host{'' if hosts == 1 else 's'}{over}"
 
 
-def _key(table: dict[str, Any], job: dict[str, Any], size: int) -> tuple[str, str, int, int]:
+def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:
     algorithm = "ring" if str(table.get("algorithm") or "").lower() == "ring" else "default"
     return table["collective"] or "all_reduce", algorithm, job["nodes"] or 0, size
 
 
-def _floors(job: dict[str, Any], profile: Profile, applied: set[tuple[str, str, int, int]]) -> Iterator[str]:
+def _floors(job: JobDocument, profile: Profile, applied: set[tuple[str, str, int, int]]) -> Iterator[str]:
     for floor in profile.floors:
         if (floor.collective, floor.algorithm, floor.nodes, floor.size) in applied:
             continue
@@ -72,7 +74,7 @@ def _floors(job: dict[str, Any], profile: Profile, applied: set[tuple[str, str, 
         )
 
 
-def _layout(job: dict[str, Any], profile: Profile) -> Iterator[str]:
+def _layout(job: JobDocument, profile: Profile) -> Iterator[str]:
     fabric, hosts = profile.fabric, job["rails"]["per_host"]
     crossed = (job["nodes"] or 0) > 1 and job["inter_node_transport"] not in ("none", "unknown")
     if fabric.kind and not crossed:
@@ -82,13 +84,13 @@ def _layout(job: dict[str, Any], profile: Profile) -> Iterator[str]:
         yield f"the {fabric.rails} rails of a host, which this layout does not show"
 
 
-def _sums(job: dict[str, Any]) -> Iterator[str]:
+def _sums(job: JobDocument) -> Iterator[str]:
     sides = [row[side] for table in job["tables"] for row in table["rows"] for side in ("out_of_place", "in_place")]
     if any(side and side["wrong"] is None for side in sides):
         yield "the results, since #wrong holds no count"
 
 
-def _far_below(job: dict[str, Any]) -> Iterator[str]:
+def _far_below(job: JobDocument) -> Iterator[str]:
     for table in job["tables"]:
         known = table.get("published")
         if known is not None and known["ratio"] < SMALL:
@@ -108,9 +110,9 @@ def _far_below(job: dict[str, Any]) -> Iterator[str]:
             yield _told(value, size, peak, str(least), least.source)
 
 
-def _values(row: dict[str, Any]) -> list[float]:
-    values = [row[side]["busbw_gbps"] for side in ("out_of_place", "in_place") if row[side]]
-    return [value for value in values if value is not None]
+def _values(row: Row) -> list[float]:
+    sides = (row["out_of_place"], row["in_place"])
+    return [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
 
 
 def _told(value: float, size: int, known: float, topology: str, source: str) -> str:

@@ -20,6 +20,7 @@ from .job.view import View, compact_devices
 if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
     from ..pod.nccl_reader.state.seen import EdgeKey, Proc
+    from .job_document import Bootstrap, Host, Init, IntraNode, JobDocument, Pair, Table
 
 _NONE: frozenset[Any] = frozenset()
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
@@ -29,7 +30,7 @@ ADVICE = (
 )
 
 
-def conclude(partial: Partial, expect: dict[str, Any] | None = None, one_job: bool = False) -> list[dict[str, Any]]:
+def conclude(partial: Partial, expect: dict[str, Any] | None = None, one_job: bool = False) -> list[JobDocument]:
     """Return the job documents of what was read, in the order of the streams.
 
     ``expect`` may hold what a profile knows: nodes, ranks, fabric, rails (per host), gdr. ``one_job`` takes all streams
@@ -38,7 +39,7 @@ def conclude(partial: Partial, expect: dict[str, Any] | None = None, one_job: bo
     return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
 
 
-def _document(judgement: Judgement) -> dict[str, Any]:
+def _document(judgement: Judgement) -> JobDocument:
     for rule in _RULES:
         rule(judgement)
     if judgement.job.limited and not judgement.has("nccl.log-truncated"):
@@ -54,7 +55,7 @@ def _document(judgement: Judgement) -> dict[str, Any]:
     for table in judgement.tables:
         if table["avg_busbw"] is not None:
             averages.setdefault(table["collective"] or "table %d" % (len(averages) + 1), table["avg_busbw"])
-    document: dict[str, Any] = {
+    document: JobDocument = {
         "files": [source.name for source in job.sources.values()],
         "nccl_lines": sum(source.nccl_lines for source in job.sources.values()),
         "verdict": verdict,
@@ -101,7 +102,7 @@ def _document(judgement: Judgement) -> dict[str, Any]:
     return document
 
 
-def brief(documents: list[dict[str, Any]], budget: int = 4096) -> dict[str, Any]:
+def brief(documents: list[JobDocument], budget: int = 4096) -> dict[str, Any]:
     """Return the verdicts in a few words, within a budget of bytes: what fits a pod's termination message."""
     jobs = [
         {
@@ -144,7 +145,7 @@ def _version(judgement: Judgement) -> tuple[str | None, list[str]]:
     return best[0], sorted(counts)
 
 
-def _tables(judgement: Judgement) -> list[dict[str, Any]]:
+def _tables(judgement: Judgement) -> list[Table]:
     """Return the tables, each with its algorithm: what NCCL_ALGO says, else what NCCL printed (subsystem TUNING)."""
     forced = {proc.env["NCCL_ALGO"] for proc in judgement.job.procs if "NCCL_ALGO" in proc.env}
     printed = {text for proc in judgement.job.procs for text in proc.facts.get("algorithm", ())}
@@ -175,7 +176,7 @@ def _collective(table: dict[str, Any], ranks: int | None) -> str | None:
     return {2.0: "all_reduce", 1.0: "reduce_scatter"}.get(factors.pop()) if len(factors) == 1 else None
 
 
-def _table(table: dict[str, Any], algorithm: str | None) -> dict[str, Any]:
+def _table(table: dict[str, Any], algorithm: str | None) -> Table:
     points = busbw(table)
     sizes = [size for size, _ in points]
     return {
@@ -198,7 +199,7 @@ def _table(table: dict[str, Any], algorithm: str | None) -> dict[str, Any]:
     }
 
 
-def _pairs(judgement: Judgement) -> list[dict[str, Any]]:
+def _pairs(judgement: Judgement) -> list[Pair]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
     cells: dict[tuple[str, str], dict[str, Any]] = {}
     proc: Proc | None = None
@@ -219,7 +220,7 @@ def _pairs(judgement: Judgement) -> list[dict[str, Any]]:
         if item.key[5] == "net" and item.transport not in TCP:
             cell["gdr"] = _with(cell["gdr"], bool(gdr))
         cell["pxn"] = cell["pxn"] or proxy >= 0
-    pairs = []
+    pairs: list[Pair] = []
     for (src_node, dst_node), cell in sorted(cells.items()):
         counts: dict[str, int] = {}
         for key, mask in cell["channels"].items():
@@ -253,7 +254,7 @@ def _unseen(rank: int) -> str:
     return "(host of rank %d)" % rank
 
 
-def _hosts(judgement: Judgement) -> list[dict[str, Any]]:
+def _hosts(judgement: Judgement) -> list[Host]:
     job, view = judgement.job, judgement.view
     nodes: dict[str, list[Proc]] = {}
     for proc in job.procs:
@@ -267,7 +268,7 @@ def _hosts(judgement: Judgement) -> list[dict[str, Any]]:
             rails_of = used.setdefault(node, {})
             rails_of[own] = _with(rails_of.get(own, _NONE), item.device)
             gdr[node] = _with(gdr.get(node, _NONE), bool(item.key[8]))
-    hosts = []
+    hosts: list[Host] = []
     for node, procs in sorted(nodes.items()):
         ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in job.world})
         versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
@@ -320,7 +321,7 @@ def _connected(procs: list[Proc], world: list[str]) -> list[int]:
     return sorted(ranks or shown)
 
 
-def _intra(judgement: Judgement) -> dict[str, Any]:
+def _intra(judgement: Judgement) -> IntraNode:
     view, job = judgement.view, judgement.job
     nvls = True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None
     return {
@@ -332,7 +333,7 @@ def _intra(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _bootstrap(judgement: Judgement) -> dict[str, Any]:
+def _bootstrap(judgement: Judgement) -> Bootstrap:
     interfaces: dict[str, list[str]] = {}
     for proc in judgement.job.procs:
         for text in sorted(proc.facts.get("boot", ())):
@@ -343,7 +344,7 @@ def _bootstrap(judgement: Judgement) -> dict[str, Any]:
     return {"interfaces": {name: sorted(addresses) for name, addresses in sorted(interfaces.items())}}
 
 
-def _init(judgement: Judgement) -> dict[str, Any]:
+def _init(judgement: Judgement) -> Init:
     job = judgement.job
     started = {
         rank for proc in job.procs for (key, rank), comm in proc.comms.items() if key in job.world and comm.started
@@ -359,7 +360,7 @@ def _init(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _environment(judgement: Judgement) -> dict[str, Any]:
+def _environment(judgement: Judgement) -> dict[str, str | list[str]]:
     """Return the NCCL settings as printed; one value, or the values where processes differ."""
     seen: dict[str, set[str]] = {}
     for proc in judgement.job.procs:

@@ -192,7 +192,15 @@ def table(ring, op="all_reduce", top=None):
         busbw = top * (1 - 0.5 ** (power - 19))
         side = {"time_us": 1.0, "algbw_gbps": busbw / 1.875, "busbw_gbps": busbw, "wrong": 0}
         rows.append({"size_bytes": 2**power, "out_of_place": dict(side), "in_place": dict(side)})
-    return {"collective": op, "rows": rows, "complete": True, "out_of_bounds": 0, "avg_busbw": 250.0}
+    return {
+        "collective": op,
+        "algorithm": None,
+        "rows": rows,
+        "complete": True,
+        "out_of_bounds": 0,
+        "avg_busbw": 250.0,
+        "checked": True,
+    }
 
 
 def document(ring):
@@ -215,12 +223,29 @@ def document(ring):
         "advice": "",
         "tables": [table(ring)],
         "avg_busbw": 250.0,
+        "nccl_version": "2.27.7+cuda12.8",
+        "env": {},
+        "intra_node": {"p2p": 128, "shm": 0, "mnnvl": 0, "net": 0, "nvls": None},
         "pairs": [
-            {"src": a, "dst": b, "direction": "both", "transports": {"ib": 16}, "devices": devices, "gdr": True}
+            {
+                "src": a,
+                "dst": b,
+                "direction": "both",
+                "transports": {"ib": 16},
+                "devices": devices,
+                "gdr": True,
+                "pxn": False,
+            }
             for a, b in (hosts, hosts[::-1])
         ],
         "hosts": [
-            {"name": h, "ranks": list(range(8)), "rails": {str(i): [d] for i, d in enumerate(devices)}} for h in hosts
+            {
+                "name": h,
+                "ranks": list(range(8)),
+                "connected": list(range(8)),
+                "rails": {str(i): [d] for i, d in enumerate(devices)},
+            }
+            for h in hosts
         ],
     }
 

@@ -21,6 +21,8 @@ from checks.rules.intra_node import channels, path_findings
 
 NODES = ["gpu-node-0", "gpu-node-1"]
 
+INSIDE = {"p2p": 0, "shm": 0, "mnnvl": 0, "net": 0, "nvls": None}
+
 
 def test_a_healthy_trial_raises_nothing(trial, whole_spec, all_jobs, node_jobs, h100, bad):
     """Every judgement is quiet about five healthy collectives."""
@@ -58,7 +60,7 @@ def test_a_node_without_evidence_is_not_told(trial, whole_spec, node_jobs):
 
 def test_host_memory_where_nvlink_was_paid_for_is_a_fault(trial, whole_spec, node_jobs, bad):
     """SHM between GPUs of an NVLink machine, with the setting that caused it; the healthy node is not named."""
-    node_jobs[1].update(intra_node={"p2p": 0, "shm": 128, "nvls": None}, env={"NCCL_P2P_DISABLE": "1"})
+    node_jobs[1].update(intra_node=INSIDE | {"shm": 128}, env={"NCCL_P2P_DISABLE": "1"})
     found = list(path_findings(trial, whole_spec, node_jobs, "p2p"))
     assert bad(found) == [("gpu-node-1", "nccl.intra-node-path")]
     assert "128 channels by shared memory (through the host) (NCCL_P2P_DISABLE=1 is set)" in found[1].observed
@@ -66,15 +68,15 @@ def test_host_memory_where_nvlink_was_paid_for_is_a_fault(trial, whole_spec, nod
 
 def test_shared_memory_is_normal_on_pcie_machines(trial, whole_spec, node_jobs, bad):
     """Where the profile says shm, SHM and anything better are right; the network inside a node is not."""
-    node_jobs[0]["intra_node"] = {"p2p": 0, "shm": 64}
+    node_jobs[0]["intra_node"] = INSIDE | {"shm": 64}
     assert not bad(path_findings(trial, whole_spec, node_jobs, "shm"))
-    node_jobs[0]["intra_node"] = {"p2p": 0, "shm": 60, "net": 4}
+    node_jobs[0]["intra_node"] = INSIDE | {"shm": 60, "net": 4}
     assert bad(path_findings(trial, whole_spec, node_jobs, "shm")) == [("gpu-node-0", "nccl.intra-node-path")]
 
 
 def test_a_log_without_channels_is_no_evidence(trial, whole_spec, node_jobs):
     """Nothing shown is an error, never a pass and never a fault of the node."""
-    node_jobs[0]["intra_node"] = {"p2p": 0, "shm": 0}
+    node_jobs[0]["intra_node"] = INSIDE
     found = next(path_findings(trial, whole_spec, node_jobs, "p2p"))
     assert (found.ok, found.fault) == (None, "nccl.no-evidence")
     node_jobs[0]["truncated"] = True

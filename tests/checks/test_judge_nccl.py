@@ -10,7 +10,22 @@ from checks.rules.collectives import by_node, completed_findings, expectation, l
 from checks.rules.physics import limit_gbps, tree_limit_gbps
 
 RING = "collective.ring"
-SOCKET = {"fault": "nccl.socket-fallback", "severity": "fatal", "subject": "all ranks", "cause": "no InfiniBand device"}
+WHOLE = {
+    "severity": "fatal",
+    "title": "",
+    "subject": "the job",
+    "why": None,
+    "evidence": [],
+    "cause": "",
+    "confirm": "",
+    "remedy": "",
+}
+SOCKET = WHOLE | {
+    "fault": "nccl.socket-fallback",
+    "severity": "fatal",
+    "subject": "all ranks",
+    "cause": "no InfiniBand device",
+}
 
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
@@ -63,7 +78,13 @@ def test_a_crash_names_its_cause(trial, spec, jobs):
         crash=True,
         tables=[],
         faults=[
-            {"fault": "nccl.crash", "severity": "fatal", "subject": "rank 9 on seatrial-abc-1", "cause": "system error"}
+            WHOLE
+            | {
+                "fault": "nccl.crash",
+                "severity": "fatal",
+                "subject": "rank 9 on seatrial-abc-1",
+                "cause": "system error",
+            }
         ],
     )
     trial.evidence[1].stages[RING].update(exit=1)
@@ -78,8 +99,9 @@ def test_the_cause_of_an_end_is_the_fault(trial, spec, jobs):
         hang=True,
         tables=[],
         faults=[
-            {"fault": "nccl.ib-retry", "severity": "fatal", "subject": "seatrial-abc-1", "cause": "retry exceeded"},
-            {"fault": "nccl.hang", "severity": "fatal", "subject": "the job", "cause": "it followed"},
+            WHOLE
+            | {"fault": "nccl.ib-retry", "severity": "fatal", "subject": "seatrial-abc-1", "cause": "retry exceeded"},
+            WHOLE | {"fault": "nccl.hang", "severity": "fatal", "subject": "the job", "cause": "it followed"},
         ],
     )
     found = next(completed_findings(trial, spec, jobs))
@@ -164,7 +186,8 @@ def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
             mixed=True,
             socket_fallback=True,
             faults=[
-                {
+                WHOLE
+                | {
                     "fault": "nccl.mixed-transport",
                     "subject": "rank 11 on seatrial-abc-1",
                     "cause": "Failed to open mlx5_3",
@@ -227,7 +250,7 @@ def test_a_log_that_shows_nothing_is_an_error(trial, jobs, h100, changes, fault)
 
 def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
     """The last channels of a full disk's log: a rail that is missing there is not missing in the node."""
-    said = {"fault": "nccl.log-truncated", "severity": "info", "cause": "1 of 16 ranks is not seen to finish"}
+    said = WHOLE | {"fault": "nccl.log-truncated", "severity": "info", "cause": "1 of 16 ranks is not seen to finish"}
     jobs["ring"].update(truncated=True, faults=[said])
     found = [f for f in transport.transport_findings(trial, jobs, h100) if f.ok is not True]
     assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "all_reduce ring", "nccl.log-truncated")]
@@ -241,7 +264,7 @@ def test_a_cut_log_is_not_the_clusters_fault_and_no_pass(trial, jobs, h100):
     [
         {"pairs": []},
         {"pairs": [{"src": "a", "dst": "b", "direction": "send", "transports": {"ib": 2}}]},
-        {"hosts": [{"name": "a", "ranks": [0, 1], "rails": {}}]},
+        {"hosts": [{"name": "a", "ranks": [0, 1], "connected": [0, 1], "rails": {}}]},
         {"hosts": [{"name": "a", "ranks": list(range(16)), "connected": list(range(15)), "rails": {}}]},
     ],
     ids=["banner only", "one end", "ranks missing", "a rank without channels"],
@@ -337,13 +360,14 @@ def test_every_gpu_must_have_taken_part(jobs, spec, bad):
 def test_other_faults_of_the_log_are_handed_on(trial, jobs, bad):
     """Degrading faults without a check of their own fail nccl.other; information and judged faults do not."""
     jobs["ring"]["faults"] = [
-        {
+        WHOLE
+        | {
             "fault": "nccl.version-mismatch",
             "severity": "degraded",
             "subject": "seatrial-abc-1",
             "cause": "2.27 and 2.28",
         },
-        {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"},
+        WHOLE | {"fault": "nccl.note", "severity": "info", "subject": "x", "cause": "y"},
         dict(SOCKET),
     ]
     assert bad(transport.other_findings(trial, jobs)) == [("gpu-node-1", "nccl.version-mismatch")]
@@ -486,6 +510,6 @@ def test_what_every_collective_meets_is_told_once(trial, jobs):
     """Four collectives with one warning are one finding."""
     for job in jobs.values():
         job["faults"] = [
-            {"fault": "nccl.tcpx-stall", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "stalls"}
+            WHOLE | {"fault": "nccl.tcpx-stall", "severity": "degraded", "subject": "seatrial-abc-1", "cause": "stalls"}
         ]
     assert len([f for f in transport.other_findings(trial, jobs) if f.ok is False]) == 1

@@ -17,6 +17,7 @@ from .subjects import subject_of
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
+    from ..job_document import EvidenceLine
 
 _CAUSES = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "cause"))
 
@@ -111,7 +112,7 @@ def first_cause(judgement: Judgement) -> tuple[str, Note, list[Proc]] | None:
     return name, note, [proc for proc in judgement.job.procs if name in proc.notes]
 
 
-def _hang_evidence(judgement: Judgement) -> list[dict[str, Any]]:
+def _hang_evidence(judgement: Judgement) -> list[EvidenceLine]:
     lines = []
     for name in ("watchdog", "time-limit", "test-timeout", "dead-peer"):
         lines.extend(judgement.line(judgement.event(name)))
@@ -129,7 +130,7 @@ def _hang_cause(watch: dict[str, list[int]]) -> str | None:
     return text + ": a rank that is not among them is missing, or the network stalled"
 
 
-def _crash_evidence(judgement: Judgement) -> list[dict[str, Any]]:
+def _crash_evidence(judgement: Judgement) -> list[EvidenceLine]:
     return [line for note in crash_lines(judgement) for line in judgement.line(note)]
 
 

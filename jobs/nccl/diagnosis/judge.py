@@ -16,8 +16,7 @@ from .faults import fault_catalogue
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
     from ..job.view import View
-
-Evidence = list[dict[str, Any]]
+    from ..job_document import EvidenceLine, FoundFault, Verdict
 
 
 class Judgement:
@@ -28,7 +27,7 @@ class Judgement:
         self.job = view.job
         self.expect = expect or {}
         self.tables = [table for source in self.job.sources.values() for table in source.tables]
-        self.faults: list[dict[str, Any]] = []
+        self.faults: list[FoundFault] = []
         self.hang, self.crash = self._ending()
 
     # -- endings -------------------------------------------------------------------------------------------------------
@@ -57,7 +56,7 @@ class Judgement:
 
     # -- faults --------------------------------------------------------------------------------------------------------
     def add(
-        self, fault: str, subject: str, evidence: Evidence, why: str | None = None, cause: str | None = None
+        self, fault: str, subject: str, evidence: list[EvidenceLine], why: str | None = None, cause: str | None = None
     ) -> None:
         """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
         entry = fault_catalogue()[fault]
@@ -76,7 +75,7 @@ class Judgement:
             }
         )
 
-    def line(self, note: Note | None) -> Evidence:
+    def line(self, note: Note | None) -> list[EvidenceLine]:
         """Return a note as evidence: file, line, text."""
         if note is None:
             return []
@@ -99,7 +98,7 @@ class Judgement:
         """Say whether one of these faults was reported."""
         return any(fault["fault"] in names for fault in self.faults)
 
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """Return go, no-go or inconclusive."""
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"

@@ -5,7 +5,7 @@ Or no evidence at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from .rails import judge_rails
@@ -14,6 +14,7 @@ from .whys import why_no_gdr, why_sockets
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc
+    from ..job_document import EvidenceLine
     from .judge import Judgement
 
 
@@ -45,7 +46,7 @@ _HINTS = (
 )
 
 
-def _hint(judgement: Judgement) -> tuple[str | None, list[dict[str, Any]]]:
+def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
     """Return the first sign of trouble in a log that does not show what came of it."""
     for name in _HINTS:
         note, _ = judgement.earliest(name)
@@ -147,7 +148,7 @@ def _judge_sockets(judgement: Judgement) -> None:
     judgement.add("nccl.socket-fallback", subject, evidence + _shown(judgement, procs), why=why, cause=cause)
 
 
-def _shown(judgement: Judgement, procs: list[Proc]) -> list[dict[str, Any]]:
+def _shown(judgement: Judgement, procs: list[Proc]) -> list[EvidenceLine]:
     """Return the line that shows sockets: a channel, or what a process chose."""
     for kind in ("line via-socket", "line chose-socket"):
         notes = sorted(

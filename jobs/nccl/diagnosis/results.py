@@ -10,6 +10,7 @@ from ...pod.nccl_reader.events.transports import TCP
 from .subjects import subject_of
 
 if TYPE_CHECKING:
+    from ..job_document import EvidenceLine
     from .judge import Judgement
 
 _DEGRADED = tuple(dict.fromkeys(item.fault for item in SYMPTOMS if item.role == "degraded"))
@@ -106,7 +107,7 @@ def _unreasonable(table: dict[str, Any], ranks: int | None) -> list[str]:
     return found[:8]
 
 
-def _table_line(judgement: Judgement, table: dict[str, Any], line: list[Any]) -> list[dict[str, Any]]:
+def _table_line(judgement: Judgement, table: dict[str, Any], line: list[Any]) -> list[EvidenceLine]:
     for source in judgement.job.sources.values():
         if any(item is table for item in source.tables):
             return [{"file": source.name, "line": line[0], "text": line[1]}]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
+    from ..job_document import EvidenceLine
     from .judge import Judgement
 
 _WHY = (
@@ -25,7 +26,7 @@ _WHY = (
 _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 
-def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, list[dict[str, Any]], str | None]:  # noqa: PLR0911 -- one return per form
+def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, list[EvidenceLine], str | None]:  # noqa: PLR0911 -- one return per form
     """Return why these processes use sockets: the fault that explains it, its evidence, and a cause in words."""
     for variable in ("NCCL_NET", "NCCL_NET_PLUGIN"):
         values = {proc.env[variable] for proc in procs if variable in proc.env}
@@ -90,7 +91,7 @@ def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
     return any(name.startswith("hsn") for name in names)
 
 
-def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[dict[str, Any]], str | None]:
+def why_no_gdr(judgement: Judgement) -> tuple[str | None, list[EvidenceLine], str | None]:
     """Return why GPUDirect is off, as far as the log says."""
     for proc in judgement.job.procs:
         level = proc.env.get("NCCL_NET_GDR_LEVEL", "")

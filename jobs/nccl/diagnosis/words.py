@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from .faults import fault_catalogue
 from .quotes import warning_said
 
 if TYPE_CHECKING:
+    from ..job_document import FoundFault, JobDocument, Verdict
     from .judge import Judgement
 
 _DIAGNOSIS_OF = (
@@ -30,7 +31,7 @@ _NETWORK_OF = (
 _UNSURE_OF = (("nccl.log-truncated", "truncated"), ("nccl.odd-numbers", "odd-numbers"))
 
 
-def diagnosis_of(judgement: Judgement, verdict: str) -> str:  # noqa: PLR0911 -- one return per form
+def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR0911 -- one return per form
     """Return the one diagnosis of a job, out of DIAGNOSES."""
     view = judgement.view
     for fault, diagnosis in _DIAGNOSIS_OF:
@@ -63,13 +64,13 @@ def diagnosis_of(judgement: Judgement, verdict: str) -> str:  # noqa: PLR0911 --
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
 
 
-def _size_text(document: dict[str, Any], judgement: Judgement) -> str:
+def _size_text(document: JobDocument, judgement: Judgement) -> str:
     ranks, nodes = document["ranks"], document["nodes"]
-    if judgement.view.ranks_by_device:
+    if judgement.view.ranks_by_device and ranks is not None:
         return "This job (%d ranks of one host show)" % ranks
-    if ranks is None and nodes is None:
-        return "This job (size not shown)"
     if ranks is None:
+        if nodes is None:
+            return "This job (size not shown)"
         return "This job on %d host%s" % (nodes, "" if nodes == 1 else "s")
     text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
@@ -92,7 +93,7 @@ _NAMES = {
 }
 
 
-def _shown_ranks(document: dict[str, Any]) -> str:
+def _shown_ranks(document: JobDocument) -> str:
     shown = len({rank for host in document["hosts"] for rank in host["connected"]})
     if not shown:
         return "some of the ranks"
@@ -100,7 +101,7 @@ def _shown_ranks(document: dict[str, Any]) -> str:
     return few if document["ranks"] is None else "%d of %d ranks" % (shown, document["ranks"])
 
 
-def sentence_of(document: dict[str, Any], judgement: Judgement) -> str:
+def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     """Say the whole result in one sentence."""
     size = _size_text(document, judgement)
     worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
@@ -121,7 +122,7 @@ def _lowered(title: str) -> str:
     return title if title.startswith(names) else title[0].lower() + title[1:]
 
 
-def _fault_sentence(size: str, worst: dict[str, Any], judgement: Judgement) -> str:
+def _fault_sentence(size: str, worst: FoundFault, judgement: Judgement) -> str:
     title = _lowered(worst["title"])
     if worst["fault"] == "nccl.socket-fallback" and not judgement.view.crossings:
         title = "NCCL chose plain TCP sockets for what crosses hosts"
@@ -132,7 +133,7 @@ def _fault_sentence(size: str, worst: dict[str, Any], judgement: Judgement) -> s
 
 
 def _unsure_sentence(  # noqa: PLR0911 -- one return per form
-    document: dict[str, Any], judgement: Judgement, size: str, network: str, gdr: str
+    document: JobDocument, judgement: Judgement, size: str, network: str, gdr: str
 ) -> str:
     """Say how far the log goes; nothing where it shows no more than its size."""
     said = document["diagnosis"]
@@ -175,7 +176,7 @@ _SIGNS = (
 )
 
 
-def _silent_sentence(document: dict[str, Any], judgement: Judgement, size: str) -> str:
+def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:
     """Say that the log shows nothing that could be judged, and what it shows instead."""
     if document["inter_node_transport"] == "none" and not document["evidence_shown"]:
         said = (
@@ -194,10 +195,10 @@ def _silent_sentence(document: dict[str, Any], judgement: Judgement, size: str) 
         return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
         return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
-    hint = next((fault for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and fault["why"]), None)
+    hint = next(
+        (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None
+    )
     said = (
-        warning_said(judgement)
-        if hint is None
-        else "; it does show this: %s" % _lowered(fault_catalogue()[hint["why"]].title)
+        warning_said(judgement) if hint is None else "; it does show this: %s" % _lowered(fault_catalogue()[hint].title)
     )
     return "%s: the log does not show which transport was used, so it cannot be judged%s." % (size, said)

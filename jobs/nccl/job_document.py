@@ -1,0 +1,182 @@
+"""The job document: what is said of one job. The types of what conclude() returns; every key is always there.
+
+None stands for what the log does not show.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, TypedDict
+
+Verdict = Literal["go", "no-go", "inconclusive"]
+
+
+class EvidenceLine(TypedDict):
+    """A line of a log, cleaned of secrets and control characters."""
+
+    file: str | None
+    line: int
+    text: str
+
+
+class FoundFault(TypedDict):
+    """A fault of the catalogue, found in a job. ``why`` names the fault that explains it and lends its texts."""
+
+    fault: str
+    severity: str
+    title: str
+    subject: str
+    why: str | None
+    evidence: list[EvidenceLine]
+    cause: str
+    confirm: str
+    remedy: str
+
+
+class Side(TypedDict):
+    """One measurement of a row, out of place or in place: microseconds, GB/s (1e9 bytes per second), wrong values."""
+
+    time_us: float | None
+    algbw_gbps: float | None
+    busbw_gbps: float | None
+    wrong: int | None
+
+
+class Row(TypedDict):
+    """A row of a benchmark's table."""
+
+    size_bytes: int
+    count: int | None
+    type: str | None
+    redop: str | None
+    root: int | None
+    out_of_place: Side | None
+    in_place: Side | None
+
+
+class Sweep(TypedDict):
+    """The message sizes of a table, in bytes."""
+
+    min_bytes: int
+    max_bytes: int
+    rows: int
+
+
+class Table(TypedDict):
+    """A benchmark's table, bandwidths in GB/s. checks.rules.reference adds what the numbers are compared with."""
+
+    collective: str | None
+    algorithm: str | None
+    rows: list[Row]
+    out_of_bounds: int | None
+    avg_busbw: float | None
+    complete: bool
+    peak_busbw_gbps: float | None
+    largest_busbw_gbps: float | None
+    sweep: Sweep | None
+    unreadable_rows: int
+    library_version: str | None
+    checked: bool
+    wire: NotRequired[dict[str, Any] | None]
+    reference: NotRequired[list[dict[str, Any]]]
+    published: NotRequired[dict[str, Any] | None]
+
+
+class Pair(TypedDict):
+    """What carried the data from one host to another: channels by transport, as one end or both printed it."""
+
+    src: str
+    dst: str
+    direction: str
+    transports: dict[str, int]
+    devices: list[str]
+    gdr: bool | Literal["mixed"] | None
+    pxn: bool
+
+
+class Host(TypedDict):
+    """A host of the job; ``connected`` are the ranks whose channels the log shows, ``rails`` the devices by rank."""
+
+    name: str | None
+    ranks: list[int]
+    connected: list[int]
+    version: str | list[str] | None
+    network: str | list[str] | None
+    gdr: bool | Literal["mixed"] | None
+    rails: dict[str, list[str]]
+    rails_offered: int | None
+
+
+class HostRails(TypedDict):
+    """How many network devices a host uses, and how many it offers."""
+
+    used: int
+    offered: int | None
+
+
+class Rails(TypedDict):
+    """The network devices that carry channels."""
+
+    per_host: dict[str, HostRails]
+
+
+class IntraNode(TypedDict):
+    """Channels inside hosts by kind, and whether NVLink SHARP is used."""
+
+    p2p: int
+    shm: int
+    mnnvl: int
+    net: int
+    nvls: bool | None
+
+
+class Bootstrap(TypedDict):
+    """The addresses of each bootstrap interface."""
+
+    interfaces: dict[str, list[str]]
+
+
+class Init(TypedDict):
+    """How far the initialisation came, in ranks."""
+
+    nranks: int | None
+    started: int
+    completed: int
+    communicators: int
+
+
+class JobDocument(TypedDict):
+    """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
+
+    files: list[str]
+    nccl_lines: int
+    verdict: Verdict
+    diagnosis: str
+    sentence: str
+    inter_node_transport: str
+    gdr: bool | None
+    socket_fallback: bool | None
+    mixed: bool
+    ranks: int | None
+    nodes: int | None
+    gpus: dict[str, int]
+    platforms: list[str]
+    nccl_version: str | None
+    nccl_versions: list[str]
+    avg_busbw: float | None
+    avg_busbw_all: dict[str, float]
+    hang: bool
+    crash: bool
+    faults: list[FoundFault]
+    tables: list[Table]
+    pairs: list[Pair]
+    hosts: list[Host]
+    rails: Rails
+    intra_node: IntraNode
+    sharp: bool | None
+    bootstrap: Bootstrap
+    init: Init
+    truncated: bool
+    evidence_shown: bool
+    advice: str | None
+    env: dict[str, str | list[str]]
+    compacted: bool
