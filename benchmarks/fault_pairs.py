@@ -107,6 +107,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--skip", type=int, default=0, help="the first pairs of this seed that were tried before")
     parser.add_argument("--kind", choices=["preflight", "trial", "mixed", "all"], default="all")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
@@ -136,6 +137,7 @@ def main() -> int:
         return word
 
     chosen = [(drawn(), tuple(f"gpu-node-{n}" for n in dice.sample(range(NODES), 2))) for _ in range(options.pairs)]
+    chosen = chosen[options.skip :]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         words = list(pool.map(lambda item: both(item[0], *item[1]), enumerate(chosen)))
     print({word: words.count(word) for word in dict.fromkeys(words)}, f"of {len(words)} pairs", flush=True)

@@ -110,7 +110,10 @@ class Container:
         env = await self._configure()
         await self._start(env)
         if self.process is not None:
+            # A pod that is told to end meanwhile had nothing to stop yet; a kubelet looks until nothing runs any more.
+            late = [asyncio.create_task(self.stop(self.worker.grace_s))] if self.worker.stopping else []
             await self._watch(self.process)
+            await asyncio.gather(*late)
 
     # -- before the start
 

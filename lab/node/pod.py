@@ -61,6 +61,8 @@ class PodWorker:
         self.pod_ip = self.fqdn = ""
         self.files: list[Object] = []
         self.stopping = self.finishing = False
+        self.grace_s = 0.0
+        """How long processes have to end, once it is stopping."""
         self.override: Object | None = None
         self.volumes = Volumes(
             pod,
@@ -375,7 +377,7 @@ class PodWorker:
 
     def stop(self, grace_s: float) -> None:
         """End the pod: every container gets SIGTERM and, after the grace period, SIGKILL."""
-        self.stopping = True
+        self.stopping, self.grace_s = True, grace_s
         self._grace.set()
         self._wake.set()
         if self._stop_task is None or grace_s == 0:

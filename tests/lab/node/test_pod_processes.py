@@ -20,6 +20,7 @@ from lab.apiserver.store import ApiError, Store
 from lab.controlplane import Controllers
 from lab.controlplane.scheduler.scheduler import Scheduler
 from lab.node import Kubelet
+from lab.node.container import Container
 from lab.node.dns import DnsServer
 from lab.node.network import Unavailable, open_network
 
@@ -284,6 +285,24 @@ def test_a_container_has_its_own_files_and_writes_nothing_on_the_host(run, tmp_p
 
     run(scenario)
     assert not any(Path(path).exists() for path in (f"/tmp/{mark}", f"/usr/{mark}", "/new"))
+
+
+def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, monkeypatch):
+    """There is no process yet that could be told: it is told as soon as it is there."""
+    spawn = Container._spawn
+
+    async def scenario(lab):
+        async def deleted_meanwhile(container, *given):
+            lab.store.delete("pods", "default", "late")
+            await lab.until(lambda: container.worker.stopping and container.worker._stop_task.done())
+            return await spawn(container, *given)
+
+        monkeypatch.setattr(Container, "_spawn", deleted_meanwhile)
+        lab.pod("late", ["sleep", "600"], terminationGracePeriodSeconds=30)
+        await lab.until(lambda: lab.get("late") is None, "late is gone")
+        assert "Killing" in lab.reasons("late")
+
+    run(scenario, mode="plain")
 
 
 def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
