@@ -366,6 +366,18 @@ def test_a_gid_index_must_be_set_where_nccl_is_told_to_use_it(world, spec):
     assert faults(device_findings(world, told, roce)) == [("gpu-node-1 mlx5_5", "rdma.gid-missing")]
 
 
+@pytest.mark.parametrize(("shown", "missing"), [(range(8), False), ((0, 1, 2, 4, 5, 6, 7, 8), True)])
+def test_of_a_long_gid_table_only_the_shown_part_is_judged(world, spec, shown, missing):
+    """The probe sends the first eight GIDs that are set: one behind them may be set, one between them is not."""
+    index = "3" if missing else "9"
+    told = replace(spec, env={"NCCL_IB_GID_INDEX": index})
+    for rank in (0, 1):
+        for each in stage(world, rank, "rdma")["devices"]:
+            each.update(link_layer="Ethernet", gids=[{"index": i, "gid": "x", "type": "RoCE v2"} for i in shown])
+    found = faults(device_findings(world, told, load_profile("mi300x")))
+    assert {fault for _, fault in found} == ({"rdma.gid-missing"} if missing else set())
+
+
 def test_a_filter_that_leaves_good_cards_out_is_not_the_cards_fault(world, spec, h100):
     """NCCL_IB_HCA excludes a card or names none: NCCL's own checks say so, with the rail that is missing."""
     for value in ("^mlx5_3", "=mlx5_bond_0"):

@@ -143,6 +143,14 @@ def test_wrong_sums_end_badly_but_they_end(trial, spec, jobs, bad):
     assert not bad(completed_findings(trial, spec, jobs))
 
 
+def test_values_out_of_bounds_end_badly_but_they_end(trial, spec, jobs, bad):
+    """nccl-tests exit with 1 where only the summary counts wrong values: correctness is another check's."""
+    jobs["ring"]["tables"][0]["out_of_bounds"] = 2
+    for rank in trial.evidence.values():
+        rank.stages[RING].update(exit=1)
+    assert not bad(completed_findings(trial, spec, jobs))
+
+
 @pytest.mark.parametrize("end", [{"exit": 139}, {"exit": None, "error": "the log analyzer failed: MemoryError"}])
 def test_a_whole_table_does_not_excuse_a_bad_end(trial, spec, jobs, end):
     """The numbers are there, and a rank died all the same: that is no orderly end, whatever the table says."""

@@ -1,7 +1,11 @@
 """Which nodes the trial must stay off: those whose GPUs are parts, and those of another product."""
 
+from dataclasses import replace
+
+import pytest
+
 from checks.rules.nodes import node_findings
-from checks.rules.pool import MOST_AVOIDED, Pool, avoided, pool_of
+from checks.rules.pool import MOST_AVOIDED, Pool, avoided, parted, pool_of
 
 
 def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
@@ -10,6 +14,24 @@ def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
     found = pool_of(inventory([node("a"), node("b"), node("c", labels=shared)]), h100)
     assert list(found.parts) == ["c"]
     assert avoided(found) == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "2"}}, "time-slicing"),
+        ({"labels": {"nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/gpu.replicas": "4"}}, "mps"),
+        ({"capacity": {"nvidia.com/gpu.shared": 16}}, "16 nvidia.com/gpu.shared"),
+        ({"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "1"}}, ""),
+        ({"labels": {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "8"}}, ""),
+        ({"labels": {"nvidia.com/gpu.replicas": "8"}}, ""),
+    ],
+)
+def test_replicas_of_a_shared_gpu_are_no_whole_gpus(node, changes, why):
+    """By label or by the renamed resource; one replica is the GPU itself, and a count without a strategy says nothing."""
+    capacity = {"nvidia.com/gpu": 8, **changes.pop("capacity", {})}
+    found = parted(replace(node("a", **changes), capacity=capacity))
+    assert why in found if why else found == ""
 
 
 def test_other_products_are_avoided_by_name_and_other_pools_by_label(node):

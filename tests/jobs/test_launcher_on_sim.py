@@ -234,15 +234,15 @@ def test_a_job_of_a_queue_is_left_to_its_queue(cluster):
     url_path, seen = path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), []
 
     def admit():
-        for _ in range(100):
-            if Launcher(cluster).get_job_status(wanted.job_name) != "Unknown":
+        for _ in range(600):
+            if any("waits until its queue" in line for line in told):
                 break
             time.sleep(0.05)
-        time.sleep(1.0)
         seen.append(cluster.get(url_path)["spec"]["suspend"])
         cluster.patch(url_path, {"spec": {"suspend": False}})
 
-    thread, told, ledger = threading.Thread(target=admit), [], Ledger()
+    told: list[str] = []
+    thread, ledger = threading.Thread(target=admit), Ledger()
     thread.start()
     result = Launcher(cluster, progress=told.append, ledger=ledger).run(wanted, {"probe.py": PROBE})
     thread.join()

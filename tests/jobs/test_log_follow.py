@@ -232,16 +232,20 @@ def test_a_line_without_end_is_cut(kube, api, tmp_path):
 def test_a_follower_can_be_stopped_at_once(kube, api, tmp_path):
     """While the server is silent, and while the container never starts."""
 
+    reading, end = threading.Event(), threading.Event()
+
     def silent():
         yield b""
-        time.sleep(20)
+        reading.set()
+        end.wait(20)
 
     api.answer = lambda _: (200, {}, silent())
     follower = follow(kube, tmp_path, finished=lambda: False)
-    time.sleep(0.3)
+    assert reading.wait(30)
     began = time.monotonic()
     follower.stop()
     assert time.monotonic() - began < 3
+    end.set()
 
 
 def test_a_folder_that_cannot_be_written_is_no_crash(kube, api, tmp_path):

@@ -224,3 +224,14 @@ def test_operations_are_compared_inside_a_process_group(judge, lines, said):
     """Every group counts its own: 216 of one and 57 of another are no fault of the program."""
     job = judge("".join(WATCHDOG.format(*line) for line in lines))
     assert (job["hang"], said in job["sentence"]) == (True, True), job["sentence"]
+
+
+@pytest.mark.parametrize(("devices", "fallback"), [((0,), False), ((0, 1), False), ((0, 2), True), ((1,), True)])
+def test_sockets_on_one_host_are_a_fallback_where_devices_are_missing(judge, devices, fallback):
+    """Devices without a gap from 0 may be the whole job, on one host; a gap says that other processes are left out."""
+    lines = [
+        f"gpu-node-0:{dev}:{dev} [{dev}] NCCL INFO {text}\n"
+        for dev in devices
+        for text in ("NET/IB : No device found.", "Using network Socket")
+    ]
+    assert judge("".join(lines))["socket_fallback"] is fallback

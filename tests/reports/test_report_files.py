@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from reports import html
-from reports.record import CheckResult, Outcome, Run, Verdict
+from reports.record import CheckResult, Outcome, Run, Verdict, verdict_of
 
 pytest_plugins = ["pytester"]
 
@@ -158,6 +158,15 @@ def a_run(**more):
         CheckResult(id="runtime.gpus", title="t", outcome=more.pop("shown", Outcome.PASSED)),
     ]
     return Run(run_id="r", required=("gpu.allocatable",), results=results, **more)
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5])
+def test_a_run_that_pytest_did_not_end_well_is_never_go(code):
+    """Every check passed, and pytest itself says that the run is not whole: its own exit code, and no go."""
+    run = a_run(pytest_exit=code)
+    assert (run.verdict, run.exit_code) == (Verdict.INCONCLUSIVE, code)
+    assert verdict_of(run.to_dict()) is Verdict.INCONCLUSIVE
+    assert a_run().verdict is Verdict.GO
 
 
 def test_a_tenants_skip_counts_where_the_trial_showed_the_same():
