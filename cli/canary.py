@@ -24,13 +24,14 @@ from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import ConfigError, Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.cleanup import sweep_dead
+from reports.record import EXIT_CODES, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.trial.spec import TrialSpec
 
-INCONCLUSIVE = 10
+INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 HOSTNAME = "kubernetes.io/hostname"
 
 

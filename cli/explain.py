@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from checks.profiles.loader import Profile
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
-WORST_FIRST = (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO)
 
 
 def parser() -> Parser:
@@ -70,8 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         options.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
     print(render.RENDERERS[options.format](jobs, color=coloured), end="")
-    verdicts = {Verdict(job["verdict"]) for job in jobs} or {Verdict.INCONCLUSIVE}
-    return EXIT_CODES[next(v for v in WORST_FIRST if v in verdicts)]
+    return render.exit_code(jobs)
 
 
 def _expected(profile: Profile | None) -> dict[str, Any] | None:

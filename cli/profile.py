@@ -14,7 +14,7 @@ from checks.profiles.baseline import NotABaselineError, baseline
 from checks.profiles.lint import objections
 from checks.profiles.loader import ProfileError, load_profile, profile_names
 from cli.usage import USAGE, Parser
-from reports.record import RecordError, read_json
+from reports.record import EXIT_CODES, RecordError, Verdict, read_json
 
 if TYPE_CHECKING:
     import argparse
@@ -100,12 +100,12 @@ def detect(options: argparse.Namespace) -> int:
         return USAGE
     except ClusterError as error:
         print(f"seatrial profile detect: {error}", file=sys.stderr)
-        return 10
+        return EXIT_CODES[Verdict.INCONCLUSIVE]
     proposal = propose(cluster, {name: load_profile(name) for name in profile_names()}, networks, listed.__getitem__)
     if proposal is None:
         why = cluster.not_seen.get("nodes") or f"none of {len(cluster.nodes)} nodes has a GPU"
         print(f"seatrial profile detect: {why}", file=sys.stderr)
-        return 10
+        return EXIT_CODES[Verdict.INCONCLUSIVE]
     head = f"Proposed from what {kube.server} says. Hold every line against what was ordered."
     print(_written(proposal, head), end="")
     return 0

@@ -12,6 +12,8 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
+from .record import EXIT_CODES, Verdict, worst
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -25,7 +27,6 @@ MAX_ROWS = 40
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
-_EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 
 
 def document(jobs: Sequence[Job]) -> dict[str, Any]:
@@ -50,17 +51,14 @@ def _markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG0
     return to_markdown(jobs)
 
 
-def verdict(jobs: Iterable[Job]) -> str:
+def verdict(jobs: Iterable[Job]) -> Verdict:
     """Return the worst verdict of several jobs; nothing at all is inconclusive."""
-    found = {job["verdict"] for job in jobs}
-    if "no-go" in found:
-        return "no-go"
-    return "go" if found == {"go"} else "inconclusive"
+    return worst(job["verdict"] for job in jobs)
 
 
 def exit_code(jobs: Iterable[Job]) -> int:
     """Return the exit code of ``explain``: 0 go, 1 no-go, 10 inconclusive."""
-    return _EXIT[verdict(jobs)]
+    return EXIT_CODES[verdict(jobs)]
 
 
 def plain(value: object, limit: int = 400) -> str:
@@ -76,7 +74,7 @@ def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> 
     paint = _Paint(color)
     blocks = [_job_text(job, paint, width) for job in jobs]
     if len(jobs) > 1:
-        counts = {name: sum(job["verdict"] == name for job in jobs) for name in ("go", "no-go", "inconclusive")}
+        counts = {name: sum(job["verdict"] == name for job in jobs) for name in Verdict}
         said = ", ".join(f"{count} {paint(name, name)}" for name, count in counts.items() if count)
         blocks.append(f"{len(jobs)} jobs: {said}")
     return ("\n" + "─" * width + "\n\n").join(blocks) + "\n"

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from .record import coverage_of, ended, measured, succeeded
+from .record import Verdict, coverage_of, ended, measured, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     Record = Mapping[str, Any]
 
-VERDICTS = ("go", "no-go", "inconclusive")
 OUTCOMES = ("passed", "skipped", "blocked", "error", "failed")
 MOST_SERIES = 1000
 """Of one metric: a run over thousands of nodes must not fill a monitoring system; what is left out is counted."""
@@ -82,7 +81,7 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
         record.get("profile") or "", record.get("scope") or "", namespace, str(bool(record.get("simulated"))).lower()
     ).set(1)
     verdict = made.gauge("seatrial_run_verdict", "1 for the verdict of the run, 0 for the others.", ("verdict",))
-    made.fill(verdict, {(name,): float(record.get("verdict") == name) for name in VERDICTS})
+    made.fill(verdict, {(name,): float(record.get("verdict") == name) for name in Verdict})
     made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record.get("seconds") or 0)
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
     success = succeeded(record) or last_success

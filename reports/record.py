@@ -53,6 +53,12 @@ EXIT_CODES = {Verdict.GO: 0, Verdict.NO_GO: 1, Verdict.INCONCLUSIVE: 10}
 """Exit code of every command that ends in a verdict; 2 to 5 are pytest's own."""
 
 
+def worst(verdicts: Iterable[str]) -> Verdict:
+    """Return the worst of several verdicts: no-go, then inconclusive; of none at all inconclusive."""
+    found = {Verdict(verdict) for verdict in verdicts} or {Verdict.INCONCLUSIVE}
+    return next(each for each in (Verdict.NO_GO, Verdict.INCONCLUSIVE, Verdict.GO) if each in found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One observation about one subject: a node, a pod pair, a GPU, a permission."""

@@ -36,7 +36,7 @@ from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.spec import new_run_id
-from reports.record import RecordError, coverage_of, read_json, write_atomically
+from reports.record import EXIT_CODES, RecordError, Verdict, coverage_of, read_json, write_atomically
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from checks.profiles.loader import Profile
 
-INCONCLUSIVE = 10
+INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")

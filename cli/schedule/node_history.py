@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from reports.compare.regression import bandwidth_rows
-from reports.record import succeeded
+from reports.record import EXIT_CODES, Verdict, succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -299,17 +299,22 @@ def conclude(before: State, after: State, record: Record) -> tuple[str, int]:
     What the API alone shows does not flap and counts at once; so does a node that is now called bad, and a fault of the
     trial that the run before had, too. That others use the GPUs does not count.
     """
-    verdict = str(record.get("verdict"))
-    if verdict != "no-go":
-        return verdict, 0 if verdict == "go" else 10
+    verdict = _concluded(before, after, record)
+    return str(verdict), EXIT_CODES[verdict]
+
+
+def _concluded(before: State, after: State, record: Record) -> Verdict:
+    verdict = Verdict(record.get("verdict", Verdict.INCONCLUSIVE))
+    if verdict is not Verdict.NO_GO:
+        return verdict
     failed = _failed(record)
     if not failed:
         whole = all(c.get("outcome") not in ("error", "blocked") for c in record.get("checks") or [])
-        return ("go", 0) if whole and not record.get("interrupted") else ("inconclusive", 10)
+        return Verdict.GO if whole and not record.get("interrupted") else Verdict.INCONCLUSIVE
     static = any(check.get("stage") == "preflight" for check in failed)
     told = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))
     last = next(told, None)  # preflight alone, in between, shows nothing of training
     again = last is not None and set(last.faults) & {fault for fault, _ in _faults(record)}
     if static or again or set(after.bad) & {*nodes_of(record)}:
-        return "no-go", 1
-    return "inconclusive", 10
+        return Verdict.NO_GO
+    return Verdict.INCONCLUSIVE

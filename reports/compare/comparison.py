@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..record import EXIT_CODES, Verdict
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
@@ -79,7 +80,7 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """0 nothing is worse, 1 something is, 10 nobody can tell."""
-        return {WORSE: 1, UNCLEAR: 10}.get(self.verdict, 0)
+        return EXIT_CODES[{WORSE: Verdict.NO_GO, UNCLEAR: Verdict.INCONCLUSIVE}.get(self.verdict, Verdict.GO)]
 
 
 def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: bool = False) -> Comparison:

@@ -19,7 +19,10 @@ def test_the_trial_stays_off_nodes_that_are_not_judged(inventory, node, h100):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "2"}}, "time-slicing"),
+        (
+            {"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "2"}},
+            "time-slicing",
+        ),
         ({"labels": {"nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/gpu.replicas": "4"}}, "mps"),
         ({"capacity": {"nvidia.com/gpu.shared": 16}}, "16 nvidia.com/gpu.shared"),
         ({"labels": {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "1"}}, ""),
