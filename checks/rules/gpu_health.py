@@ -6,8 +6,9 @@ Corrected errors, aggregate counters and what is normal under load are history o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from jobs.cluster.unstructured import as_list
 from reports.record import Finding
 
 from .ranks import missing_stage, place, stage
@@ -131,9 +132,9 @@ def _healthy(subject: str, gpu: dict[str, Any], keys: tuple[str, ...], expected:
 def xid_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may."""
     for rank in range(spec.nodes):
-        for entry in (stage(trial, rank, "runtime") or {}).get("xid") or []:
+        for entry in as_list((stage(trial, rank, "runtime") or {}).get("xid")):
             number = entry.get("xid")
-            if number in XIDS:
+            if _is_known(number):
                 observed = f"Xid {number}, {entry.get('count')} times: {XIDS[number]}"
                 yield Finding(
                     subject=f"{place(trial, rank)} GPU {entry.get('bus_id')}",
@@ -142,6 +143,11 @@ def xid_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
                     expected="no such report in the kernel's log",
                     fault="gpu.xid",
                 )
+
+
+def _is_known(number: object) -> TypeGuard[int]:
+    """Say whether this is the number of an Xid that is a fault; a pod may print anything."""
+    return isinstance(number, int) and number in XIDS
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
@@ -158,6 +164,6 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        others = [entry for entry in data.get("xid") or [] if entry.get("xid") not in XIDS]
+        others = [entry for entry in as_list(data.get("xid")) if not _is_known(entry.get("xid"))]
         if others:
             yield f"{node}: other Xids in the kernel's log: {', '.join(sorted({str(e.get('xid')) for e in others}))}"

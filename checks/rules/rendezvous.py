@@ -57,9 +57,9 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if data is None:
             yield Finding(subject=place(trial, rank), ok=None, observed=missing_stage(trial, rank, "dns"))
             continue
-        seen = {p.get("index"): p for p in data.get("peers") or [] if isinstance(p, dict)}
+        seen = {str(p.get("index")): p for p in data.get("peers") or [] if isinstance(p, dict)}
         for peer in range(spec.nodes):
-            yield _lookup(arrow(trial, rank, peer), seen.get(peer), _pod_ip(trial, peer), names[peer])
+            yield _lookup(arrow(trial, rank, peer), seen.get(str(peer)), _pod_ip(trial, peer), names[peer])
 
 
 def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, name: str) -> Finding:

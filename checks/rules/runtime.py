@@ -10,6 +10,7 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from jobs.cluster.unstructured import as_list, as_texts
 from reports.record import Finding
 from reports.sizes import format_size
 
@@ -117,8 +118,8 @@ def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | 
 
 def _foreign(data: Mapping[str, Any]) -> int:
     """Count the GPUs that the pod sees and was not given, where the device plugin's list is known."""
-    given = set(data.get("assigned") or ())
-    return len([g for g in data.get("gpus") or [] if given and g.get("uuid") and g["uuid"] not in given])
+    given = as_texts(data.get("assigned"))
+    return len([g for g in as_list(data.get("gpus")) if given and g.get("uuid") and g["uuid"] not in given])
 
 
 def version_at_least(version: str, minimum: str) -> bool | None:

@@ -164,7 +164,7 @@ def shared_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
     for rank in range(spec.nodes):
         peer = place(trial, (rank + 1) % spec.nodes)
         for found in (stage(trial, rank, "storage") or {}).get("paths") or []:
-            if found.get("name") in names:
+            if str(found.get("name")) in names:
                 yield _shared(f"{place(trial, rank)} {found.get('path')}", found, peer)
 
 

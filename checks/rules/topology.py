@@ -163,7 +163,7 @@ def _nearest(data: Mapping[str, Any], trial: TrialResult, rank: int, profile: Pr
     """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
     ports = [p for p in (stage(trial, rank, "rdma") or {}).get("devices") or [] if isinstance(p, dict)]
     layer = VERBS.get(profile.fabric.kind or "")
-    allowed = {p.get("name") for p in ports if layer is None or p.get("link_layer") in (layer, None)}
+    allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
     best: dict[Any, tuple[str, str]] = {}
     for path in data.get("paths") or []:
         level, nic = path.get("path"), str(path.get("nic"))

@@ -128,7 +128,7 @@ class Case:
         """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
         if not (self.kind.multiplexed and self.kind.tells(pod)) or self.finished():
             return False
-        if as_map(pod.get("metadata")).get("name") in self.given_up:
+        if str(as_map(pod.get("metadata")).get("name")) in self.given_up:
             return False
         gone = [p for p in self.pods if self.kind.tells(p) and as_map(p.get("status")).get("phase") == "Failed"]
         return pod in gone and len(gone) <= (self.spec.get("backoffLimit") or 0)

@@ -97,7 +97,9 @@ def was_taken(pod: Mapping[str, Any], seen: bool | None) -> bool:
     sidecars = _sidecars(spec)
     entries = (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses")))
     ends = [
-        as_map(as_map(entry.get("state")).get("terminated")) for entry in entries if entry.get("name") not in sidecars
+        as_map(as_map(entry.get("state")).get("terminated"))
+        for entry in entries
+        if str(entry.get("name")) not in sidecars
     ]
     failed = [end for end in ends if end and end.get("exitCode") != 0]
     if any(end.get("exitCode") not in _KILLED_BY_KUBELET or end.get("reason") == "OOMKilled" for end in failed):
@@ -223,7 +225,7 @@ def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surround
         return None
     sidecars = _sidecars(spec)
     entries = {
-        key: [entry for entry in as_list(status.get(key)) if entry.get("name") not in sidecars]
+        key: [entry for entry in as_list(status.get(key)) if str(entry.get("name")) not in sidecars]
         for key in ("initContainerStatuses", "containerStatuses")
     }
     if not any(terminated(entry) for each in entries.values() for entry in each):
@@ -232,9 +234,9 @@ def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surround
     return replace(symptom, hopeless=False) if symptom else None
 
 
-def _sidecars(spec: Mapping[str, Any]) -> set[object]:
+def _sidecars(spec: Mapping[str, Any]) -> set[str]:
     """The names of native sidecars: they are restarted, and killed when the trial has ended."""
-    return {c.get("name") for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
+    return {str(c.get("name")) for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
 
 
 def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
@@ -245,7 +247,7 @@ def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundi
         symptom = terminated(entry)
         if symptom is not None:
             symptom = _node_oom(symptom, entry, around)
-            found.append((symptom.rank, entry.get("name") in sidecars, symptom.when, symptom))
+            found.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
     if found:
         return replace(min(found, key=lambda item: item[:3])[3], grace_s=DELETED_S)
     issue = Issue(safe(status.get("reason") or "PodFailed", 100), safe(status.get("message") or ""))

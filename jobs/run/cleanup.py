@@ -283,5 +283,5 @@ def _runs(resource: str, item: Mapping[str, Any]) -> bool:
     """Tell whether a launched object of ours has not come to its end."""
     kind = next(kind for kind in LAUNCHED.values() if kind.resource == resource)
     conditions = as_list(as_map(kind.as_job(item).get("status")).get("conditions"))
-    ends = {"Complete", "Failed"}
+    ends = ("Complete", "Failed")
     return not any(each.get("type") in ends and each.get("status") == "True" for each in conditions)

@@ -122,7 +122,7 @@ class Queueing:
     def _in(self) -> bool:
         status = as_map((self.raw or {}).get("status"))
         if self.queue.kind == "volcano":
-            return status.get("phase") in {"Running", "Completed", "Unknown"}
+            return status.get("phase") in ("Running", "Completed", "Unknown")
         return _holds(status, "Admitted") and not _holds(status, "Evicted")
 
     def symptom(self) -> Symptom | None:

@@ -247,7 +247,7 @@ class Watcher:
         pod = next((item for item in self._pods.objects() if item["metadata"]["name"] == name), None)
         if pod is None:
             return True
-        if as_map(pod.get("status")).get("phase") in {"Succeeded", "Failed"}:
+        if as_map(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
             return True
         return self._has_ended(pod)
 
@@ -395,7 +395,7 @@ class Watcher:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
-        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in {"Running", "Succeeded"}]
+        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in ("Running", "Succeeded")]
         return job is not None and len(running) >= self._kind.wanted(job)
 
     def _is_shaken(self, pod: dict[str, Any]) -> bool:

@@ -714,6 +714,20 @@ def test_objects_of_any_shape_are_survived(file):
             diagnose(jobs[0] if jobs else None, lists.get("pods", []), lists.get("events", []), lists.get("nodes", []))
 
 
+@pytest.mark.parametrize("name", [[], {}, [["a"]], None, 1, float("nan")], ids=repr)
+@pytest.mark.parametrize("phase", ["Failed", "Running", "Succeeded", "Pending", [], {}], ids=repr)
+def test_a_container_whose_name_is_no_text_is_read_like_any_other(name, phase):
+    """What an API server would never say: neither the exit code nor the reason gets lost, and nothing breaks."""
+    found = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})
+    found["spec"]["initContainers"] = [{"name": name, "restartPolicy": "Always"}, {"name": "proxy"}]
+    found["spec"]["restartPolicy"], found["status"]["phase"] = "Never", phase
+    for meta in ({}, {"deletionTimestamp": "2026-01-01T00:00:10Z"}, {"name": name}):
+        state, _, _ = diagnose(job(1), [found | {"metadata": found["metadata"] | meta}], [])
+        assert state != "Complete"
+    other = found | {"spec": {**found["spec"], "initContainers": []}, "status": found["status"] | {"phase": "Failed"}}
+    assert "exit code 3" in diagnose(job(1, failed()), [other], [])[2].observed
+
+
 def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():
     """The watches of job and pods are two: a deleted job must not be told as a running one whose pod was deleted."""
     job = {"metadata": {"name": "j", "uid": "u"}, "spec": {"parallelism": 1}, "status": {"active": 1}}
