@@ -150,3 +150,71 @@ def test_leaving_does_not_wait_for_the_server(kube, api):
     with Informer(kube, "/x", threading.Condition()) as mirror:
         assert wait_for(lambda: len(api.asked) >= 2)
     assert wait_for(lambda: not mirror._thread.is_alive(), 3)
+
+
+def versions(mirror):
+    return {found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in mirror.objects()}
+
+
+def shown(kube, api, lists, *told):
+    """What is known (versions by name), and what departed, after these lists, a watch ending in 410 between two, and events."""
+    left, end = list(lists), ("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+    last = ("ADDED", item("end", "999"))
+
+    def answer(asked):
+        if "watch" in asked.query:
+            return 200, {}, events(end) if left else held(3, *told, last)
+        version, items = left.pop(0)
+        return 200, {}, {"metadata": {"resourceVersion": version}, "items": items}
+
+    api.answer = answer
+    with Informer(kube, "/x", threading.Condition()) as mirror:
+        assert wait_for(lambda: "end" in names(mirror))
+        known = versions(mirror)
+        del known["end"]
+        return known, {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in mirror.departed()}
+
+
+def test_a_stale_list_replaces_nothing_newer_and_takes_nothing_newer_away(kube, api):
+    """A cache that lags behind: "a" as it was before, "b" not there yet; versions are numbers, not words."""
+    fresh = ("100", [item("a", "99"), item("b", "100")])
+    assert shown(kube, api, [fresh, ("9", [item("a", "9")])]) == ({"a": "99", "b": "100"}, {})
+
+
+def test_a_newer_list_takes_away(kube, api):
+    fresh = ("100", [item("a", "99"), item("b", "100")])
+    assert shown(kube, api, [fresh, ("101", [item("a", "101")])]) == ({"a": "101"}, {"b": "100"})
+
+
+def test_a_late_event_replaces_nothing_newer(kube, api):
+    told = ("MODIFIED", item("a", "12")), ("MODIFIED", item("a", "9")), ("ADDED", item("a", "8"))
+    assert shown(kube, api, [("5", [item("a", "5")])], *told) == ({"a": "12"}, {})
+
+
+def test_a_deletion_holds(kube, api):
+    """Late and repeated events, and the list of an older state, bring nothing back; what was created again is there."""
+    again = item("a", "13")
+    again["metadata"]["uid"] = "another"
+    told = ("DELETED", item("a", "12")), ("MODIFIED", item("a", "11")), ("MODIFIED", item("a", "12"))
+    assert shown(kube, api, [("5", [item("a", "5")])], *told) == ({}, {"a": "12"})
+    assert shown(kube, api, [("5", [item("a", "5")])], *told, ("ADDED", again)) == ({"a": "13"}, {"a": "12"})
+    assert shown(kube, api, [("5", [item("a", "5")]), ("9", []), ("5", [item("a", "5")])]) == ({}, {"a": "5"})
+
+
+def test_what_selects_an_object_again_shows_it_again(kube, api):
+    told = ("DELETED", item("a", "12")), ("ADDED", item("a", "13"))
+    assert shown(kube, api, [("5", [item("a", "5")])], *told)[0] == {"a": "13"}
+
+
+def test_versions_that_are_no_numbers_are_taken_as_they_come(kube, api):
+    """Nothing is read into them; neither is an absent one older, nor one of thousands of digits compared."""
+    for earlier, later in (
+        ("zz", "aa"),
+        ("99", ""),
+        ("", "1"),
+        ("99", "0x1"),
+        ("9" * 5000, "1"),
+        ("\u0662\u0662", "1"),
+    ):
+        told = ("MODIFIED", item("a", earlier)), ("MODIFIED", item("a", later))
+        assert shown(kube, api, [("", [])], *told) == ({"a": later}, {})

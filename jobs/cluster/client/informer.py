@@ -2,6 +2,10 @@
 
 The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
 of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.
+
+A list may come from a cache that lags behind, and an event may come late: what is known to be older than what was seen
+of the same object never replaces it. Versions are compared only where both are decimal numbers: Kubernetes declares
+them comparable since 1.35, and etcd's revisions were before. Whatever cannot be compared is taken as it comes.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 _WATCH_S = 120.0
 _POLL_S = 1.0
 _MOST_DEPARTED = 1000
+_LONGEST_VERSION = 38  # a 128-bit number; int() of a hostile one of thousands of digits raises
 
 
 class Informer:
@@ -33,6 +38,8 @@ class Informer:
         self._changed = changed
         self._objects: dict[str, dict[str, Any]] = {}
         self._departed: dict[str, dict[str, Any]] = {}
+        self._gone: dict[str, str] = {}
+        """By key: the version with which an object was deleted; what is older than that does not bring it back."""
         self._stop = threading.Event()
         self._cancel_token = CancelToken()
         self._thread = threading.Thread(target=self._run, name=f"informer {url_path}", daemon=True)
@@ -92,8 +99,10 @@ class Informer:
         found = {_key(item): item for item in items if isinstance(item, dict)}
         with self._changed:
             for key in self._objects.keys() - found.keys():
-                self._depart(key, self._objects[key])
-            self._objects = found
+                if not _older(version, _version(self._objects[key])):  # else the list is of before it was written
+                    self._remove(key, self._objects[key], version)
+            for item in found.values():
+                self._take(item)
             self._seen()
         return version
 
@@ -105,10 +114,9 @@ class Informer:
             version = str((item.get("metadata") or {}).get("resourceVersion") or version)
             with self._changed:
                 if kind == "DELETED":
-                    self._objects.pop(_key(item), None)
-                    self._depart(_key(item), item)
+                    self._remove(_key(item), item, _version(item))
                 elif kind in {"ADDED", "MODIFIED"}:
-                    self._objects[_key(item)] = item
+                    self._take(item)
                 self._seen()
             if self._stop.is_set():
                 return version
@@ -118,11 +126,24 @@ class Informer:
             self._stop.wait(_POLL_S)
         return version
 
-    def _depart(self, key: str, item: dict[str, Any]) -> None:
+    def _take(self, item: dict[str, Any]) -> None:
+        """Know an object as it is now, unless this is older than what is known of it."""
+        key, version = _key(item), _version(item)
+        gone = self._gone.get(key, "")
+        if gone and (version == gone or _older(version, gone)):
+            return
+        if key not in self._objects or not _older(version, _version(self._objects[key])):
+            self._objects[key] = item
+
+    def _remove(self, key: str, item: dict[str, Any], version: str) -> None:
         """Keep what it was; a namespace whose pods come and go by the thousand must not fill our memory."""
-        self._departed[key] = item
+        known = self._objects.pop(key, None)
+        if known is not None and _older(_version(item), _version(known)):
+            item = known
+        self._departed[key], self._gone[key] = item, version
         while len(self._departed) > _MOST_DEPARTED:
-            del self._departed[next(iter(self._departed))]
+            oldest = next(iter(self._departed))
+            del self._departed[oldest], self._gone[oldest]
 
     def _seen(self) -> None:
         self.synced = True
@@ -141,3 +162,16 @@ class Informer:
 def _key(item: dict[str, Any]) -> str:
     meta = item.get("metadata") or {}
     return str(meta.get("uid") or meta.get("name") or "")
+
+
+def _version(item: dict[str, Any]) -> str:
+    return str((item.get("metadata") or {}).get("resourceVersion") or "")
+
+
+def _older(one: str, other: str) -> bool:
+    """Tell whether a version is known to be older than another."""
+    return _decimal(one) and _decimal(other) and int(one) < int(other)
+
+
+def _decimal(version: str) -> bool:
+    return version.isascii() and version.isdigit() and len(version) <= _LONGEST_VERSION
