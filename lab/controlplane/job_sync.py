@@ -66,12 +66,14 @@ class JobSync:
         self.completed = parse_indexes(self.status.get("completedIndexes", ""))
         self.broken = parse_indexes(self.status.get("failedIndexes", ""))
         self.counted: list[Object] = []
+        self.uncounted: dict[str, list[Object]] = {"succeeded": [], "failed": []}
         self.new_failures: list[Object] = []
         self.fail_job = ""
+        self.created = False
         self.again: list[float] = []
 
-    def run(self) -> float | None:
-        """Count, decide, create or delete, write the status; seconds until the next look."""
+    def act(self) -> None:
+        """Count, decide, create or delete."""
         suspended = bool(self.spec.get("suspend"))
         if not self.status.get("startTime") and not suspended:
             self.status["startTime"] = self.now
@@ -82,22 +84,42 @@ class JobSync:
         ending = true_condition(self.status, "FailureTarget", "SuccessCriteriaMet")
         active = self._active()
         if ending is not None or suspended:
+            for pod in active if ending is None else ():
+                self.controller.untrack(pod)  # so that nobody counts it
             for pod in active:
-                self._delete(pod, counts=ending is not None)
+                self._delete(pod, counts=True)
             self.pods = self.controller.pods(self.job)
             if ending is not None and ending["type"] == "FailureTarget":
                 self._count()
-        events = self._suspension(suspended) if ending is None else []
         if ending is None and not suspended:
             self._manage(active)
+
+    def conclude(self) -> float | None:
+        """Write the status, and the events about it; seconds until the next look."""
+        ending = true_condition(self.status, "FailureTarget", "SuccessCriteriaMet")
+        events = self._suspension(bool(self.spec.get("suspend"))) if ending is None else []
         self._totals()
+        self._announce()
         events += self._finish(ending)
-        self._write()
-        for pod in self.counted:
-            self.controller.untrack(pod)
+        self._write(self.status)
         for kind, reason, message in events:
             self.controller.event(self.job, kind, reason, message)
         return min((max(s, 0.0) for s in self.again if s < 1e9), default=None)
+
+    def _announce(self) -> None:
+        """Write who is to be counted before the finalizers go, and an end before it comes: in two steps, then.
+
+        trackJobStatusAndRemoveFinalizers of pkg/controller/job; an Indexed Job counts its successes by index.
+        """
+        told = clone(self.status)
+        for name, pods in self.uncounted.items():
+            if pods:
+                told["uncountedTerminatedPods"][name] = [pod["metadata"]["uid"] for pod in pods]
+                show_count(told, name, told.get(name, 0) - len(pods))
+        if self.counted or true_condition(told, "FailureTarget", "SuccessCriteriaMet"):
+            self._write(told)
+        for pod in self.counted:
+            self.controller.untrack(pod)
 
     # -- counting
 
@@ -126,6 +148,7 @@ class JobSync:
                 self.completed.add(index)
         else:
             self.status["succeeded"] = self.status.get("succeeded", 0) + 1
+            self.uncounted["succeeded"].append(pod)
 
     def _failed(self, pod: Object) -> None:
         action, why = failure_action(self.job, pod)
@@ -134,6 +157,7 @@ class JobSync:
         if action == "Ignore":
             return
         self.status["failed"] = self.status.get("failed", 0) + 1
+        self.uncounted["failed"].append(pod)
         self.new_failures.append(pod)
         failures, _ = self.controller.last_failure.get(self.uid, (0, 0.0))
         self.controller.last_failure[self.uid] = failures + 1, self._ended_at(pod)
@@ -305,6 +329,7 @@ class JobSync:
                     self.again.append(self.controller.queue.failed(self.key))
                 return
             self.pods.append(pod)
+            self.created = True
             self.controller.event(self.job, "Normal", "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
         self.controller.queue.forget(self.key)
 
@@ -344,11 +369,11 @@ class JobSync:
         self.status["completionTime"] = self.now
         return [("Normal", "Completed", "Job completed")]
 
-    def _write(self) -> None:
-        status, uid = self.status, self.uid
+    def _write(self, status: Object) -> None:
+        uid = self.uid
 
         def change(job: Object) -> None:
             if job["metadata"]["uid"] == uid:
-                job["status"] = status
+                job["status"] = clone(status)
 
         self.store.mutate(JOBS, *self.key, change, "status")

@@ -58,7 +58,7 @@ class PodWorker:
         self.extras: list[Container] = []
         """Ephemeral containers, in the order in which they came."""
         self.sandbox: Sandbox | None = None
-        self.pod_ip = self.fqdn = ""
+        self.pod_ip = self.shown_ip = self.fqdn = ""
         self.files: list[Object] = []
         self.stopping = self.finishing = False
         self.grace_s = 0.0
@@ -192,7 +192,9 @@ class PodWorker:
     # -- status
 
     def publish(self) -> None:
-        """Write the status as it is now."""
+        """Write the status as it is now; that of a pod whose containers were stopped when its sandbox is gone, too."""
+        if self.stopping and self.sandbox is not None and all(c.state.terminated for c in self.mains):
+            return
         meta = self.pod["metadata"]
         states = {name: container.state for name, container in self.containers.items()}
 
@@ -206,7 +208,7 @@ class PodWorker:
                     self.now(),
                     sandbox=self.sandbox is not None,
                     host_ip=self.kubelet.host_ip(self.node),
-                    pod_ip=self.pod_ip,
+                    pod_ip=self.shown_ip,
                     override=self.override,
                     ending=self.stopping and self.finishing,
                 )
@@ -332,6 +334,7 @@ class PodWorker:
         )
         self.volumes.refresh()  # the pod's address is known now
         self.publish()
+        self.shown_ip = self.pod_ip  # the next look at the runtime brings it
 
     async def _attach(self) -> None:
         """Let the world attach further networks; what it notes about them stands on the pod before anything runs."""
@@ -388,7 +391,11 @@ class PodWorker:
             for container in self.containers.values():
                 if container.process is not None:
                     container.process.signal(9)
-        await asyncio.gather(*(c.stop(grace_s) for c in (*self.extras, *self.mains)))
+        stops = asyncio.gather(*(c.stop(grace_s) for c in (*self.extras, *self.mains)))
+        await asyncio.sleep(0)  # they are told, then the pod's new generation is acknowledged
+        if not self.finishing:
+            self.publish()
+        await stops
         await asyncio.gather(*(c.stop(grace_s) for c in self.inits))
 
     async def _end(self) -> None:

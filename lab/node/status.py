@@ -187,11 +187,16 @@ def pod_status(
     override: Object | None = None,
     ending: bool = False,
 ) -> Object:
-    """The whole status; `override` carries phase, reason and message that the kubelet itself imposes."""
+    """The whole status; `override` carries phase, reason and message that the kubelet itself imposes.
+
+    A pod is not said to have ended before its sandbox is gone (the status manager holds a terminal phase back).
+    """
     old = pod.get("status") or {}
     spec = pod["spec"]
     generation = pod["metadata"].get("generation", 1)
+    override = None if sandbox else override
     found = (override or {}).get("phase") or phase(pod, states, ending=ending)
+    held = sandbox and found in ("Succeeded", "Failed")
     ready, why, what = _readiness(pod, states, found)
     initialised, init_why, init_what = _initialised(pod, states, found)
     gates = [g["conditionType"] for g in spec.get("readinessGates") or []]
@@ -215,7 +220,7 @@ def pod_status(
     conditions += [c for c in old.get("conditions") or [] if c["type"] not in ours]
     status: Object = {
         "observedGeneration": generation,
-        "phase": found,
+        "phase": old.get("phase", "Pending") if held else found,
         "conditions": conditions,
         **{k: v for k, v in (override or {}).items() if k != "phase"},
         "hostIP": host_ip,

@@ -6,9 +6,17 @@ import pytest
 
 from lab.apiserver.store import ApiError, Store
 from lab.controlplane import Controllers
+from lab.controlplane import job as module
 from lab.controlplane.job_pods import failure_action, format_indexes, new_pod, parse_indexes, success_rule
 
 TRACKING = "batch.kubernetes.io/job-tracking"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Changes of pods are not gathered for a second before the controller looks: what it does then is the question."""
+    monkeypatch.setattr(module, "BATCH_S", 0.0)
+    monkeypatch.setattr(module, "STATUS_LAG_S", 0.0)
 
 
 def job(name="train", **spec):

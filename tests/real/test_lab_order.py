@@ -1,0 +1,378 @@
+"""The lab tells of a trial in the order in which a real cluster does: the same steps of each object, and what precedes what."""
+
+import asyncio
+import itertools
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jobs.run import recording
+from lab import Cluster, load
+
+RECORDINGS = Path(__file__).parent / "recordings"
+KEYS = {"jobs.batch": "Job", "pods": "Pod", "events": "Event"}
+PROGRAM = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({asked})); time.sleep({seconds}); os._exit({code})"
+DISRUPTED = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+
+
+@dataclass(frozen=True)
+class Write:
+    """One change of one object, in the order in which the API server stored them."""
+
+    version: int
+    kind: str
+    type: str
+    object: dict
+
+    @property
+    def name(self):
+        return self.object["metadata"]["name"]
+
+
+def real(name):
+    """The writes of a recording, by resourceVersion: they come from one etcd, so that this is their order, whatever came first."""
+    lines = recording.read(RECORDINGS / f"{name}.jsonl.gz").lines
+    told = [
+        Write(int(line.object["metadata"]["resourceVersion"]), line.kind, line.type, line.object)
+        for line in lines
+        if line.is_change
+    ]
+    job = next(w.name for w in told if w.kind == "Job")
+    return sorted(
+        (w for w in told if w.kind in KEYS.values() and job in (w.name, _owner(w.object))), key=lambda w: w.version
+    )
+
+
+def _owner(item):
+    labels, about = item["metadata"].get("labels") or {}, (item.get("involvedObject") or {}).get("name") or ""
+    return labels.get("job-name") or "-".join(about.split("-")[:2])
+
+
+def template(program, nodes):
+    """A pod of a trial, as those that were recorded."""
+    return {
+        "metadata": {"labels": {"app": "trial-x"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "subdomain": "trial-x",
+            "terminationGracePeriodSeconds": 10,
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+            "affinity": {
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"labelSelector": {"matchLabels": {"app": "trial-x"}}, "topologyKey": "kubernetes.io/hostname"}
+                    ]
+                }
+            },
+            "containers": [
+                {
+                    "name": "trial",
+                    "image": "nvcr.io/nvidia/pytorch:25.08-py3",
+                    "command": ["python3", "-c", program],
+                    "resources": {"limits": {"nvidia.com/gpu": nodes}},
+                }
+            ],
+        },
+    }
+
+
+def lab(program, *acts):
+    """Run a trial on the lab, do each act when what it waits for is so, and return all writes.
+
+    The Job controller looks once a second: where a busy machine let one rank end long before the other, it is run again.
+    """
+    for _ in range(5):
+        found, apart_s = _once(program, acts)
+        if apart_s < 0.5:
+            return found
+    pytest.skip("this machine is too busy to let two pods end within half a second")
+
+
+def _once(program, acts):
+    async def run():
+        async with await Cluster.start(load("healthy")) as cluster:
+            store = cluster.store
+            began = store.revision
+            spec = {
+                "parallelism": 2,
+                "completions": 2,
+                "completionMode": "Indexed",
+                "backoffLimit": 0,
+                "suspend": True,
+                "podFailurePolicy": DISRUPTED,
+                "template": template(program, 8),
+            }
+            store.create(
+                "jobs.batch", {"metadata": {"name": "trial-x", "labels": {"app": "trial-x"}}, "spec": spec}, "default"
+            )
+            steps = [(is_suspended, resume), *acts, (is_over, lambda _: None)]
+            end, ended = time.monotonic() + 90, {}
+            for reached, act in steps:
+                while not reached(store):
+                    assert time.monotonic() < end, (reached.__name__, _job(store))
+                    for pod in _pods(store):
+                        if any("terminated" in each["state"] for each in pod["status"].get("containerStatuses") or []):
+                            ended.setdefault(pod["metadata"]["uid"], time.monotonic())
+                    await asyncio.sleep(0.02)
+                act(store)
+            await asyncio.sleep(0.3)  # events about the end
+            found = [
+                Write(change.revision, kind, change.type, json.loads(change.new.raw))
+                for key, kind in KEYS.items()
+                for change in store.history(key).since(began)
+            ]
+            job = next(w.object["metadata"]["uid"] for w in found if w.kind == "Job")
+            own = {w.object["metadata"]["uid"] for w in found if _controller(w.object) == job} | {job}
+            about = [
+                w
+                for w in found
+                if {w.object["metadata"]["uid"], (w.object.get("involvedObject") or {}).get("uid")} & own
+            ]
+            by_themselves = [ended.get(pod["metadata"]["uid"], end) for pod in _pods(store)]
+            return sorted(about, key=lambda w: w.version), max(by_themselves, default=0) - min(by_themselves, default=0)
+
+    return asyncio.run(run())
+
+
+def _controller(item):
+    return next((owner["uid"] for owner in item["metadata"].get("ownerReferences") or []), None)
+
+
+def _job(store):
+    return store.get("jobs.batch", "default", "trial-x")
+
+
+def _pods(store):
+    return [pod for pod in store.list("pods", "default") if pod["metadata"]["name"].startswith("trial-x")]
+
+
+def _holds(store, *kinds):
+    return [
+        c
+        for c in ((_job(store) or {}).get("status") or {}).get("conditions") or []
+        if c["type"] in kinds and c["status"] == "True"
+    ]
+
+
+def is_suspended(store):
+    return bool(_holds(store, "Suspended"))
+
+
+def is_running(store):
+    return ((_job(store) or {}).get("status") or {}).get("ready") == 2
+
+
+def is_empty(store):
+    return is_suspended(store) and not _pods(store)
+
+
+def is_over(store):
+    return (_job(store) is None and not _pods(store)) or bool(_holds(store, "Complete", "Failed"))
+
+
+def resume(store):
+    store.mutate("jobs.batch", "default", "trial-x", lambda job: job["spec"].update(suspend=False))
+
+
+def suspend(store):
+    store.mutate("jobs.batch", "default", "trial-x", lambda job: job["spec"].update(suspend=True))
+
+
+def delete(propagation):
+    return lambda store: store.delete("jobs.batch", "default", "trial-x", propagation=propagation)
+
+
+def preempt(store):
+    """A pod of a higher class wants the GPUs of rank 1's node."""
+    node = next(pod["spec"]["nodeName"] for pod in _pods(store) if pod["metadata"]["name"].startswith("trial-x-1"))
+    store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": "more"}, "value": 1000})
+    pod = template("import time; time.sleep(60)", 8)
+    pod["spec"] |= {
+        "priorityClassName": "more",
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "affinity": {},
+        "subdomain": None,
+    }
+    store.create(
+        "pods", {"metadata": {"name": "more-important", "labels": {"app": "other"}}, "spec": pod["spec"]}, "default"
+    )
+
+
+SITUATIONS = {
+    "01-healthy-a": (PROGRAM.format(asked=0, seconds=2, code=0),),
+    "04-both-exit-1": (PROGRAM.format(asked=0, seconds=2, code=1),),
+    "17-job-deleted-background": (PROGRAM.format(asked=0, seconds=60, code=0), (is_running, delete("Background"))),
+    "17b-job-deleted-foreground": (PROGRAM.format(asked=0, seconds=60, code=0), (is_running, delete("Foreground"))),
+    "19-suspended-resumed": (PROGRAM.format(asked=0, seconds=4, code=0), (is_running, suspend), (is_empty, resume)),
+    "25b-preempted-exit-143": (PROGRAM.format(asked=143, seconds=60, code=0), (is_running, preempt)),
+}
+
+
+def conditions(item):
+    return frozenset((c["type"], c["status"]) for c in (item.get("status") or {}).get("conditions") or [])
+
+
+def pod_step(write):
+    """What a watcher may conclude from a pod, without names, times and addresses."""
+    meta, status = write.object["metadata"], write.object.get("status") or {}
+    states = [
+        (next(iter(each["state"]), ""), (each["state"].get("terminated") or {}).get("exitCode"))
+        for each in status.get("containerStatuses") or []
+    ]
+    return {
+        "type": "DELETED" if write.type == "DELETED" else "",
+        "phase": status.get("phase"),
+        "bound": bool(write.object["spec"].get("nodeName")),
+        "conditions": conditions(write.object),
+        "states": tuple(states),
+        "deleted": bool(meta.get("deletionTimestamp")),
+        "tracked": bool(meta.get("finalizers")),
+        "address": bool(status.get("podIP")),
+        # Of a pod that is to go, kubelet and controller write at the same time.
+        "seen": None if meta.get("deletionTimestamp") else status.get("observedGeneration"),
+    }
+
+
+def job_step(write):
+    """What a watcher may conclude from a Job; not how many pods are active, ready or ending, which depend on when it looked."""
+    meta, status = write.object["metadata"], write.object.get("status") or {}
+    return {
+        "type": "DELETED" if write.type == "DELETED" else "",
+        "suspend": bool(write.object["spec"].get("suspend")),
+        "conditions": conditions(write.object),
+        "deleted": bool(meta.get("deletionTimestamp")),
+        "began": bool(status.get("startTime")),
+        "ended": bool(status.get("completionTime")),
+        "counts": () if meta.get("deletionTimestamp") else tuple(status.get(key) for key in ("succeeded", "failed")),
+        "uncounted": tuple(
+            (name, len(uids)) for name, uids in sorted((status.get("uncountedTerminatedPods") or {}).items())
+        ),
+    }
+
+
+def steps(writes, step):
+    """The steps, those that say nothing new left out."""
+    return [each for each, _ in itertools.groupby(step(w) for w in writes)]
+
+
+def by_pod(writes):
+    """Each pod's writes, in the order of ranks and of creation."""
+    pods = {}
+    for write in writes:
+        if write.kind == "Pod":
+            pods.setdefault(write.object["metadata"]["uid"], []).append(write)
+    return sorted(
+        pods.values(),
+        key=lambda own: (
+            own[0].object["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"],
+            own[0].version,
+        ),
+    )
+
+
+def milestones(own):
+    """When (at which version) a pod first was so."""
+    found = {}
+    for write in own:
+        told = pod_step(write)
+        for name, holds in (
+            ("created", True),
+            ("running", told["phase"] == "Running"),
+            ("terminated", any(s == "terminated" for s, _ in told["states"])),
+            ("over", told["phase"] in ("Succeeded", "Failed")),
+            ("deleted", told["deleted"]),
+            ("untracked", not told["tracked"]),
+            ("gone", told["type"]),
+            ("disrupted", ("DisruptionTarget", "True") in told["conditions"]),
+        ):
+            if holds:
+                found.setdefault(name, write.version)
+    return found
+
+
+def precedences(writes):
+    """For each step of the Job: which milestones all or none of its pods had reached. What only some had is chance."""
+    pods = [milestones(own) for own in by_pod(writes)]
+    table, seen = [], None
+    for write in (w for w in writes if w.kind == "Job"):
+        if (told := job_step(write)) == seen:
+            continue
+        seen = told
+        reached = {}
+        for name in ("created", "running", "terminated", "over", "deleted", "untracked", "gone", "disrupted"):
+            so = [own.get(name, write.version + 1) <= write.version for own in pods]
+            reached[name] = so[0] if len(set(so)) == 1 else None
+        table.append(reached)
+    return table
+
+
+def events(writes):
+    """The reasons of the events about each object from each component, in order, a series once; and how each is written."""
+    order, shapes = {}, {}
+    for write in (w for w in writes if w.kind == "Event" and w.type == "ADDED"):
+        item = write.object
+        order.setdefault((item["involvedObject"]["name"], item.get("reportingComponent")), []).append(item["reason"])
+        shapes[item["reason"]] = (
+            item["type"],
+            item.get("reportingComponent"),
+            (item.get("source") or {}).get("component"),
+            bool(item.get("count")),
+            bool(item.get("eventTime")),
+            bool(item.get("firstTimestamp")),
+            bool(item.get("action")),
+        )
+    return sorted(order.values()), shapes
+
+
+@pytest.fixture(scope="module", params=SITUATIONS)
+def both(request):
+    program, *acts = SITUATIONS[request.param]
+    return real(request.param), lab(program, *acts)
+
+
+def pod_steps(own):
+    """A pod's steps; a kubelet may write the sandbox together with what came before it, so that this is left out."""
+    before = ("PodReadyToStartContainers", "False")
+    return [
+        each
+        for each in steps(own, pod_step)
+        if before not in each["conditions"] or {name for name, _ in each["states"]} != {"waiting"}
+    ]
+
+
+@pytest.mark.slow
+def test_a_pod_goes_through_the_same_steps(both):
+    ours, theirs = ([pod_steps(own) for own in by_pod(writes)] for writes in reversed(both))
+    assert len(ours) == len(theirs)
+    for mine, right in zip(ours, theirs, strict=True):
+        assert mine == right
+
+
+@pytest.mark.slow
+def test_a_job_goes_through_the_same_steps(both):
+    right, mine = (steps([w for w in writes if w.kind == "Job"], job_step) for writes in both)
+    assert mine == right
+
+
+@pytest.mark.slow
+def test_the_same_had_happened_to_the_pods_at_each_step_of_the_job(both):
+    """Pods are created before the Job says Resumed; a pod is over before its Job counts it; finalizers go before Complete."""
+    right, mine = (precedences(writes) for writes in both)
+    assert len(mine) == len(right)
+    for number, (ours, theirs) in enumerate(zip(mine, right, strict=True)):
+        differ = {
+            name: (ours[name], theirs[name])
+            for name in ours
+            if None not in (ours[name], theirs[name]) and ours[name] != theirs[name]
+        }
+        assert not differ, f"step {number} of the Job: (lab, real) {differ}"
+
+
+@pytest.mark.slow
+def test_events_come_in_the_same_order_and_shape(both):
+    (right, shapes), (mine, ours) = (events(writes) for writes in both)
+    assert mine == right
+    assert ours == shapes
