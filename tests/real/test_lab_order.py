@@ -14,7 +14,7 @@ from lab import Cluster, load
 
 RECORDINGS = Path(__file__).parent / "recordings"
 KEYS = {"jobs.batch": "Job", "pods": "Pod", "events": "Event"}
-PROGRAM = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({asked})); time.sleep({seconds}); os._exit({code})"
+PROGRAM = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os._exit({asked})); print(0, flush=True); time.sleep({seconds}); os._exit({code})"
 DISRUPTED = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 
 
@@ -111,7 +111,7 @@ def _once(program, acts):
             steps = [(is_suspended, resume), *acts, (is_over, lambda _: None)]
             end, ended = time.monotonic() + 90, {}
             for reached, act in steps:
-                while not reached(store):
+                while not reached(store) or (reached is is_running and not all(map(_has_spoken, _workers(cluster)))):
                     assert time.monotonic() < end, (reached.__name__, _job(store))
                     for pod in _pods(store):
                         if any("terminated" in each["state"] for each in pod["status"].get("containerStatuses") or []):
@@ -135,6 +135,16 @@ def _once(program, acts):
             return sorted(about, key=lambda w: w.version), max(by_themselves, default=0) - min(by_themselves, default=0)
 
     return asyncio.run(run())
+
+
+def _workers(cluster):
+    return [each for each in cluster.kubelet.workers.values() if each.pod["metadata"]["name"].startswith("trial-x")]
+
+
+def _has_spoken(worker):
+    """Tell whether the program handles signals by now: it prints a line then."""
+    logs = [container.log for container in worker.mains]
+    return all(log is not None and log.path.stat().st_size for log in logs)
 
 
 def _controller(item):
