@@ -50,13 +50,14 @@ def main(arguments: Sequence[str]) -> int:
     try:
         profile = load_profile(options.profile) if options.profile else None
         expect = _expected(profile)
+        evidence, options.logs = nccl.collect_hang(options.logs)
         with interruptible():  # a timeout's SIGTERM ends a stream that has no end as Ctrl-C does
             partial = nccl.read(trials.others(_sources(options)))
         logs = nccl.conclude(partial, expect)
         reported = trials.jobs(expect)
         if any(_of_cluster(name) for name in options.logs):
             logs = telling(logs, or_all=not reported)
-        jobs = logs + reported
+        jobs = nccl.conclude_hang(evidence, logs + reported)
         compare(jobs, profile)
         withhold_go(jobs, profile)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:

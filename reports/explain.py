@@ -197,15 +197,18 @@ def _faults_text(job: Job, paint: _Paint, width: int) -> list[str]:
         lines += ["", head + why]
         lines += _wrap(f"{fault.get('title', '')}: {fault['subject']}", width, "  ", "  ")
         for item in fault["evidence"]:
-            where = (
-                f"{plain(item['file'], 200).rpartition('/')[2]}:{item['line']}"
-                if item["file"]
-                else f"line {item['line']}"
-            )
+            where = _where(item, plain(item["file"] or "", 200).rpartition("/")[2])
             lines += _wrap(f"{where}  {item['text']}", width, "    ", "  | ")
         for word in ("cause", "confirm", "remedy"):
             lines += _wrap(fault[word], width, " " * 11, f"  {word:<8} ")
     return lines
+
+
+def _where(item: dict[str, Any], file: str) -> str:
+    """Return where evidence stands; what is no line of a log has no number."""
+    if not file:
+        return f"line {item['line']}"
+    return f"{file}:{item['line']}" if item["line"] else file
 
 
 def _size(number: float) -> str:
@@ -352,7 +355,7 @@ def _job_markdown(job: Job) -> str:
             + f": {_md(fault['subject'])}"
         )
         lines += [
-            f"- evidence {_code(str(item['file'] or 'line') + ':' + str(item['line']), 200)} {_code(item['text'])}"
+            f"- evidence {_code(_where(item, str(item['file'] or '')), 200)} {_code(item['text'])}"
             for item in fault["evidence"]
         ]
         lines += [

@@ -12,6 +12,8 @@ from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
 from .diagnosis.faults import DIAGNOSES, fault_catalogue
 from .document import brief, conclude
+from .hang.collect import collect as collect_hang
+from .hang.document import conclude as conclude_hang
 from .parallel import read
 from .sources import open_sources
 
@@ -21,7 +23,9 @@ __all__ = [
     "NcclLogError",
     "Partial",
     "brief",
+    "collect_hang",
     "conclude",
+    "conclude_hang",
     "fault_catalogue",
     "merge",
     "open_sources",

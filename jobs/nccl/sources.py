@@ -100,7 +100,7 @@ def _plan(path: str) -> list[tuple[str, str | None]]:
     except (OSError, ValueError) as error:
         raise NcclLogError("%s: %s" % (shown, _why(error))) from error
     if stat.S_ISDIR(status.st_mode):
-        found = _walk(path)
+        found = logs_below(path)
         if not found:
             raise NcclLogError(
                 "%s: a directory without NCCL logs; name the log files, or the directory that holds them" % shown
@@ -122,7 +122,7 @@ def _why(error: Exception) -> str:
     return {"No such file or directory": "no such file"}.get(reason, printable(reason.lower(), 120))
 
 
-def _walk(folder: str) -> list[str]:
+def logs_below(folder: str) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
     found: list[str] = []
     for parent, names, files in os.walk(folder):

@@ -42,6 +42,14 @@ DIAGNOSES: tuple[str, ...] = (
     "wrong-results",
     "version-mismatch",
     "hang",
+    "hang-late",  # a rank never entered what others wait in
+    "hang-stalled",  # a rank queued it, and its GPU does not come to it
+    "hang-inside",  # all have entered
+    "hang-dead",  # a process is gone or does not answer
+    "hang-mismatch",  # another operation or size under the same number
+    "hang-order",  # ranks wait for one another in different operations
+    "hang-undecided",  # the evidence names no cause
+    "alive",  # the operations advance
     "crash",
     "launch-failed",
     "truncated",

@@ -1,0 +1,237 @@
+"""Which kind of hang is it, who is late, and who waits? Facts in, one decision out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from .model import Evidence, Lagging, Process
+from .waits import analyse
+
+
+@dataclass(slots=True)
+class Decision:
+    """What is said of the job; ranks are world ranks."""
+
+    kind: str = "undecided"
+    """late, stalled, inside, dead, mismatch, order, or undecided, alive."""
+    proven: bool = False
+    late: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    dead: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+    group: str | None = None
+    operation: str | None = None
+    sequence: int | None = None
+    because: list[tuple[str, int, str]] = field(default_factory=list)
+    """Evidence: file, line (0 for none), text."""
+    contradictions: list[str] = field(default_factory=list)
+    places: dict[int, Process] = field(default_factory=dict)
+    nameless: list[Process] = field(default_factory=list)
+    """Dead processes whose rank nothing tells."""
+
+
+def decide(evidence: Evidence) -> Decision:
+    """Return the one decision over all evidence; the strongest comes first: dead, recorder, reports, counts."""
+    made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if evidence.ranks else set())
+    _places(made, evidence)
+    recorded = _from_recorder(made, evidence)
+    _from_ras_dead(made, evidence)
+    if made.kind == "undecided":
+        for rule in (_from_desync, _from_counts, _from_watchdog):
+            if rule(made, evidence):
+                break
+    if not recorded and made.kind == "undecided" and evidence.performed:
+        _from_inspector(made, evidence)
+    _contradictions(made, evidence)
+    made.unknown -= made.late | made.dead
+    made.waiting -= made.late | made.dead | made.unknown
+    return made
+
+
+def _places(made: Decision, evidence: Evidence) -> None:
+    """Where a rank runs, by RAS; a dead process without a rank is found again by host and process."""
+    every = [process for sample in evidence.samples for process in sample.processes]
+    ranks: dict[tuple[str, int | None], int] = {(p.host, p.pid): p.rank for p in every if p.rank is not None and p.pid}
+    for process in every:
+        if process.rank is None:
+            process.rank = ranks.get((process.host, process.pid))
+        if process.rank is not None and process.host:
+            made.places[process.rank] = process
+    for done in evidence.performed.values():
+        if done.host and done.size >= len(evidence.world):
+            made.places.setdefault(done.rank, Process(done.rank, done.host))
+
+
+def _from_recorder(made: Decision, evidence: Evidence) -> bool:
+    if not evidence.ranks:
+        return False
+    found = analyse(evidence)
+    made.unknown |= found.unknown
+    made.waiting |= found.waiting
+    if found.stuck is not None:
+        made.group = evidence.groups[found.stuck.group].name
+        made.operation, made.sequence = found.stuck.name.partition(":")[2] or found.stuck.name, found.stuck.sequence
+    if found.mismatch:
+        made.kind, made.late, made.proven = "mismatch", found.differing, True
+        made.because.append(("Flight Recorder", 0, found.mismatch))
+    elif found.late:
+        made.kind = "stalled" if found.stalled == found.late else "late"
+        made.late, made.proven = found.late, True
+    elif found.crossed:
+        made.kind, made.proven = "order", True
+    elif found.inside and not found.unknown:
+        made.kind, made.proven = "inside", True
+    for rank in sorted(made.late)[:4]:
+        head = found.heads.get(rank)
+        where = (
+            f"stands at {head.name} {head.sequence} of {evidence.groups[head.group].name}, and waits for nobody"
+            if head
+            else "has no pending operation, while others wait for it"
+        )
+        made.because.append(("Flight Recorder", 0, f"rank {rank} {where}"))
+    return bool(found.heads)
+
+
+def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
+    """What does not answer in the last sample is gone; an earlier INCOMPLETE that is answered later is not."""
+    if not evidence.samples:
+        return
+    last = evidence.samples[-1]
+    gone = [process for process in last.processes if process.dead or process.silent]
+    if not gone:
+        return
+    made.dead = {process.rank for process in gone if process.rank is not None}
+    made.nameless = [p for p in gone if p.rank is None and p.pid not in {n.pid for n in gone if n.rank is not None}]
+    if made.kind == "undecided" or made.late <= made.dead:
+        made.kind, made.proven, made.late = "dead", True, set()
+        if last.size and made.dead and not made.waiting:
+            made.waiting = set(range(min(last.size, 1_000_000))) - made.dead
+    for process in list({(p.pid, p.host, p.rank): p for p in gone}.values())[:4]:
+        state = "is dead" if process.dead else "does not answer"
+        who = f"rank {process.rank}" if process.rank is not None else "a process"
+        made.because.append(
+            (last.file, 0, f"RAS: {who} (process {process.pid}, GPU {process.gpu} of {process.host}) {state}")
+        )
+
+
+def _from_desync(made: Decision, evidence: Evidence) -> bool:
+    """The ranks furthest behind in the desync report; its numbers count from 1, SeqNum from 0."""
+    if not evidence.lagging:
+        return False
+
+    def progress(item: Lagging) -> float:
+        return -1.0 if item.sequence is None else item.sequence - 0.5 if item.joined else item.sequence - 1.0
+
+    behind = min(progress(item) for item in evidence.lagging)
+    worst = [item for item in evidence.lagging if progress(item) == behind]
+    made.kind, made.proven = ("stalled" if worst[0].joined else "late"), True
+    made.late = {rank for item in worst for rank in item.ranks}
+    made.waiting |= {event.rank for event in evidence.timeouts} - made.late
+    timeout = evidence.timeouts[0] if evidence.timeouts else None
+    made.operation = worst[0].operation or (timeout.operation if timeout else None)
+    made.sequence = timeout.sequence if timeout else None if worst[0].sequence is None else worst[0].sequence - 1
+    made.group = (timeout.group if timeout else None) or None
+    made.because += [(item.file, item.line, item.text) for item in worst[:3]]
+    return True
+
+
+def _from_counts(made: Decision, evidence: Evidence) -> bool:
+    """RAS counts launched operations: one sample shows a difference, only several show that it lasts."""
+    series: dict[tuple[str, str], list[dict[int, int]]] = defaultdict(list)
+    wholes: dict[tuple[str, str], list[list[tuple[int, int]]]] = defaultdict(list)
+    for sample in evidence.samples:
+        for key in sample.counts.keys() | sample.others.keys():
+            series[key].append(sample.counts.get(key, {}))
+            wholes[key].append(sample.others.get(key, []))
+    worlds = [sample.world for sample in evidence.samples]
+    moved = any(a != b for key in series for a, b in zip(series[key], series[key][1:], strict=False)) or any(
+        a != b for key in wholes for a, b in zip(wholes[key], wholes[key][1:], strict=False)
+    )
+    several = len(evidence.samples) > 1
+    frozen = several and bool(series) and not moved and all(len(v) == len(evidence.samples) for v in series.values())
+    if moved and not evidence.timeouts:
+        made.kind, made.because = "alive", [(evidence.samples[-1].file, 0, "RAS: the counts of operations advance")]
+        return True
+    for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
+        counts, others = values[-1], wholes[comm, operation][-1]
+        levels = set(counts.values()) | {count for _, count in others}
+        if len(levels) < 2 or comm not in worlds:
+            continue
+        low = min(levels)
+        behind = {rank for rank, count in counts.items() if count == low}
+        size = len(counts) + sum(number for number, _ in others)
+        if any(count == low for _, count in others):  # those that RAS does not name are behind, it names the others
+            behind = set(range(size)) - set(counts) if size <= 1_000_000 else set()
+        minority = 2 * len(behind) < size
+        made.proven = frozen or bool(evidence.timeouts)
+        made.kind = "late" if made.proven else "undecided"
+        made.late = behind if made.proven or minority else set()
+        made.waiting |= set(range(size)) - behind
+        made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
+        lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+        made.because.append(
+            (evidence.samples[-1].file, 0, f"RAS: {len(behind)} of {size} ranks launched {operation} up to {low}, the "
+             f"furthest up to {max(levels)}, {lasts}")
+        )  # fmt: skip
+        return True
+    if frozen and any(series.values()):
+        made.because.append(
+            (evidence.samples[-1].file, 0, "RAS: all ranks launched equally many operations, in every sample the same")
+        )
+        if evidence.timeouts:
+            return False
+        made.operation = None
+        return True
+    return False
+
+
+def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
+    """A time-out proves a hang; who is late it says only where another rank queued less, or RAS says that none is."""
+    if not evidence.timeouts:
+        return False
+    first = min(evidence.timeouts, key=lambda item: item.sequence)
+    made.group, made.operation, made.sequence = first.group or None, first.operation, first.sequence
+    same = [event for event in evidence.timeouts if event.group == first.group]
+    needed = Counter(event.sequence for event in same).most_common(1)[0][0]
+    made.waiting |= {event.rank for event in evidence.timeouts}
+    made.because += [(event.file, event.line, event.text) for event in evidence.timeouts[:3]]
+    behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
+    if behind:
+        made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
+    elif evidence.samples and all(sample.ok for sample in evidence.samples):
+        made.kind, made.proven = "inside", True
+    return True
+
+
+def _from_inspector(made: Decision, evidence: Evidence) -> None:
+    latest: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for (comm, operation, rank), done in evidence.performed.items():
+        latest[comm, operation][rank] = done.sequence
+    for (comm, operation), ranks in sorted(latest.items(), key=lambda item: -len(item[1]))[:4]:
+        low, high = min(ranks.values()), max(ranks.values())
+        made.because.append(
+            ("Inspector", 0, f"{len(ranks)} ranks of communicator {comm} recorded {operation} up to {low} to {high}; "
+             "records may be dropped, so a rank without one is not late")
+        )  # fmt: skip
+
+
+def _contradictions(made: Decision, evidence: Evidence) -> None:
+    ok = bool(evidence.samples) and evidence.samples[-1].ok
+    if ok and (evidence.timeouts or made.kind in ("late", "stalled", "inside", "mismatch")):
+        source = "the watchdog" if evidence.timeouts else "the Flight Recorder"
+        made.contradictions.append(
+            f"NCCL RAS says OK while {source} says that the job hangs: {source} is right. RAS compares how many "
+            "operations were launched, and those are equal where all ranks stand inside one (NVIDIA/nccl#1730)"
+        )
+    told = {rank for item in evidence.lagging for rank in item.ranks}
+    if evidence.ranks and made.late and told and not made.late & told:
+        made.contradictions.append(
+            f"the desync report names ranks {sorted(told)[:8]} and the dumps do not: the dumps are right, because the "
+            "report compares one group only and a chain of waits over nested groups ends elsewhere"
+        )
+    told = {event.rank for event in evidence.timeouts}
+    if made.late and evidence.ranks and made.late & told:
+        made.contradictions.append(
+            "late ranks also report time-outs: they wait in another group for what they themselves hold up"
+        )

@@ -1,0 +1,193 @@
+"""Write the decision about a hang into a job's document: beside what its log says, or into a document of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...pod.nccl_reader.scan import read
+from ..diagnosis.faults import fault_catalogue
+from ..document import conclude as conclude_logs
+from .collect import structured
+from .decide import Decision, decide
+
+if TYPE_CHECKING:
+    from .model import Evidence
+
+Document = Any  # a job document and the keys of a hang
+
+
+def conclude(evidence: Evidence, jobs: list[Document]) -> list[Document]:
+    """Return the jobs with what the evidence says of their hang; the evidence is of one job.
+
+    A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``.
+    """
+    if not structured(evidence) and not evidence.lagging:
+        return jobs
+    made = decide(evidence)
+    if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
+        for job in jobs:
+            if job["diagnosis"] in ("hang", "no-evidence") and made.proven:
+                _write(job, made, evidence)
+        return jobs
+    if len(jobs) == 1:
+        _write(jobs[0], made, evidence)
+        return jobs
+    own = _empty()
+    _write(own, made, evidence)
+    return [own, *jobs]
+
+
+def _empty() -> Document:
+    (made,) = conclude_logs(read([("", iter([b"\n"]))])) or [{}]
+    return made | {"files": [], "advice": None}
+
+
+def _write(job: Document, made: Decision, evidence: Evidence) -> None:
+    said = _sentence(made)
+    other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
+    job["files"] = [*evidence.files, *job["files"]]
+    job["late_ranks"] = sorted(made.late)
+    job["waiting_ranks"] = sorted(made.waiting)
+    job["dead_ranks"] = sorted(made.dead)
+    job["unknown_ranks"] = sorted(made.unknown)
+    job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
+    job["contradictions"] = made.contradictions
+    job["places"] = {
+        str(rank): {"host": place.host, "gpu": place.gpu}
+        for rank, place in sorted(made.places.items())
+        if rank in made.late | made.dead
+    }
+    job["unread"] = evidence.notes
+    job["faults"] = [item for item in job["faults"] if item["fault"] != "nccl.no-evidence"]
+    extra = [*made.contradictions, *(f"not read: {note}" for note in evidence.notes[:3])]
+    text = ". ".join([said, *(_first(item) for item in extra)]) + "."
+    if made.proven:
+        _add_fault(job, made, evidence)
+        job["verdict"], job["hang"] = "no-go", True
+        if not other:
+            job["diagnosis"] = f"hang-{made.kind}"
+        job["sentence"] = text + (f" The log: {job['sentence']}" if other else "")
+    elif job["verdict"] == "no-go":
+        job["sentence"] = f"{job['sentence']} {text}"
+    else:
+        job["verdict"] = "inconclusive"
+        job["diagnosis"] = "alive" if made.kind == "alive" else "hang-undecided"
+        job["sentence"] = text
+    job["advice"] = _advice(made, evidence) or job.get("advice")
+
+
+def _add_fault(job: Document, made: Decision, evidence: Evidence) -> None:
+    name = f"nccl.hang-{made.kind}"
+    entry = fault_catalogue()[name]
+    shown = [
+        {"file": evidence.files[0] if file == "Flight Recorder" and not evidence.files else file, "line": line, "text": text}  # noqa: E501
+        for file, line, text in made.because[:6]
+    ]  # fmt: skip
+    fault = {
+        "fault": name,
+        "severity": entry.severity,
+        "title": entry.title,
+        "subject": _ranks(made.dead or made.late) if made.dead or made.late else "the job",
+        "why": None,
+        "evidence": shown,
+    }
+    fault |= {"cause": entry.meaning, "confirm": entry.confirm, "remedy": entry.remedy}
+    job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
+
+
+def _ranks(ranks: set[int]) -> str:
+    """Return 'rank 3', 'ranks 9 and 14', or the first of many."""
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if len(ordered) > 8:
+        return f"ranks {', '.join(map(str, ordered[:8]))} and {len(ordered) - 8} more"
+    return f"ranks {', '.join(map(str, ordered[:-1]))} and {ordered[-1]}"
+
+
+def _first(text: str) -> str:
+    """Return a text with a capital first letter, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def _placed(made: Decision, ranks: set[int]) -> str:
+    known = [
+        f"{place.host}{f' GPU {place.gpu}' if place.gpu else ''}"
+        for rank in sorted(ranks)[:4]
+        if (place := made.places.get(rank)) is not None
+    ]
+    return f"{_ranks(ranks)} ({', '.join(known)})" if known else _ranks(ranks)
+
+
+def _where(made: Decision) -> str:
+    if made.operation is None:
+        return "an operation that the evidence does not name"
+    number = "" if made.sequence is None else f" {made.sequence}"
+    return f"{made.operation}{number}" + (f" of {made.group}" if made.group else "")
+
+
+def _sentence(made: Decision) -> str:  # noqa: PLR0911
+    """Return the first sentence, without its full stop, and what follows from it."""
+    late, where = made.late, _where(made)
+    many = len(late) > 1
+    waits = (
+        f"; {len(made.waiting)} other rank{'s wait' if len(made.waiting) != 1 else ' waits'}" if made.waiting else ""
+    )
+    whose = "their nodes" if many else "its node"
+    if made.kind == "late" and made.proven:
+        return (
+            f"{_first(_placed(made, late))} never entered {where}{waits}. Look at "
+            f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
+        ) + _missing(made)
+    if made.kind == "stalled":
+        return (
+            f"{_first(_placed(made, late))} hold{'' if many else 's'} up {where}: their work is queued, and the GPU"
+            f" does not come to it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {whose} first"
+        ) + _missing(made)
+    if made.kind == "dead":
+        who = _placed(made, made.dead) if made.dead else ""
+        names = ", ".join(f"process {p.pid} (GPU {p.gpu} of {p.host})" for p in made.nameless[:4])
+        gone = " and ".join(part for part in (who, names) if part)
+        return f"{_first(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at its pod and node first"  # noqa: E501
+    if made.kind == "inside":
+        return f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
+    if made.kind == "mismatch":
+        what = "other operations or sizes" if many else "another operation or size"
+        who = f"{_first(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
+        return f"{who} in the place of {where}{waits}. Which side is right, the program tells" + _missing(made)
+    if made.kind == "order":
+        return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
+    if made.kind == "alive":
+        return "The job is alive: the counts of its operations advance between the samples. That proves no health"
+    if late:
+        return f"{_first(_placed(made, late))} launched less than the others, but one sample does not prove a hang"
+    if made.waiting and any("RAS:" in text for _, _, text in made.because):
+        return (
+            f"{_first(_ranks(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
+            "one sample does not prove a hang, and RAS names the smaller side, whichever is at fault"
+        )
+    if made.unknown and made.waiting:
+        return (
+            f"{_first(_ranks(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'} in {where}; whether "
+            f"{_ranks(made.unknown)} came cannot be told"
+        ) + _missing(made)
+    if made.waiting and made.operation:
+        return f"{_first(_ranks(made.waiting))} timed out in {where}; the evidence does not tell who is late"
+    return "This evidence does not tell whether the job hangs"
+
+
+def _missing(made: Decision) -> str:
+    if not made.unknown:
+        return ""
+    return f". No dump is there of {_ranks(made.unknown)}: neither guilty nor cleared"
+
+
+def _advice(made: Decision, evidence: Evidence) -> str:
+    wanted = []
+    if not evidence.ranks or made.unknown:
+        wanted.append(
+            "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep the dump of every rank in one folder"  # noqa: E501
+        )
+    if len(evidence.samples) < 3 and not made.proven:
+        wanted.append("take three samples of ncclras some seconds apart")
+    return "; ".join(wanted)

@@ -1,0 +1,166 @@
+"""Read PyTorch Flight Recorder dumps, as pickle or JSON, one file per rank (formats 2.1 to 2.10).
+
+Of each dump only what decides is kept: the pending operations and how far each group came.
+gloo's recorder never leaves the state ``scheduled``: what it does not call retired is compared by presence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from .model import Evidence, Group, Operation, Rank
+from .pickles import PickleRefusedError, loads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_PENDING = 4096
+MAX_RANK = 1_000_000
+_RANK = re.compile(r"(\d{1,7})(?:\.[A-Za-z]{1,8})?$")
+_P2P = re.compile(r"(send|recv) (\d{1,7})(->|<-)(\d{1,7})")
+_MEMBERS = re.compile(r"\d{1,7}")
+
+
+def rank_of(path: str) -> int | None:
+    """Return the rank with which a file's name ends (``_dump_12``, ``rank_3.json``), None without one."""
+    found = _RANK.search(path)
+    return int(found[1]) if found else None
+
+
+def is_dump(head: bytes) -> bool:
+    """Say whether a file begins as a pickle or as the JSON of a dump."""
+    if head[:1] == b"\x80":
+        return True
+    return head.lstrip()[:1] == b"{" and b'"pg_config"' in head[:8192] + head[-8192:]
+
+
+def read(evidence: Evidence, path: str, data: bytes, members: dict[str, tuple[int, ...]]) -> None:
+    """Add a dump. ``members`` remembers lists of ranks over the files of a job. Raises PickleRefusedError with the reason."""  # noqa: E501
+    rank = rank_of(path)
+    if rank is None:
+        raise PickleRefusedError("a dump's file name ends in its rank (dump_3), and this one does not")
+    if data[:1] == b"\x80":
+        content = loads(data)
+    else:
+        try:
+            content = json.loads(data)
+        except (ValueError, RecursionError):
+            raise PickleRefusedError("cut or damaged JSON") from None
+    if not isinstance(content, dict) or not (isinstance(content.get("entries"), list) or "pg_config" in content):
+        raise PickleRefusedError("a pickle or JSON of something else than a Flight Recorder dump")
+    if rank in evidence.ranks:
+        raise PickleRefusedError(f"a second dump of rank {rank}; the first one counts")
+    found, world = _configuration(evidence, content.get("pg_config"), members)
+    evidence.world |= world
+    evidence.world.add(rank)
+    evidence.ranks[rank] = _rank(rank, content, found, evidence)
+
+
+def _configuration(
+    evidence: Evidence, config: Any, cache: dict[str, tuple[int, ...]]
+) -> tuple[dict[str, str], set[int]]:
+    """Return the rank's groups, name to key; add them to the evidence.
+
+    A group's name is a counter of each process, and another group's name on another rank: the members tell them apart.
+    """
+    found: dict[str, str] = {}
+    world: set[int] = set()
+    for name, entry in config.items() if isinstance(config, dict) else ():
+        if not isinstance(entry, dict) or not name:
+            continue  # gloo writes one entry without a name
+        text = entry.get("ranks")
+        text = text if isinstance(text, str) else json.dumps(text) if isinstance(text, list) else ""
+        members = cache.get(text)
+        if members is None:
+            members = cache.setdefault(text, tuple(int(item) for item in _MEMBERS.findall(text)))
+        described = str(entry.get("desc") or name)[:120]
+        if described == "undefined":
+            described = f"group {name}"
+        key = f"{name}/{described}/{members[:1]}{len(members)}"
+        if key not in evidence.groups:
+            evidence.groups[key] = Group(key, described, members)
+            world.update(members)
+        found[str(name)] = key
+    return found, world
+
+
+def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: Evidence) -> Rank:
+    made = Rank(rank)
+    numbers: dict[int, str] = {}
+    entries = [entry for entry in content.get("entries") or [] if isinstance(entry, dict)]
+    made.recorded = len(entries)
+    for entry in sorted(entries, key=lambda item: _number(item.get("record_id"))):
+        operation = _operation(entry, found, evidence)
+        if operation is None:
+            continue
+        numbers[_number(entry.get("pg_id"))] = operation.group
+        if not operation.p2p:
+            made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
+        if entry.get("state") == "completed" or entry.get("retired") is True:
+            if not operation.p2p:
+                made.completed[operation.group] = max(made.completed.get(operation.group, -1), operation.sequence)
+            continue
+        if len(made.pending) < MAX_PENDING:
+            made.pending.append(operation)
+    status = content.get("pg_status")
+    _status(made, status if isinstance(status, dict) else {}, numbers, found)
+    for operation in made.pending:
+        if not operation.p2p:
+            made.first_pending.setdefault(operation.group, operation.sequence)
+    return made
+
+
+def _status(made: Rank, status: dict[Any, Any], numbers: dict[int, str], found: dict[str, str]) -> None:
+    """Take over how far each group came, for the groups whose number in this process an entry tells.
+
+    Group 0 is the default group in every process.
+    """
+    default = found.get("0") or found.get("default_pg")
+    if default is not None:
+        numbers.setdefault(0, default)
+    sends = {operation.group for operation in made.pending if operation.p2p}
+    for number, entry in status.items():
+        group = numbers.get(_number(number))
+        if group is None or not isinstance(entry, dict) or group in sends:
+            continue  # the counters of a group with sends count those, too
+        last, done = _number(entry.get("last_enqueued_collective")), _number(entry.get("last_completed_collective"))
+        if last > made.enqueued.get(group, -1) and group not in made.enqueued and last >= 0:
+            made.enqueued[group] = last
+            if done >= last:
+                made.completed[group] = done
+
+
+def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence) -> Operation | None:
+    named = entry.get("process_group")
+    name = str(named[0]) if isinstance(named, list | tuple) and named else "0"
+    group = found.get(name, name)
+    if group not in evidence.groups:
+        described = str(named[1]) if isinstance(named, list | tuple) and len(named) > 1 else name
+        evidence.groups[group] = Group(group, described[:120], ())
+    text = str(entry.get("profiling_name") or "operation")[:120]
+    p2p = entry.get("is_p2p") is True
+    peer = None
+    said = _P2P.search(text)
+    if said:
+        other = int(said[4])
+        members = evidence.groups[group].members
+        peer = members[other] if other < len(members) else None
+        p2p = True
+    sequence = _number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
+    return Operation(group, sequence, text, str(entry.get("input_sizes"))[:200], p2p, peer)
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, str) and value.isdigit() and len(value) < 16:
+        return int(value)
+    return value if isinstance(value, int) and abs(value) < 1 << 62 else -1
+
+
+def gloo(ranks: Iterable[Rank]) -> bool:
+    """Say whether these dumps are gloo's of a version that does not mark what is retired: its states say nothing."""
+    made = list(ranks)
+    return any(operation.name.startswith("gloo:") for rank in made for operation in rank.pending) and not any(
+        rank.completed for rank in made
+    )

@@ -1,0 +1,36 @@
+"""Read NCCL Inspector's JSON lines: the last collective that each rank of a communicator recorded as done.
+
+A record may be dropped (formats before v4.1 do not even count those), so a rank without one is not late.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from .model import Evidence, Performed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def read(evidence: Evidence, lines: Iterable[str]) -> int:
+    """Add the records of some lines; return how many lines are none (cut ones, other JSON)."""
+    strange = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            head, done = record["header"], record["coll_perf"]
+            rank, sequence = int(head["rank"]), int(done["coll_sn"])
+            key = (str(head["id"])[:40], str(done["coll"])[:40], rank)
+            meta = record.get("metadata") or {}
+            version, host = str(meta.get("inspector_output_format_version"))[:16], str(meta.get("hostname", ""))[:80]
+            made = Performed(rank, int(head["n_ranks"]), sequence, float(done["coll_exec_time_us"]), host, version)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            strange += 1
+            continue
+        if key not in evidence.performed or evidence.performed[key].sequence <= sequence:
+            evidence.performed[key] = made
+    return strange

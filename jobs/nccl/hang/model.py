@@ -1,0 +1,130 @@
+"""The facts about a job that may hang, the same for all formats: ranks, groups, operations, counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation as one rank queued it."""
+
+    group: str
+    sequence: int
+    name: str
+    sizes: str = ""
+    p2p: bool = False
+    peer: int | None = None
+    """The world rank at the other end of a send or a receive, where it is known."""
+
+
+@dataclass(slots=True)
+class Rank:
+    """What one rank's Flight Recorder dump says."""
+
+    rank: int
+    pending: list[Operation] = field(default_factory=list)
+    """What is queued and not complete, in the program's order."""
+    first_pending: dict[str, int] = field(default_factory=dict)
+    """Group to the lowest collective that is pending there."""
+    enqueued: dict[str, int] = field(default_factory=dict)
+    """Group to the last collective that was queued there."""
+    completed: dict[str, int] = field(default_factory=dict)
+    """Group to the last collective that is complete there, where the dump says it."""
+    recorded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group: its description and the world ranks in it."""
+
+    key: str
+    name: str
+    members: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Process:
+    """A process as RAS names it; the rank is that in the communicator."""
+
+    rank: int | None
+    host: str = ""
+    gpu: str = ""
+    pid: int | None = None
+    silent: bool = False
+    """It does not answer (INCOMPLETE)."""
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class Sample:
+    """One answer of NCCL RAS: communicators, the operations that their ranks launched, and who is missing."""
+
+    file: str
+    stamp: str = ""
+    world: str | None = None
+    """The communicator with the most ranks, whose ranks are taken for world ranks."""
+    size: int = 0
+    ok: bool = False
+    counts: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    """(communicator, operation) to rank to count."""
+    others: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
+    """(communicator, operation) to (number of ranks, count) of ranks that are not named."""
+    processes: list[Process] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """A collective that torch's watchdog saw running for too long; ``sequence`` counts as SeqNum does."""
+
+    rank: int
+    sequence: int
+    operation: str
+    file: str
+    line: int
+    text: str
+    group: str = ""
+    enqueued: int | None = None
+    completed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lagging:
+    """What a desync report says of ranks; ``sequence`` counts from 1, which is SeqNum plus one."""
+
+    ranks: tuple[int, ...]
+    joined: bool
+    sequence: int | None
+    operation: str
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The last collective of a rank that NCCL Inspector recorded as done."""
+
+    rank: int
+    size: int
+    sequence: int
+    microseconds: float
+    host: str
+    version: str
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All that was read of one job."""
+
+    files: list[str] = field(default_factory=list)
+    ranks: dict[int, Rank] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    world: set[int] = field(default_factory=set)
+    samples: list[Sample] = field(default_factory=list)
+    timeouts: list[Timeout] = field(default_factory=list)
+    lagging: list[Lagging] = field(default_factory=list)
+    performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
+    """(communicator, operation, rank) to its latest record."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be read, in words."""

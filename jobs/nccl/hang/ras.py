@@ -1,0 +1,129 @@
+"""Read answers of NCCL RAS (``ncclras``, VERBOSE STATUS): the text of 2.24 to 2.31 and the JSON of 2.28.7 and later."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import Any
+
+from .model import Evidence, Process, Sample
+
+_HEAD = re.compile(r"^\s*Group\s+Comms\s+Nodes\s+Ranks", re.MULTILINE)
+_ROW = re.compile(r"^\s+\d+\s+\d+\s+[\d-]+\s+[\d-]+\s+(\d+)\s+\d+\s+([A-Z]+)\s+([A-Z,]+)\s*$", re.MULTILINE)
+_COMM = re.compile(r"^#(\S+) \((\w+)\) ([A-Z, ]+)$")
+_OPERATION = re.compile(r"Communicator ranks have different (\w+) operation counts")
+_MANY = re.compile(r"^\s+(\d+) ranks? ha(?:s|ve) launched up to operation (\d+)")
+_PLACE = r"(?: -- GPU ([\w,]+) managed by process (\d+) on node (\S+))?"
+_ONE = re.compile(r"^\s+Rank (\d+) has launched up to operation (\d+)" + _PLACE)
+_NAMED = re.compile(r"^\s+Rank (\d+)" + _PLACE + r"\s*$")
+_PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\w,]+)")
+
+
+def is_text(text: str) -> bool:
+    """Say whether a file's beginning is RAS's text."""
+    return "Communicators..." in text or _HEAD.search(text) is not None
+
+
+def is_json(text: str) -> bool:
+    """Say whether a file's beginning is RAS's JSON."""
+    return text.lstrip()[:1] == "{" and '"communicators"' in text and '"nccl_version"' in text
+
+
+def read_text(evidence: Evidence, file: str, text: str) -> None:
+    """Add the samples of a text; several answers in one file are told apart by their headings."""
+    starts = [found.start() for found in re.finditer(r"^Communicators\.\.\.", text, re.MULTILINE)]
+    cuts = [0, *starts[1:], len(text)]
+    for begin, end in itertools.pairwise(cuts):
+        evidence.samples.append(_sample(file, text[begin:end]))
+
+
+def _sample(file: str, text: str) -> Sample:
+    made = Sample(file)
+    rows = _ROW.findall(text)
+    made.size = max((int(row[0]) for row in rows), default=0)
+    made.ok = bool(rows) and all(row[2] == "OK" for row in rows)
+    section, comm, operation, pending = "", "", "", 0
+    for line in text.splitlines():
+        if found := _COMM.match(line):
+            section, comm, operation = found[3], found[2], ""
+            made.world = made.world or comm
+        elif line.strip() in ("DEAD", "INCOMPLETE"):
+            section, comm = line.strip(), ""
+        elif found := _OPERATION.search(line):
+            operation = found[1]
+        elif found := _MANY.match(line):
+            made.others.setdefault((comm, operation), []).append((int(found[1]), int(found[2])))
+            pending = int(found[2])
+        elif found := _ONE.match(line):
+            made.counts.setdefault((comm, operation), {})[int(found[1])] = int(found[2])
+            made.processes.append(_process(found[1], found[3], found[4], found[5]))
+        elif found := _PROCESS.match(line):
+            process = _process(None, found[3], found[1], found[2])
+            process.dead, process.silent = section == "DEAD", section == "INCOMPLETE"
+            made.processes.append(process)
+        elif found := _NAMED.match(line):
+            process = _process(found[1], found[2], found[3], found[4])
+            if "MISMATCH" in section and operation:
+                made.counts.setdefault((comm, operation), {})[int(found[1])] = pending
+            process.silent, process.dead = "INCOMPLETE" in section, "DEAD" in section
+            made.processes.append(process)
+    for key, named in made.counts.items():  # the last "N ranks" of a list of names counts those names
+        made.others[key] = [
+            (number, count)
+            for number, count in made.others.get(key, ())
+            if number != sum(value == count for value in named.values())
+        ]
+    return made
+
+
+def _process(rank: str | None, gpu: str | None, pid: str | None, host: str | None) -> Process:
+    return Process(int(rank) if rank else None, host or "", gpu or "", int(pid) if pid else None)
+
+
+def read_json(evidence: Evidence, file: str, text: str) -> None:
+    """Add a JSON answer. Raises ValueError for cut or foreign JSON."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    comms = content.get("communicators") if isinstance(content, dict) else None
+    if not isinstance(comms, list):
+        raise ValueError("no communicators")  # noqa: TRY004 -- one error for all forms
+    made = Sample(file, str(content.get("timestamp", ""))[:40])
+    made.ok = bool(comms)
+    for comm in sorted((c for c in comms if isinstance(c, dict)), key=lambda c: -_int(c.get("size"))):
+        name = str(comm.get("hash"))[:40]
+        if made.world is None:
+            made.world, made.size = name, _int(comm.get("size"))
+        for entry in _dicts(comm.get("ranks")):
+            rank = _int(entry.get("rank"))
+            if name == made.world:
+                made.processes.append(_json_process(entry))
+            counts = entry.get("collective_counts")
+            for operation, count in counts.items() if isinstance(counts, dict) else ():
+                made.counts.setdefault((name, str(operation)[:40]), {})[rank] = _int(count)
+        for entry in _dicts(comm.get("missing_ranks")):
+            process = _json_process(entry)
+            status = entry.get("status")
+            status = status if isinstance(status, dict) else {}
+            process.dead = status.get("considered_dead") is True
+            process.silent = not process.dead
+            made.ok = False
+            if name == made.world:
+                made.processes.append(process)
+    made.ok = made.ok and all(len(set(counts.values())) == 1 for counts in made.counts.values())
+    evidence.samples.append(made)
+
+
+def _json_process(entry: dict[str, Any]) -> Process:
+    host, gpu = str(entry.get("host", ""))[:80], entry.get("cuda_dev")
+    return Process(_int(entry.get("rank")), host, "" if gpu is None else str(gpu)[:16], _int(entry.get("pid")))
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) else 0

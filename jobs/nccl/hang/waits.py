@@ -1,0 +1,250 @@
+"""Who waits for whom? From Flight Recorder dumps to the ranks for whom others wait and that wait for nobody.
+
+A rank stands at its first pending operation. It waits for each member of that operation's group that has neither
+completed it nor stands at it. Groups nest, so a chain of waits is followed to its end: a rank there is late, whether it
+queued nothing or queued work that its GPU does not finish. A member without a dump may be that end, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from .flight_recorder import gloo
+from .model import Evidence, Group, Operation, Rank
+
+MAX_EDGES = 3_000_000
+
+
+@dataclass(slots=True)
+class Waits:
+    """What the dumps show; all ranks are world ranks."""
+
+    late: set[int] = field(default_factory=set)
+    stalled: set[int] = field(default_factory=set)
+    """Late ranks that queued what the others wait for, and whose GPU does not come to it."""
+    differing: set[int] = field(default_factory=set)
+    """The strict minority that stands at another operation or size under the same number."""
+    inside: set[int] = field(default_factory=set)
+    """Ranks that all stand in one operation that all have joined."""
+    unknown: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    crossed: bool = False
+    """Ranks wait for one another in different operations: the order of the calls differs."""
+    stuck: Operation | None = None
+    heads: dict[int, Operation] = field(default_factory=dict)
+    mismatch: str = ""
+
+
+def analyse(evidence: Evidence) -> Waits:
+    """Return who waits for whom in the end."""
+    _members(evidence)
+    heads = _gloo_heads(evidence) if gloo(evidence.ranks.values()) else {
+        rank: made.pending[0] for rank, made in evidence.ranks.items() if made.pending
+    }  # fmt: skip
+    found = Waits(heads=heads, unknown=evidence.world - set(evidence.ranks), waiting=set(heads))
+    at: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for rank, head in heads.items():
+        if not head.p2p:
+            at[head.group, head.sequence].add(rank)
+    if _mismatch(found, at):
+        return found
+    edges = _edges(evidence, heads, at)
+    _ends(found, evidence, edges)
+    return found
+
+
+def _members(evidence: Evidence) -> None:
+    """Give the groups whose members no dump lists those that recorded something there, and those that wait nowhere.
+
+    gloo lists none; the default group has all ranks, and of those every number up to the highest that is known.
+    """
+    bare = [group for group in evidence.groups.values() if not group.members]
+    if not bare:
+        return
+    evidence.world |= set(range(max(evidence.world, default=-1) + 1))
+    idle = {rank for rank, made in evidence.ranks.items() if not made.pending}
+    for group in bare:
+        recorded = {rank for rank, made in evidence.ranks.items() if group.key in made.enqueued}
+        everyone = group.name == "default_pg" or group.key == "0"
+        members = tuple(sorted(evidence.world if everyone else recorded | idle))
+        evidence.groups[group.key] = Group(group.key, group.name, members)
+
+
+def _gloo_heads(evidence: Evidence) -> dict[int, Operation]:
+    """Return where each rank stands where states say nothing: at what a member has not queued, else at its last."""
+    ranks = evidence.ranks
+    least: dict[str, int] = {}
+    for key, group in evidence.groups.items():
+        least[key] = min((ranks[m].enqueued.get(key, -1) for m in group.members if m in ranks), default=-1)
+    heads: dict[int, Operation] = {}
+    for rank, made in ranks.items():
+        for operation in made.pending:
+            if not operation.p2p and operation.sequence > least.get(operation.group, -1):
+                heads[rank] = operation
+                break
+        made.first_pending = {heads[rank].group: heads[rank].sequence} if rank in heads else {}
+    if not heads:
+        heads = {rank: made.pending[-1] for rank, made in ranks.items() if made.pending}
+    for rank, made in ranks.items():
+        last = made.pending[-1] if made.pending else None
+        unheard = set(evidence.groups[last.group].members) - set(ranks) if last else set()
+        if rank not in heads and last is not None and unheard:
+            heads[rank] = last
+            made.first_pending = {last.group: last.sequence}
+    return heads
+
+
+def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]]) -> bool:
+    """Look for ranks that stand at different operations, or sizes, under one number of one group."""
+    for (_, sequence), ranks in sorted(at.items(), key=lambda item: item[0]):
+        names = Counter(found.heads[rank].name for rank in ranks)
+        exact = {r: found.heads[r].sizes for r in ranks} if len(names) == 1 else {}
+        sized = (
+            Counter(exact.values())
+            if "all_reduce" in next(iter(names)) and "coalesced" not in next(iter(names))
+            else Counter()
+        )
+        kinds = names if len(names) > 1 else sized
+        if len(kinds) < 2:
+            continue
+        ordered = kinds.most_common()
+        common = ordered[0]
+        label = {r: found.heads[r].name if kinds is names else found.heads[r].sizes for r in ranks}
+        found.stuck = next(found.heads[r] for r in sorted(ranks) if label[r] == common[0])
+        if common[1] > len(ranks) - common[1]:
+            found.differing = {r for r in ranks if label[r] != common[0]}
+        found.waiting -= found.differing
+        found.mismatch = f"under number {sequence} ranks called " + " and ".join(
+            f"{text} ({count} rank{'s' if count > 1 else ''})" for text, count in ordered[:4]
+        )
+        return True
+    return False
+
+
+Node = int | tuple[str, int]
+
+
+def _edges(
+    evidence: Evidence, heads: dict[int, Operation], at: dict[tuple[str, int], set[int]]
+) -> dict[Node, set[Node]]:
+    """Return the waits; the ranks that stand at one operation share one node for it, so that the sum stays small."""
+    edges: dict[Node, set[Node]] = defaultdict(set)
+    lowest: dict[str, int] = {}
+    for group, sequence in at:
+        lowest[group] = min(sequence, lowest.get(group, sequence))
+    total = 0
+    for (group, sequence), here in at.items():
+        node = (group, sequence)
+        for rank in here:
+            edges[rank].add(node)
+        members = evidence.groups[group].members
+        if total > MAX_EDGES and sequence > lowest[group]:
+            edges[node].add((group, lowest[group]))
+            edges[node] |= at[group, lowest[group]]
+            continue
+        blocking = {m for m in members if m not in here and not _completed(evidence.ranks.get(m), group, sequence)}
+        total += len(blocking)
+        edges[node] |= blocking
+    for rank, head in heads.items():
+        if head.p2p:
+            edges[rank] |= _partners(evidence, heads, rank, head)
+    return edges
+
+
+def _completed(made: Rank | None, group: str, sequence: int) -> bool:
+    if made is None:
+        return False
+    first = made.first_pending.get(group)
+    if first is not None:
+        return first > sequence
+    return made.completed.get(group, -1) >= sequence
+
+
+def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: Operation) -> set[int]:
+    """Return for whom a send or a receive waits; where no peer is named, for those who are elsewhere."""
+    if head.peer is not None:
+        return {head.peer} - {rank}
+    members = evidence.groups[head.group].members
+    return {m for m in members if m != rank and (m not in heads or heads[m].group != head.group)}
+
+
+def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:
+    """Find the ends of all chains of waits: groups of nodes that wait for nobody outside of themselves."""
+    awaited = {node for targets in edges.values() for node in targets if isinstance(node, int)}
+    for part in _components(edges):
+        ranks = {node for node in part if isinstance(node, int)}
+        if not ranks or any(edges.get(node, set()) - part for node in part if edges.get(node)):
+            continue
+        known = ranks & set(evidence.ranks)
+        if len(ranks) == 1 and known <= awaited:
+            found.late |= known
+            found.stalled |= {rank for rank in known if rank in found.heads}
+        elif len(ranks) > 1:
+            operations = {(found.heads[r].group, found.heads[r].sequence) for r in known if r in found.heads}
+            pairs = all(found.heads[r].p2p and found.heads[r].peer in ranks for r in known if r in found.heads)
+            found.crossed = found.crossed or (len(operations) > 1 and not pairs)
+            found.inside |= known
+    # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
+    for node, targets in edges.items():
+        if isinstance(node, tuple) and not targets:
+            here = {r for r, head in found.heads.items() if not head.p2p and (head.group, head.sequence) == node}
+            members = set(evidence.groups[node[0]].members)
+            done = {m for m in members - here if _completed(evidence.ranks.get(m), *node)}
+            if done and len(done) >= len(members - here):
+                found.late |= here
+                found.stalled |= here
+            else:
+                found.inside |= here
+    roots = found.late or found.inside
+    for root in sorted(roots):
+        waiters = [found.heads[r] for r in sorted(found.heads) if r not in roots and _waits_for(edges, r, root)]
+        if waiters:
+            found.stuck = min(waiters, key=lambda op: (op.p2p, len(evidence.groups[op.group].members), op.sequence))
+            break
+    if found.stuck is None and found.heads:
+        standing = sorted(roots & set(found.heads)) or sorted(found.heads)
+        found.stuck = found.heads[standing[0]]
+    found.waiting -= found.late
+
+
+def _waits_for(edges: dict[Node, set[Node]], rank: int, root: int) -> bool:
+    return any(step == root or (isinstance(step, tuple) and root in edges[step]) for step in edges.get(rank, ()))
+
+
+def _components(edges: dict[Node, set[Node]]) -> list[set[Node]]:
+    """Return the strongly connected components (Tarjan 1972, without recursion)."""
+    index: dict[Node, int] = {}
+    low: dict[Node, int] = {}
+    stack: list[Node] = []
+    on: set[Node] = set()
+    parts: list[set[Node]] = []
+    for start in list(edges):
+        if start in index:
+            continue
+        work = [(start, iter(edges.get(start, ())))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on.add(start)
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on.add(target)
+                    work.append((target, iter(edges.get(target, ()))))
+                    break
+                if target in on:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    part: set[Node] = set()
+                    while node not in part:
+                        part.add(stack.pop())
+                    on -= part
+                    parts.append(part)
+    return parts

@@ -1,0 +1,64 @@
+"""Read what torch's NCCL watchdog prints on a time-out, and its desync report (TORCH_NCCL_DESYNC_DEBUG)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from .model import Evidence, Lagging, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ANCHORS = (b"Watchdog caught collective", b"lagging", b"failure detected by watchdog")
+MAX_KEPT = 20_000
+_TIMEOUT = re.compile(
+    r"\[(?:PG[^\]]{0,80}?\(([^)]{1,60})\)\s)?[^\]]{0,60}Rank (\d{1,7})\]\s+"
+    r"Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)"
+)
+_STATUS = re.compile(
+    r"PG GUID [^(]{0,40}\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
+    r"last enqueued work: (-?\d{1,15}), last completed work: (-?\d{1,15})"
+)
+_FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
+_JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
+_RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
+_AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
+
+
+def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
+    """Add the time-outs and reports of a log."""
+    at = ""
+    for number, line in enumerate(lines, 1):
+        if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
+            continue
+        text = line.strip()[:300]
+        if "Watchdog caught" in line and (found := _TIMEOUT.search(line)):
+            evidence.timeouts.append(
+                Timeout(int(found[2]), int(found[3]), found[4], file, number, text, found[1] or "")
+            )
+        elif "last enqueued work" in line and (found := _STATUS.search(line)):
+            _status(evidence, found)
+        elif "#" in line and (found := _AT.search(line)):
+            at = found[1]
+        elif "didn't join" in line and (found := _FINISHED.search(line)):
+            evidence.lagging.append(Lagging(_ranks(found[1]), False, int(found[3]), at, file, number, text))
+        elif "didn't finish" in line and (found := _JOINED.search(line)):
+            evidence.lagging.append(Lagging(_ranks(found[1]), True, int(found[2]), at, file, number, text))
+        elif "lagging" in line and (found := _RANKS.search(line)):
+            evidence.lagging.append(Lagging(_ranks(found[1]), False, None, at, file, number, text))
+
+
+def _status(evidence: Evidence, found: re.Match[str]) -> None:
+    for index, known in enumerate(evidence.timeouts):
+        if known.rank == int(found[2]) and known.sequence == int(found[3]) and known.enqueued is None:
+            evidence.timeouts[index] = Timeout(
+                known.rank, known.sequence, known.operation, known.file, known.line, known.text,
+                found[1], int(found[4]), int(found[5]),
+            )  # fmt: skip
+            return
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(item) for item in re.findall(r"\d{1,7}", text))

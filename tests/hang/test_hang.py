@@ -1,0 +1,214 @@
+"""Why a job hangs: recordings of our own (four ranks, torch 2.13, gloo), made inputs, and others' samples where given."""
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.explain import main
+from jobs.nccl.hang.pickles import PickleRefusedError, loads
+
+DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
+given = pytest.mark.skipif(not SHARED.is_dir(), reason="the samples of others are not here")
+
+
+@pytest.fixture
+def explain(capsys):
+    """Return a function: paths to (exit code, the first job's document)."""
+
+    def run(*paths):
+        code = main(["--format", "json", *map(str, paths)])
+        out = capsys.readouterr()
+        return code, (json.loads(out.out)["jobs"][0] if out.out else out.err)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "diagnosis", "late", "waiting", "unknown", "group"),
+    [
+        ("sleeps", 1, "hang-late", [1], [0, 2, 3], [], "default_pg"),
+        ("nested", 1, "hang-late", [3], [0, 1, 2], [], "TENSOR_MODEL_PARALLEL_GROUP"),
+        ("branch", 1, "hang-mismatch", [1], [0, 2, 3], [], "default_pg"),
+        ("dies", 10, "hang-undecided", [], [3], [1], "default_pg"),
+    ],
+)
+def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unknown, group):
+    """A rank that sleeps, one that holds up others through a nested group, one in another branch, one that is gone."""
+    found, job = explain(DATA / case)
+    assert (found, job["diagnosis"]) == (code, diagnosis)
+    assert (job["late_ranks"], job["waiting_ranks"], job["unknown_ranks"]) == (late, waiting, unknown)
+    assert job["stuck"]["group"] == group
+
+
+@given
+@pytest.mark.parametrize("case", ["gpu_error_1st", "lock_gil_1st"])
+def test_the_given_dumps_name_the_injected_ranks(explain, case):
+    folder = SHARED / "flight-recorder" / case
+    truth = json.loads((folder / "fault_injection.log").read_text().splitlines()[0].partition(":")[2])
+    code, job = explain(folder)
+    assert code == 1
+    assert job["late_ranks"] == truth
+    assert job["waiting_ranks"] == [rank for rank in range(16) if rank not in truth]
+
+
+@given
+@pytest.mark.parametrize(("gone", "late", "code"), [([9], [14], 1), ([9, 14], [], 10), ([3, 4], [9, 14], 1)])
+def test_a_missing_dump_neither_accuses_nor_clears(explain, tmp_path, gone, late, code):
+    shutil.copytree(SHARED / "flight-recorder" / "lock_gil_1st", tmp_path / "dumps")
+    for rank in gone:
+        (tmp_path / "dumps" / f"_dump_{rank}").unlink()
+    found, job = explain(tmp_path / "dumps")
+    assert (found, job["late_ranks"], job["unknown_ranks"]) == (code, late, gone)
+
+
+class Evil:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def test_a_pickle_with_a_global_is_refused_and_not_executed(explain, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "_dump_0").write_bytes(pickle.dumps({"entries": [Evil()]}, protocol=2))
+    code, said = explain(tmp_path / "_dump_0")
+    assert code == 4
+    assert "nothing was executed" in said
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_every_global_is_refused_in_every_protocol(protocol):
+    for value in (Evil(), {"a": Path("x")}, [1, {2, 3}], pytest):
+        try:
+            data = pickle.dumps(value, protocol)
+        except TypeError:
+            continue
+        with pytest.raises(PickleRefusedError):
+            loads(data)
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_plain_data_is_read_as_pickle_reads_it(protocol):
+    value = {"a": [1, -1, 1 << 40, 70000, 300, None, True, False, 1.5, ("x", "y"), ()], 3: {"ü": []}, "long": "z" * 999}
+    assert loads(pickle.dumps(value, protocol)) == value
+
+
+def test_cut_at_any_byte_and_with_huge_numbers_it_ends_in_a_word():
+    whole = (DATA / "sleeps" / "rank_0").read_bytes()
+    for end in range(len(whole)):
+        with pytest.raises(PickleRefusedError):
+            loads(whole[:end])
+    for data in (b"\x80\x02]r\xff\xff\xff\xff.", b"\x80\x02X\xff\xff\xff\xffa.", b"\x80\x04\x8d" + b"\xff" * 8):
+        with contextlib.suppress(PickleRefusedError):
+            loads(data)  # a large memo index costs nothing here
+
+
+def test_a_cut_dump_is_said_and_its_rank_is_unknown(explain, tmp_path):
+    shutil.copytree(DATA / "sleeps", tmp_path / "d")
+    whole = (tmp_path / "d" / "rank_1").read_bytes()
+    (tmp_path / "d" / "rank_1").write_bytes(whole[: len(whole) // 2])
+    code, job = explain(tmp_path / "d")
+    assert (code, job["late_ranks"], job["unknown_ranks"]) == (10, [], [1])
+    assert "cut" in job["sentence"]
+
+
+def test_the_json_of_a_dump_says_the_same(explain, tmp_path):
+    for rank in range(4):
+        content = loads((DATA / "sleeps" / f"rank_{rank}").read_bytes())
+        (tmp_path / f"rank_{rank}.json").write_text(json.dumps(content))
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"]) == (1, [1])
+
+
+def ras(counts, stamp="1"):
+    ranks = [{"rank": r, "host": f"node{r // 8}", "pid": 100 + r, "cuda_dev": r % 8,
+              "collective_counts": {"AllReduce": n}} for r, n in enumerate(counts)]  # fmt: skip
+    comm = {"hash": "0x1", "size": len(counts), "ranks": ranks, "missing_ranks": []}
+    return json.dumps({"nccl_version": "2.29.1", "timestamp": stamp, "communicators": [comm]})
+
+
+@pytest.mark.parametrize(
+    ("samples", "code", "diagnosis", "late"),
+    [
+        (([5, 5, 5], [6, 6, 6], [7, 7, 7]), 10, "alive", []),
+        (([5, 4, 5], [5, 4, 5], [5, 4, 5]), 1, "hang-late", [1]),
+        (([4, 5, 4], [4, 5, 4], [4, 5, 4]), 1, "hang-late", [0, 2]),  # the larger side may be late
+        (([5, 5, 5], [5, 5, 5], [5, 5, 5]), 10, "hang-undecided", []),  # inside one, or idle
+        (([5, 4, 5],), 10, "hang-undecided", [1]),
+    ],
+)
+def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
+    for number, counts in enumerate(samples):
+        (tmp_path / f"sample-{number}.json").write_text(ras(counts))
+    found, job = explain(tmp_path)
+    assert (found, job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
+
+
+@given
+@pytest.mark.parametrize(
+    ("name", "code", "diagnosis", "late", "dead"),
+    [
+        ("05-nccl-issue-1730-ras-ok-while-watchdog-times-out-2.26.2.txt", 1, "hang-inside", [], []),
+        ("04-nccl-issue-1911-mismatch-text-2.26.2.txt", 10, "hang-undecided", [], []),
+        ("nccl-2.29.1-one-rank-missing.json", 1, "hang-dead", [], [1]),
+        ("nccl-2.30.7-exit-dead.txt", 1, "hang-dead", [], []),
+        ("nccl-2.30.7-exit-incomplete.txt", 1, "hang-dead", [], [7]),
+        ("nccl-2.30.7-healthy.txt", 10, "hang-undecided", [], []),
+        ("nccl-2.30.7-straggler-mismatch.txt", 10, "hang-undecided", [7], []),
+    ],
+)
+def test_the_given_answers_of_ras(explain, name, code, diagnosis, late, dead):
+    found, job = explain(SHARED / "ras" / name)
+    assert (found, job["diagnosis"], job["late_ranks"], job["dead_ranks"]) == (code, diagnosis, late, dead)
+    assert bool(job["contradictions"]) == name.startswith("05")
+
+
+@given
+def test_three_answers_that_name_the_same_straggler_are_a_hang(explain, tmp_path):
+    for number in range(3):
+        shutil.copy(SHARED / "ras" / "nccl-2.30.7-straggler-mismatch.txt", tmp_path / f"sample-{number}.txt")
+    code, job = explain(tmp_path)
+    assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-late", [7])
+    assert "node1 GPU 3" in job["sentence"]
+
+
+def test_the_numbers_of_watchdog_and_desync_report_are_joined(explain, tmp_path):
+    """The watchdog counts from 0, the report from 1."""
+    log = tmp_path / "job.log"
+    log.write_text(
+        "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=4,"
+        " NumelOut=4, Timeout(ms)=8000) ran for 8097 milliseconds before timing out.\n"
+        " - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+        "     [1] finished collective #2, but didn't join collective #3 (count from 1)\n"
+    )
+    code, job = explain(log)
+    assert (code, job["diagnosis"], job["late_ranks"], job["stuck"]["sequence"]) == (1, "hang-late", [1], 2)
+
+
+def test_a_log_beside_the_dumps_is_never_go(explain, tmp_path):
+    shutil.copytree(DATA / "dies", tmp_path / "d")
+    (tmp_path / "d" / "nccl.txt").write_text("node1:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB\n")
+    code, job = explain(tmp_path / "d")
+    assert code != 0
+    assert any(name.endswith("nccl.txt") for name in job["files"])
+
+
+@pytest.mark.slow
+def test_ten_thousand_ranks(explain, tmp_path):
+    """Bounded work: every rank lists all members of the world, one is late."""
+    content = loads((DATA / "sleeps" / "rank_0").read_bytes())
+    late = loads((DATA / "sleeps" / "rank_1").read_bytes())
+    members = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(10_000)))}}
+    waiting, behind = (pickle.dumps(x | {"pg_config": members}, protocol=2) for x in (content, late))
+    for rank in range(10_000):
+        (tmp_path / f"dump_{rank}").write_bytes(behind if rank == 7777 else waiting)
+    before = time.process_time()
+    code, job = explain(tmp_path)
+    assert (code, job["late_ranks"], len(job["waiting_ranks"])) == (1, [7777], 9_999)
+    assert time.process_time() - before < 60
