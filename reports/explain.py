@@ -17,8 +17,8 @@ from .record import EXIT_CODES, Verdict, worst
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from jobs.nccl.job_document import EvidenceLine, Pair, Side, Table
     from jobs.nccl.job_document import JobDocument as Job
-    from jobs.nccl.job_document import Pair, Side, Table
 
 WIDTH = 80
 SCHEMA = 1
@@ -204,7 +204,7 @@ def _faults_text(job: Job, paint: _Paint, width: int) -> list[str]:
     return lines
 
 
-def _where(item: dict[str, Any], file: str) -> str:
+def _where(item: EvidenceLine, file: str) -> str:
     """Return where evidence stands; what is no line of a log has no number."""
     if not file:
         return f"line {item['line']}"

@@ -38,8 +38,8 @@ def conclude(evidence: Evidence, jobs: list[Document]) -> list[Document]:
 
 
 def _empty() -> Document:
-    (made,) = conclude_logs(read([("", iter([b"\n"]))])) or [{}]
-    return made | {"files": [], "advice": None}
+    (made,) = conclude_logs(read([("", iter([b"\n"]))]))
+    return {**made, "files": [], "advice": None}
 
 
 def _write(job: Document, made: Decision, evidence: Evidence) -> None:
