@@ -47,6 +47,31 @@ def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unkno
     assert job["stuck"]["group"] == group
 
 
+@pytest.mark.parametrize(
+    ("case", "diagnosis", "late", "dead", "waiting"),
+    [
+        ("sleep", "hang-late", [2], [], [0, 1, 3]),
+        ("exit", "hang-dead", [], [2], [0, 1, 3]),
+        ("stopped", "hang-dead", [], [2], [0, 1, 3]),
+        ("branch", "hang-mismatch", [2], [], [0, 1, 3]),
+        ("sizes", "hang-mismatch", [2], [], [0, 1, 3]),
+    ],
+)
+def test_recordings_of_real_nccl(explain, case, diagnosis, late, dead, waiting):
+    """NCCL 2.28.9 on a GPU: logs, dumps and RAS of one job, each hang made on purpose."""
+    code, job = explain(DATA / "nccl-2.28.9" / case)
+    assert (code, job["diagnosis"]) == (1, diagnosis)
+    assert (job["late_ranks"], job["dead_ranks"], job["waiting_ranks"]) == (late, dead, waiting)
+    assert job["stuck"] == {"group": "default_pg", "operation": "all_reduce", "sequence": 21}
+
+
+def test_a_rank_that_waits_in_a_communicators_creation_clears_no_sleeper(explain):
+    """Nothing that is read tells rank 0's wait from rank 1's sleep: both are named, and nobody who waits for them."""
+    _, job = explain(DATA / "nccl-2.28.9" / "nested")
+    assert 1 in job["late_ranks"]
+    assert job["waiting_ranks"] == [2, 3]
+
+
 @given
 @pytest.mark.parametrize("case", ["gpu_error_1st", "lock_gil_1st"])
 def test_the_given_dumps_name_the_injected_ranks(explain, case):

@@ -99,8 +99,9 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         if not operation.p2p:
             made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
         if entry.get("state") == "completed" or entry.get("retired") is True:
-            if not operation.p2p:
-                made.completed[operation.group] = max(made.completed.get(operation.group, -1), operation.sequence)
+            if not operation.p2p and operation.sequence >= made.completed.get(operation.group, -1):
+                made.completed[operation.group] = operation.sequence
+                made.finished[operation.group] = operation
             continue
         if len(made.pending) < MAX_PENDING:
             made.pending.append(operation)

@@ -31,6 +31,8 @@ class Rank:
     """Group to the last collective that was queued there."""
     completed: dict[str, int] = field(default_factory=dict)
     """Group to the last collective that is complete there, where the dump says it."""
+    finished: dict[str, Operation] = field(default_factory=dict)
+    """Group to the collective that is complete there and has the highest number."""
     recorded: int = 0
 
 

@@ -47,7 +47,7 @@ def analyse(evidence: Evidence) -> Waits:
     for rank, head in heads.items():
         if not head.p2p:
             at[head.group, head.sequence].add(rank)
-    if _mismatch(found, at):
+    if _mismatch(found, at, evidence):
         return found
     edges = _edges(evidence, heads, at)
     _ends(found, evidence, edges)
@@ -95,11 +95,20 @@ def _gloo_heads(evidence: Evidence) -> dict[int, Operation]:
     return heads
 
 
-def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]]) -> bool:
-    """Look for ranks that stand at different operations, or sizes, under one number of one group."""
-    for (_, sequence), ranks in sorted(at.items(), key=lambda item: item[0]):
-        names = Counter(found.heads[rank].name for rank in ranks)
-        exact = {r: found.heads[r].sizes for r in ranks} if len(names) == 1 else {}
+def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evidence) -> bool:
+    """Look for ranks that called different operations, or sizes, under one number of one group.
+
+    A rank that called another operation may be through with it: the others may have given it what it waited for.
+    """
+    for (group, sequence), standing in sorted(at.items(), key=lambda item: item[0]):
+        called = {rank: found.heads[rank] for rank in standing}
+        for rank in set(evidence.groups[group].members) - standing:
+            done = evidence.ranks[rank].finished.get(group) if rank in evidence.ranks else None
+            if done is not None and done.sequence == sequence:
+                called[rank] = done
+        ranks = set(called)
+        names = Counter(operation.name for operation in called.values())
+        exact = {rank: operation.sizes for rank, operation in called.items()} if len(names) == 1 else {}
         sized = (
             Counter(exact.values())
             if "all_reduce" in next(iter(names)) and "coalesced" not in next(iter(names))
@@ -110,8 +119,8 @@ def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]]) -> bool:
             continue
         ordered = kinds.most_common()
         common = ordered[0]
-        label = {r: found.heads[r].name if kinds is names else found.heads[r].sizes for r in ranks}
-        found.stuck = next(found.heads[r] for r in sorted(ranks) if label[r] == common[0])
+        label = {r: called[r].name if kinds is names else called[r].sizes for r in ranks}
+        found.stuck = next(called[r] for r in sorted(ranks) if label[r] == common[0])
         if common[1] > len(ranks) - common[1]:
             found.differing = {r for r in ranks if label[r] != common[0]}
         found.waiting -= found.differing
