@@ -32,6 +32,7 @@ the fabric that was paid for, or what stops it, where, and what to do?
 
   seatrial preflight       judge what the API says; starts no pod
   seatrial accept          preflight, then a two-node trial job
+  seatrial sweep --plan    what testing every node and pair of a fleet costs
   seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
   seatrial compare A B     two run records: did the upgrade make it worse?
   seatrial checks [ID]     the checks, or one of them in full
@@ -176,6 +177,13 @@ def accept(arguments: Sequence[str]) -> int:
     return run_checks(arguments)
 
 
+def sweep(arguments: Sequence[str]) -> int:
+    """Plan the sweep of a fleet."""
+    from cli.sweep import main  # noqa: PLC0415
+
+    return main(arguments)
+
+
 def explain(arguments: Sequence[str]) -> int:
     """Judge NCCL logs from anywhere."""
     from cli.explain import main  # noqa: PLC0415
@@ -270,6 +278,7 @@ def rehearse(arguments: Sequence[str]) -> int:
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "preflight": preflight,
     "accept": accept,
+    "sweep": sweep,
     "explain": explain,
     "checks": checks,
     "faults": faults,

@@ -1,0 +1,172 @@
+"""Does the sweep find what is bad in a model fleet, whom does it blame, and what does it cost?
+
+Nodes die (30 %) or run at 0.50 to 0.88, rails, uplinks and pairs likewise; every value has noise, and a share of tests is
+disturbed for no fault. `--congestion SHARE`: in that share of rounds all tests fall to 0.6 when more than a
+quarter of the fleet's pairs run at once. A round takes `--round-s`, and `--timeout-s` where a test does not end.
+
+Usage: python benchmarks/sweep_model.py [--nodes N ...] [--sweeps N] [--fault KIND ...] [--seed N]
+"""
+
+import argparse
+import random
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.model import Blame, Done, Fleet, Result, Rules
+from jobs.pod.sweep.plan import next_round
+
+LEAF = {16: 4, 64: 16, 232: 29}
+RULES = Rules(alone=False, pair_floor=10.0)
+NOMINAL = 100.0
+KINDS = ("none", "node", "nodes3", "rail", "uplink", "pair", "node+uplink", "two-in-a-pair", "most-partners")
+
+
+@dataclass
+class Model:
+    """A fleet with faults; keys are nodes, (node, rail), leaves and sorted pairs, values shares of nominal."""
+
+    size: int
+    rng: random.Random
+    sigma: float = 0.02
+    transient: float = 0.01
+    congestion: float = 0.0
+    rails: int = 0
+    leaf_size: int = 0
+    faults: dict = field(default_factory=dict)
+    some: dict = field(default_factory=dict)
+    rounds: int = 0
+    slots: int = 0
+    tests: int = 0
+    seconds: float = 0.0
+
+    def fleet(self) -> Fleet:
+        names = tuple(f"n{i:05}" for i in range(self.size))
+        leaf = self.leaf_size
+        return Fleet(names, {n: f"l{i // leaf:04}" for i, n in enumerate(names)} if leaf else {})
+
+    def share(self, fleet: Fleet, test: tuple) -> float:
+        found = [self.faults.get(node, 1.0) for node in test]
+        found.append(self.faults.get(test, 1.0))
+        if fleet.crosses(test):
+            found += [self.faults.get(("uplink", fleet.leaf(node)), 1.0) for node in test]
+        for node in test:
+            if node in self.some and random.Random(f"{self.some[node]}{test}").random() < 0.8:
+                found.append(0.6)
+        return min(found)
+
+    def run(self, fleet: Fleet, each, round_s: float, timeout_s: float) -> Done:
+        self.rounds += 1
+        self.tests += len(each.tests)
+        self.slots += sum(map(len, each.tests))
+        crowded = len(each.tests) > self.size / 8 and self.rng.random() < self.congestion
+        results = {}
+        for test in each.tests:
+            share = self.share(fleet, test) * (0.6 if crowded else 1.0)
+            if share <= 0:
+                results[test] = Result("no end", reported=test)
+                continue
+            value = share * max(0.01, self.rng.gauss(1, self.sigma))
+            if self.rng.random() < self.transient:
+                value *= self.rng.uniform(0.6, 0.85)
+            rails = []
+            for rail in range(self.rails):
+                slow = min(self.faults.get((node, rail), 1.0) for node in test)
+                rails.append(NOMINAL / self.rails * value * slow * self.rng.gauss(1, self.sigma))
+            whole = sum(rails) if rails else NOMINAL * value
+            results[test] = Result("measured", whole, tuple(rails), test)
+        self.seconds += timeout_s if any(r.outcome == "no end" for r in results.values()) else round_s
+        return Done(each, results)
+
+
+def sweep(model: Model, rules: Rules = RULES, round_s: float = 40, timeout_s: float = 120) -> Blame:
+    fleet, history = model.fleet(), []
+    while (each := next_round(fleet, rules, history)) is not None:
+        if len(history) > 60:
+            raise RuntimeError("the plan has no end")
+        history.append(model.run(fleet, each, round_s, timeout_s))
+    return decode(fleet, rules, history)
+
+
+def broken(kind: str, size: int, rng: random.Random, **options) -> tuple[Model, set]:
+    """Return a model with a fault, and what is to be named."""
+    model = Model(size, rng, leaf_size=LEAF.get(size, 32), rails=8 if kind == "rail" else 0, **options)
+    fleet = model.fleet()
+    names = list(fleet.nodes)
+
+    def depth() -> float:
+        return 0.0 if rng.random() < 0.3 else rng.uniform(0.5, 0.88)
+
+    chosen = rng.sample(names, 3)
+    truth: set = set()
+    if kind in ("node", "node+uplink"):
+        model.faults[chosen[0]] = depth()
+        truth.add(("node", (chosen[0],), ()))
+    if kind in ("nodes3", "hundredth"):
+        for node in chosen if kind == "nodes3" else rng.sample(names, max(1, size // 100)):
+            model.faults[node] = depth()
+            truth.add(("node", (node,), ()))
+    if kind == "rail":
+        model.faults[(chosen[0], 3)] = rng.uniform(0.4, 0.8)
+        truth.add(("rail", (chosen[0],), (3,)))
+    if kind in ("uplink", "node+uplink"):
+        bad = rng.choice(sorted(set(fleet.leaves.values()) - {fleet.leaf(chosen[0])}))
+        model.faults[("uplink", bad)] = rng.uniform(0.4, 0.8)
+        both = size <= 2 * model.leaf_size
+        truth.add(("uplink", tuple(sorted(set(fleet.leaves.values()))) if both else (bad,), ()))
+    if kind in ("pair", "two-in-a-pair"):
+        tests = next_round(fleet, RULES, []).tests
+        pair = rng.choice(tests)
+        for each in (pair,) if kind == "pair" else pair:
+            model.faults[each] = rng.uniform(0.3, 0.8)
+            truth.add(("pair", each, ()) if kind == "pair" else ("node", (each,), ()))
+    if kind == "most-partners":
+        model.some[chosen[0]] = rng.random()
+        truth.add(("node", (chosen[0],), ()))
+    return model, truth
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, nargs="*", default=[16, 64, 232])
+    parser.add_argument("--sweeps", type=int, default=1000)
+    parser.add_argument("--fault", nargs="*", default=list(KINDS), choices=[*KINDS, "hundredth"])
+    parser.add_argument("--sigma", type=float, default=0.02)
+    parser.add_argument("--transient", type=float, default=0.01)
+    parser.add_argument("--congestion", type=float, default=0.0)
+    parser.add_argument("--round-s", type=float, default=40)
+    parser.add_argument("--timeout-s", type=float, default=120)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    print(f"{'N':>6} {'fault':>14} sweeps exact  named innocents tests  rounds(max) slots/node minutes suspects")
+    wrong = 0
+    for size in options.nodes:
+        for kind in options.fault:
+            rows = []
+            for _ in range(options.sweeps):
+                noise = {"sigma": options.sigma, "transient": options.transient, "congestion": options.congestion}
+                model, truth = broken(kind, size, random.Random(rng.random()), **noise)
+                blame = sweep(model, RULES, options.round_s, options.timeout_s)
+                got = {(f.kind, f.names, f.rails) for f in blame.findings}
+                rows.append((model, got == truth, len(got & truth), len(got - truth), len(truth), len(blame.suspects)))
+            models = [row[0] for row in rows]
+            wanted = sum(row[4] for row in rows)
+            innocents = sum(row[3] for row in rows)
+            wrong += innocents
+            named = sum(row[2] for row in rows) / wanted if wanted else 1.0
+            print(
+                f"{size:>6} {kind:>14} {len(rows):>6} {mean(row[1] for row in rows):>5.3f} {named:>6.3f} {innocents:>9}"
+                f" {mean(m.tests for m in models):>6.1f} {mean(m.rounds for m in models):>4.1f}"
+                f" ({max(m.rounds for m in models)}) {mean(m.slots for m in models) / size:>9.2f}"
+                f" {mean(m.seconds for m in models) / 60:>8.1f} {sum(row[5] for row in rows):>8}",
+                flush=True,
+            )
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,169 @@
+"""Tests judged against their peers: pass, fail or unclear, the rails at fault, and rounds that disturbed themselves.
+
+A value is compared with the level of tests of its kind (in a leaf, across leaves) in all base rounds that were not
+disturbed: faults only make slow, so the level is that of the upper half, lowered where a healthy group is slower.
+A disturbed round's slow values accuse nobody; its passes and its wrong sums count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from .model import AT_ONCE, FAILED, MEASURED, NO_END, Done, Fleet, Nodes, Rails, Result, Rules
+
+PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
+FALLEN = 0.90  # a round's median below this share of an earlier one's: the tolerance of a single test
+RISEN = 1.05  # halving helped: more than two groups' noise (2 %) explains
+ENOUGH = 3  # tests of a kind that make a median
+GROUP = (0.85, 0.95)  # of the median: a healthy second group lies here (real fleets: 7 to 11 % apart)
+GROUP_SHARE = 0.3  # of the tests; faults are rarer
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A test's judgement; value is its share of the reference, None where nothing was measured."""
+
+    nodes: Nodes
+    grade: str
+    value: Optional[float]
+    rails: Rails
+    outcome: str
+    reported: Nodes
+    at: Nodes
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All tests judged, in order; `undone` are the rounds to repeat with at most `at_once` tests at a time."""
+
+    judged: Tuple[Judged, ...]
+    undone: Tuple[int, ...]
+    at_once: int
+    notes: Tuple[str, ...]
+
+
+def judge(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -> Facts:
+    """Judge every test of a history. Tests of unknown nodes and results of tests that no round held are not read."""
+    undone, at_once, notes = _disturbed(fleet, rules, matchings, history)
+    reference = _references(fleet, matchings, history, undone, notes)
+    judged = []
+    for done in history:
+        for nodes in done.round.tests:
+            result = done.results.get(nodes, Result("nothing"))
+            each = _judge(fleet, rules, nodes, result, reference)
+            if done.round.number in undone and each.grade in (FAIL, UNCLEAR):
+                continue
+            judged.append(each)
+    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes))
+
+
+def kind_of(fleet: Fleet, nodes: Nodes) -> str:
+    """Return the kind of tests that a test is compared with."""
+    if len(nodes) == 1:
+        return "alone"
+    return "across leaves" if fleet.crosses(nodes) else "in a leaf"
+
+
+def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
+    """Return what a whole result measured; None for half of one or none, 0 for a test that did not end."""
+    if result is None or set(nodes) - set(result.reported):
+        return None
+    if result.outcome in (NO_END, FAILED):
+        return 0.0
+    return result.busbw if result.outcome == MEASURED and result.busbw is not None and result.busbw >= 0 else None
+
+
+def _disturbed(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -> Tuple[Set[int], int, List[str]]:
+    """Find rounds whose median fell below an earlier one's and that halving them lifts, or has still to show."""
+    best = 0.0
+    undone: Dict[int, Tuple[int, float]] = {}  # number -> stage, median
+    at_once, notes = rules.at_once, []  # type: int, List[str]
+    for done in history:
+        stage = done.round.stage
+        if not 1 <= stage <= matchings:
+            continue
+        values = [v for nodes in done.round.tests for v in [_speed(done.results.get(nodes), nodes)] if v is not None]
+        if len(values) < ENOUGH:
+            continue
+        now = _upper(values)
+        before = [m for s, m in undone.values() if s == stage]
+        if now >= FALLEN * best:
+            best = max(best, now) if stage == 1 or not fleet.leaves else best
+            continue
+        if before and now < RISEN * max(before):
+            undone = {n: each for n, each in undone.items() if each[0] != stage}
+            notes.append("stage %d stays at %.2f of what came before, however few run at once" % (stage, now / best))
+            best = now
+            continue
+        undone[done.round.number] = (stage, now)
+        at_once = max(1, len(done.round.tests) // 2)
+        notes.append(
+            "round %d fell to %.2f of the median before: its tests disturb each other; repeated with %d at once"
+            % (done.round.number, now / best, at_once)
+        )
+    return set(undone), at_once, notes
+
+
+Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/s
+
+
+def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: Set[int], notes: List[str]) -> Reference:
+    values: Dict[Tuple[str, int], List[float]] = {}
+    for done in history:
+        if done.round.number in undone or done.round.stage > matchings:
+            continue
+        for nodes in done.round.tests:
+            result = done.results.get(nodes)
+            if result is None or not _speed(result, nodes):
+                continue
+            for rail, value in enumerate([result.busbw, *result.rails], -1):
+                if value:
+                    values.setdefault((kind_of(fleet, nodes), rail), []).append(value)
+    return {key: _level(key, found, notes) for key, found in values.items()}
+
+
+def _level(key: Tuple[str, int], values: List[float], notes: List[str]) -> float:
+    """Return the median, or that of the lower group where a large part of the tests is one of its own."""
+    middle = _upper(values)
+    low = [v for v in values if GROUP[0] * middle <= v < GROUP[1] * middle]
+    if len(low) < max(2, GROUP_SHARE * len(values)):
+        return middle
+    if key[1] < 0:
+        share = median(low) / middle
+        notes.append("two groups %s, %d of %d tests at %.2f: told, not blamed" % (key[0], len(low), len(values), share))
+    return median(low)
+
+
+def _upper(values: Sequence[float]) -> float:
+    """Return the median of the values near the upper quartile: half of the tests may fail without moving it."""
+    quartile = sorted(values)[len(values) * 3 // 4]
+    return median([v for v in values if v >= FALLEN * quartile])
+
+
+def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: Reference) -> Judged:
+    at = tuple(node for node in result.at if node in nodes)
+    if result.outcome in AT_ONCE:
+        return Judged(nodes, HARD, None, frozenset(), result.outcome, result.reported, at)
+    speed = _speed(result, nodes)
+    whole = speed is not None and (speed == 0 or None not in result.rails)
+    if not whole or speed is None:
+        return Judged(nodes, NOTHING, None, frozenset(), result.outcome, result.reported, at)
+    kind = kind_of(fleet, nodes)
+    shares = {-1: _share(speed, reference.get((kind, -1)))}
+    for rail, value in enumerate(result.rails if speed > 0 else ()):
+        shares[rail] = _share(value or 0.0, reference.get((kind, rail)))
+    floor = rules.node_floor if len(nodes) == 1 else rules.pair_floor
+    slow = frozenset(rail for rail, share in shares.items() if rail >= 0 and share < rules.accuses)
+    lowest = min(shares.values())
+    if speed <= 0 or lowest < rules.accuses or (floor is not None and speed < floor):
+        grade = FAIL
+    else:
+        grade = PASS if lowest >= rules.clears else UNCLEAR
+    rails = slow if len(slow) < len(result.rails) else frozenset()
+    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at)
+
+
+def _share(value: float, reference: Optional[float]) -> float:
+    return value / reference if reference else (1.0 if value > 0 else 0.0)

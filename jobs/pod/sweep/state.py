@@ -1,0 +1,260 @@
+"""What the judged tests say about every element so far: who passed and failed with whom, and who is accused.
+
+A failure counts against a node only with a partner that is proven, in a test that no other accused element explains.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from math import sqrt
+from typing import Dict, Iterable, List, Optional, Set, Tuple
+
+from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged
+from .model import Finding, Fleet, Nodes, Rules
+
+QUANTILE = 2.326  # one-sided 99 %
+SILENT = 3  # tests without a report before a node is given up
+UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
+REPEATS = 6  # of one pair before it is left as it is
+ALIKE = 0.10  # three failures of a path that agree so well are no accident: 5 sigma of noise
+UPLINK_PROOFS = 2  # of three probes with quiet leaves
+
+
+def wilson_lower(bad: int, tests: int) -> float:
+    """Return the lower 99 % bound of a failure rate (Wilson 1927)."""
+    rate, square = bad / tests, QUANTILE**2 / tests
+    return (rate + square / 2 - QUANTILE * sqrt((rate * (1 - rate) + square / 4) / tests)) / (1 + square)
+
+
+class State:
+    """All evidence by element. Accusations are drawn once, when it is made."""
+
+    def __init__(self, fleet: Fleet, rules: Rules, facts: Facts) -> None:
+        self.fleet, self.rules = fleet, rules
+        self.passed: Dict[str, Set[str]] = defaultdict(set)
+        self.failed: Dict[str, Set[str]] = defaultdict(set)
+        self.met: Dict[str, Set[str]] = defaultdict(set)
+        self.silent: Counter = Counter()  # type: ignore[type-arg]
+        self.tests: Counter = Counter()  # type: ignore[type-arg]
+        self.of: Dict[Nodes, List[Judged]] = defaultdict(list)
+        self.findings: Dict[Tuple[str, Nodes], Finding] = {}
+        self.hot: Set[str] = set()
+        self.bad_leaves: Set[str] = set()
+        for each in facts.judged:
+            self._take(each)
+        self.flaky = sorted(p for p in self.of if len(p) > 1 and self._is_flaky(p))
+        for pair, tests in self.of.items():
+            if len(pair) > 1:
+                self._relate(pair, tests)
+        self._accuse_alone()
+        self._accuse_at_once()
+        self._accuse_uplinks()
+        self._accuse_nodes()
+        self._accuse_pairs()
+
+    def _take(self, each: Judged) -> None:
+        self.of[each.nodes].append(each)
+        for node in each.nodes:
+            self.tests[node] += 1
+            self.met[node] |= set(each.nodes) - {node}
+            if each.grade == NOTHING and node not in each.reported:
+                self.silent[node] += 1
+
+    def _is_flaky(self, pair: Nodes) -> bool:
+        grades = {each.grade for each in self.of[pair]}
+        return FAIL in grades and PASS in grades and HARD not in grades
+
+    def _relate(self, pair: Nodes, tests: List[Judged]) -> None:
+        grades = {each.grade for each in tests}
+        target = self.failed if HARD in grades or (FAIL in grades and PASS not in grades) else self.passed
+        if target is self.passed and PASS not in grades:
+            return
+        target[pair[0]].add(pair[1])
+        target[pair[1]].add(pair[0])
+
+    # -- accusations
+
+    def accused(self, node: str) -> bool:
+        """Say whether a node (or a rail of it) is blamed."""
+        return ("node", (node,)) in self.findings
+
+    def explained(self, pair: Nodes) -> bool:
+        """Say whether an accused node, or an uplink that is accused or in doubt, may be why a pair fails."""
+        if any(self.accused(node) for node in pair):
+            return True
+        return self.fleet.crosses(pair) and bool({self.fleet.leaf(n) for n in pair} & (self.hot | self.bad_leaves))
+
+    def against(self, node: str) -> Set[str]:
+        """Return the partners with whom a node failed and nothing else explains it."""
+        return {p for p in self.failed[node] if not self.explained(pair_of(node, p))}
+
+    def trusted(self, node: str) -> bool:
+        """Say whether a node proves others: it passed, and with at least as many as it failed with."""
+        passes = len(self.passed[node])
+        return bool(passes) and not self.accused(node) and passes >= len(self.against(node))
+
+    def _name(self, kind: str, names: Nodes, tests: Iterable[Judged], why: str) -> None:
+        rails: Optional[Set[int]] = None
+        for each in tests:
+            if each.grade == FAIL and each.rails:
+                rails = set(each.rails) if rails is None else rails & each.rails
+        found = tuple(sorted(rails or ()))
+        shown = "rail" if kind == "node" and found else kind
+        self.findings[(kind, names)] = Finding(shown, names, found, why)
+
+    def _accuse_alone(self) -> None:
+        for nodes, tests in self.of.items():
+            grades = [each.grade for each in tests]
+            if len(nodes) != 1 or (HARD not in grades and (PASS in grades or grades.count(FAIL) < 2)):
+                continue
+            hard = [each.outcome for each in tests if each.grade == HARD]
+            self._name("node", nodes, tests, "alone: %s" % (hard[0] if hard else _words(tests)))
+
+    def _accuse_at_once(self) -> None:
+        hard: Dict[str, Set[str]] = defaultdict(set)
+        outcomes: Dict[str, str] = {}
+        for pair, tests in self.of.items():
+            for each in tests:
+                if each.grade != HARD or len(pair) != 2:
+                    continue
+                for node in each.at:
+                    self._name("node", (node,), (), "%s, by its own log" % each.outcome)
+                for node in pair:
+                    hard[node] |= set(pair) - {node}
+                    outcomes[node] = each.outcome
+        for node in sorted(hard, key=lambda n: (-len(hard[n]), n)):
+            partners = {p for p in hard[node] if not self.accused(p)}
+            if len(partners) >= 2 and not self.accused(node):
+                self._name("node", (node,), (), "%s with %d partners" % (outcomes[node], len(partners)))
+
+    def _accuse_uplinks(self) -> None:
+        cross: Dict[str, List[Tuple[Nodes, bool]]] = defaultdict(list)
+        for pair in self.of:
+            if len(pair) == 2 and self.fleet.crosses(pair):
+                bad = pair[1] in self.failed[pair[0]]
+                good = pair[1] in self.passed[pair[0]]
+                if good or (bad and all(self.passed[n] and not self.accused(n) for n in pair)):
+                    for node in pair:
+                        cross[self.fleet.leaf(node)].append((pair, bad))
+        while True:
+            open_ = {leaf: [each for each in found if not self._by_uplink(each[0])] for leaf, found in cross.items()}
+            self.hot = {leaf for leaf, found in open_.items() if leaf not in self.bad_leaves and _is_hot(found)}
+            worst: Tuple[int, str] = (0, "")
+            for leaf in sorted(self.hot):
+                probes = [bad for pair, bad in open_[leaf] if not (self._leaves(pair) - {leaf}) & self.hot]
+                failed = sum(probes)
+                if failed >= UPLINK_PROOFS and 2 * failed > len(probes):
+                    worst = max(worst, (failed, leaf))
+            if not worst[0]:
+                break
+            self._name_uplink((worst[1],), open_)
+        # A leaf that passes with quiet ones is only the partner of another's uplink.
+        for leaf in sorted(self.hot):
+            passed = sum(not bad for pair, bad in open_[leaf] if not (self._leaves(pair) - {leaf}) & self.hot)
+            if passed >= UPLINK_PROOFS:
+                self.hot.discard(leaf)
+        if self.hot and not set(cross) - self.hot - self.bad_leaves:
+            self._name_uplink(tuple(sorted(self.hot)), open_)  # no quiet leaf is left to tell them apart
+
+    def _name_uplink(self, leaves: Nodes, found: Dict[str, List[Tuple[Nodes, bool]]]) -> None:
+        pairs = {pair for leaf in leaves for pair, bad in found[leaf] if bad}
+        tests = [each for pair in sorted(pairs) for each in self.of[pair]]
+        self.bad_leaves |= set(leaves)
+        self.hot -= set(leaves)
+        either = "; no other leaf tells them apart" if len(leaves) > 1 else ""
+        why = "%d pairs across leaves fail whose nodes pass otherwise%s" % (len(pairs), either)
+        self._name("uplink", leaves, tests, why)
+
+    def _leaves(self, pair: Nodes) -> Set[str]:
+        return {self.fleet.leaf(node) for node in pair}
+
+    def _by_uplink(self, pair: Nodes) -> bool:
+        return bool(self._leaves(pair) & self.bad_leaves)
+
+    def _accuse_nodes(self) -> None:
+        while True:
+            pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
+            tested = {p for p in self.of if len(p) == 2 and not self.explained(p)}
+            found = []
+            for node in {n for pair in pairs for n in pair if not self.accused(n)}:
+                bad = {p for p in self.against(node) if self.trusted(p)}
+                good = {p for p in self.passed[node] if not self.accused(p)}
+                if len(bad) >= self.rules.proofs and self._by_rate(node, len(bad), len(good), pairs, tested):
+                    found.append((-len(bad), len(good), node))
+            if not found:
+                return
+            bad_count, good_count, node = min(found)
+            tests = [each for p in self.against(node) for each in self.of[pair_of(node, p)]]
+            count = "%d of %d pairs with proven partners" % (-bad_count, good_count - bad_count)
+            self._name("node", (node,), tests, "%s: %s" % (count, _words(tests)))
+
+    def _by_rate(self, node: str, bad: int, good: int, pairs: Set[Nodes], tested: Set[Nodes]) -> bool:
+        if not good:
+            return True
+        others = max(1, sum(node not in pair for pair in tested))
+        rest = sum(node not in pair for pair in pairs) / others
+        wanted = min(self.rules.partners_for_rate, len(self.fleet.nodes) - 1)
+        return bad > good and bad + good >= wanted and wilson_lower(bad, bad + good) > rest
+
+    def _accuse_pairs(self) -> None:
+        for pair, tests in sorted(self.of.items()):
+            grades = [each.grade for each in tests]
+            if len(pair) != 2 or self.explained(pair) or not all(self.passed[n] for n in pair):
+                continue
+            if HARD in grades or (PASS not in grades and constant(tests)):
+                self._name("pair", pair, tests, "%s; both nodes pass with others" % _words(tests))
+
+    # -- what is open
+
+    def open_end(self, node: str) -> bool:
+        """Say whether a node with passes and failures needs more partners before pair and node are told apart."""
+        bad, good = len(self.against(node)), len(self.passed[node])
+        if not bad or self.accused(node) or bad + good >= self.rules.most_partners:
+            return False
+        return good < self.rules.proofs or bad >= good
+
+    def wants(self, node: str) -> bool:
+        """Say whether a node lacks passes: with two partners, one of them in another leaf where there is a good one."""
+        if self.silent[node] >= SILENT or self.tests[node] >= self.rules.most_partners:
+            return False
+        return not self.accused(node) and not self.enough(node)
+
+    def enough(self, node: str) -> bool:
+        """Say whether the passes of a node suffice to prove it."""
+        partners = self.passed[node]
+        if len(partners) < min(2, len(self.fleet.nodes) - 1) and not self._none_else(node):
+            return False
+        leaf = self.fleet.leaf(node)
+        leaves = {self.fleet.leaf(n) for n in self.fleet.nodes} - self.bad_leaves
+        if not partners or len(leaves) < 2 or leaf in self.bad_leaves:
+            return bool(partners)
+        return any(self.fleet.leaf(partner) != leaf for partner in partners)
+
+    def _none_else(self, node: str) -> bool:
+        """Say whether a node has met all others that could prove it."""
+        return not any(n not in self.met[node] and n != node and self.passed[n] for n in self.fleet.nodes)
+
+
+def pair_of(one: str, other: str) -> Nodes:
+    """Return a pair's nodes as tests name them."""
+    return (one, other) if one < other else (other, one)
+
+
+def constant(tests: Iterable[Judged]) -> bool:
+    """Say whether a pair's failures are no accident: three that agree, or four."""
+    values = [each.value or 0.0 for each in tests if each.grade == FAIL]
+    return len(values) > 3 or (len(values) == 3 and max(values) - min(values) <= ALIKE)
+
+
+def _is_hot(found: List[Tuple[Nodes, bool]]) -> bool:
+    bad = sum(each for _, each in found)
+    return bad >= UPLINK_PAIRS and 2 * bad >= len(found)
+
+
+def _words(tests: Iterable[Judged]) -> str:
+    """Say how tests failed: at which share of their peers, or with which outcome."""
+    failed = [each for each in tests if each.grade in (FAIL, HARD)]
+    dead = sorted({each.outcome for each in failed if not each.value})
+    slow = sorted(each.value for each in failed if each.value)
+    words = ["%.2f to %.2f of the median" % (slow[0], slow[-1])] if slow else []
+    return ", ".join([*words, *dead])

@@ -1,0 +1,202 @@
+"""The sweep's plan and decoding: what is bad is named, who only met it is not, and nothing untested is go."""
+
+import csv
+import importlib.util
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.model import Done, Fleet, Result, Rules
+from jobs.pod.sweep.plan import next_round
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = ROOT.parent / "shared" / "pairs"
+spec = importlib.util.spec_from_file_location("sweep_model", ROOT / "benchmarks" / "sweep_model.py")
+model = importlib.util.module_from_spec(spec)
+sys.modules["sweep_model"] = model
+spec.loader.exec_module(model)
+
+
+def play(fleet, rules, answer, stop=99):
+    """Sweep with answer(test, round) -> GB/s, Result or None (nothing came back)."""
+    history = []
+    while len(history) < stop and (each := next_round(fleet, rules, history)) is not None:
+        assert len({n for t in each.tests for n in t}) == sum(map(len, each.tests)), "a node in two tests of a round"
+        assert len(history) < 60, "a plan without an end"
+        results = {}
+        for test in each.tests:
+            got = answer(test, each)
+            if isinstance(got, Result):
+                results[test] = got
+            elif got is not None:
+                results[test] = Result("measured", got, (), test) if got else Result("no end", reported=test)
+        history.append(Done(each, results))
+    return decode(fleet, rules, history), history
+
+
+def fleet_of(size, leaf=0):
+    names = tuple(f"n{i:03}" for i in range(size))
+    return Fleet(names, {n: f"l{i // leaf}" for i, n in enumerate(names)} if leaf else {})
+
+
+RULES = Rules(pair_floor=20.0, node_floor=20.0)
+
+
+@pytest.mark.parametrize("size", [16, 64, 232])
+@pytest.mark.parametrize("kind", ["none", "node", "nodes3", "rail", "uplink", "pair", "node+uplink", "two-in-a-pair"])
+def test_a_fault_is_named_and_no_innocent(size, kind):
+    for seed in range(3):
+        made, truth = model.broken(kind, size, random.Random(f"{size}{kind}{seed}"))
+        blame = model.sweep(made)
+        assert {(f.kind, f.names, f.rails) for f in blame.findings} == truth, blame.reasons
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 16, 17, 64])
+def test_a_healthy_fleet_is_go_also_where_a_node_is_odd(size):
+    blame, _ = play(fleet_of(size), RULES, lambda *_: 100.0)
+    assert (blame.verdict, blame.reasons, len(blame.proven)) == ("go", (), size)
+
+
+def test_a_node_that_fails_with_most_partners_is_named_and_those_it_met_are_not():
+    for seed in range(20):
+        rng = random.Random(seed)
+        bad = {"n003": set(rng.sample(range(17), 13)), "n008": set(rng.sample(range(17), 13))}
+
+        def answer(test, _, bad=bad):
+            slow = any(int(other[1:]) in bad.get(node, ()) for node in test for other in test if other != node)
+            return 60.0 if len(test) > 1 and slow else 100.0
+
+        blame, _ = play(fleet_of(17), Rules(pair_floor=20.0, node_floor=20.0, seed=seed), answer)
+        named = {f.names[0] for f in blame.findings if f.kind == "node"}
+        assert named <= set(bad)
+        assert blame.verdict != "go"
+        assert set(bad) <= named | set(blame.suspects) | {n for f in blame.findings for n in f.names}
+
+
+NEVER_GO = {
+    "one node": (1, lambda *_: 100.0, 99, "no pair to test"),
+    "no nodes": (0, lambda *_: 100.0, 99, "no pair to test"),
+    "all dead": (16, lambda *_: 0.0, 99, "alone"),
+    "all pairs dead": (16, lambda t, _: 100.0 if len(t) == 1 else 0.0, 99, "no pair passed"),
+    "all below the floor": (16, lambda *_: 10.0, 99, "alone"),
+    "nothing ran": (16, lambda *_: 100.0, 0, "not at its end"),
+    "ended early": (16, lambda *_: 100.0, 2, "not at its end"),
+    "a silent agent": (
+        16,
+        lambda t, _: Result("measured", 100.0, (), tuple(n for n in t if n != "n003")),
+        99,
+        "n003: reported nothing",
+    ),
+    "all silent": (16, lambda *_: None, 99, "reported nothing"),
+    "half a result": (16, lambda t, _: Result("measured", None if "n003" in t else 100.0, (), t), 99, "n003"),
+    "a rail missing": (16, lambda t, _: Result("measured", 9e1, (45.0, None if "n003" in t else 45.0), t), 99, "n003"),
+    "wrong sums once": (4, lambda t, r: Result("wrong sums", 1.0, (), t) if r.number == 2 else 100.0, 99, "wrong sums"),
+    "wrong transport": (
+        16,
+        lambda t, _: Result("wrong transport", 1e2, (), t, ("n003",)) if "n003" in t and len(t) > 1 else 100.0,
+        99,
+        "node n003: wrong transport",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(NEVER_GO))
+def test_what_was_not_seen_is_never_go_and_says_why(case):
+    size, answer, stop, why = NEVER_GO[case]
+    blame, _ = play(fleet_of(size), RULES, answer, stop)
+    assert blame.verdict != "go"
+    assert any(why in reason for reason in blame.reasons), blame.reasons
+
+
+def test_a_missing_round_and_a_missing_floor_are_no_go():
+    fleet = fleet_of(16)
+    _, history = play(fleet, RULES, lambda *_: 100.0)
+    assert decode(fleet, RULES, history).verdict == "go"
+    for gone in range(len(history)):
+        assert decode(fleet, RULES, history[:gone] + history[gone + 1 :]).verdict == "inconclusive"
+    assert decode(fleet, Rules(), history).verdict == "inconclusive"
+
+
+def test_a_round_that_disturbs_itself_is_repeated_with_half_as_many():
+    def answer(test, each):
+        return 50.0 if each.stage == 2 and len(each.tests) > 16 else 100.0
+
+    blame, history = play(fleet_of(64), RULES, answer)
+    assert (blame.verdict, blame.findings) == ("go", ())
+    assert [len(done.round.tests) for done in history if done.round.stage == 2][:3] == [32, 16, 16]
+    assert any("disturb each other" in note for note in blame.notes)
+
+
+def test_the_plan_goes_on_from_its_history_and_keeps_to_at_once():
+    _, history = play(fleet_of(33, 8), Rules(at_once=5), lambda *_: 100.0)
+    assert max(len(done.round.tests) for done in history) == 5
+    assert next_round(fleet_of(33, 8), Rules(at_once=5), history[:4]) == history[4].round
+
+
+def nodes_of(text):
+    """cnode2-[001,004] or cnode2-[001-002] or cnode3-002,cnode3-003."""
+    prefix, digits = re.match(r"(\w+-)", text)[1], re.findall(r"\d{3}", text)
+    return tuple(sorted(prefix + each for each in digits))
+
+
+def layouts(name):
+    if not PAIRS.is_dir():
+        pytest.skip("the shared recordings of pairs are not there")
+    found = defaultdict(dict)
+    with (PAIRS / name).open() as lines:
+        for row in csv.DictReader(lines):
+            value = row["peak_busbw_GBs"]
+            found[row["test"], row["G"]][nodes_of(row["nodes"])] = float(value) if value else 0.0
+    return found
+
+
+def replay(values, seed):
+    names = tuple(sorted({node for pair in values for node in pair}))
+    floor = statistics.median(values.values()) / 3
+    rules = Rules(alone=False, pair_floor=floor, seed=seed)
+    return play(Fleet(names), rules, lambda test, _: values.get(test))[0]
+
+
+def test_a_real_healthy_cluster_is_quiet_in_all_eight_layouts():
+    found = layouts("cluster01.csv")
+    assert len(found) == 8
+    for values in found.values():
+        for seed in range(12):
+            blame = replay(values, seed)
+            assert (blame.verdict, blame.findings, blame.suspects, blame.flaky) == ("go", (), {}, ()), blame.reasons
+
+
+def test_a_real_cluster_with_bad_paths_has_pairs_named_and_no_node():
+    named = set()
+    for values in layouts("cluster00-one-gpu.csv").values():
+        middle = statistics.median(values.values())
+        for seed in range(40):
+            for finding in replay(values, seed).findings:
+                assert finding.kind == "pair", finding
+                assert values[finding.names] < 0.9 * middle
+                named.add(finding.names)
+    assert len(named) >= 8
+
+
+def sweep(*arguments):
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-m", "checks", "sweep", *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_command_plans_and_does_not_pretend_to_run():
+    done = sweep("--plan", "--nodes", "232", "--leaf-size", "29", "--budget", "4m")
+    assert done.returncode == 0, done.stderr
+    assert "GPU-hours" in done.stdout
+    assert "no go" in done.stdout
+    for wrong in ([], ["--plan"], ["--plan", "--nodes", "0"], ["--plan", "--nodes", "2", "--budget", "soon"]):
+        done = sweep(*wrong)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (4, "", 1), done.stderr
