@@ -1,6 +1,6 @@
 """Does the sweep find what is bad in a model fleet, whom does it blame, and what does it cost?
 
-Nodes die (30 %) or run at 0.50 to 0.88, rails, uplinks and pairs likewise; every value has noise, and a share of tests is
+Nodes die (30 %) or run at 0.50 to 0.88, rails, uplinks and pairs likewise; every value has noise; some tests are
 disturbed for no fault. `--congestion SHARE`: in that share of rounds all tests fall to 0.6 when more than a
 quarter of the fleet's pairs run at once. A round takes `--round-s`, and `--timeout-s` where a test does not end.
 
