@@ -174,7 +174,7 @@ class State:
     def _accuse_nodes(self) -> None:
         while True:
             pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
-            tested = {p for p in self.of if len(p) == 2 and not self.explained(p)}
+            tested: Set[Nodes] = {p for p in self.of if len(p) == 2 and not self.explained(p)}
             found = []
             for node in {n for pair in pairs for n in pair if not self.accused(n)}:
                 bad = {p for p in self.against(node) if self.trusted(p)}
