@@ -46,6 +46,7 @@ COMMANDS = {
     "systemctl",
     "NCCL_ALGO=Ring",
     "TORCH_DISTRIBUTED_DEBUG=DETAIL",
+    "torchfrtrace",
 }
 
 

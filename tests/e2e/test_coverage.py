@@ -12,9 +12,14 @@ from cli.listing import declared_checks
 from cli.matrix import page
 
 ROOT = Path(__file__).resolve().parents[2]
+HANGS = "tests/hang/test_hang.py"
 SYMPTOMS, LOGS = "tests/nccl/test_nccl_symptoms.py", "tests/e2e/test_told_by_logs.py"
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
+    **{
+        f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
+        for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
+    },
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
     "nccl.gdr-no-module": (SYMPTOMS, "a cause that older NCCL prints"),

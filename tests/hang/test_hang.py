@@ -58,9 +58,13 @@ def test_our_own_recordings(explain, case, code, diagnosis, late, waiting, unkno
     ],
 )
 def test_recordings_of_real_nccl(explain, case, diagnosis, late, dead, waiting):
-    """NCCL 2.28.9 on a GPU: logs, dumps and RAS of one job, each hang made on purpose."""
+    """NCCL 2.28.9 on a GPU: logs, dumps and RAS of one job, each hang made on purpose.
+
+    nccl.hang-late, nccl.hang-dead, nccl.hang-mismatch.
+    """
     code, job = explain(DATA / "nccl-2.28.9" / case)
     assert (code, job["diagnosis"]) == (1, diagnosis)
+    assert f"nccl.{diagnosis}" in {fault["fault"] for fault in job["faults"]}
     assert (job["late_ranks"], job["dead_ranks"], job["waiting_ranks"]) == (late, dead, waiting)
     assert job["stuck"] == {"group": "default_pg", "operation": "all_reduce", "sequence": 21}
 
@@ -237,3 +241,45 @@ def test_ten_thousand_ranks(explain, tmp_path):
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"], len(job["waiting_ranks"])) == (1, [7777], 9_999)
     assert time.process_time() - before < 60
+
+
+def dumped(folder, entries):
+    """Write a dump a rank: [(group, sequence, name, state), ...]; "g" and "h" are groups of ranks 0 and 1."""
+    for rank, made in enumerate(entries):
+        rows = [
+            {"record_id": n, "process_group": [group, group], "collective_seq_id": sequence, "profiling_name": f"nccl:{name}",
+             "input_sizes": [[8]], "state": state, "is_p2p": False}
+            for n, (group, sequence, name, state) in enumerate(made)
+        ]  # fmt: skip
+        config = {name: {"name": name, "desc": name, "ranks": "[0, 1]"} for name in ("g", "h")}
+        content = {"version": "2.9", "entries": rows, "pg_config": config, "pg_status": {}}
+        (folder / f"_dump_{rank}").write_bytes(pickle.dumps(content, protocol=2))
+
+
+def test_two_groups_in_another_order_lock_each_other(explain, tmp_path):
+    """nccl.hang-order: each waits in one group for the other, which waits in the next."""
+    dumped(tmp_path, [[("g", 1, "all_reduce", "started")], [("h", 1, "all_reduce", "started")]])
+    code, job = explain(tmp_path)
+    assert (code, job["diagnosis"], job["faults"][0]["fault"]) == (1, "hang-order", "nccl.hang-order")
+
+
+def test_work_that_its_gpu_does_not_finish_holds_up_those_that_are_through(explain, tmp_path):
+    """nccl.hang-stalled: rank 1 queued what rank 0 has behind it, and its GPU does not come to the end of it."""
+    dumped(
+        tmp_path,
+        [
+            [("g", 1, "all_reduce", "completed"), ("g", 2, "all_reduce", "started")],
+            [("g", 1, "all_reduce", "scheduled"), ("g", 2, "all_reduce", "scheduled")],
+        ],
+    )
+    code, job = explain(tmp_path)
+    assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-stalled", [1])
+    assert job["faults"][0]["fault"] == "nccl.hang-stalled"
+
+
+def test_all_are_inside_of_one_operation(explain, tmp_path):
+    """nccl.hang-inside: nobody is late."""
+    dumped(tmp_path, [[("g", 1, "all_reduce", "started")]] * 2)
+    code, job = explain(tmp_path)
+    assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-inside", [])
+    assert job["faults"][0]["fault"] == "nccl.hang-inside"
