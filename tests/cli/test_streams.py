@@ -32,6 +32,7 @@ CALLS: dict[str, tuple[list[str], int]] = {
     "serve": (["no-such-folder"], 4),
     "profile": (["lint", "h100-ib"], 0),
     "rbac": (["--help"], 0),
+    "sweep": (["--plan", "--nodes", "16"], 0),
     "sim": (["--list"], 0),
     "rehearse": (["--help"], 0),
     "help": ([], 0),
