@@ -163,6 +163,7 @@ class Run:
     trial: dict[str, Any] = field(default_factory=dict)  # what ran: job, image, which host was which node
     cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
     pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
+    sweep: Mapping[str, Any] | None = None  # what a sweep did and showed: jobs/pod/sweep/section.py
     asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
     interrupted: str = ""  # the signal or error that ended the run early
@@ -243,6 +244,7 @@ class Run:
                 "untried": list(self.coverage.untried),
                 "pool": None if self.pool is None else list(self.pool),
             },
+            "sweep": self.sweep,
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
             "bom": self.bom,
@@ -356,6 +358,7 @@ SHAPE: dict[str, Any] = {
     "floors": {"*": [{"size_bytes": int, "busbw_gbps": _NUMBER, "source": str}]},
     "trial": {"hosts": {"*": str}, "dns_seconds": {"*": _NUMBER}},
     "coverage": {"asked": str, "tried": [str], "untried": [str], "pool": [str]},
+    "sweep": {"proven": [str], "findings": [{"kind": str, "names": [str], "why": str}], "rounds": [{"number": int}]},
     "cluster": dict,
     "bom": dict,
     "faults": dict,

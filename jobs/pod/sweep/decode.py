@@ -20,7 +20,12 @@ FLAKY_PAIRS = 3
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
     """Return what a sweep has shown so far; it is no go before its plan has come to its end."""
     facts = judge(fleet, rules, matchings_of(fleet), history)
-    state = State(fleet, rules, facts)
+    return blame_of(State(fleet, rules, facts), history, facts)
+
+
+def blame_of(state: State, history: Sequence[Done], facts: Facts) -> Blame:
+    """Return the blame of evidence that is drawn already."""
+    fleet, rules = state.fleet, state.rules
     findings = tuple(state.findings[key] for key in sorted(state.findings))
     suspects = _suspects(state)
     named = {f.names[0] for f in findings if f.kind in ("node", "rail")}

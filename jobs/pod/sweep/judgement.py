@@ -7,11 +7,11 @@ A disturbed round's slow values accuse nobody; its passes and its wrong sums cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from .model import AT_ONCE, FAILED, MEASURED, NO_END, Done, Fleet, Nodes, Rails, Result, Rules
+from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
 
 PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
 FALLEN = 0.90  # a round's median below this share of an earlier one's: the tolerance of a single test
@@ -23,7 +23,10 @@ GROUP_SHARE = 0.3  # of the tests; faults are rarer
 
 @dataclass(frozen=True)
 class Judged:
-    """A test's judgement; value is its share of the reference, None where nothing was measured."""
+    """A test's judgement; value is its lowest share of the reference, None where nothing was measured.
+
+    `shares` are those of all rails together and then of each; empty where nothing was measured.
+    """
 
     nodes: Nodes
     grade: str
@@ -32,16 +35,22 @@ class Judged:
     outcome: str
     reported: Nodes
     at: Nodes
+    shares: Tuple[float, ...] = ()
+    round: int = 0
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All tests judged, in order; `undone` are the rounds to repeat with at most `at_once` tests at a time."""
+    """All tests judged, in order; `undone` are the rounds to repeat with at most `at_once` tests at a time.
+
+    `levels` are what tests were compared with, in GB/s, by kind of test and rail (-1: all rails).
+    """
 
     judged: Tuple[Judged, ...]
     undone: Tuple[int, ...]
     at_once: int
     notes: Tuple[str, ...]
+    levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
 
 
 def judge(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -> Facts:
@@ -51,12 +60,12 @@ def judge(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -
     judged = []
     for done in history:
         for nodes in done.round.tests:
-            result = done.results.get(nodes, Result("nothing"))
-            each = _judge(fleet, rules, nodes, result, reference)
+            result = done.results.get(nodes, Result(NOTHING_CAME))
+            each = replace(_judge(fleet, rules, nodes, result, reference), round=done.round.number)
             if done.round.number in undone and each.grade in (FAIL, UNCLEAR):
                 continue
             judged.append(each)
-    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes))
+    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes), reference)
 
 
 def kind_of(fleet: Fleet, nodes: Nodes) -> str:
@@ -162,7 +171,8 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
     else:
         grade = PASS if lowest >= rules.clears else UNCLEAR
     rails = slow if len(slow) < len(result.rails) else frozenset()
-    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at)
+    every = tuple(shares[rail] for rail in sorted(shares))
+    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every)
 
 
 def _share(value: float, reference: Optional[float]) -> float:

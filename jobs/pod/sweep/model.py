@@ -16,8 +16,10 @@ NO_END = "no end"
 FAILED = "failed"
 WRONG_SUMS = "wrong sums"
 WRONG_TRANSPORT = "wrong transport"
+NOTHING_CAME = "nothing"
 AT_ONCE = (WRONG_SUMS, WRONG_TRANSPORT)
 """What no later pass excuses."""
+OUTCOMES = (MEASURED, NO_END, FAILED, NOTHING_CAME, *AT_ONCE)
 
 
 @dataclass(frozen=True)
@@ -81,10 +83,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Done:
-    """A round that ran, with what came back of it. A test without a result reported nothing."""
+    """A round that ran, with what came back of it, in `seconds`. A test without a result reported nothing."""
 
     round: Round
     results: Mapping[Nodes, Result]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""The sweep's section of a record: it is what the schema says, bounded, and a sweep goes on from it."""
+
+import importlib.util
+import json
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.model import Done, Fleet, Result, Rules
+from jobs.pod.sweep.plan import next_round
+from jobs.pod.sweep.saved import saved
+from jobs.pod.sweep.section import section
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = json.loads((ROOT / "docs" / "record.schema.json").read_text())
+SCHEMA = {"$ref": "#/$defs/sweep", "$defs": RECORD["$defs"]}
+spec = importlib.util.spec_from_file_location("sweep_model", ROOT / "benchmarks" / "sweep_model.py")
+model = importlib.util.module_from_spec(spec)
+sys.modules["sweep_model"] = model
+spec.loader.exec_module(model)
+
+
+def swept(kind, size, seed=1):
+    """A sweep of a model fleet: fleet, rules, history."""
+    rng = random.Random(f"{size}{kind}{seed}")
+    made = model.Model(size, rng) if size < 16 else model.broken(kind, size, rng)[0]
+    fleet, rules, history = made.fleet(), replace(model.RULES, alone=True, node_floor=10.0), []
+    while (each := next_round(fleet, rules, history)) is not None:
+        history.append(replace(made.run(fleet, each, 40, 120), seconds=40.5))
+    return fleet, rules, history
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("none", 1), ("none", 2), ("none", 17), ("node", 17), ("rail", 64), ("uplink", 64), ("pair", 64)]
+)
+def test_the_section_is_what_the_schema_says_and_is_read_back(kind, size):
+    fleet, rules, history = swept(kind, size)
+    for some in (history, history[:1], []):
+        found = json.loads(json.dumps(section(fleet, rules, some), allow_nan=False))
+        jsonschema.validate(found, SCHEMA)
+        blame = decode(fleet, rules, some)
+        assert (found["verdict"], len(found["findings"])) == (blame.verdict, len(blame.findings))
+        assert [row["name"] for row in found["elements"]["nodes"]] == list(fleet.nodes)
+        again = saved(found)
+        assert again[:2] == (fleet, rules)
+        assert decode(*again) == blame
+        assert next_round(*again) == next_round(fleet, rules, some)
+        assert section(*again) == found
+
+
+def test_an_element_shows_its_own_share_and_not_that_of_its_partners():
+    fleet, rules, history = swept("rail", 16)
+    found = section(fleet, rules, history)
+    (bad,) = found["findings"]
+    for row in found["elements"]["nodes"]:
+        slow = [rail for rail, share in enumerate(row["rails"]) if share < 0.9]
+        assert slow == (bad["rails"] if row["name"] in bad["names"] else []), row
+        assert row["state"] == ("at fault" if row["name"] in bad["names"] else row["state"])
+    fleet, rules, history = swept("uplink", 64)
+    found = section(fleet, rules, history)
+    states = {row["leaf"]: row["state"] for row in found["elements"]["uplinks"]}
+    assert [leaf for leaf, state in states.items() if state == "at fault"] == found["findings"][0]["names"]
+    assert all(row["share"] > 0.9 for row in found["elements"]["nodes"])
+
+
+def test_odd_numbers_words_and_lengths_do_not_reach_the_record():
+    fleet = Fleet(("a", "b", "c" * 300), {"a": "x" * 300})
+    each = next_round(fleet, Rules(), [])
+    odd = [
+        Result("measured", float("nan"), (float("inf"), -1.0, 1e308), ("a", "stranger"), ("stranger",)),
+        Result("a word\x1b[31m", float("-inf"), (1.0,) * 1000, ("b",)),
+        Result("failed", 1e308, (), ()),
+    ]
+    history = [Done(each, dict(zip(each.tests, odd, strict=False)), float("nan"))]
+    found = section(fleet, Rules(), history)
+    jsonschema.validate(json.loads(json.dumps(found, allow_nan=False)), SCHEMA)
+    assert "\x1b" not in json.dumps(found, ensure_ascii=False)
+    assert found["verdict"] != "go"
+    assert decode(*saved(found)).verdict != "go"
+
+
+def test_what_no_sweep_wrote_is_refused_in_one_line():
+    good = json.loads(json.dumps(section(*swept("none", 17))))
+    saved(good)
+
+    def broken(path, value):
+        copy = json.loads(json.dumps(good))
+        where = copy
+        for key in path[:-1]:
+            where = where[key]
+        where[path[-1]] = value
+        return copy
+
+    cases = [
+        {},
+        {"sweep": 1},
+        broken(["tests"], 5),
+        broken(["tests", 0], None),
+        broken(["tests", 0, "nodes"], ["a", "b", "c"]),
+        broken(["tests", 0, "outcome"], "green"),
+        broken(["tests", 0, "busbw_gbps"], "1"),
+        broken(["tests", 0, "round"], 99),
+        broken(["tests", 0, "round"], True),
+        broken(["rounds", 0, "stage"], -1),
+        broken(["rounds", 0, "seconds"], float("nan")),
+        broken(["rules", "proofs"], "3"),
+        broken(["rules"], None),
+        broken(["elements", "nodes", 1], good["elements"]["nodes"][0]),
+        broken(["elements", "nodes", 1, "name"], ""),
+        broken(["tests_left_out"], 3),
+    ]
+    for case in cases:
+        with pytest.raises(ValueError, match=r"the sweep of the record") as error:
+            saved(case)
+        assert "\n" not in str(error.value)
