@@ -12,7 +12,7 @@ from checks.rules.nodes import NO_PROFILE, node_findings, offers
 from checks.rules.pool import resource_of
 from checks.rules.recording import awaited, note, put, seen, shown
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
-from checks.rules.uniform import drift, kubelet_skew
+from checks.rules.uniform import kubelet_skew, unlike_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def test_nodes_of_a_pool_are_alike(pool: Pool, profile: Profile, evidence: Evide
     one that a roll-out left behind. What may differ on purpose is named in the profile (stack.may_differ).
     """
     evidence.expect(node.name for node in pool.nodes)
-    put(evidence, drift(pool.nodes, profile.stack.may_differ))
+    put(evidence, unlike_nodes(pool.nodes, profile.stack.may_differ))
     evidence.verdict()
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.rules import storage as judgement
+from checks.rules import storage as rules
 from checks.rules.recording import put
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, e
     asked = profile.storage
     if not asked.classes and not any(path.claim for path in asked.paths):
         evidence.skip("the profile names no claim and no StorageClass")
-    found = list(judgement.claim_findings(asked, spec.nodes, *volumes))
+    found = list(rules.claim_findings(asked, spec.nodes, *volumes))
     if all(f.ok is None for f in found):
         evidence.skip(f"not seen: {found[0].observed}; storage.paths shows it from inside the pods")
     put(evidence, (f for f in found if f.ok is not None))
@@ -61,7 +61,7 @@ def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, 
     """
     if not profile.storage.paths and not profile.storage.scratch:
         evidence.skip("the profile names no path that training reads or writes (storage.paths)")
-    put(evidence, judgement.path_findings(trial, spec, profile.storage))
+    put(evidence, rules.path_findings(trial, spec, profile.storage))
     evidence.verdict()
 
 
@@ -82,7 +82,7 @@ def test_shared_paths_are_shared(trial: TrialResult, spec: TrialSpec, profile: P
         evidence.skip("the profile names no path that all nodes share and write")
     if spec.nodes < 2:
         evidence.skip("the trial has one node: there is nobody to share with")
-    put(evidence, judgement.shared_findings(trial, spec, profile.storage))
+    put(evidence, rules.shared_findings(trial, spec, profile.storage))
     evidence.verdict()
 
 
@@ -96,7 +96,7 @@ def test_paths_are_fast_enough(trial: TrialResult, spec: TrialSpec, profile: Pro
     asked = profile.storage
     if not any(path.write_mb_s or path.read_mb_s for path in asked.paths):
         evidence.skip("the profile states no rate for its paths")
-    put(evidence, judgement.rate_findings(trial, spec, asked))
+    put(evidence, rules.rate_findings(trial, spec, asked))
     evidence.note(f"the rates are those of profile {profile.name}: {asked.source}")
     evidence.verdict()
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_burst_is_written(
     asked = profile.storage
     if not asked.burst:
         evidence.skip("the profile asks for no checkpoint burst (storage.burst)")
-    put(evidence, judgement.burst_findings(trial, spec, asked))
+    put(evidence, rules.burst_findings(trial, spec, asked))
     if asked.burst_mb_s:
         evidence.note(f"the rate is that of profile {profile.name}: {asked.source}")
     evidence.verdict()
@@ -141,5 +141,5 @@ def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profi
     """
     if not profile.storage.s3:
         evidence.skip("the profile names no bucket (storage.s3)")
-    put(evidence, judgement.bucket_findings(trial, spec, profile.storage))
+    put(evidence, rules.bucket_findings(trial, spec, profile.storage))
     evidence.verdict()

@@ -1,1 +1,1 @@
-"""What does the user type behind ``seatrial``? One module for each command that is more than pytest."""
+"""The subcommands of ``seatrial``: one module for each that is more than pytest."""

@@ -1,4 +1,4 @@
-"""What does the user type? The command line, thin over pytest: ``seatrial``, or ``python -m checks`` in a clone."""
+"""The command line, thin over pytest: ``seatrial``, or ``python -m checks`` in a clone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does one upgraded node work with nodes that are known to be good? ``seatrial accept --nodes NEW --partner GOOD``.
+"""``seatrial accept --nodes NEW --partner GOOD``: one upgraded node beside nodes that are known to be good.
 
 Two runs: first good nodes with each other, then the upgraded node with a good one. Only where the first is accepted
 does a failure of the second say anything about the upgraded node; where it is not, or where too few nodes are idle,

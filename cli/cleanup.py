@@ -1,4 +1,4 @@
-"""What did earlier runs leave behind? ``seatrial cleanup`` deletes what carries this tool's label, and nothing else."""
+"""``seatrial cleanup``: deletes what earlier runs left under this tool's label, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Did the upgrade make anything worse? ``seatrial compare BEFORE AFTER`` on the records of runs."""
+"""``seatrial compare BEFORE AFTER``: the records of runs before and after an upgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does an NCCL log say? ``seatrial explain``: logs from files, folders, standard input or the cluster, judged."""
+"""``seatrial explain``: NCCL logs from files, folders, standard input or the cluster, judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checks and faults are there? The two catalogues, listed or one entry in full."""
+"""``seatrial checks`` and ``seatrial faults``: the two catalogues, listed or one entry in full."""
 
 from __future__ import annotations
 

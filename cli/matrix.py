@@ -1,6 +1,6 @@
-"""What is rehearsed, and what must be found? The scenarios of the embedded cluster as a page of Markdown.
+"""``seatrial rehearse --matrix``: the scenarios of the embedded cluster as a page of Markdown.
 
-``seatrial rehearse --matrix`` prints it; docs/rehearsals.md is its output, which a test keeps true.
+docs/rehearsals.md is its output, which a test keeps true.
 """
 
 from __future__ import annotations

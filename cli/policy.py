@@ -1,4 +1,4 @@
-"""Which admission policy keeps training jobs as the accepted trial was? ``seatrial policy`` prints it."""
+"""``seatrial policy``: an admission policy that keeps training jobs as the accepted trial was."""
 
 from __future__ import annotations
 

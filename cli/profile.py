@@ -1,4 +1,4 @@
-"""Is this profile sound, which would fit this cluster, which does an accepted run stand for? ``seatrial profile``."""
+"""``seatrial profile``: lint a profile, propose one for this cluster, capture one from an accepted run."""
 
 from __future__ import annotations
 

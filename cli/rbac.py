@@ -1,6 +1,6 @@
-"""Which rights does this selection of checks need, and none besides? ``seatrial rbac`` prints them as YAML.
+"""``seatrial rbac``: the rights that this selection of checks needs, and none besides, as YAML.
 
-One table (judgement.rights.NEEDS) drives this, the questions that a run asks before it starts, and what a tenant skips.
+One table (NEEDS in checks/rules/rights.py) drives this, the questions that a run asks first, and what a tenant skips.
 """
 
 from __future__ import annotations

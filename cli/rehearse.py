@@ -1,4 +1,4 @@
-"""Does the suite recognise what it claims to? ``seatrial rehearse`` runs the trial on the embedded cluster's scenarios.
+"""``seatrial rehearse``: runs the trial on the embedded cluster's scenarios and shows what was recognised.
 
 Each scenario says which faults must be found, whom they must accuse and how the run must end; the trial never sees
 that. Both the cluster's list of scenarios and every trial are processes of their own, so nothing of one rehearsal

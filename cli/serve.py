@@ -1,4 +1,4 @@
-"""What may Prometheus scrape? ``seatrial serve`` answers /metrics from what the newest run left in a folder.
+"""``seatrial serve``: answers /metrics from what the newest run left in a folder.
 
 Scheduled runs leave metrics of their own there, and in a ConfigMap: they know which nodes are bad and what counts only
 when it fails again. Those are served as they are; of other runs the newest record.

@@ -1,4 +1,4 @@
-"""Is this the log of a trial's own pod? Then its evidence lines hold the analysis, and the pods of a run are one job.
+"""Logs of a trial's own pods: their evidence lines hold the analysis, and the pods of a run are one job.
 
 A pod of the trial prints no NCCL log: it analyses its ranks' files and prints the state of that analysis in numbered
 parts (jobs.run.evidence). Any other log passes through untouched.

@@ -1,4 +1,4 @@
-"""How does a command refuse what was typed wrong? In one line, with the exit code that pytest uses for it."""
+"""Refuses what was typed wrong: one line, with the exit code that pytest uses for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is the judgement of an NCCL log shown? Job documents in; text for a terminal, Markdown or one JSON document out.
+"""The judgement of an NCCL log as text for a terminal, Markdown or JSON: job documents in, one document out.
 
 One sentence first, then who talked to whom, then what is wrong and what to do, then the numbers. The average bus
 bandwidth is only ever shown together with the sweep that it is an average of. Text fits 80 columns; colour is used only

@@ -1,4 +1,4 @@
-"""What does a browser show? The parts that this suite adds to pytest-html's report; every text is escaped here.
+"""The parts that this suite adds to pytest-html's report; every text is escaped here.
 
 pytest-html inserts summary and extras as raw HTML and does not escape test ids: nothing leaves this module unescaped.
 """

@@ -1,4 +1,4 @@
-"""What does a CI system read? JUnit's file as pytest writes it, stamped with the verdict and SIMULATED where it is."""
+"""JUnit's file as pytest writes it, stamped with the verdict, and with SIMULATED where it is."""
 
 from __future__ import annotations
 

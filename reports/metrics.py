@@ -1,4 +1,4 @@
-"""What does monitoring keep of a run? Prometheus metrics from a record: stable names, base units, bounded labels.
+"""Prometheus metrics of a record: stable names, base units, bounded labels.
 
 Rendered into ``metrics.prom`` (for node_exporter's textfile collector), pushed, or served. Names follow
 prometheus.io/docs/practices/naming: a prefix, base units (seconds, bytes), no unit that changes.

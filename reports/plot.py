@@ -1,4 +1,4 @@
-"""How does bandwidth grow with message size? Inline SVG, no script, no library: a picture beside the table."""
+"""Bandwidth over message size as inline SVG: no script, no library, a picture beside the table."""
 
 from __future__ import annotations
 

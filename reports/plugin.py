@@ -1,4 +1,4 @@
-"""When is what rendered? Hooks that hand the run record to the terminal, JSON, JUnit and HTML."""
+"""The pytest hooks that hand the run record to the terminal, JSON, JUnit and HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do metrics of a run get to a Pushgateway? Under one group for each namespace, by scheduled runs and by hand.
+"""Pushes a run's metrics to a Pushgateway, under one group for each namespace.
 
 A scheduled run remembers what came before and replaces the group. A run by hand replaces only what it shows: the time
 of the last success and the nodes that were called bad stay as the scheduled runs left them; the next one takes over.

@@ -1,4 +1,4 @@
-"""What does a person at a terminal read? One line per check while it runs, then findings, remedies, the verdict."""
+"""The terminal report: one line per check while it runs, then findings, remedies, the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did a check observe? Collects findings and ends the check; a subject without a finding is never a pass."""
+"""The findings of one check, and how they end it: a subject without a finding is never a pass."""
 
 from __future__ import annotations
 

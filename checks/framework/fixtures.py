@@ -1,4 +1,4 @@
-"""What may a check ask for? The facts of a run, each read once, when the first check asks."""
+"""The fixtures that a check asks for: the facts of a run, each read once, when the first check needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did the user ask for? The command-line options, as pytest options and as one frozen record."""
+"""The command-line options, as pytest options and as one frozen record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where do the reports go? The folder of ``--out``: it holds the reports of one run, or none.
+"""The folder of ``--out``: it holds the reports of one run, or none.
 
 Rule: a run that ends before it can report leaves no report of an earlier one behind, for a gate would believe it.
 """

@@ -1,4 +1,4 @@
-"""How is a check run? The pytest plugin: the marker, ordering, blocking, the outcome of each check, the exit code.
+"""The pytest plugin: the marker, ordering, blocking, the outcome of each check, the exit code.
 
 Rule: a check that did not look is never a pass, and a check whose prerequisite did not pass does not run.
 """

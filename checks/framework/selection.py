@@ -1,4 +1,4 @@
-"""Which checks run, and in which order? Prerequisites first; what was deselected but is required comes back."""
+"""Which checks run, in which order: prerequisites first; what was deselected but is required comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does one run hold open? The cluster (real or simulated), the ledger of what was created, the record."""
+"""The state of one run: its cluster (real or simulated), the ledger of what was created, the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trial would training's own pod spec be here? Profile, options and cluster, put into one record."""
+"""The spec of the trial, in training's own pod spec: profile, options and cluster in one record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Queue, SpecError, Storage, TrialSpec
 
-from ..profiles.cluster_defaults import fitting
+from ..profiles.cluster_defaults import pod_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,10 +45,10 @@ def build_spec(
 ) -> TrialSpec:
     """Return the trial that the acceptance runs.
 
-    What no profile says of its pod is what ``cluster`` and ``listed`` (lists DeviceClasses, ...) show; see fitting.
+    What no profile says of its pod is what ``cluster`` and ``listed`` (lists DeviceClasses, ...) show: pod_defaults.
     Raises SpecError (a ValueError, one line) for what the user typed wrong.
     """
-    told, named = fitting(profile, cluster, listed), options.on or options.trial_on
+    told, named = pod_defaults(profile, cluster, listed), options.on or options.trial_on
     made = spec_of(
         profile,
         run_id=run_id,

@@ -1,4 +1,4 @@
-"""What did an accepted run measure, as floors for the runs that follow? A baseline from a record.
+"""Baselines: what an accepted run measured, as floors for the runs that follow.
 
 Only a full run that ended in ``go`` is a baseline; each floor is the worst of what was measured, less a stated slack.
 A floor of the profile that the run was accepted by stays where it asks for more: a baseline never lets more pass.

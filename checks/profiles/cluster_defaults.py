@@ -1,4 +1,4 @@
-"""What does the cluster itself say of the trial's pod, where no profile does?
+"""The settings of the trial's pod that the cluster itself tells, where no profile does.
 
 How many GPUs a node has, whether they are counted or claimed, and how much CPU and memory fit on its smallest node. It
 makes a trial that runs; whether that is what was ordered only a profile can tell.
@@ -30,7 +30,7 @@ SHARE = 2
 """A pod takes at most a half of the smallest node's CPU and memory: daemons of the platform hold some of the rest."""
 
 
-def fitting(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> dict[str, Any]:
+def pod_defaults(profile: Profile, cluster: Inventory | None, listed: Listed | None = None) -> dict[str, Any]:
     """Return the fields of a TrialSpec that the GPU nodes tell; those that a profile says are not among them."""
     resource = profile.gpu.resource
     nodes = cluster.gpu_nodes(resource) if cluster and resource else ()

@@ -1,4 +1,4 @@
-"""Can this profile be met, and would it notice anything? What is wrong with its floors before any cluster is asked.
+"""The profile linter: what is wrong with a profile's floors, found before any cluster is asked.
 
 A floor above what the wires carry fails every cluster; one far below passes a cluster that lost half of its network.
 Units are GB/s (1e9 bytes per second).

@@ -1,4 +1,4 @@
-"""What must this cluster offer? A profile, read strictly from YAML into frozen records.
+"""The profile loader: YAML, read strictly into frozen records.
 
 Rule: a word that is not known, a value of the wrong type or a number that cannot be true is refused with its path
 and the nearest right word. A threshold that was silently ignored would be a check that passes without looking.

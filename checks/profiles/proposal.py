@@ -1,4 +1,4 @@
-"""Which profile would fit these nodes? A proposal from what the cluster says, for a person to hold against the order.
+"""Proposes a profile for these nodes from what the cluster says, for a person to hold against the order.
 
 What the cluster says of itself is where a proposal starts and never what it is judged by alone: floors come from the
 shipped profile that fits, and each line says what it was taken from.

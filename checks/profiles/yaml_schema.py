@@ -1,4 +1,4 @@
-"""Is this YAML exactly what the records say? Every refusal names the path and the nearest right word, in one line."""
+"""Strict YAML into dataclasses: every refusal names the path and the nearest right word, in one line."""
 
 from __future__ import annotations
 

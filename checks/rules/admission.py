@@ -1,4 +1,4 @@
-"""Would the cluster take the trial's pods? Asked by server-side dry run; nothing is created.
+"""Admission rules: server-side dry runs of the trial's pods; nothing is created.
 
 Rule: the pod is tried as a Pod. A Job is accepted whatever its pods violate, with a `Warning:` header at most, and the
 refusals come later as events.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.cluster.client.kube import ApiError, Forbidden, NotFound, path
 from jobs.diagnosis.refusals import is_policys, read_refusal
 
-from .mutations import kept_findings, kept_notes
+from .mutations import mutation_findings, mutation_notes
 from .quota import Shortage, shortages
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
             notes=notes,
             pod=answer.body,
         )
-    notes = (*answer.warnings, *notes, *kept_notes(pod, answer.body))
-    if changes := tuple(kept_findings(pod, answer.body)):
+    notes = (*answer.warnings, *notes, *mutation_notes(pod, answer.body))
+    if changes := tuple(mutation_findings(pod, answer.body)):
         return Admission(
             ok=False,
             observed="admitted as another pod",

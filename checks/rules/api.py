@@ -1,4 +1,4 @@
-"""Does the API server answer, as whom, and which version? One question, three kinds of answer, no guess."""
+"""API rules: the server answers, whom it takes us for, its version. Yes, no and unknown are told apart."""
 
 from __future__ import annotations
 

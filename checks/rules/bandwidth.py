@@ -1,4 +1,4 @@
-"""Is the bus bandwidth what this platform gives, and are the sums right? Named rows against floors, never the average.
+"""Bandwidth rules: named rows against the platform's floors, never the average; sums that are right.
 
 Where the sweep was repeated, the median of a row is compared, and how far its repeats lie apart is judged on its own.
 Units are GB/s, 1e9 bytes per second, as nccl-tests prints them.

@@ -1,4 +1,4 @@
-"""What is installed here? One structured record, from the API and from inside of the trial's pods, to compare later.
+"""The bill of materials: one structured record, from the API and from inside the trial's pods, to compare later.
 
 Every value stands with the number of nodes that have it, so that two records can be laid side by side.
 """

@@ -1,4 +1,4 @@
-"""Which GPU nodes could take a pod of the trial now, and what keeps the others from it? One snapshot, no guess.
+"""Capacity rules: the GPU nodes that could take a pod of the trial now, and what keeps the others from it.
 
 Rule: a node is judged by the first thing that keeps the pod away, so that one cause is one finding.
 """

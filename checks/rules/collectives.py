@@ -1,4 +1,4 @@
-"""What did each collective of the trial show? One job document per collective, merged from what the pods sent home.
+"""What each collective of the trial showed: one job document per collective, merged from what the pods sent home.
 
 Each pod analysed the log files of its own ranks; merged, that is the analysis of the whole log (jobs.nccl).
 """

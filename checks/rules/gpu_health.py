@@ -1,4 +1,4 @@
-"""What is wrong with a single GPU, and how bad is it? The driver's own words against NVIDIA's tables.
+"""GPU health rules: errors, throttling and clocks of each GPU, the driver's own words against NVIDIA's tables.
 
 Corrected errors, aggregate counters and what is normal under load are history or noise, not a reason to refuse a GPU.
 'N/A' is never wrong: what a card does not have it cannot fail at.

@@ -1,4 +1,4 @@
-"""Which images does a run use, are they named as the profile asks, and how long did it take to pull them?"""
+"""Image rules: the images of a run, whether they are named as the profile asks, and how long they took to pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over which path do the GPUs of one node reach each other, and is it the one this kind of node has?
+"""Intra-node rules: the path between the GPUs of one node, and whether it is the one this kind of node has.
 
 SHM is normal on PCIe machines and a fault where NVLink was paid for: only the profile can say which. Judged from what
 each node ran on its own, so that the node is named and not its peer.

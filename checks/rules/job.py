@@ -1,4 +1,4 @@
-"""Did every pod of the trial start and report? The launcher's failure analysis, turned into findings.
+"""Rules of the trial job: every pod started and reported; the launcher's failure analysis, turned into findings.
 
 Rule: what the cluster did wrong (ERR_INFRA) fails the check, what the program or an outsider did (ERR_PROGRAM, a
 disruption) is an error: it says nothing about the cluster.

@@ -1,4 +1,4 @@
-"""Would the cluster run the pod that was asked for? What a mutating webhook or policy took away from it.
+"""Mutation rules: what a mutating webhook or policy changed in the pod that was asked for.
 
 Rule: what is added is the cluster's business (sidecars, labels, defaults, a mirror's image); what training asked for
 and would not get is a fault. Less CPU or memory requested is told and not judged: it moves pods, and breaks none.
@@ -28,7 +28,7 @@ LOG = "NCCL_DEBUG"
 """How the variables of NCCL's log begin: training may want it quiet; the trial's collectives set them."""
 
 
-def kept_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
+def mutation_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
     """Compare a pod with what the server made of it in a dry run; one finding for each thing that was taken away."""
     for subject, wanted, got in _losses(asked, admitted):
         yield Finding(
@@ -40,7 +40,7 @@ def kept_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
         )
 
 
-def kept_notes(asked: Object, admitted: Object) -> Iterator[str]:
+def mutation_notes(asked: Object, admitted: Object) -> Iterator[str]:
     """Say what was changed and harms nothing by itself."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
     for key in TOLD:

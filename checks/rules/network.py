@@ -1,4 +1,4 @@
-"""What does the pod network carry between the ranks besides MASTER_PORT? Each direction from the side that sent.
+"""Pod network rules beyond MASTER_PORT: each direction is judged from the side that sent.
 
 Rule: a path that carries small packets and swallows large ones is the worst, since connections open and then hang; a
 path that is smaller than its interfaces and says so (ICMP) is only smaller.

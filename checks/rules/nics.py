@@ -1,4 +1,4 @@
-"""What did the pods themselves see of their RDMA cards? Ports that are down, rates below what was paid for.
+"""NIC rules: what the pods saw of their RDMA NICs; ports that are down, rates below what was paid for.
 
 No check judges this: what NCCL used and how fast it was is judged. These are the notes that say where to look first.
 """

@@ -1,4 +1,4 @@
-"""Is a node fit to be counted on? Readiness and the number of GPUs it offers, judged from one snapshot."""
+"""Node rules: readiness and the number of GPUs that a node offers, judged from one snapshot."""
 
 from __future__ import annotations
 

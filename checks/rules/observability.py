@@ -1,4 +1,4 @@
-"""Are the metrics of the GPUs collected: an exporter on every GPU node, and somebody who has it scraped?"""
+"""Observability rules: a GPU metrics exporter on every GPU node, and a scrape configuration for it."""
 
 from __future__ import annotations
 

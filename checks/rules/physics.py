@@ -1,4 +1,4 @@
-"""How fast can a collective be at most? What the wires of a node allow, so that an impossible number is a finding.
+"""The physical limit of a collective: what the wires of a node allow, so that an impossible number is a finding.
 
 Units are GB/s (1e9 bytes per second). The relation between bus bandwidth and the wire is derived in nccl-tests'
 doc/PERFORMANCE.md: on a ring every edge carries the bus bandwidth, so the busiest link between two nodes does too.

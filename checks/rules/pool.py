@@ -1,4 +1,4 @@
-"""Which nodes is the profile about, and which of them offer whole GPUs? Everything else is named, and not judged.
+"""The pool: the nodes that the profile is about, and which of them offer whole GPUs; all else is named, not judged.
 
 Two pools in one cluster are two profiles: a node outside of this one's pool is listed, never compared with its numbers.
 A node that offers parts of GPUs (MIG, time-slicing) is never compared as if it offered whole ones.

@@ -1,4 +1,4 @@
-"""What do others measure on this kind of hardware? A log's rows beside published ones, and what its wires must carry.
+"""A log's rows beside published measurements of this hardware, and what its wires must carry.
 
 The kind is what the log itself shows: the GPU's name in the table's header, how many GPUs a host has, the transport.
 Published numbers are no floors: without a profile they never make a no-go, but for one case. Numbers of eight data

@@ -1,4 +1,4 @@
-"""Layer 14: is what launches and admits training there, and did it let the trial in whole?
+"""Layer 14, queue rules: what launches and admits training is there, and let the whole trial in.
 
 Pure: what was read and what the trial showed in, findings out. A queue that is full now says nothing about the cluster;
 one that is stopped, is missing, or can never hold the job does.

@@ -1,4 +1,4 @@
-"""Do the namespace's quotas have room for the whole trial? One pod that fits says nothing about two.
+"""Quota rules: room for the whole trial in the namespace. One pod that fits says nothing about two.
 
 A dry run checks one pod against what is used; half a gang that starts holds its GPUs and waits for ever.
 """

@@ -1,4 +1,4 @@
-"""Which rank ran where, and what did its probe say? Small lookups that every judgement of a trial shares."""
+"""Lookups that every rule of a trial shares: the ranks, their nodes, what their probes reported."""
 
 from __future__ import annotations
 

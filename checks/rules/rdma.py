@@ -1,4 +1,4 @@
-"""Has every pod the RDMA devices that it asked for, with ports that work? Judged from sysfs as the probe saw it.
+"""RDMA rules: the devices that each pod asked for, with ports that work, judged from sysfs as the probe saw it.
 
 Rule: of what a pod sees, as many devices must be good as the profile names; a further port that is down (storage,
 management) is nobody's fault, unless the same port is up on every other node. One wrong thing for each port, in the

@@ -1,4 +1,4 @@
-"""Did a link count errors while data flowed? What moved during the collectives stands in for the switches' counters.
+"""RDMA counter rules: what moved on a link during the collectives stands in for the switches' counters.
 
 Rule: history is not judged. A counter that has not moved while gigabytes went through the port is no fault today.
 """

@@ -1,4 +1,4 @@
-"""Does the cluster offer the RDMA devices and networks that the pods ask for? From API objects only.
+"""RDMA offer rules: the devices and networks that the pods ask for exist in the cluster. From API objects only.
 
 Rule: every node of the pool must offer them, not just enough for one trial: the next job lands on the others.
 """

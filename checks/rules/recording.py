@@ -1,4 +1,4 @@
-"""How do findings that a pure function made get into a check's evidence? Unchanged, in order."""
+"""Records the findings of a pure rule as a check's evidence, unchanged and in order."""
 
 from __future__ import annotations
 

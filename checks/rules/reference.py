@@ -1,4 +1,4 @@
-"""Are a log's numbers what this platform gives? A benchmark's rows beside a profile's floors and the wires of a node.
+"""A benchmark's rows in a log against a profile's floors and the wires of a node.
 
 Named rows are compared, never an average. Under Ring the bus bandwidth is what each node puts on its wires
 (nccl-tests, doc/PERFORMANCE.md), so that it tells the rate of a rail; another algorithm on two nodes may exceed the
@@ -78,7 +78,7 @@ def _wire(job: JobDocument, table: Table, profile: Profile | None) -> dict[str, 
 def _least_per_gpu(job: JobDocument, peak: float) -> float | None:
     """Return what each GPU's share of the wires must have carried at the peak, in Gb/s, whatever the algorithm was.
 
-    No algorithm without in-network reduction sends less between hosts (judgement.physics, ``tree_limit_gbps``).
+    No algorithm without in-network reduction sends less between hosts (checks.rules.physics, ``tree_limit_gbps``).
     """
     ranks, nodes = int(job["ranks"] or 0), int(job["nodes"] or 0)
     if not ranks or not nodes or ranks % nodes or job.get("sharp"):

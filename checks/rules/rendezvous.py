@@ -1,4 +1,4 @@
-"""Do the ranks find and reach each other? Each rank's view of each peer, pair by pair, direction by direction."""
+"""Rendezvous rules: each rank's view of each peer, pair by pair, direction by direction."""
 
 from __future__ import annotations
 

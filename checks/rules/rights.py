@@ -1,4 +1,4 @@
-"""Which rights does a run need, and which does training? The list that is asked for, right by right.
+"""The rights that a run needs, and those that training needs, asked right by right.
 
 Derived from what the code sends: the launcher (create a suspended Job, then its ConfigMap and Service, resume it, watch
 it and its pods, follow the logs, read the events of a failure) and the clean-up (list and delete by label).

@@ -1,4 +1,4 @@
-"""Does the GPU runtime work inside a scheduled pod, with the GPUs it was given and no others, and room for NCCL?
+"""Runtime rules: inside a scheduled pod, the GPUs it was given and no others, and the memory that NCCL needs.
 
 Judged from the probe's evidence; the health of single GPUs is gpu_health's.
 """

@@ -1,4 +1,4 @@
-"""Do the pull secrets exist? Asked by name only, and only where the user wants it; their content is not looked at."""
+"""Pull secret rules: asked by name only, and only where the user wants it; their content is not looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the software that brings GPUs into pods run on every GPU node, and does it agree with itself?
+"""Rules of the GPU stack: what brings GPUs into pods runs on every GPU node and agrees with itself.
 
 Rule: "one is Running" says nothing. Each node is judged by the pods that run there, in the order in which they wait for
 each other: the first that is not ready is the cause, the rest are its consequences. A part that has no pod on a node is

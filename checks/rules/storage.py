@@ -1,4 +1,4 @@
-"""Can training read its data, write its results and its checkpoints, from every node and fast enough?
+"""Storage rules: data read, results and checkpoints written, from every node and fast enough.
 
 The API says which claims are bound and who may mount them; only the pod itself shows that the files are there.
 """

@@ -1,4 +1,4 @@
-"""Are GPUs and network cards near each other, alike on all nodes, and can a kubelet align what a pod asks for?
+"""Topology rules: GPUs and NICs near each other, alike on all nodes, alignable by the kubelet as a pod asks.
 
 Rule: what a node says of itself is compared with the profile and with the other nodes; what cannot be read is not a
 fault. Which request a kubelet admits is arithmetic on the NUMA zones that NodeResourceTopology objects list; the

@@ -1,4 +1,4 @@
-"""Do all nodes of a pool run the same? Kernel, system, runtime, kubelet and driver, compared with the majority.
+"""Uniformity rules: kernel, system, runtime, kubelet and driver of each node, compared with the majority of its pool.
 
 Machines of another kind (ARM beside x86, another GPU, where no profile names the pool) are compared with their own.
 """
@@ -43,7 +43,7 @@ FACTS: dict[str, Callable[[Node], str]] = {
 }
 
 
-def drift(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Iterator[Finding]:
+def unlike_nodes(nodes: Iterable[Node], may_differ: Iterable[str] = ()) -> Iterator[Finding]:
     """Compare each node with its kind of machine: who differs from most is named, of a tie the difference."""
     nodes, allowed = list(nodes), set(may_differ)
     kinds = machines(nodes)

@@ -1,4 +1,4 @@
-"""What does a scheduled run do? ``seatrial cron``: preflight always, a trial only on GPUs that are idle and due.
+"""``seatrial cron``: one scheduled run; preflight always, a trial only on GPUs that are idle and due.
 
 One scheduled run at a time in a namespace (a Lease), remembering in one ConfigMap, telling in another, in Events on the
 Job it runs in and in metrics. The trial itself is ``seatrial accept`` in a process of its own, whatever ends it.

@@ -1,4 +1,4 @@
-"""Which nodes does a scheduled run test now, and which are bad? What is remembered between runs, and decided from it.
+"""What scheduled runs remember of each node: which nodes are tested now, and which are bad.
 
 A node is called bad after two strikes in a row: a single bad run may be a moment. A strike needs a finding that names
 the node, or a failed pair whose other half is known to be good; where neither is so, both are suspects, and the next

@@ -1,4 +1,4 @@
-"""How does a node show what scheduled runs found on it? By a label and by a condition, both off by default.
+"""How a node shows what scheduled runs found on it: a label and a condition, both off by default.
 
 A selector of a workload asks for the label; node-problem-detector's users watch conditions, whose True is bad news.
 """

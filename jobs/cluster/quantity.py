@@ -1,4 +1,4 @@
-"""How much is a Kubernetes quantity ("16Gi", "1500m", "8")?"""
+"""Kubernetes quantities ("16Gi", "1500m", "8") as numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which text may leave the cluster: without secrets, without control characters, and not too long?
+"""Redaction of text that leaves the cluster: no secrets, no control characters, not too long.
 
 Logs, annotations, environment and API messages are written by others. Everything that reaches a file, a terminal or a
 report goes through `safe` (one line of prose), `redact` (a line of a log) or `redact_value` (decoded JSON).

@@ -1,4 +1,4 @@
-"""What does a scheduled run remember, and what does it leave for others to see? One ConfigMap each, and Events.
+"""The state of scheduled runs: one ConfigMap to remember, one for others to read, and Events.
 
 A ConfigMap holds at most 1 MiB (kubernetes.io/docs/concepts/configuration/configmap): what is kept is bounded here.
 """

@@ -1,4 +1,4 @@
-"""What stands at this place of an object that came from outside, if it has the shape it should have?"""
+"""Fields of unstructured objects, read only where they have the shape they should have."""
 
 from __future__ import annotations
 

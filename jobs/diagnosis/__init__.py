@@ -1,1 +1,1 @@
-"""Why did it not run, or not end? From conditions, events and refusals to named symptoms."""
+"""Why a pod or a job did not run, or did not end: conditions, events and refusals as named symptoms."""

@@ -1,4 +1,4 @@
-"""What earlier looks at a job have seen: an object says how things are, and not always in which order they came."""
+"""What earlier looks at a job saw: an object says how things are, and not always in which order they came."""
 
 from __future__ import annotations
 

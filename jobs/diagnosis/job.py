@@ -1,4 +1,4 @@
-"""Which objects belong to one job, and where does it stand as a whole?
+"""The objects that belong to one job, and where it stands as a whole.
 
 Pods are the job's by their owner's uid (by label where they have none), events by uid too: an earlier job of the same
 name must not be mistaken for this one.

@@ -1,4 +1,4 @@
-"""What is wrong with one pod, if anything: its own symptom, not its peers'?
+"""The symptom of one pod, if it has any: its own, not its peers'.
 
 A pod tells it in several places (conditions, status.reason, container states, events), of which some may be missing.
 They are asked from the most telling to the least; a pod that ended because its Job was failing has none of its own.

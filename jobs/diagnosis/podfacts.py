@@ -1,4 +1,4 @@
-"""What does the cluster say of the trial's pods besides their failures: images, pull times, networks, delays?
+"""What the cluster says of the trial's pods besides their failures: images, pull times, networks, delays.
 
 Read from the pods and events that the watcher has seen anyway; nothing is asked for again.
 """

@@ -1,4 +1,4 @@
-"""Why did the API server refuse to create something: quota, limits, PodSecurity, a webhook, rights?
+"""Why the API server refused to create something: quota, limits, PodSecurity, a webhook, rights.
 
 One reader for three places where the same texts turn up: our own requests (403, 422), the dry run of a pod, and the
 FailedCreate events of a Job whose pods the controller may not create. The texts are those of Kubernetes 1.28 to 1.36

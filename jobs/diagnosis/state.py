@@ -1,4 +1,4 @@
-"""What became of a trial job, in the words its users know?
+"""The outcome of a trial job, in its users' words.
 
 The states and the failure analysis are those of NVIDIA TAO's Kubernetes document (Pending, Running, Complete, Error,
 Canceled, Unknown; ERR_PROGRAM, ERR_INFRA, suggestion, readiness_issue, job_failure_by_node_event). ERR_INFRA means that

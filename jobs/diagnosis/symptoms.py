@@ -1,4 +1,4 @@
-"""What does one container's state mean: which fault, whose, and can it still come right?
+"""Symptoms of a container's state: which fault it is, whose, and whether it can still come right.
 
 Reasons and texts are the kubelet's and the container runtime's own (kubernetes pkg/kubelet/images/types.go,
 pkg/kubelet/kuberuntime; containerd, CRI-O, runc, crun). An unknown reason is passed on with its own words.

@@ -1,4 +1,4 @@
-"""Where does a trial job stand, rank by rank, and what is the one cause if it cannot go on?
+"""The state of a trial job, rank by rank, and the one cause where it cannot go on.
 
 Pure: raw objects in, conclusions out, no request and no clock, so that it is tested on recordings of a real cluster.
 One cause is reported, never its consequences: peers of a dead rank lose their connections, and a failing Job deletes

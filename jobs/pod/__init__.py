@@ -1,4 +1,4 @@
-"""Which files does a trial pod need? The probe, its stages, the bench and the reader of NCCL's logs, as text.
+"""The files that a trial pod needs: the probe, its stages, the bench and the reader of NCCL's logs, as text.
 
 What lies in this folder runs inside somebody else's container image: standard library only, Python 3.8 and newer, no
 import from the rest of the suite. Nothing here is imported by the suite itself but `files`.

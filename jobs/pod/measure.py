@@ -1,4 +1,4 @@
-"""How fast is one collective over all ranks? What torchrun starts on every GPU of the trial.
+"""The program that torchrun starts on every GPU of the trial: measures one collective over all ranks.
 
 This file only finds its package; the work is in `bench/`, which lies beside it in the pod (/seatrial, read-only).
 """

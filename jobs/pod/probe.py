@@ -1,4 +1,4 @@
-"""What does this pod see? Runs the trial's stages in order and prints one line of evidence for each.
+"""The probe: runs the trial's stages in order and prints one line of evidence for each.
 
 This file only finds its siblings and refuses a Python that cannot read them; any Python 3 must be able to read it.
 The work is in `stages/`, which lies beside it in the pod (/seatrial, mounted read-only).

@@ -1,1 +1,1 @@
-"""What happens while a trial runs? Creation, waiting, watching, logs, evidence."""
+"""Running a trial: creation, waiting, watching, logs, evidence."""

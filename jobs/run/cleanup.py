@@ -1,4 +1,4 @@
-"""What have we created, and is it really gone again?
+"""Deletes what a run created, in reverse order, and confirms that it is gone.
 
 Everything is entered in the ledger before it is created, so that an interrupt between request and answer loses nothing,
 and is deleted in reverse order with its own uid, so that nothing foreign of the same name is ever touched. What cannot

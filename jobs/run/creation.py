@@ -1,4 +1,4 @@
-"""How does each object of a trial come to exist exactly once, or not at all?
+"""Creates each object of a trial exactly once, or not at all.
 
 An interrupt, or an answer that is lost, leaves open whether something was created. So everything is entered in the
 ledger before it is sent, and what carries our run's label under our name is ours, whatever answer was lost. A dry run

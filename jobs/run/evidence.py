@@ -1,4 +1,4 @@
-"""What did the probe of one rank report, and is it all there?
+"""The evidence of one rank: its probe's numbered lines, collected until they are complete.
 
 The probe prints one JSON object a line (at most 8 KiB; larger data in numbered parts) among ordinary output. Lines are
 counted from 1 without gaps, so that a lost or torn line is known and never mistaken for "nothing was wrong". All of it

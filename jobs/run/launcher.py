@@ -1,4 +1,4 @@
-"""How is a trial job run, from nothing to its evidence, and what became of it?
+"""The launcher: runs a trial job from nothing to its evidence, and reports what became of it.
 
     JobError            what we were asked to do with a job cannot be done; one line
     └── NotOurs         the job exists but was not created by seatrial: it is left alone

@@ -1,4 +1,4 @@
-"""What does a pod say, from its first line to its last, each exactly once?
+"""The log follower: each line of a pod from its first to its last, exactly once.
 
 A follow connection breaks: the API server restarts, a proxy gives up, the kubelet rotates the file. Lines are asked for
 with timestamps and from the second of the last one; the lines of that second that were seen are recognised one by one,

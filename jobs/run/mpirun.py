@@ -1,4 +1,4 @@
-"""Why did mpirun end, by its own last words? ssh, keys, names and daemons fail in few ways, each with a fixed text.
+"""Why mpirun ended, from its last lines: ssh, keys, names and daemons fail in few ways, each with a fixed text.
 
 Sources: openssh (ssh.c, sshconnect.c, clientloop.c), open-mpi/ompi (orte/mca/plm/rsh, help-errmgr-base.txt), prrte.
 """

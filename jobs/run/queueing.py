@@ -1,4 +1,4 @@
-"""Has the queue let the trial in, and if not, may waiting help?
+"""Whether the queue has admitted the trial, and if not, whether waiting may help.
 
 Kueue tells it in the conditions of a Workload that it makes of the job, Volcano in those of the PodGroup. Time in a
 queue is not the pods' time to start. A queue that is full says nothing about the cluster; one that is stopped, missing,

@@ -1,4 +1,4 @@
-"""A pod ran, or seems to, and not one line of it arrived: what keeps its log from us?
+"""Why not one line of a pod that ran, or seems to, has arrived.
 
 Two causes have names. The API server fetches logs from the node's kubelet, and may not get through to it: then
 `kubectl logs` fails for everybody. And a simulated node (KWOK) says that pods run and end well, and runs nothing: no

@@ -1,4 +1,4 @@
-"""Until when is a trial waited for, and what is said of a wait that ended in vain?
+"""The deadlines of a trial, and the message of a wait that ended in vain.
 
 "Timeout" is no message: how long, for what, the last state and the last event are told each time.
 """

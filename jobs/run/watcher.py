@@ -1,4 +1,4 @@
-"""How long do we wait for a trial, and why do we stop?
+"""The watcher: follows a trial's objects and decides when to stop waiting, and why.
 
 Every wait has a deadline, and ends early when what it waits for can no longer come: the diagnosis says whether waiting
 may help, and for how long. An outage of the API server is waited out within bounds. The last state is always told.

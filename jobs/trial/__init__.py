@@ -1,1 +1,1 @@
-"""What is asked for? A frozen spec, and the manifests that are built of it."""
+"""The trial: a frozen spec, and the manifests that are built of it."""

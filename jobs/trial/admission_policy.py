@@ -1,4 +1,4 @@
-"""What must a training job ask for, that the accepted trial did? A ValidatingAdmissionPolicy from the trial's own pod.
+"""A ValidatingAdmissionPolicy from the accepted trial's own pod: what training jobs must ask for, too.
 
 A pod that takes all GPUs of a node and forgets the network card is admitted by Kubernetes, starts, and trains at the
 speed of sockets. The policy refuses it in one namespace, in CEL that the API server evaluates itself (Kubernetes 1.30

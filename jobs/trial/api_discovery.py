@@ -1,4 +1,4 @@
-"""Does the cluster serve a kind that launches trials, and in which version? Discovery, which every account may read."""
+"""API discovery: whether the cluster serves a kind that launches trials, and in which version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands between a job and its pods here: its kind, its operator's runtime, its queue? Read from the API, once.
+"""What stands between a job and its pods here: its kind, its operator's runtime, its queue. Read from the API, once.
 
 What this account may not see (queues of the whole cluster, for a tenant) is told as not seen, never guessed.
 """

@@ -1,4 +1,4 @@
-"""Which objects does a trial become?
+"""The objects of a trial.
 
 Plain dicts, never text templates. What launches the pods (an Indexed Job, an MPIJob, ...), a ConfigMap with the probe,
 and where it is needed a headless Service that publishes the pods' names before they are ready, a Volcano PodGroup, and

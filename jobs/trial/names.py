@@ -1,4 +1,4 @@
-"""Would Kubernetes accept this name, label, number or image, and if not, what is wrong with it?
+"""Whether Kubernetes would accept a name, label, number or image, and if not, what is wrong with it.
 
 Refused here in one line for whoever typed it, before anything is created; Kubernetes would be less clear and later.
 """

@@ -1,4 +1,4 @@
-"""What is one trial made of: its deadlines, collectives, queue, storage, devices?
+"""The parts of a trial's spec: its deadlines, collectives, queue, storage, devices.
 
 Each part is complete and checked when it exists, like the `TrialSpec` that holds them: a wrong value is one line.
 """

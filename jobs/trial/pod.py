@@ -1,4 +1,4 @@
-"""What does one pod of the trial look like? As training's own: the probe only replaces the training program.
+"""The manifest of one pod of the trial: training's own, in which the probe only replaces the training program.
 
 Plain dicts, never text templates. What launches the pods changes three things and nothing else: the container's name,
 where its rank comes from, and its command.

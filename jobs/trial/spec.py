@@ -1,4 +1,4 @@
-"""What exactly shall one trial job ask for?
+"""The spec of one trial job.
 
 A `TrialSpec` is complete and checked when it exists: whatever a user typed wrong is a `SpecError` with one clear line,
 raised before anything is created. How it becomes objects is manifests.py's business.

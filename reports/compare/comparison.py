@@ -1,4 +1,4 @@
-"""What did an upgrade make worse, better, appear or vanish? Two sets of run records, held against each other.
+"""What an upgrade made worse or better, added or removed: two sets of run records, held against each other.
 
 A side is one record or several of the same cluster: repeats make the judgement of bandwidth sharper. What changed in
 the bill of materials stands beside what changed in behaviour, so that the likely cause is next to its effect.

@@ -1,4 +1,4 @@
-"""How did each node use the fabric? Rails, GPUDirect and transports of a record's collectives, by node.
+"""How each node used the fabric: rails, GPUDirect and transports of a record's collectives, by node.
 
 Each collective is held against itself: NCCL may well use more rails in one than in another.
 """

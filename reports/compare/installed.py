@@ -1,4 +1,4 @@
-"""What is installed? The bill of materials of records, as versions by place, so that two sides can be held together."""
+"""The bills of materials of records, as versions by place, so that two sides can be held together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this bandwidth another one, or the same with its noise? The statistical rule by which two sides are compared.
+"""Bandwidth regressions: the statistical rule that tells another bandwidth from the same with its noise.
 
 Bandwidth is compared for each set of nodes and collective, on the logarithm of after over before of each row. A row's
 value is the median of its samples in a run (both buffers, all repeats), and the mean of that over the runs of a side.

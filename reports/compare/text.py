@@ -1,4 +1,4 @@
-"""How is the difference between two runs told? As text for a terminal, Markdown for a pull request, or JSON."""
+"""The difference between two runs as text for a terminal, Markdown for a pull request, or JSON."""
 
 from __future__ import annotations
 

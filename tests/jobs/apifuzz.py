@@ -192,7 +192,7 @@ def preflight(objects: Mapping[str, list[Object]], profile: Profile) -> list[Fin
     found += gpu_stack.stack_findings(pool.nodes, cluster.pods)
     found += gpu_stack.upgrade_findings(pool.nodes)
     found += gpu_stack.label_findings(pool, "nvidia.com/gpu")
-    found += uniform.drift(pool.nodes, profile.stack.may_differ)
+    found += uniform.unlike_nodes(pool.nodes, profile.stack.may_differ)
     found += uniform.kubelet_skew(pool.nodes, "v1.36.2")
     enough = rooms(cluster, pool.nodes, spec, pool.parts)
     free = sum(not room.fault for room in enough)

@@ -284,7 +284,7 @@ def waiting(tmp_path: Path):
     probe = Probe(trial, spec.Identity(0, "10.0.0.1", "n", "p"), str(tmp_path))
     own, peer = ({"index": i, "name": f"j-{i}.j", "addresses": [], "error": "NXDOMAIN"} for i in (0, 1))
     yield probe, own, peer, probe.patience({"peers": [own, peer]}, 1000.0)
-    probe.meeting.leave()
+    probe.rendezvous.leave()
 
 
 def test_the_name_of_a_pod_that_has_not_started_is_waited_for(waiting) -> None:
@@ -310,7 +310,7 @@ def test_a_pod_that_came_in_must_have_a_name_soon(waiting) -> None:
     """A peer that dialled us runs: from then its name has the usual time, and no image is to blame."""
     probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
-    probe.meeting._met[1] = 1200.0
+    probe.rendezvous._met[1] = 1200.0
     assert until(peer) == 1210.0
 
 
@@ -318,7 +318,7 @@ def test_nobody_waits_for_a_late_pod_once_another_has_given_up(waiting) -> None:
     """Another rank's objection settles it: the rest of the waiting would be in vain."""
     probe, own, peer, until = waiting
     own["addresses"] = ["10.0.0.1"]
-    probe.meeting.heard(1, {"kind": "ready", "topic": "port", "objection": "names that do not resolve"})
+    probe.rendezvous.heard(1, {"kind": "ready", "topic": "port", "objection": "names that do not resolve"})
     assert until(peer) == 1010.0
 
 

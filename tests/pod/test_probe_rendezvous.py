@@ -16,25 +16,25 @@ from jobs.pod.stages.rendezvous import Rendezvous
 
 
 class Side:
-    """One rank's meeting and barrier, inside this process."""
+    """One rank's rendezvous and barrier, inside this process."""
 
     def __init__(self, trial: dict, rank: int) -> None:
         self.trial = spec.Trial(trial)
         me = spec.Identity(rank, f"127.0.0.{rank + 1}", f"n{rank}", f"p{rank}")
         self.watch = Watch(30, 1)
-        self.meeting = Rendezvous(self.trial, me, self.watch)
-        self.barrier = Barrier(self.meeting)
-        self.meeting.open()
+        self.rendezvous = Rendezvous(self.trial, me, self.watch)
+        self.barrier = Barrier(self.rendezvous)
+        self.rendezvous.open()
 
     def meet(self, *addresses: str | None) -> None:
         for index, address in enumerate(addresses):
             if address:
-                self.meeting.dial(index, [address])
+                self.rendezvous.dial(index, [address])
 
     def agree(self) -> tuple[bool, str]:
-        self.meeting.wait(lambda: self.barrier.decided("port"))
-        self.meeting.close_port()
-        return self.barrier.agree("port", self.meeting.complaint(), 10)
+        self.rendezvous.wait(lambda: self.barrier.decided("port"))
+        self.rendezvous.close_port()
+        return self.barrier.agree("port", self.rendezvous.complaint(), 10)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def sides(trial: dict):
 
     yield make
     for side in made:
-        side.meeting.leave()
+        side.rendezvous.leave()
 
 
 def together(*jobs):
@@ -68,7 +68,7 @@ def test_ranks_that_met_agree_and_give_the_port_back(sides) -> None:
     a.meet(None, "127.0.0.2")
     b.meet("127.0.0.1", None)
     assert together(a.agree, b.agree) == [(True, ""), (True, "")]
-    together(a.meeting.keep_only_control, b.meeting.keep_only_control)
+    together(a.rendezvous.keep_only_control, b.rendezvous.keep_only_control)
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", a.trial.master_port))
         sock.listen()
@@ -96,9 +96,9 @@ def test_a_one_way_block_is_a_no_on_both_ranks(sides, blocked: int) -> None:
     assert time.monotonic() - began < 5
     assert (go_a, go_b) == (False, False)
     victim, other = (a, b) if blocked == 0 else (b, a)
-    assert victim.meeting.records[1 - blocked]["outbound_error"] == "connection refused"
-    assert victim.meeting.records[1 - blocked]["inbound"] is True
-    assert other.meeting.records[blocked]["outbound"] is True
+    assert victim.rendezvous.records[1 - blocked]["outbound_error"] == "connection refused"
+    assert victim.rendezvous.records[1 - blocked]["inbound"] is True
+    assert other.rendezvous.records[blocked]["outbound"] is True
     assert "127.0.0.77" in (why_a if blocked == 0 else why_b)
     assert why_a
     assert why_b
@@ -110,9 +110,9 @@ def test_a_rank_that_leaves_is_noticed(sides) -> None:
     a.meet(None, "127.0.0.2")
     b.meet("127.0.0.1", None)
     together(a.agree, b.agree)
-    together(a.meeting.keep_only_control, b.meeting.keep_only_control)
+    together(a.rendezvous.keep_only_control, b.rendezvous.keep_only_control)
     assert a.barrier.trouble("ring") == ""
-    b.meeting.leave()
+    b.rendezvous.leave()
     limit = time.monotonic() + 5
     while not a.barrier.trouble("ring") and time.monotonic() < limit:
         time.sleep(0.01)
@@ -126,7 +126,7 @@ def test_a_failure_is_relayed_to_every_rank(sides) -> None:
     for rank, side in enumerate(all_sides):
         side.meet(*[None if index == rank else f"127.0.0.{index + 1}" for index in range(3)])
     together(*[side.agree for side in all_sides])
-    together(*[side.meeting.keep_only_control for side in all_sides])
+    together(*[side.rendezvous.keep_only_control for side in all_sides])
     a, b, c = all_sides
     c.barrier.announce_end("ring", "")
     b.barrier.announce_end("ring", "its command ended with exit code 1")
@@ -135,7 +135,7 @@ def test_a_failure_is_relayed_to_every_rank(sides) -> None:
         time.sleep(0.01)
     assert c.barrier.trouble("ring") == "rank 1: its command ended with exit code 1"
     assert a.barrier.trouble("ring") == "rank 1: its command ended with exit code 1"
-    c.meeting.leave()
+    c.rendezvous.leave()
     time.sleep(0.05)
     assert a.barrier.trouble("default") in ("", "rank 2: its pod is gone")
 
@@ -172,6 +172,6 @@ def test_the_handshake_tells_identity_and_clock(sides) -> None:
     assert (answer["run"], answer["rank"], answer["pod_ip"]) == (a.trial.run, 0, "127.0.0.1")
     assert abs(answer["clock"] - time.time()) < 5
     limit = time.monotonic() + 5
-    while not a.meeting.records[1]["inbound"] and time.monotonic() < limit:
+    while not a.rendezvous.records[1]["inbound"] and time.monotonic() < limit:
         time.sleep(0.01)
-    assert 55 < a.meeting.records[1]["clock_skew_s"] < 61
+    assert 55 < a.rendezvous.records[1]["clock_skew_s"] < 61

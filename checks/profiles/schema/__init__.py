@@ -1,1 +1,1 @@
-"""What may a profile say of each part of a cluster? One module for each of its sections; strict records, no logic."""
+"""The schema of a profile: one module for each of its sections; strict records, no logic."""

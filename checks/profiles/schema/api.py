@@ -1,4 +1,4 @@
-"""How soon must the API server answer?"""
+"""Profile section `api`: how soon the API server must answer."""
 
 from __future__ import annotations
 

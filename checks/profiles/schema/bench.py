@@ -1,4 +1,4 @@
-"""Which sweep is run, and what is the least that a row of it may show?"""
+"""Profile section `bench`: the sweep over message sizes and the least that a row of it may show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long may each part of a trial take?"""
+"""Profile section `deadlines`: how long each part of a trial may take."""
 
 from __future__ import annotations
 

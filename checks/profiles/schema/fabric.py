@@ -1,4 +1,4 @@
-"""Which network must carry the training, and how much of it?"""
+"""Profile section `fabric`: the network that must carry the training, and how much of it."""
 
 from __future__ import annotations
 

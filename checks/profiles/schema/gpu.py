@@ -1,4 +1,4 @@
-"""Which accelerators does a node offer, and what does a pod find of them?"""
+"""Profile section `gpu`: the accelerators that a node offers, and what a pod finds of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where may the images of a run come from, and how are they named?"""
+"""Profile section `images`: where the images of a run may come from, and how they are named."""
 
 from __future__ import annotations
 

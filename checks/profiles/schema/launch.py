@@ -1,4 +1,4 @@
-"""How is training launched here: by which kind of object, through which queue, with which priority?"""
+"""Profile section `launch`: the kind of object that launches training, its queue, its priority."""
 
 from __future__ import annotations
 

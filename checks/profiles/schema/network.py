@@ -1,4 +1,4 @@
-"""What must the pod network carry, beside the fabric?"""
+"""Profile section `network`: what the pod network must carry, beside the fabric."""
 
 from __future__ import annotations
 

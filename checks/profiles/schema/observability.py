@@ -1,4 +1,4 @@
-"""Which metrics must the platform collect of its GPUs?"""
+"""Profile section `observability`: the metrics that the platform must collect of its GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pod would training use here?"""
+"""Profile section `pod`: the pod that training would use here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which software must every GPU node run, and what may differ between the nodes of one pool?"""
+"""Profile section `stack`: the software of every GPU node, and what may differ between the nodes of one pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where does training read its data and write its results, and how fast must that be?"""
+"""Profile section `storage`: where training reads its data and writes its results, and how fast that must be."""
 
 from __future__ import annotations
 

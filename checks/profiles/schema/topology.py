@@ -1,4 +1,4 @@
-"""How near must GPUs and network cards be to each other?"""
+"""Profile section `topology`: how near GPUs and NICs must be to each other."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How do we speak to an API server? One client, its connections, its errors."""
+"""The API client: its connections, its answers, its errors."""

@@ -1,4 +1,4 @@
-"""Is what the server sent with 200 an answer to what was asked? The kind and form of objects and lists.
+"""Checks that what came with status 200 answers what was asked: the kind and form of objects and lists.
 
 A proxy, a gateway or a broken server may answer 200 with something else. Read leniently that would be an empty cluster:
 no nodes, or nobody who holds a GPU. It is no answer, and raises Unreachable.

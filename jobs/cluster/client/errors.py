@@ -1,4 +1,4 @@
-"""What can go wrong between us and a cluster, as one small tree?
+"""The errors of the API client, as one small tree.
 
     ClusterError                    anything below; its text is one line that a user can act on
     ├── ConfigError                 kubeconfig or context missing, broken or unusable: nothing was sent

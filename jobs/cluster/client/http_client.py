@@ -1,4 +1,4 @@
-"""How is one request sent and its answer read: with which credentials, how often, and until when?
+"""Sends one request and reads its answer: credentials, retries, deadlines.
 
 A request has a timeout for connecting and for silence and an outer deadline for the whole answer. Only what may be
 repeated safely is: reads and deletions on any temporary failure, everything else only on 429, which a server sends

@@ -1,4 +1,4 @@
-"""What do some objects look like now? A local copy, kept up to date by list and watch, for as long as somebody waits.
+"""An informer: a local copy of some objects, kept up to date by list and watch, for as long as somebody waits.
 
 The rules that the client's own Watch breaks: after the end of a connection go on from the last version seen (also that
 of bookmarks), after 410 or trouble list again, never spin, and keep going through an outage until the caller stops.

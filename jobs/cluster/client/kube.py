@@ -1,4 +1,4 @@
-"""How do we talk to one Kubernetes API server, safely, quickly and with an end?
+"""The client of one Kubernetes API server: safe, fast, every call with an end.
 
 The only module that imports `kubernetes`, and only when a cluster is really meant: its ApiClient reads the kubeconfig
 and does authentication (certificates, tokens, exec plugins) and TLS. Requests are raw JSON over its connection pool:

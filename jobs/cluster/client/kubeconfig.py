@@ -1,4 +1,4 @@
-"""Which kubeconfig, context and namespace are meant, and can they be used at all?
+"""The kubeconfig, context and namespace that are meant, and whether they can be used at all.
 
 Nothing is sent. Every complaint is one line that names the file and, for a wrong context, the nearest right one. The
 search order is kubectl's: --kubeconfig, $KUBECONFIG (several files, merged, the first wins), ~/.kube/config, and inside

@@ -1,4 +1,4 @@
-"""Are we the only scheduled run in this namespace? A Lease, taken, renewed while the run lasts, and given back.
+"""The Lease of scheduled runs in a namespace: taken, renewed while the run lasts, and given back.
 
 Optimistic locking decides between two that start at once: every change carries the resourceVersion that was read, and
 the API server lets one of them through. A run that was killed leaves its Lease behind; it runs out by itself.

@@ -1,4 +1,4 @@
-"""How are the bytes of one HTTP answer read within limits, and when is it worth asking again?
+"""Reads the bytes of one HTTP answer within limits, and says when it is worth asking again.
 
 Everything has an end: the size of a body, the length of a line, the time for the whole answer (a per-read timeout alone
 lets a server that drips a byte now and then hold us for ever), and the pause that a Retry-After may ask for.

@@ -1,4 +1,4 @@
-"""Which type has each field that is read of Kubernetes' objects? Checked once, where an answer comes in.
+"""The type of each field that is read of Kubernetes' objects, checked once, where an answer comes in.
 
 The API server lets no object in whose fields have other types (OpenAPI, structural schemas): one that has is no answer
 of a Kubernetes API. Unreadable names the object and the path in it. Fields that are not declared here are not read, or

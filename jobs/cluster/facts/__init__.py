@@ -1,1 +1,1 @@
-"""What does the cluster say? Reads only, each as facts without judgement."""
+"""Facts of the cluster: reads only, without judgement."""

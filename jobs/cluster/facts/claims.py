@@ -1,4 +1,4 @@
-"""What does the API say of the claims and classes that pods use? Each is asked for by name, once.
+"""The claims and storage classes that pods use, each asked for by name, once.
 
 A tenant may read the claims of its own namespace; StorageClasses belong to the cluster and may stay hidden.
 """

@@ -1,4 +1,4 @@
-"""What did the cluster say about these objects, in order, whatever form the events have?
+"""The events of some objects, in order, whatever form they have.
 
 Events come from core/v1 and events.k8s.io/v1, with counts, with series, with neither, out of order, from earlier
 objects of the same name, and not at all (they expire after an hour, and are dropped under load): nothing relies on one.

@@ -1,4 +1,4 @@
-"""What does the cluster have, what is taken, and by whom?
+"""The inventory: nodes and pods, what is taken and by whom.
 
 One snapshot, page by page, of raw JSON projected to small records with the garbage collector paused: 20,000 pods take
 about a second instead of 25. What our rights do not let us see is told in `not_seen`, never guessed.

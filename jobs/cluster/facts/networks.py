@@ -1,4 +1,4 @@
-"""Which networks are defined that pods can be attached to? The NetworkAttachmentDefinitions that somebody names.
+"""The NetworkAttachmentDefinitions that pods can be attached to, those that somebody names.
 
 Each is asked for by name: a tenant may read those of its own namespace without seeing anybody else's. A network without
 a namespace is a Network of Google's clusters.

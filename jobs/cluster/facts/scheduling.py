@@ -1,4 +1,4 @@
-"""Why does the scheduler find no node, and can that change by waiting?
+"""Why the scheduler finds no node, and whether waiting can change that.
 
 Reads the scheduler's own line ("0/3 nodes are available: 1 node(s) had untolerated taint {...}, 2 Insufficient
 nvidia.com/gpu. preemption: ..."). Each node is excluded by at least one reason; if every node has one that waiting does

@@ -1,4 +1,4 @@
-"""What do the GPU operators run, what do they say of themselves, and which devices do drivers publish?
+"""What the GPU operators run and say of themselves, and which devices drivers publish.
 
 The API objects beside nodes and pods. A kind that this cluster does not serve is told apart from one that we may not
 list: the first is a fact about the cluster, the second about our rights.

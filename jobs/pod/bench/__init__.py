@@ -1,4 +1,4 @@
-"""How fast, and how correct, are the collectives? A torch.distributed bench that prints nccl-tests' table.
+"""The bench: collectives of torch.distributed, timed and verified, printed as nccl-tests' table.
 
 Runs in any image that has torch: no sshd, no mpirun, no operator.
 """

@@ -1,4 +1,4 @@
-"""How much memory has this machine left for messages, and where does a GPU sit?"""
+"""The memory that this machine has left for messages, and the NUMA node of a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does each collective move, into which buffers, and what must be there afterwards?
+"""The collectives: what each moves, into which buffers, and what must be there afterwards.
 
 Sizes, counts and the factors from algorithm to bus bandwidth are nccl-tests' own (its doc/PERFORMANCE.md): a size is
 what one rank holds of the whole, so that of all_gather and reduce_scatter counts all ranks' parts. torch's all_reduce

@@ -1,4 +1,4 @@
-"""What does the sweep over message sizes cost and show on every rank? The bench's main program.
+"""The bench's main program: the sweep over message sizes, its time and its memory on every rank.
 
 Time is the slowest rank's. A slow network (sockets) is measured with fewer repetitions, or with smaller messages only:
 it must not look like one that hangs. With several cycles the whole sweep is repeated and its rows go on in the same

@@ -1,4 +1,4 @@
-"""What does the bench print? The header, rows and footer of nccl-tests, which the log analyzer reads.
+"""The bench's output: the header, rows and footer of nccl-tests, which the log analyzer reads.
 
 A side that the collective does not have, or that was not measured, is N/A and never 0.
 """

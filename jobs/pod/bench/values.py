@@ -1,4 +1,4 @@
-"""Is every received value exactly the one that was sent? Whole numbers that differ by rank, segment and position."""
+"""Test values of the collectives: whole numbers that differ by rank, segment and position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do all ranks go on together? Rank 0 collects everybody's word and decides for all.
+"""The barrier: all ranks go on together; rank 0 collects every rank's message and decides for all.
 
 A collective that only some ranks start hangs until its deadline. So nobody starts one before rank 0 has heard every
 rank say yes; a rank that is missing, refuses or went away makes it a no for all, with the reason.
@@ -19,18 +19,18 @@ MAX_WORDS = 300
 
 
 class Barrier:
-    """Agreement of all ranks over the meeting's channels (a star around rank 0)."""
+    """Agreement of all ranks over the rendezvous's channels (a star around rank 0)."""
 
-    def __init__(self, meeting: Rendezvous) -> None:
-        self.meeting = meeting
-        self.rank = meeting.me.rank
-        self.others = sorted(meeting.records)
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self.rendezvous = rendezvous
+        self.rank = rendezvous.me.rank
+        self.others = sorted(rendezvous.records)
         self._words: Dict[Tuple[str, int], Dict[str, Any]] = {}
         self._decisions: Dict[str, Tuple[bool, str]] = {}
         self._ends: Dict[Tuple[str, int], str] = {}
         self._posts: Dict[Tuple[str, int], Dict[str, Any]] = {}
         self._lock = threading.Lock()
-        meeting.heard = self._hear
+        rendezvous.heard = self._hear
 
     def agree(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
         """Say yes (or object) to a topic and return what was decided for all ranks, and why not."""
@@ -57,7 +57,7 @@ class Barrier:
             return any(word["objection"] for (about, _), word in self._words.items() if about == topic)
 
     def post(self, rank: int, topic: str, body: Dict[str, Any]) -> bool:
-        """Tell one peer something; only while the meeting's connections with it are open."""
+        """Tell one peer something; only while the rendezvous's connections with it are open."""
         return self._send(rank, {"seatrial": 1, "kind": "post", "topic": topic, "body": body})
 
     def posted(self, topic: str, rank: int, limit_s: float) -> Optional[Dict[str, Any]]:
@@ -66,12 +66,12 @@ class Barrier:
         while True:
             with self._lock:
                 found = self._posts.get((topic, rank))
-            if found is not None or not self.meeting.channels(rank) or self.meeting.watch.stopped():
+            if found is not None or not self.rendezvous.channels(rank) or self.rendezvous.watch.stopped():
                 return found
             if time.monotonic() >= limit:
                 return None
-            with self.meeting.changed:
-                self.meeting.changed.wait(0.05)
+            with self.rendezvous.changed:
+                self.rendezvous.changed.wait(0.05)
 
     def announce_end(self, topic: str, failure: str) -> None:
         """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
@@ -91,7 +91,7 @@ class Barrier:
                 if about == topic and failure:
                     return "rank %d: %s" % (rank, failure)
             for rank in self.others if self.rank == 0 else [0] * bool(self.others):
-                if (topic, rank) not in self._ends and not self.meeting.channels(rank):
+                if (topic, rank) not in self._ends and not self.rendezvous.channels(rank):
                     return "rank %d: its pod is gone" % rank
         return ""
 
@@ -101,11 +101,11 @@ class Barrier:
             go, why = self._tally(topic, objection)
             if go is not None:
                 return go, why
-            if time.monotonic() >= limit or self.meeting.watch.stopped():
+            if time.monotonic() >= limit or self.rendezvous.watch.stopped():
                 missing = [str(rank) for rank in self.others if (topic, rank) not in self._words]
                 return False, "rank %s did not get ready in time" % ", ".join(missing[:8])
-            with self.meeting.changed:
-                self.meeting.changed.wait(0.05)
+            with self.rendezvous.changed:
+                self.rendezvous.changed.wait(0.05)
 
     def _tally(self, topic: str, objection: str) -> Tuple[Optional[bool], str]:
         if objection:
@@ -116,7 +116,7 @@ class Barrier:
             if word["objection"]:
                 return False, "rank %d: %s" % (rank, word["objection"])
         for rank in self.others:
-            if rank not in said and not self.meeting.channels(rank):
+            if rank not in said and not self.rendezvous.channels(rank):
                 return False, "rank %d: its pod is gone" % rank
         return (True, "") if len(said) == len(self.others) else (None, "")
 
@@ -127,16 +127,16 @@ class Barrier:
                 decision = self._decisions.get(topic)
             if decision is not None:
                 return decision
-            if not self.meeting.channels(0):
+            if not self.rendezvous.channels(0):
                 return False, "rank 0: its pod is gone"
-            if time.monotonic() >= limit or self.meeting.watch.stopped():
+            if time.monotonic() >= limit or self.rendezvous.watch.stopped():
                 return False, "rank 0 did not decide in time"
-            with self.meeting.changed:
-                self.meeting.changed.wait(0.05)
+            with self.rendezvous.changed:
+                self.rendezvous.changed.wait(0.05)
 
     def _send(self, rank: int, message: Dict[str, Any]) -> bool:
         """Send on every connection with that rank: after a one-way block only one of them works."""
-        return sum(channel.send(message) for channel in self.meeting.channels(rank)) > 0
+        return sum(channel.send(message) for channel in self.rendezvous.channels(rank)) > 0
 
     def _hear(self, rank: int, message: Dict[str, Any]) -> None:
         kind, topic = message.get("kind"), str(message.get("topic"))[:100]
@@ -156,5 +156,5 @@ class Barrier:
             for other in self.others:
                 if other != rank:
                     self._send(other, relay)
-        with self.meeting.changed:
-            self.meeting.changed.notify_all()
+        with self.rendezvous.changed:
+            self.rendezvous.changed.notify_all()

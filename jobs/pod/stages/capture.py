@@ -1,4 +1,4 @@
-"""What did the command print? Its output in a file of bounded size; of too much, the middle goes.
+"""The output of a command in a file of bounded size; of too much, the middle goes.
 
 The command is never stopped by a full pipe, and a program that prints without end fills neither memory nor disk.
 """

@@ -1,4 +1,4 @@
-"""Who still runs below this process, and how is all of it ended? So that no rank of a dead collective keeps a GPU busy.
+"""The processes below this one, and how all of them are ended: no rank of a dead collective keeps a GPU busy.
 
 torchrun starts its workers in sessions of their own: killing its process group misses them. The probe adopts orphans
 (PR_SET_CHILD_SUBREAPER, or being PID 1), so that walking /proc finds every descendant, and each is ended by its id.

@@ -1,4 +1,4 @@
-"""Does a collective complete, and what do its logs show? Runs its program once and analyses what it left.
+"""Runs one collective's program once and analyses the logs that it left.
 
 The program gets the static rendezvous that the Indexed Job's environment describes; its ranks write NCCL's log to one
 file each, which the shipped analyzer turns into a few kilobytes here, where the log is. A collective of scope `node`

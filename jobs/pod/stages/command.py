@@ -1,4 +1,4 @@
-"""What does a short command answer? Runs one with a deadline and bounded output.
+"""Runs a short command with a deadline and bounded output.
 
 A process stuck in the driver (state D) cannot even be killed: so nothing here waits without a limit.
 """

@@ -1,4 +1,4 @@
-"""How much time is left? One clock for the whole probe, with its deadline and the wish to stop.
+"""The probe's clock: its deadline, and the wish to stop.
 
 Every wait of every stage asks here, so that the probe prints its evidence and leaves before Kubernetes kills it.
 """

@@ -1,4 +1,4 @@
-"""Which peers' names resolve in this pod? How soon, and to which address, is evidence too.
+"""DNS evidence: which peers' names resolve in this pod, how soon, and to which address.
 
 A name of a Job's pod is NXDOMAIN until its endpoint is published, and caches keep that answer for a while: so every
 name is asked again until it answers or its time is over, and the time to the first answer is evidence.

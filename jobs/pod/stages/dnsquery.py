@@ -1,4 +1,4 @@
-"""Why does a name not resolve? One UDP question per candidate name tells NXDOMAIN from SERVFAIL from silence.
+"""One UDP question per candidate name, which tells NXDOMAIN from SERVFAIL from silence.
 
 getaddrinfo says only "not known" or "try again". This asks the resolvers of resolv.conf as the C library would (search
 list and ndots), reads nothing but the answer's header, and only explains a failure; it never finds the address.

@@ -1,4 +1,4 @@
-"""Does the node's GPU runtime work inside this pod? Asks nvidia-smi or rocm-smi and looks at the device files.
+"""GPU evidence: nvidia-smi or rocm-smi and the device files inside this pod.
 
 No such tool (a CPU machine, a pod without GPUs, no driver) is an answer, not an error of the probe.
 """

@@ -1,4 +1,4 @@
-"""What has this pod been given? Python, identity, environment conventions and the limits that NCCL stumbles over.
+"""What this pod has been given: Python, identity, environment conventions, the limits that NCCL stumbles over.
 
 Everything is read from /proc, cgroup files and the environment; what cannot be read is null, never a guess.
 """

@@ -1,4 +1,4 @@
-"""What does `ibv_devinfo` say of the RDMA devices? Asked only where sysfs shows none: rdma-core may know better.
+"""What `ibv_devinfo` says of the RDMA devices, asked only where sysfs shows none: rdma-core may know better.
 
 Its text is stable over the years (rdma-core libibverbs/examples/devinfo.c): blocks that start with `hca_id:`, ports
 inside them that start with `port:`, `name: value` lines in both.

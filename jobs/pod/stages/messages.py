@@ -1,4 +1,4 @@
-"""How do two probes talk? Short JSON lines over one TCP connection, with strangers refused and every read bounded.
+"""Short JSON lines over one TCP connection between two probes; strangers are refused and every read is bounded.
 
 A connection says hello first (run, rank, address, clock). Whoever does not, or belongs to another run, is closed
 unheard: on a real cluster scanners, service meshes and the neighbour's job knock on MASTER_PORT too.

@@ -1,6 +1,6 @@
-"""What does the pod network carry between the ranks besides MASTER_PORT? Packet sizes, ports, and a moment of TCP.
+"""Pod network evidence beside MASTER_PORT: packet sizes, ports, and a moment of TCP.
 
-Every rank opens an echo and a few ports, tells its peers through the meeting's connections where they are, tries the
+Every rank opens an echo and a few ports, tells its peers through the rendezvous's connections where they are, tries the
 peers', and keeps its own open until all have finished. With more than four nodes a rank tries its two neighbours only:
 each direction of the ring is seen, and the cost does not grow with the job.
 """
@@ -36,14 +36,14 @@ def blank() -> Dict[str, Any]:
     return {"interfaces": [], "port_range": None, "seconds": None, "peers": [], "error": None}
 
 
-def run(data: Dict[str, Any], meeting: Rendezvous, barrier: Barrier, settings: Optional[Mapping[str, Any]]) -> str:
+def run(data: Dict[str, Any], rendezvous: Rendezvous, barrier: Barrier, settings: Optional[Mapping[str, Any]]) -> str:
     """Fill the `network` stage's data."""
     settings = settings if isinstance(settings, Mapping) else {}
     data["interfaces"] = interfaces()
     data["port_range"] = list(transfer.local_range())
     seconds = data["seconds"] = min(2.0, max(0.0, float(settings.get("seconds", 1.0))))
-    token = pathmtu.token_of(meeting.trial.run)
-    host = meeting.me.pod_ip
+    token = pathmtu.token_of(rendezvous.trial.run)
+    host = rendezvous.me.pod_ip
     try:
         echo: Optional[pathmtu.Echo] = pathmtu.Echo(host, token)
     except OSError as error:
@@ -52,14 +52,14 @@ def run(data: Dict[str, Any], meeting: Rendezvous, barrier: Barrier, settings: O
     listeners = transfer.Listeners(host, token, wanted)
     data["error"] = data["error"] or (None if listeners.ports else listeners.error)
     try:
-        ranks = _peers(meeting)
+        ranks = _peers(rendezvous)
         offer = {"udp": echo.port if echo else None, "ports": listeners.ports[:16]}
         for rank in ranks:
             barrier.post(rank, TOPIC, offer)
-        data["peers"] = [_blank(rank, meeting.records[rank]["address"]) for rank in ranks]
+        data["peers"] = [_blank(rank, rendezvous.records[rank]["address"]) for rank in ranks]
         for record in data["peers"]:
-            _try(record, meeting, barrier, token, seconds, mtu=settings.get("mtu", True) is not False)
-        barrier.agree(TOPIC, "", min(DONE_S, meeting.watch.left()))  # nobody closes while a peer is still measuring
+            _try(record, rendezvous, barrier, token, seconds, mtu=settings.get("mtu", True) is not False)
+        barrier.agree(TOPIC, "", min(DONE_S, rendezvous.watch.left()))  # nobody closes while a peer is still measuring
     finally:
         listeners.close()
         if echo:
@@ -67,8 +67,8 @@ def run(data: Dict[str, Any], meeting: Rendezvous, barrier: Barrier, settings: O
     return "ok" if all(_fine(record) for record in data["peers"]) else "failed"
 
 
-def _peers(meeting: Rendezvous) -> List[int]:
-    nodes, me = meeting.trial.nodes, meeting.me.rank
+def _peers(rendezvous: Rendezvous) -> List[int]:
+    nodes, me = rendezvous.trial.nodes, rendezvous.me.rank
     if nodes <= EVERY_PAIR:
         return [rank for rank in range(nodes) if rank != me]
     return sorted({(me - 1) % nodes, (me + 1) % nodes})
@@ -80,7 +80,7 @@ def _blank(rank: int, address: Optional[str]) -> Dict[str, Any]:
 
 
 def _try(
-    record: Dict[str, Any], meeting: Rendezvous, barrier: Barrier, token: bytes, seconds: float, mtu: bool
+    record: Dict[str, Any], rendezvous: Rendezvous, barrier: Barrier, token: bytes, seconds: float, mtu: bool
 ) -> None:
     offer = barrier.posted(TOPIC, record["index"], OFFER_S)
     if offer is None or not record["address"]:
@@ -91,7 +91,7 @@ def _try(
     record["ports"] = _dial_all(address, chosen, token)
     udp = offer.get("udp")
     if mtu and isinstance(udp, int) and any(port["ok"] for port in record["ports"]):
-        pathmtu.measure(record, address, udp, token, meeting.watch.stopped)
+        pathmtu.measure(record, address, udp, token, rendezvous.watch.stopped)
     reached = next((port["port"] for port in record["ports"] if port["ok"]), None)
     if reached is not None and seconds > 0:
         _send(record, address, reached, token, seconds)

@@ -1,4 +1,4 @@
-"""Can this pod reach the bucket, and has it credentials for it? One unsigned HEAD; credentials are never read.
+"""Object storage evidence: one unsigned HEAD of the bucket; credentials are never read.
 
 A bucket that is there answers a stranger with 403 or 200, one that is not with 404 (docs.aws.amazon.com, S3 API:
 HeadBucket). Credentials are judged by their presence in the environment alone.

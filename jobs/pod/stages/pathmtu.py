@@ -1,4 +1,4 @@
-"""How large a packet gets through to a peer without being cut? UDP with "don't fragment", and an echo over there.
+"""The largest packet that reaches a peer uncut: UDP with "don't fragment", and an echo over there.
 
 No rights are needed: IP_MTU_DISCOVER=PROBE sends the mark and ignores what the kernel believes (ip(7)), IP_MTU tells
 what it believes. Three answers matter: the full packet arrives; a smaller one does, and the network said so (ICMP

@@ -1,4 +1,4 @@
-"""Which program runs a collective in this image, and with which words? torch's launcher with the bench, or nccl-tests.
+"""The command line of a collective in this image: torch's launcher with the bench, or nccl-tests.
 
 `auto` takes torch where there is one: it needs neither sshd nor an operator. The real nccl-tests run on one node by
 themselves; over several nodes only with mpirun, whose workers are an MPIJob's (the first rank starts it for all).

@@ -1,4 +1,4 @@
-"""Which RDMA devices did this pod get, and are their ports up? Read from sysfs, which needs no tool and no rights.
+"""RDMA evidence: this pod's devices and their ports, read from sysfs, which needs no tool and no rights.
 
 sysfs shows every device of the *node* in a pod without its own RDMA namespace: what the pod may use are the `uverbs`
 files below /dev/infiniband. Both are reported; the profile says what is expected. Only where sysfs shows no device at

@@ -1,4 +1,4 @@
-"""What must not leave the pod? Values that look like credentials, wherever they stand.
+"""Redaction inside the pod: values that look like credentials, wherever they stand.
 
 Names are judged by whole words, so that NCCL_IB_PKEY (a partition key index, no secret) stays readable.
 """

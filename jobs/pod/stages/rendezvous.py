@@ -1,4 +1,4 @@
-"""Can every pair of ranks open MASTER_PORT? In both directions, and the right pod must answer.
+"""Rendezvous evidence: every pair of ranks opens MASTER_PORT, both ways, and the right pod must answer.
 
 Every rank listens from its start and dials each peer as soon as its name resolves. The listening socket is closed for
 good before this rank tells the others that it is content: torchrun takes the same port right after.

@@ -1,4 +1,4 @@
-"""In which order does a trial pod show what it can do, and what if a stage hangs? The probe's main program.
+"""The probe's main program: the order of the stages, each with a limit, so that one that hangs is left behind.
 
 Every stage runs in a thread with a time limit and fills a record that starts with all its keys: what a stage has found
 so far is printed even when it never ends, when the pod is told to stop, and when the probe's own deadline comes.
@@ -44,8 +44,8 @@ class Probe:
         self.watch = Watch(trial.deadline_s, spec.reserve(trial.deadline_s), trial.before_s)
         message = os.environ.get("SEATRIAL_TERMINATION_LOG") or TERMINATION_LOG
         self.writer = Writer(trial.run, me.rank, message_path=message)
-        self.meeting = Rendezvous(trial, me, self.watch)
-        self.barrier = Barrier(self.meeting)
+        self.rendezvous = Rendezvous(trial, me, self.watch)
+        self.barrier = Barrier(self.rendezvous)
         self.place = ""
         self.gpus: List[Dict[str, Any]] = []  # as the runtime stage found them
         self.places: Set[str] = set()  # further folders to remove at the end
@@ -60,7 +60,7 @@ class Probe:
         """
         trial, me, writer, watch = self.trial, self.me, self.writer, self.watch
         self.stage("start", START_S, host_blank(), self.start)
-        self.meeting.open()
+        self.rendezvous.open()
         self.stage("runtime", RUNTIME_S, gpus.blank(), self.runtime)
         self.stage("rdma", RDMA_S, rdma.blank(), rdma.read)
         self.stage("topology", TOPOLOGY_S, topology.blank(), self.topology)
@@ -72,9 +72,9 @@ class Probe:
             self.watch.all_met()
             if not self.apart:
                 self.stage("network", NETWORK_S, network.blank(), self.network)
-                self.meeting.keep_only_control()
+                self.rendezvous.keep_only_control()
         else:
-            self.meeting.close_port()
+            self.rendezvous.close_port()
         if trial.storage:
             work = storage.Storage(trial, me, self.watch, self.barrier, self.places).run
             limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
@@ -85,7 +85,7 @@ class Probe:
         for chosen in trial.collectives:
             limit = trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S
             self.collective(bench, chosen, limit)
-        self.meeting.leave()
+        self.rendezvous.leave()
         seconds = self.watch.elapsed()
         writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
         writer.message()
@@ -157,20 +157,22 @@ class Probe:
 
     def dns(self, data: Dict[str, Any]) -> str:
         """Resolve every peer, dial each at once, and compare addresses with what the peers say of themselves."""
-        trial, meeting = self.trial, self.meeting
+        trial, rendezvous = self.trial, self.rendezvous
         while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
             time.sleep(0.05)
         until = self.patience(data, time.monotonic())
-        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=meeting.dial, own=self.me.rank)
+        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=rendezvous.dial, own=self.me.rank)
         resolved = [record for record in data["peers"] if record["addresses"]]
         self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
         limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
-        with meeting.changed:
-            while time.monotonic() < limit and any(not r["pod_ip"] and r["address"] for r in meeting.records.values()):
-                meeting.changed.wait(0.05)
+        with rendezvous.changed:
+            while time.monotonic() < limit and any(
+                not r["pod_ip"] and r["address"] for r in rendezvous.records.values()
+            ):
+                rendezvous.changed.wait(0.05)
         for record in resolved:
             index = record["index"]
-            known = self.me.pod_ip if index == self.me.rank else meeting.records[index]["pod_ip"]
+            known = self.me.pod_ip if index == self.me.rank else rendezvous.records[index]["pod_ip"]
             record["pod_ip_matches"] = known in record["addresses"] if known else None
         wrong = any(record["pod_ip_matches"] is False for record in resolved)
         if len(resolved) < trial.nodes:
@@ -186,7 +188,7 @@ class Probe:
         the status before it pulls and starts), and until then the name does not exist. So a missing name says nothing
         about DNS while this rank's own name, published by the same Service, resolves.
         """
-        trial, meeting = self.trial, self.meeting
+        trial, rendezvous = self.trial, self.rendezvous
         spoke = [began]
 
         def until(record: Dict[str, Any]) -> float:
@@ -201,7 +203,7 @@ class Probe:
                 return base
             if record["error"] not in dns.NOT_THERE or self.barrier.decided("port"):
                 return base
-            met = meeting.met(record["index"])
+            met = rendezvous.met(record["index"])
             if met is not None:  # it came in by itself: its pod is there, and so must its name be soon
                 return max(base, met + trial.dns_timeout_s)
             return began + max(trial.peer_wait_s, trial.dns_timeout_s)
@@ -210,19 +212,19 @@ class Probe:
 
     def port(self, data: Dict[str, Any]) -> str:
         """Let every pair of ranks meet on MASTER_PORT, give the port back, and agree on going on."""
-        trial, meeting = self.trial, self.meeting
-        data.update(port=trial.master_port, listening=meeting.listening, error=meeting.listen_error)
-        data["peers"] = list(meeting.records.values())
-        meeting.wait(lambda: self.barrier.decided("port"))
-        meeting.close_port()
-        complaint = self.apart or meeting.complaint()
-        met = sum(1 for record in meeting.records.values() if record["outbound"] and record["inbound"])
+        trial, rendezvous = self.trial, self.rendezvous
+        data.update(port=trial.master_port, listening=rendezvous.listening, error=rendezvous.listen_error)
+        data["peers"] = list(rendezvous.records.values())
+        rendezvous.wait(lambda: self.barrier.decided("port"))
+        rendezvous.close_port()
+        complaint = self.apart or rendezvous.complaint()
+        met = sum(1 for record in rendezvous.records.values() if record["outbound"] and record["inbound"])
         self.writer.say("port: met %d of %d peers on %d %s" % (met, trial.nodes - 1, trial.master_port, complaint))
         patience = trial.dns_timeout_s + 2 * trial.port_timeout_s + 15  # what another rank may still need
         go, why = self.barrier.agree("port", complaint, min(patience, self.watch.left()))
-        data["peers"] = [dict(record) for record in meeting.records.values()]
+        data["peers"] = [dict(record) for record in rendezvous.records.values()]
         self.apart = "" if go else (complaint or why)
-        return "failed" if meeting.complaint() else "ok"
+        return "failed" if rendezvous.complaint() else "ok"
 
     def topology(self, data: Dict[str, Any]) -> str:
         """See how near GPUs and network cards are to each other."""
@@ -231,7 +233,7 @@ class Probe:
 
     def network(self, data: Dict[str, Any]) -> str:
         """Try packet sizes, ports and a moment of TCP with the peers."""
-        outcome = network.run(data, self.meeting, self.barrier, self.trial.network)
+        outcome = network.run(data, self.rendezvous, self.barrier, self.trial.network)
         seen = ["rank %d: MTU %s, %s Gb/s" % (r["index"], r["path_mtu"], r["peak_gbit_s"]) for r in data["peers"][:4]]
         self.writer.say("network: %s" % "; ".join(seen))
         return outcome

@@ -1,4 +1,4 @@
-"""What was this pod asked to do? `trial.json` and the pod's own identity, read and checked once.
+"""What this pod was asked to do: `trial.json` and the pod's own identity, read and checked once.
 
 Both come from outside: a wrong value is one clear sentence (`SpecError`), never a traceback halfway through a stage.
 """
@@ -53,7 +53,7 @@ class Trial:
         self.storage: Optional[Dict[str, Any]] = _storage(raw.get("storage"))
         self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
-        # for. Given, it comes before the deadline, which then counts from the ranks' meeting.
+        # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
         self.peer_wait_s = _seconds(raw, "peer_wait_s", max(self.port_timeout_s, spare))
         self.before_s = self.peer_wait_s if "peer_wait_s" in raw else 0.0

@@ -1,4 +1,4 @@
-"""Can training read its data, write its results and its checkpoints from this pod? Tried on the real paths.
+"""Storage evidence: data read, results and checkpoints written from this pod, on the real paths.
 
 What is written is small, bounded by the profile and by a twentieth of the free space, lies in a folder of its own that
 carries run and rank, and is removed at the end, when the pod is told to stop, and when the time is up. Nothing of the

@@ -1,4 +1,4 @@
-"""How near are this pod's GPUs and network cards to each other? `nvidia-smi topo -m`, and the PCI tree of sysfs.
+"""How near this pod's GPUs and NICs are to each other: `nvidia-smi topo -m`, and the PCI tree of sysfs.
 
 The tool's words are used where it has them: PIX, PXB, PHB, NODE, SYS, from near to far. Where it shows no network card
 (or is not there: AMD) the same words are derived from sysfs. ACS stands in the extended PCI configuration, which the

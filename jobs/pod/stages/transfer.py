@@ -1,4 +1,4 @@
-"""Can a peer be reached on the ports that NCCL would take, and how fast is TCP to it?
+"""Whether a peer can be reached on the ports that NCCL would take, and how fast TCP to it is.
 
 NCCL listens on ports that the kernel picks (net.ipv4.ip_local_port_range) and dials its peers' in both directions
 (docs.nvidia.com, NCCL: NCCL_SOCKET_IFNAME and bootstrap): a policy that opens MASTER_PORT alone lets it hang. So every

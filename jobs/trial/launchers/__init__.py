@@ -1,4 +1,4 @@
-"""What can launch a trial? One module per kind of object; whatever launches it, the evidence is the same."""
+"""The kinds of objects that launch a trial, one module each; the evidence is the same whatever launches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does Kubernetes' own Indexed Job launch a trial? No operator: one pod per node, its index is its rank."""
+"""Kubernetes' own Indexed Job: no operator, one pod per node, its index is its rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the launcher need to know of one kind of object that starts pods?
+"""What the launcher needs to know of a kind of object that starts pods.
 
 Each kind says how it is written (suspended, from the frozen spec), which pods are its own and which rank each is, and
 tells its state in the words of a batch/v1 Job: so that one diagnosis, and one way to wait, serve all.

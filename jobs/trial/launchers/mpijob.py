@@ -1,4 +1,4 @@
-"""How does the MPI Operator launch a trial? Workers run sshd; mpirun in the launcher starts one probe in each of them.
+"""The MPI Operator's MPIJob: workers run sshd; mpirun in the launcher starts one probe in each of them.
 
 The evidence of all ranks arrives on the launcher's output, each piece with mpirun's tag. What sshd starts has sshd's
 environment, not the container's: mpirun hands over the launcher's by name (-x). Source: kubeflow/mpi-operator v0.6,

@@ -1,4 +1,4 @@
-"""How does the Training Operator launch a trial? One master and one worker, in its own environment convention.
+"""The Training Operator's PyTorchJob: one master and one worker, in its own environment convention.
 
 Its Service names only the master; the worker gets its name from a Service of ours, which is why two nodes are all that
 a trial can span here. Source: kubeflow/training-operator v1, pkg/controller.v1/pytorch and common.

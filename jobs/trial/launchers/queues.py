@@ -1,4 +1,4 @@
-"""What does a queue want of a trial's objects? Kueue a label (kind.py), Volcano a PodGroup and its scheduler.
+"""What a queue wants of a trial's objects: Kueue a label (kind.py), Volcano a PodGroup and its scheduler.
 
 The PodGroup is ours whatever launches the pods: an operator makes one only where it was started with gang scheduling.
 Sources: https://kueue.sigs.k8s.io/docs/tasks/run/, https://volcano.sh/en/docs/podgroup/.

@@ -6,7 +6,7 @@ import pytest
 
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
-from checks.profiles.cluster_defaults import fitting
+from checks.profiles.cluster_defaults import pod_defaults
 from checks.profiles.loader import Profile
 from jobs.cluster.facts.stack import Listing
 
@@ -83,7 +83,7 @@ def test_nothing_is_claimed_where_nothing_is_published(inventory, node, seen):
 def test_gpus_behind_the_resources_name_are_asked_for_by_it(inventory, node):
     """A DeviceClass that stands for nvidia.com/gpu: pods ask as ever, for as many as are published."""
     cluster = inventory([node("a", None, None, labels=MARKED)])
-    found = fitting(Profile(), cluster, listing(resource="nvidia.com/gpu", a=8))
+    found = pod_defaults(Profile(), cluster, listing(resource="nvidia.com/gpu", a=8))
     assert found == {"gpus_per_node": 8}
 
 
@@ -93,4 +93,4 @@ def test_counted_gpus_ask_nothing_of_dra(inventory, node):
     def asked(resource):
         raise AssertionError(resource)
 
-    assert fitting(Profile(), inventory([node("a", 4)]), asked)["gpus_per_node"] == 4
+    assert pod_defaults(Profile(), inventory([node("a", 4)]), asked)["gpus_per_node"] == 4

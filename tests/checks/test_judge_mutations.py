@@ -9,7 +9,7 @@ import pytest
 
 from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import load_profile
-from checks.rules.mutations import kept_findings, kept_notes
+from checks.rules.mutations import mutation_findings, mutation_notes
 from jobs.trial.manifests import dry_pod
 
 ASKED = dry_pod(spec_of(load_profile("a3-ultra"), run_id="abc", namespace="team"))
@@ -53,7 +53,7 @@ def changed(change: Any) -> dict[str, Any]:
 )
 def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
     """One thing is taken away: one or more findings, the first of them names it."""
-    found = list(kept_findings(ASKED, changed(change)))
+    found = list(mutation_findings(ASKED, changed(change)))
     assert subject in [f.subject for f in found], [f.subject for f in found]
     assert all(f.ok is False and f.fault == "admission.changed" for f in found)
 
@@ -74,7 +74,7 @@ def test_what_is_taken_away_is_named(change: Any, subject: str) -> None:
 )
 def test_what_is_added_is_the_clusters_business(change: Any) -> None:
     """Sidecars, labels, more of a resource: the pod has what it asked for."""
-    assert list(kept_findings(ASKED, changed(change))) == []
+    assert list(mutation_findings(ASKED, changed(change))) == []
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_what_is_added_is_the_clusters_business(change: Any) -> None:
 def test_what_moves_pods_and_breaks_none_is_a_note(change: Any, said: str) -> None:
     """A mirror's image and a smaller reservation are told and not judged."""
     pod = changed(lambda _, spec, main: change(spec, main))
-    assert list(kept_findings(ASKED, pod)) == []
-    assert said in " ".join(kept_notes(ASKED, pod))
+    assert list(mutation_findings(ASKED, pod)) == []
+    assert said in " ".join(mutation_notes(ASKED, pod))
 
 
 def test_the_value_of_a_secret_is_not_told() -> None:
@@ -97,7 +97,7 @@ def test_the_value_of_a_secret_is_not_told() -> None:
     asked, pod = copy.deepcopy(ASKED), copy.deepcopy(ASKED)
     asked["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "local-1234567"})
     pod["spec"]["containers"][0]["env"].append({"name": "WANDB_API_KEY", "value": "other-7654321"})
-    (found,) = kept_findings(asked, pod)
+    (found,) = mutation_findings(asked, pod)
     assert found.subject == "trial variable WANDB_API_KEY"
     assert "1234567" not in found.expected
     assert "7654321" not in found.observed
