@@ -122,7 +122,8 @@ class Session:
         )
         if not self.options.simulated:
             return spec
-        return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=Network(seconds=SIMULATED_NETWORK_S))
+        network = replace(spec.network or Network(), seconds=SIMULATED_NETWORK_S)
+        return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=network)
 
     def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:
         """The same trial with more pods than can fit, for seconds only; a run id of its own."""

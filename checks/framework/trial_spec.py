@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Queue, SpecError, Storage, TrialSpec
+from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Network, Queue, SpecError, Storage, TrialSpec
 
 from ..profiles.cluster_defaults import pod_defaults
 
@@ -83,6 +83,7 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
         deadlines=Deadlines(**deadlines),
+        network=Network(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=Mpi(**{f.name: getattr(launch.mpi, f.name) for f in fields(launch.mpi)}),
         **{**asked, **launched, **stored(profile), **changes},
     )

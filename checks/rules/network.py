@@ -154,7 +154,7 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
             yield Finding(subject=subject, ok=None, observed=why, expected=expected)
             continue
         best = max((v for v in (record.get("peak_gbit_s"), record.get("throughput_gbit_s")) if v), default=None)
-        if best is None:
+        if best is None or (best < floor and record.get("error")):
             stalled = "stalled" in str(record.get("error") or "")
             yield Finding(
                 subject=subject,
@@ -163,6 +163,14 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
                 observed=str(record.get("error") or "nothing was sent"),
                 fault="network.slow" if stalled else "",
             )
+            continue
+        waited = record.get("cpu_wait")
+        if best < floor and waited is not None and (record.get("throughput_gbit_s") or 0.0) >= floor * (1 - waited):
+            observed = (
+                f"{best:.2f} Gb/s, but one pod or the other waited for a CPU {waited:.0%} of the time, so this says "
+                "nothing about the network: the nodes are busy, or the pods' CPU limit is small"
+            )
+            yield Finding(subject=subject, ok=None, observed=observed, expected=expected)
             continue
         ok = best >= floor
         yield Finding(

@@ -203,10 +203,14 @@ class S3:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports."""
+    """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports.
+
+    TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 asks for no more than one try.
+    """
 
     mtu: bool = True
     seconds: float = 1.0
+    enough_gbit_s: float = 0.0
     ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -187,6 +187,21 @@ def test_the_best_moment_is_held_against_the_floor(world, spec, h100):
     assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
 
 
+def test_a_rate_that_a_busy_cpu_explains_is_not_the_networks(world, spec, h100):
+    """0.95 Gb/s while pods waited for a CPU nearly all the time may be any network; at a tenth of that it is slow."""
+    one = stage(world, 1, "network")["peers"][0]
+    one.update(throughput_gbit_s=0.9, peak_gbit_s=0.95, cpu_wait=0.8)
+    assert faults(rate_findings(world, spec, h100)) == []
+    assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
+    one.update(throughput_gbit_s=0.9, peak_gbit_s=1.2, cpu_wait=1.0)
+    assert faults(rate_findings(world, spec, h100)) == unclear(rate_findings(world, spec, h100)) == []
+    for mean, wait in ((0.09, 0.8), (0.9, 0.05), (0.9, None)):  # too little for any wait, no wait, no word of it
+        one.update(throughput_gbit_s=mean, peak_gbit_s=0.95, cpu_wait=wait)
+        assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
+    one.update(throughput_gbit_s=0.9, peak_gbit_s=0.95, cpu_wait=0.8, error="the connection was lost: reset")
+    assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
+
+
 def test_attached_interfaces_must_carry_jumbo_frames(world, spec):
     """The pod's own interface is not meant; one that was attached and has 1500 bytes is."""
     roce = load_profile("h200-roce")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import socket
 import stat
 import struct
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -260,6 +263,56 @@ def test_bytes_are_counted_by_the_side_that_gets_them() -> None:
     assert counted["bytes"] > 1 << 20
     assert counted["peak_gbit_s"] > 0.1
     assert counted["seconds"] < 5
+
+
+def test_what_lay_there_before_is_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that had no CPU finds its buffer full: these bytes did not arrive in the slice in which it reads them."""
+    monkeypatch.setattr(transfer, "SLICE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        line, _ = server.accept()
+        with line:
+            sender.sendall(bytes(100_000))
+            sender.shutdown(socket.SHUT_WR)
+            while transfer._unread(line) < 100_000:
+                time.sleep(0.001)
+            counted = transfer._count(line)
+    assert counted["bytes"] == 100_000
+    assert counted["peak_gbit_s"] == 0
+
+
+def test_the_kernel_tells_how_long_a_cpu_was_waited_for(tmp_path: Path) -> None:
+    """The second figure, in nanoseconds; where there is none, nobody knows."""
+    put(tmp_path, {"schedstat": "1200 2500000000 7", "short": "1"})
+    assert transfer.cpu_wait_s(str(tmp_path / "schedstat")) == 2.5
+    assert transfer.cpu_wait_s(str(tmp_path / "short")) is transfer.cpu_wait_s(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(
+    ("mean", "waits", "sendings", "peak"),
+    [
+        pytest.param([0.9, 0.8, 1.1], [0.2, 0.2, 0.2], 3, 1.15, id="until it is enough"),
+        pytest.param([0.9, 0.7, 1.1], [0.2, 0.001, 0.2], 2, 0.95, id="until no CPU was in the way"),
+        pytest.param([0.1, 1.1], [0.1, 0.2], 1, 0.15, id="no wait explains so little"),
+        pytest.param([0.9, 1.1], [None, 0.2], 1, 0.95, id="the kernel does not tell"),
+        pytest.param([0.8, 0.9, 0.8, 0.7, 0.6], [0.25] * 5, 5, 0.95, id="not for ever"),
+    ],
+)
+def test_tcp_is_tried_again_while_a_cpu_is_in_the_way(
+    monkeypatch: pytest.MonkeyPatch, mean: list, waits: list, sendings: int, peak: float
+) -> None:
+    """The best moment of all sendings is kept, and for how much of the last one a CPU was missing."""
+    told = [
+        {"bytes": int(rate * 0.25e9 / 8), "seconds": 0.25, "peak_gbit_s": rate + 0.05, "cpu_wait_s": wait}
+        for rate, wait in zip(mean, waits, strict=True)
+    ]
+    monkeypatch.setattr(transfer, "dial", lambda *_: (contextlib.closing(io.BytesIO()), None))
+    monkeypatch.setattr(transfer, "send", lambda *_: told.pop(0))
+    found = record()
+    network._throughput(found, "127.0.0.1", 1, TOKEN, 0.25, 1.0)
+    assert len(mean) - len(told) == sendings
+    assert found["peak_gbit_s"] == pytest.approx(peak)
+    wait = waits[sendings - 1]
+    assert found["cpu_wait"] == (None if wait is None else wait / 0.25)
 
 
 def test_a_stranger_on_the_port_is_told_from_a_peer() -> None:
