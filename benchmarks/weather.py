@@ -4,15 +4,16 @@ Each seed rehearses one scenario under that weather: healthy for even seeds, in 
 `right`: the stated verdict and exactly the stated faults; `inconclusive`: exit code 10, which is honest; `wrong`:
 anything else. What was not right is printed with the command that repeats it.
 
-Usage: python benchmarks/weather.py [--kinds KIND ...] [--seeds N] [--first SEED] [--jobs N] [--out FILE]
+Usage: python benchmarks/weather.py [--kinds KIND ...] [--seeds N] [--first SEED] [--jobs N] [--minutes M] [--out FILE]
 """
 
 import argparse
-import collections
 import json
 import shutil
 import sys
 import tempfile
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -52,15 +53,19 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no run after these")
     parser.add_argument("--out", type=Path, help="one JSON line for each run")
     options = parser.parse_args()
     plain = {each.name: each for each in wanted(parse(["healthy", *BROKEN]))}
     # Seeds outside, kinds inside: whoever ends it early has as many of each kind.
     asked = [(kind, seed) for seed in range(options.first, options.first + options.seeds) for kind in options.kinds]
-    sums = {kind: collections.Counter() for kind in options.kinds}
+    sums = {kind: Counter() for kind in options.kinds}
+    end = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory(prefix="seatrial-weather-") as folder, ThreadPoolExecutor(options.jobs) as pool:
 
-        def run(kind: str, seed: int) -> tuple[str, int, Rehearsal]:
+        def run(kind: str, seed: int) -> tuple[str, int, Rehearsal] | None:
+            if time.monotonic() > end:
+                return None
             base = plain[scenario_of(seed)]
             each = replace(base, name=f"{base.name}-{kind}-{seed}", where=f"{base.where}?weather={kind}&seed={seed}")
             rehearse(each, Path(folder) / each.name, Path(folder), [])
@@ -68,7 +73,9 @@ def main() -> int:
             return kind, seed, each
 
         for done in as_completed([pool.submit(run, kind, seed) for kind, seed in asked]):
-            kind, seed, each = done.result()
+            if (told := done.result()) is None:
+                continue
+            kind, seed, each = told
             sums[kind][judge(each)] += 1
             said = {
                 "kind": kind,
@@ -90,8 +97,8 @@ def main() -> int:
                     flush=True,
                 )
     print(
-        f"{'weather':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   seeds {options.first} to "
-        f"{options.first + options.seeds - 1}"
+        f"{'weather':<18}{'right':>7}{'inconclusive':>14}{'wrong':>7}   {sum(map(Counter.total, sums.values()))} runs, "
+        f"seeds from {options.first}"
     )
     for kind, counts in sums.items():
         print(f"{kind:<18}{counts['right']:>7}{counts['inconclusive']:>14}{counts['wrong']:>7}")

@@ -67,7 +67,6 @@ _AFTERMATH = frozenset(
     {"job.unschedulable", "job.start-timeout", "gang.unschedulable", "gang.partial", "queue.waiting", "job.disrupted"}
 )
 _ATTEMPTS = 2
-_LEAST_START_S = 5.0
 _MOST_EVENTS = 200
 
 
@@ -133,41 +132,40 @@ class Launcher:
     def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None) -> TrialResult:
         """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
 
-        What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more while its
-        pods' time to start lasts; what only follows from the interruption is told as that.
+        What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more, with all of
+        the time to start: what is judged had the time that it is judged by. What only follows from the interruption is
+        told as that.
         """
         if files is None:
             from ..pod import files as shipped  # noqa: PLC0415  (reads them from disk)
 
             files = shipped()
         began = time.monotonic()
-        start_s = spec.deadlines.start_s
-        result = self._recorded(spec, manifests.build(spec, files), start_s)
+        result = self._recorded(spec, manifests.build(spec, files))
         for attempt in range(2, _ATTEMPTS + 1):
             cause = result.analysis
-            left = start_s - (time.monotonic() - began) + (result.queue.admitted_s or 0 if result.queue else 0)
             again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
-            if cause is None or not again or left < _LEAST_START_S:
+            if cause is None or not again:
                 break
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
             following = replace(spec, attempt=attempt)
-            result = _after(result, self._recorded(following, manifests.build(following, files), left), attempt)
+            result = _after(result, self._recorded(following, manifests.build(following, files)), attempt)
         return replace(result, seconds=time.monotonic() - began)
 
-    def _recorded(self, spec: TrialSpec, objects: manifests.Manifests, start_s: float) -> TrialResult:
+    def _recorded(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
         """One attempt, recorded where that is asked for."""
         if self._recorders is None:
-            return self._once(spec, objects, start_s)
+            return self._once(spec, objects)
         recorder = Recorder(spec.job_name, spec.namespace)
         self._recorders.append(recorder)
         kube = RecordedKube(self._kube, recorder)
         launcher = Launcher(kube, self._progress, self._ledger, self._logs, sees_nodes=self._sees_nodes)
-        result = launcher._once(spec, objects, start_s)
+        result = launcher._once(spec, objects)
         recorder.conclude(result)
         return result
 
-    def _once(self, spec: TrialSpec, objects: manifests.Manifests, start_s: float) -> TrialResult:
+    def _once(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
         """Create, wait and read, one time; what was given up or interrupted is deleted before this returns."""
         kind = objects.kind
         began = time.monotonic()
@@ -183,7 +181,7 @@ class Launcher:
             if not kind.operator:
                 raise
             return self._not_served(spec.job_name, kind, error)
-        limits = Limits(start_s=start_s, job_s=spec.deadlines.job_s, queue_s=spec.deadlines.queue_s)
+        limits = Limits(start_s=spec.deadlines.start_s, job_s=spec.deadlines.job_s, queue_s=spec.deadlines.queue_s)
         selector = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
         queueing = Queueing(self._kube, spec.queue, spec.namespace, spec.job_name) if spec.queue else None
         watcher = self._watcher(

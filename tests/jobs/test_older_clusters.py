@@ -1,5 +1,7 @@
 """Clusters that know less than the newest, or say it otherwise: what is created there, and who is blamed."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from jobs.cluster.client.errors import NotFound, api_error
@@ -8,6 +10,7 @@ from jobs.diagnosis.state import FailureAnalysis, JobState
 from jobs.run.cleanup import Ledger
 from jobs.run.creation import Creation
 from jobs.run.launcher import Launcher, TrialResult
+from jobs.run.waiting import Outcome
 from jobs.trial.manifests import build
 from jobs.trial.spec import Claim, TrialSpec
 
@@ -117,3 +120,24 @@ def test_a_kubelet_that_still_counts_others_pods_is_asked_once_more(monkeypatch,
     result = Launcher(Kube()).run(spec(), FILES)
     assert result.attempts == attempts
     assert (result.analysis.fault if result.analysis else None) == ends
+
+
+def test_every_attempt_has_all_of_its_time_to_start(monkeypatch):
+    """What is judged by a deadline had all of it: an attempt after an interruption that came late, too."""
+    now, given = [0.0], []
+    interrupted = FailureAnalysis(
+        fault="job.disrupted", subject="p", observed="", expected="", suggestion="", disrupted=True
+    )
+    ends = [Outcome(state=JobState.ERROR, analysis=interrupted), Outcome(state=JobState.COMPLETE)]
+
+    def watcher(_, job, namespace, run, limits, *__):
+        given.append(limits.start_s)
+        now[0] += 10 * limits.start_s
+        return SimpleNamespace(keep=lambda: ends[len(given) - 1], followers={}, events=[], queueing=None)
+
+    monkeypatch.setattr("jobs.run.launcher.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Creation, "give_up", lambda _: None)
+    monkeypatch.setattr(Launcher, "_watcher", watcher)
+    result = Launcher(Kube()).run(spec(), FILES)
+    assert (result.attempts, result.state) == (2, JobState.COMPLETE)
+    assert given == [spec().deadlines.start_s] * 2
