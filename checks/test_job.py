@@ -23,13 +23,17 @@ if TYPE_CHECKING:
     unless_failed=[
         "queue.present",
         "admission.pod",
+        "nodes.gpu",
+        "gpu.allocatable",
         "gpu.free",
+        "stack.upgrade",
+        "rdma.allocatable",
+        "rdma.networks",
         "images.named",
         "images.secrets",
         "topology.policy",
         "storage.claims",
     ],
-    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"],
     needs=["run"],
     faults=[
         "job.unschedulable",

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     "The collectives over all nodes come to their end",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
-    unless_found=["nccl.completed-node"],
     faults=["nccl.hang", "nccl.crash", "nccl.program"],
 )
 def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Jobs, evidence: Evidence) -> None:
@@ -50,7 +49,6 @@ def test_the_all_reduce_ends(trial: TrialResult, spec: TrialSpec, nccl_jobs: Job
     "No data between nodes goes through sockets",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
-    unless_found=["nccl.completed-node"],
     faults=["nccl.socket-fallback", "nccl.mixed-transport", "nccl.no-evidence", "nccl.log-truncated"],
 )
 def test_no_data_goes_through_sockets(

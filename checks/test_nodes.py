@@ -171,7 +171,7 @@ def test_labels_agree_with_the_gpus(pool: Pool, profile: Profile, evidence: Evid
     "Enough GPUs are free for the trial",
     by_node=True,
     requires=["nodes.gpu", "stack.upgrade"],
-    unless_found=["gpu.allocatable"],
+    unless_failed=["gpu.allocatable"],
     faults=["gpu.taken", "gpu.held-by-slurm", "nodes.tainted", "nodes.cordoned", "nodes.too-few"],
     needs=["nodes", "pods"],
 )

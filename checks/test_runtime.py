@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,6 @@ from checks.rules import gpu_health
 from checks.rules import runtime as node_runtime
 from checks.rules.ranks import place
 from checks.rules.recording import note, put
-from checks.rules.runtime import skip_if_managed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.stack import Listing
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
+
+pytestmark = pytest.mark.usefixtures("skip_managed_nodes")
 
 
 @pytest.mark.acceptance
@@ -46,7 +46,6 @@ def test_a_pod_sees_its_gpus(trial: TrialResult, spec: TrialSpec, profile: Profi
     That the scheduler gave a GPU does not mean that the container can use it: the container toolkit may not have put
     the driver in, or the GPU has fallen off the bus since the device plugin counted. More than were given are others'.
     """
-    skip_if_managed(profile, os.environ, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
     put(evidence, node_runtime.gpu_findings(trial, spec, profile))
     note(evidence, node_runtime.gpu_notes(trial, spec))
@@ -78,7 +77,6 @@ def test_the_container_toolkit_is_new_enough(
     It decides which devices and libraries a container gets; old ones let a container out (CVE-2024-0132,
     CVE-2025-23266). It is a package of the host: seen where an operator installs it, or where its tools are in the pod.
     """
-    skip_if_managed(profile, os.environ, evidence)
     from jobs.cluster.facts.stack import policies, toolkit_version  # noqa: PLC0415 -- collection stays light
 
     minimum = profile.runtime.toolkit_min
@@ -104,13 +102,12 @@ def test_the_container_toolkit_is_new_enough(
     unless_failed=["nodes.uniform"],
     faults=["runtime.drift"],
 )
-def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Driver, CUDA and the GPUs' model, memory and VBIOS are the same on every node, as the pods themselves see them.
 
     Labels tell what was there when they were written. A job over unlike nodes runs at the pace of the slowest, or fails
     where one driver lacks what the other has.
     """
-    skip_if_managed(profile, os.environ, evidence)
     put(evidence, node_runtime.drift_findings(trial, spec))
     evidence.verdict()
 
@@ -123,13 +120,12 @@ def test_all_nodes_gpus_are_the_same(trial: TrialResult, spec: TrialSpec, profil
     requires=["runtime.gpus"],
     faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid"],
 )
-def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+def test_no_gpu_reports_a_fault(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """No GPU has uncorrected memory errors, a pending or failed row remap, or a recovery that the driver asks for.
 
     Such a GPU may pass a short benchmark and kill a job hours later. A reset cures what is pending; what comes back or
     has failed means replacement. AMD's driver counts the errors in sysfs.
     """
-    skip_if_managed(profile, os.environ, evidence)
     judge(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", evidence)
     put(evidence, gpu_health.xid_findings(trial, spec))
     note(evidence, gpu_health.notes(trial, spec))
@@ -150,7 +146,6 @@ def test_every_gpu_is_in_its_fabric(trial: TrialResult, spec: TrialSpec, profile
     Without the fabric manager (or IMEX, on NVL72) CUDA does not start on such a machine, or runs without its switch.
     Boards without NVSwitch have no fabric, say N/A, and pass.
     """
-    skip_if_managed(profile, os.environ, evidence)
     skip_amd(profile, "the NVLink fabric is NVIDIA's", evidence)
     judge(trial, spec, gpu_health.fabric_ailments, ("fabric_state", "fabric_status", "name"), "in the fabric", evidence)
     evidence.verdict()
@@ -170,7 +165,6 @@ def test_every_nvlink_is_up(trial: TrialResult, spec: TrialSpec, profile: Profil
 
     A link that is down costs its share of every collective on the node, or takes peer access away altogether.
     """
-    skip_if_managed(profile, os.environ, evidence)
     wanted = profile.runtime.nvlinks
     if wanted is None:
         evidence.skip("no profile names how many NVLinks a GPU has (runtime.nvlinks)")
@@ -194,7 +188,6 @@ def test_the_hardware_slows_no_gpu_down(
     Read before the collectives, so at rest: a GPU that is slowed then has no cooling or no power. Every collective of a
     job waits for it.
     """
-    skip_if_managed(profile, os.environ, evidence)
     skip_amd(profile, "rocm-smi tells no reason for which clocks are low", evidence)
     judge(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", evidence)
     evidence.verdict()
@@ -214,7 +207,6 @@ def test_the_driver_stays_loaded(trial: TrialResult, spec: TrialSpec, profile: P
     Without it the driver unloads with the last process: the next job waits seconds for each GPU, and error counters and
     settings are lost in between.
     """
-    skip_if_managed(profile, os.environ, evidence)
     if not profile.runtime.persistence:
         evidence.skip("the profile does not ask for persistence mode (runtime.persistence); runtime.health notes it")
     judge(trial, spec, gpu_health.persistence_ailments, ("persistence",), "persistence mode on", evidence)
@@ -237,7 +229,6 @@ def test_a_pod_has_the_memory_nccl_needs(
     With a /dev/shm of 64 MiB, the default of container runtimes, NCCL fails or hangs between the GPUs of one node. RDMA
     registers memory by locking it; too low a limit shows as a fallback to sockets.
     """
-    skip_if_managed(profile, os.environ, evidence)
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
     put(evidence, node_runtime.limit_findings(trial, spec, profile))
     note(evidence, node_runtime.limit_notes(trial, spec))

@@ -80,8 +80,7 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
     "stack.clusterpolicy",
     "The GPU operator says that its work is done",
     requires=["api.version"],
-    unless_failed=["stack.pods", "stack.upgrade"],
-    unless_found=["nodes.gpu"],
+    unless_failed=["nodes.gpu", "stack.pods", "stack.upgrade"],
     faults=["stack.clusterpolicy", "stack.no-operator"],
     needs=["clusterpolicies"],
 )

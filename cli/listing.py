@@ -101,8 +101,7 @@ def _check(declared: Declaration) -> str:
     for label, values in (
         ("stage", (declared.stage,)),
         ("requires", declared.requires),
-        ("not after a failed", declared.unless_failed),
-        ("not after a fault of", declared.unless_found),
+        ("not after a fault of", declared.unless_failed),
         ("asks for", declared.needs),
         ("shows a tenant the same", declared.proven_by),
         ("faults", declared.faults),

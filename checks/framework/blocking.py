@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 MET = (Outcome.PASSED, Outcome.SKIPPED)
 SHOWN = 4
+NOTHING_AFTER = frozenset({"nodes.other-kind", "nodes.no-gpu", "nodes.too-few", "gpu.oversubscribed", "nccl.program"})
+"""Faults that may leave the verdict open, and still leave nothing to judge after them: the profile or the chosen nodes
+are not this cluster's, GPUs are offered more than once, or the program failed by itself."""
 NOT_JUDGED = "not judged: blocked by "
 """How the finding begins that stands for a node on which a check did not judge."""
 
@@ -57,7 +60,6 @@ def blocks(
     """
     bad = [n for n in declared.requires if n not in results or results[n].outcome not in MET]
     bad += [n for n in declared.unless_failed if at_fault(n, results)]
-    bad += [n for n in declared.unless_found if at_fault(n, results) or (n in results and results[n].faults)]
     whole: list[str] = []
     held: dict[str, list[str]] = {}
     for name in dict.fromkeys(bad):
@@ -74,11 +76,12 @@ def blocks(
 
 
 def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
-    """Whether the check failed, or was blocked by one that did."""
+    """Whether the check failed, found what leaves nothing to judge after it, or was blocked by one that did."""
     result = results.get(check_id)
     if result is None:
         return False
-    return result.outcome is Outcome.FAILED or any(at_fault(n, results) for n in result.blocked_by)
+    faulty = result.outcome is Outcome.FAILED or not NOTHING_AFTER.isdisjoint(result.faults)
+    return faulty or any(at_fault(n, results) for n in result.blocked_by)
 
 
 def _nodes(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:

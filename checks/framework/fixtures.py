@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,14 @@ def gpu_pool(cluster: Inventory, profile: Profile, seatrial: Session) -> Pool:
 def pool(gpu_pool: Pool, evidence: Evidence) -> Pool:
     """The nodes of the pool on which the prerequisites of this check hold."""
     return gpu_pool.without(evidence.withheld)
+
+
+@pytest.fixture
+def skip_managed_nodes(profile: Profile, evidence: Evidence) -> None:
+    """For checks of what belongs to the node's runtime: they are skipped where the provider answers for it."""
+    from checks.rules.runtime import skip_if_managed  # noqa: PLC0415 -- collection stays light
+
+    skip_if_managed(profile, os.environ, evidence)
 
 
 @pytest.fixture(scope="session")

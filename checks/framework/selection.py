@@ -22,10 +22,9 @@ class Declaration:
     title: str
     stage: str
     requires: tuple[str, ...]  # must have passed, or been skipped for a reason
-    unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have failed
+    unless_failed: tuple[str, ...]  # may be unknown (a tenant cannot list nodes), but must not have found a fault
     faults: tuple[str, ...]
     doc: str
-    unless_found: tuple[str, ...] = ()  # must not have found a fault, not even one that leaves the verdict open
     needs: tuple[str, ...] = ()  # of rules.rights.NEEDS: what it asks the API for
     tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
@@ -48,7 +47,6 @@ def declaration(item: pytest.Item) -> Declaration | None:
         unless_failed=tuple(marker.kwargs.get("unless_failed", ())),
         faults=tuple(marker.kwargs.get("faults", ())),
         doc=_dedent(doc),
-        unless_found=tuple(marker.kwargs.get("unless_found", ())),
         needs=tuple(marker.kwargs.get("needs", ())),
         tenant=bool(marker.kwargs.get("tenant")),
         by_node=bool(marker.kwargs.get("by_node")),
@@ -77,7 +75,7 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
         if check_id in done or item is None:
             return
         found = declaration(item)
-        for need in (*found.requires, *found.unless_failed, *found.unless_found) if found else ():
+        for need in (*found.requires, *found.unless_failed) if found else ():
             visit(need, (*trail, check_id))
         done[check_id] = item
 

@@ -14,7 +14,7 @@ BY_NODE = {"nodes.gpu", "gpu.allocatable"}
 
 
 def declared(*, requires=("nodes.gpu",), by_node=True, stage="preflight", **more):
-    given = {"unless_failed": (), "unless_found": (), "faults": (), "doc": "", **more}
+    given = {"unless_failed": (), "faults": (), "doc": "", **more}
     return Declaration(id="a", title="A", stage=stage, requires=requires, by_node=by_node, **given)
 
 
@@ -81,18 +81,28 @@ def test_what_is_not_about_single_nodes_blocks_the_check(check, results, by_node
 
 def test_a_check_of_the_trial_is_not_blocked_by_nodes_outside_of_it():
     """Every node of the trial is sound: what is wrong on another was told."""
-    whole = declared(by_node=False, stage="acceptance", requires=(), unless_found=("nodes.gpu",))
+    whole = declared(by_node=False, stage="acceptance", requires=(), unless_failed=("nodes.gpu",))
     assert blocks(whole, result(), BY_NODE, NODES, {"n-0", "n-2"}).checks == ()
     assert blocks(whole, result(), BY_NODE, NODES, {"n-0", "n-1"}).whole == ("nodes.gpu",)
     assert blocks(whole, result(), BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}  # it starts the trial, without it
 
 
+@pytest.mark.parametrize("fault", ["nodes.other-kind", "nodes.too-few", "gpu.oversubscribed", "nccl.program"])
+def test_what_leaves_nothing_to_judge_blocks_though_it_leaves_the_verdict_open(fault):
+    """A profile that does not fit, or a program that failed by itself, accuses nobody; what comes after it is not judged."""
+    check = declared(requires=(), unless_failed=("nodes.gpu",))
+    (first,) = result(bad=(), outcome=Outcome.ERROR).values()
+    assert blocks(check, {"nodes.gpu": replace(first, fault=fault)}, BY_NODE, NODES).whole == ("nodes.gpu",)
+    assert blocks(check, {"nodes.gpu": replace(first, fault="nccl.no-evidence")}, BY_NODE, NODES).whole == ()
+    assert blocks(check, {"nodes.gpu": first}, BY_NODE, NODES).whole == ()
+
+
 def test_what_was_withheld_is_withheld_downstream():
     """A check that was blocked on a node blocks that node again, by whatever failed first."""
     first = result() | result("gpu.allocatable", Outcome.BLOCKED, blocked_by=("nodes.gpu",))
-    check = declared(requires=(), unless_found=("gpu.allocatable",))
+    check = declared(requires=(), unless_failed=("gpu.allocatable",))
     assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("gpu.allocatable",)}
-    check = declared(requires=("nodes.gpu",), unless_found=("gpu.allocatable",))
+    check = declared(requires=("nodes.gpu",), unless_failed=("gpu.allocatable",))
     assert blocks(check, first, BY_NODE, NODES).nodes == {"n-1": ("nodes.gpu",)}
 
 

@@ -65,11 +65,7 @@ def test_prerequisites_are_checks_that_exist(root):
     markers = [d for _, n in functions(root) for d in n.decorator_list if "mark.check" in ast.unparse(d)]
     ids = {m.args[0].value for m in markers}
     needs = {
-        e.value
-        for m in markers
-        for k in m.keywords
-        if k.arg in ("requires", "unless_failed", "unless_found")
-        for e in k.value.elts
+        e.value for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed") for e in k.value.elts
     }
     assert needs <= ids
     assert set(Profile().required) <= ids
