@@ -11,7 +11,7 @@ from checks.profiles.loader import ProfileError, load_profile
 from checks.rules.collectives import expectation
 from checks.rules.reference import compare
 from checks.rules.unjudged import withhold_go
-from cli.pod_logs import cluster_name, hint, open_containers, telling
+from cli.pod_logs import cluster_name, hint, open_containers, pods_of, telling
 from cli.trial_logs import TrialLogs
 from cli.usage import USAGE, Parser
 from jobs import nccl
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from checks.profiles.loader import Profile
+    from jobs.cluster.client.kube import Kube
+    from jobs.nccl.hang.model import Evidence as HangEvidence
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
 
@@ -37,6 +39,8 @@ def parser() -> Parser:
     made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
+    made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
+    made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
     made.add_argument("--kubeconfig", metavar="FILE", help="for job/NAME and pod/NAME, like the next two")
     made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
     made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
@@ -51,13 +55,16 @@ def main(arguments: Sequence[str]) -> int:
         profile = load_profile(options.profile) if options.profile else None
         expect = _expected(profile)
         evidence, options.logs = nccl.collect_hang(options.logs)
+        workload = _Workload(options, evidence)
         with interruptible():  # a timeout's SIGTERM ends a stream that has no end as Ctrl-C does
-            partial = nccl.read(trials.others(_sources(options)))
-        logs = nccl.conclude(partial, expect)
+            partial = nccl.read(trials.others(_sources(options, workload)))
+            workload.look()
+        # RAS or the dumps of a workload speak for all of its pods, which may share no line by which logs are joined.
+        logs = nccl.conclude(partial, expect, one_job=workload.alone and bool(evidence.samples or evidence.ranks))
         reported = trials.jobs(expect)
         if any(_of_cluster(name) for name in options.logs):
-            logs = telling(logs, or_all=not reported)
-        jobs = nccl.conclude_hang(evidence, logs + reported)
+            logs = telling(logs, or_all=not reported and not evidence.samples and not evidence.ranks)
+        jobs = nccl.conclude_hang(evidence, logs + reported, partial, workload.tail)
         compare(jobs, profile)
         withhold_go(jobs, profile)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
@@ -87,13 +94,55 @@ def _of_cluster(name: str) -> tuple[str, str] | None:
     return None if os.path.exists(name) else cluster_name(name)  # noqa: PTH110
 
 
-def _sources(options: argparse.Namespace) -> Iterator[Any]:
+class _Workload:
+    """The workload of the cluster that the user named, if one: its logs, and what it shows beside them."""
+
+    def __init__(self, options: argparse.Namespace, evidence: HangEvidence) -> None:
+        self._options, self._evidence = options, evidence
+        self._named = [found for name in options.logs if (found := _of_cluster(name))]
+        self.alone = len(self._named) == 1 == len(options.logs)
+        self._kube: Kube | None = None
+        self._pods: list[dict[str, Any]] = []
+
+    def open(self, kind: str, name: str) -> Iterator[Any]:
+        """Yield the logs of a workload's containers."""
+        from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- most logs are files
+
+        said = self._options
+        self._kube = Kube.connect(kubeconfig=said.kubeconfig, context=said.context, namespace=said.namespace)
+        self._pods = pods_of(self._kube, kind, name)
+        for shown, chunks in open_containers(self._kube, self._pods):
+            yield shown, nccl.watched(self._evidence, shown, chunks)
+
+    def look(self) -> None:
+        """Add what the one workload's pods show; evidence of a hang is of one job."""
+        if self._kube is None:
+            return
+        from cli.running_job import look  # noqa: PLC0415 -- most logs are files
+
+        if len(self._named) > 1:
+            self._evidence.not_seen.append("NCCL RAS is asked for one workload at a time")
+            return
+        said = self._options
+        look(self._kube, self._pods, self._evidence, execs=not said.no_exec, dumps=said.dumps)
+
+    def tail(self, name: str) -> list[str]:
+        """Return the last lines of a log that was read."""
+        pod, _, container = name.partition(" ")
+        if self._kube is None or all(pod != (known.get("metadata") or {}).get("name") for known in self._pods):
+            return nccl.tail_of(name)
+        from cli.running_job import tail  # noqa: PLC0415 -- most logs are files
+
+        return tail(self._kube, pod, container.partition(" (")[0] if not container.startswith("(") else "")
+
+
+def _sources(options: argparse.Namespace, workload: _Workload) -> Iterator[Any]:
     """Open what the user named, in the order of the command line; logs of the cluster come through the API."""
     for name in options.logs:
         if not name:
             raise nccl.NcclLogError("an empty name was given: name a file, a folder, '-', job/NAME or pod/NAME")
-        if workload := _of_cluster(name):
-            yield from _from_cluster(*workload, options)
+        if named := _of_cluster(name):
+            yield from workload.open(*named)
             continue
         try:
             yield from nccl.open_sources([name], tell=_tell, progress=sys.stderr.isatty())
@@ -107,10 +156,3 @@ def _sources(options: argparse.Namespace) -> Iterator[Any]:
 def _tell(text: str) -> None:
     """Say what happens to a stream that has no end."""
     print(f"seatrial explain: {text}", file=sys.stderr, flush=True)
-
-
-def _from_cluster(kind: str, name: str, options: argparse.Namespace) -> Iterator[Any]:
-    from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- most logs are files
-
-    kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
-    yield from open_containers(kube, kind, name)

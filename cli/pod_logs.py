@@ -54,10 +54,10 @@ def hint(text: str) -> str:
     return f"; from the cluster, only {', '.join(f'{word}/NAME' for word in kinds)} can be read"
 
 
-def open_containers(kube: Kube, kind: str, name: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+def open_containers(kube: Kube, pods: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield (name, chunks) of every container's log, the older life of each first; a stream is read before the next."""
     opened, refused = 0, None
-    for pod in _pods(kube, kind, name):
+    for pod in pods:
         pod_name = str((pod.get("metadata") or {}).get("name") or "")
         for container, previous in _containers(pod):
             params: dict[str, Any] = {"previous": True} if previous else {}
@@ -75,7 +75,8 @@ def open_containers(kube: Kube, kind: str, name: str) -> Iterator[tuple[str, Ite
         raise refused
 
 
-def _pods(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
+def pods_of(kube: Kube, kind: str, name: str) -> list[dict[str, Any]]:
+    """Return the pods of a workload, by name. Raises NotFound where there are none."""
     from jobs.cluster.client.kube import path  # noqa: PLC0415 -- most logs are files
 
     if kind == "pod":

@@ -15,7 +15,7 @@ import yaml
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import Profile, ProfileError, load_profile
-from checks.rules.rights import CONDITIONING, CRON, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
+from checks.rules.rights import CONDITIONING, CRON, HANG, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
 from cli.listing import declared_checks
 from cli.usage import USAGE, Parser
 from jobs.trial.spec import SpecError
@@ -54,6 +54,9 @@ def parser() -> Parser:
     made.add_argument("--cron", action="store_true", help="with what scheduled runs (seatrial cron) need besides")
     made.add_argument("--label-nodes", action="store_true", help="with the right of seatrial cron --label-nodes")
     made.add_argument("--node-condition", action="store_true", help="with that of seatrial cron --node-condition")
+    made.add_argument(
+        "--hang", action="store_true", help="with what explain job/NAME can use on a hung job (pods/exec)"
+    )
     made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
     return made
 
@@ -69,6 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         rights = least(selected(options), spec, profile, tenant=tenant, check_secrets=options.check_secrets)
         rights += (CRON if options.cron else ()) + ((LABELLING,) if options.label_nodes else ())
         rights += (CONDITIONING,) if options.node_condition else ()
+        rights += tuple(right for right in HANG if not tenant or right.scope == "namespace") if options.hang else ()
     except (ProfileError, SpecError, SelectionError) as error:
         print(f"seatrial rbac: {error}", file=sys.stderr)
         return USAGE

@@ -24,6 +24,8 @@ WIDTH = 80
 SCHEMA = 1
 MAX_PAIRS = 16
 MAX_ROWS = 40
+MAX_PLACES = 8
+MAX_NOT_SEEN = 12
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _COLOURS = {"go": "32", "no-go": "31", "inconclusive": "33", "fatal": "31", "degraded": "33", "info": "36", "head": "1"}
@@ -94,12 +96,15 @@ def _job_text(job: Job, paint: _Paint, width: int) -> str:
     lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {_names(job, width - len(job['verdict']) - 2)}"]
     lines += _wrap(job["sentence"], width, "")
     lines += ["", *_wrap(" · ".join(_facts(job)), width, "")]
+    lines += _places_text(job, paint, width)
     lines += _pairs_text(job, paint, width)
     lines += _faults_text(job, paint, width)
     for table in job["tables"]:
         lines += _table_text(table, paint, width)
     if job["advice"]:
         lines += ["", *_wrap(f"Next time: {job['advice']}.", width, "")]
+    for text in job.get("not_seen", ())[:MAX_NOT_SEEN]:
+        lines += _wrap(f"Not seen: {text}", width, "  ", "")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -118,6 +123,32 @@ def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[
         plain(text, 1200), width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
     )
     return lines or [start.rstrip()]
+
+
+def _places(job: Job) -> list[tuple[str, str, str]]:
+    """Return of each late, dead or silent rank: its number, where it is, its last words."""
+    found = []
+    for rank, place in list(job.get("places", {}).items())[:MAX_PLACES]:
+        where = [
+            f"host {place['host']}" if place["host"] else "",
+            f"GPU {place['gpu']}" if place["gpu"] is not None else "",
+            f"process {place['pid']}" if place["pid"] else "",
+            f"pod {place['pod']}" if place.get("pod") else "",
+            f"node {place['node']}" if place.get("node") else "",
+            f"pod state: {place['pod_state']}" if place.get("pod_state") else "",
+            f"node state: {place['node_state']}" if place.get("node_state") else "",
+        ]
+        found.append((rank, ", ".join(plain(part, 200) for part in where if part), place.get("last_words", "")))
+    return found
+
+
+def _places_text(job: Job, paint: _Paint, width: int) -> list[str]:
+    places = _places(job)
+    lines = ["", paint("Ranks that do not come", "head")] if places else []
+    for rank, where, words in places:
+        lines += _wrap(f"rank {rank}: {where}", width, "    ", "  ")
+        lines += _wrap(f"last words: {words}", width, "      ", "    ") if words else []
+    return lines
 
 
 def _facts(job: Job) -> list[str]:
@@ -337,6 +368,13 @@ def _job_markdown(job: Job) -> str:
         else f"**{job['verdict'].upper()}**"
     ]
     lines += ["", _md(job["sentence"], 1200), "", " · ".join(_md(fact) for fact in _facts(job))]
+    places = _places(job)
+    if places:
+        lines += ["", "| rank that does not come | where | last words |", "|---|---|---|"]
+        lines += [
+            f"| {rank} | {_md(where, 600)} | {_code(words).replace('|', chr(92) + '|') if words else ''} |"
+            for rank, where, words in places
+        ]
     pairs = _pairs_in_order(job["pairs"])
     if pairs:
         lines += ["", "| from | to | channels | GPUDirect | devices |", "|---|---|---|---|---|"]
@@ -367,6 +405,8 @@ def _job_markdown(job: Job) -> str:
         lines += ["", *_table_markdown(table)]
     if job["advice"]:
         lines += ["", f"Next time: {_md(job['advice'])}."]
+    if job.get("not_seen"):
+        lines += ["", "Not seen:", "", *(f"- {_md(text, 600)}" for text in job["not_seen"][:MAX_NOT_SEEN])]
     return "\n".join(lines)
 
 

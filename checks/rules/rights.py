@@ -77,6 +77,15 @@ CRON: tuple[Right, ...] = (
 LABELLING = Right("patch", "nodes", scope="cluster")
 CONDITIONING = Right("patch", "nodes", subresource="status", scope="cluster")
 """What `seatrial cron --label-nodes` and `--node-condition` need, off by default."""
+HANG: tuple[Right, ...] = (
+    *rights("get list", "pods"),
+    *rights("get", "pods", subresource="log"),
+    *rights("get create", "pods", subresource="exec"),
+    *rights("list", "events"),
+    *rights("get", "nodes", scope="cluster"),
+)
+"""What `seatrial explain job/NAME` can use on a job that hangs; no run needs it. A WebSocket's exec is a get, and since
+Kubernetes 1.35 a create, too."""
 
 TRAINING: tuple[Right, ...] = (
     # What a submitting tool does (NVIDIA TAO on Kubernetes: Indexed Job and headless Service, logs of all pods, failure

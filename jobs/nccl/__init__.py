@@ -13,7 +13,9 @@ from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
 from .diagnosis.faults import DIAGNOSES, fault_catalogue
 from .document import brief, conclude
 from .hang.collect import collect as collect_hang
+from .hang.collect import tail_of
 from .hang.document import conclude as conclude_hang
+from .hang.watchdog import watched
 from .parallel import read
 from .sources import open_sources
 
@@ -30,4 +32,6 @@ __all__ = [
     "merge",
     "open_sources",
     "read",
+    "tail_of",
+    "watched",
 ]

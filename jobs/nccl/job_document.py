@@ -144,6 +144,36 @@ class Init(TypedDict):
     communicators: int
 
 
+class Stuck(TypedDict):
+    """The operation in which ranks wait, as far as it is named; the sequence counts as torch's SeqNum does."""
+
+    group: str | None
+    operation: str | None
+    sequence: int | None
+
+
+class Carried(TypedDict):
+    """What carried a host's data to and from other hosts."""
+
+    transports: dict[str, int]
+    gdr: bool | Literal["mixed"] | None
+    hosts: int
+
+
+class Place(TypedDict):
+    """What is known of a late, dead or silent rank."""
+
+    host: str | None
+    gpu: str | None
+    pid: int | None
+    pod: NotRequired[str]
+    node: NotRequired[str]
+    pod_state: NotRequired[str]
+    node_state: NotRequired[str]
+    network: NotRequired[Carried | None]
+    last_words: NotRequired[str]
+
+
 class JobDocument(TypedDict):
     """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
 
@@ -180,3 +210,12 @@ class JobDocument(TypedDict):
     advice: str | None
     env: dict[str, str | list[str]]
     compacted: bool
+    late_ranks: NotRequired[list[int]]
+    waiting_ranks: NotRequired[list[int]]
+    dead_ranks: NotRequired[list[int]]
+    unknown_ranks: NotRequired[list[int]]
+    stuck: NotRequired[Stuck]
+    contradictions: NotRequired[list[str]]
+    places: NotRequired[dict[str, Place]]
+    unread: NotRequired[list[str]]
+    not_seen: NotRequired[list[str]]

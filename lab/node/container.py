@@ -122,7 +122,11 @@ class Container:
             try:
                 self._refuse_root()
                 return Environment(
-                    self.worker.pod, self.spec, self.worker.lookup, self.worker.allocatable, self.worker.base_env()
+                    self._as_the_kubelet_has_it(),
+                    self.spec,
+                    self.worker.lookup,
+                    self.worker.allocatable,
+                    self.worker.base_env(),
                 ).build()
             except ConfigError as error:
                 self.state.wait("CreateContainerConfigError", str(error))
@@ -134,6 +138,13 @@ class Container:
                     "Pulled",
                     f'Container image "{self.spec["image"]}" already present on machine and can be accessed by the pod',
                 )
+
+    def _as_the_kubelet_has_it(self) -> Object:
+        """The pod with the addresses of its sandbox, which its published status shows a moment later."""
+        pod, ip = self.worker.pod, self.worker.pod_ip
+        host = self.worker.kubelet.host_ip(self.worker.node)
+        status = {"hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip, "podIPs": [{"ip": ip}]}
+        return {**pod, "status": {**(pod.get("status") or {}), **status}} if ip else pod
 
     def context(self) -> Object:
         """The security context of the container over that of the pod."""

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..redact import safe
 from .errors import ApiError, ConfigError, Unreachable, api_error
@@ -201,6 +202,34 @@ class HttpClient:
             if self.sends_credentials:
                 headers[key] = value.strip()  # a token file ends in a newline (client-go trims it, too)
         return headers
+
+    def upgrade_options(self, verb: str, url_path: str) -> dict[str, Any]:
+        """Return what websocket-client needs to connect as this client does: credentials, TLS settings, proxy."""
+        from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415  (comes with kubernetes)
+
+        settings, kept = self._client.configuration, self._pool.connection_pool_kw
+        headers = self._headers(verb, url_path, "*/*", compress=False)
+        options: dict[str, Any] = {"header": [f"{key}: {value}" for key, value in headers.items()]}
+        proxy = urlsplit(settings.proxy or "")
+        if proxy.hostname and (getattr(self._pool, "proxy", None) or getattr(self._pool, "proxy_url", None)):
+            kind = proxy.scheme if proxy.scheme.startswith("socks") else "http"
+            options |= {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port, "proxy_type": kind}
+            if proxy.username:
+                options["http_proxy_auth"] = (proxy.username, proxy.password or "")
+        else:  # the environment's proxy is the client's business, and it decided for none
+            options["http_no_proxy"] = ["*"]
+        if self.server.lower().startswith("https://"):
+            context = kept.get("ssl_context") or create_urllib3_context(cert_reqs=kept.get("cert_reqs"))
+            if kept.get("ca_certs") or kept.get("ca_cert_data"):
+                context.load_verify_locations(kept.get("ca_certs"), cadata=kept.get("ca_cert_data"))
+            elif context.verify_mode:
+                context.load_default_certs()
+            if kept.get("cert_file"):
+                context.load_cert_chain(kept["cert_file"], kept.get("key_file"))
+            context.check_hostname = bool(context.verify_mode) and kept.get("assert_hostname") is not False
+            name = {"server_hostname": kept["server_hostname"]} if kept.get("server_hostname") else {}
+            options["sslopt"] = {"context": context, **name}
+        return options
 
     def where(self, verb: str, url_path: str) -> str:
         """Name server, verb and path, for messages."""

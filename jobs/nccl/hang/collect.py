@@ -18,6 +18,7 @@ HEAD = 64 * 1024
 MAX_TEXT = 64 << 20
 MAX_LOG = 8 << 30
 MAX_NOTES = 50
+MAX_TAIL = 512 << 10
 
 
 def collect(paths: list[str]) -> tuple[Evidence, list[str]]:
@@ -45,6 +46,17 @@ def collect(paths: list[str]) -> tuple[Evidence, list[str]]:
 def structured(evidence: Evidence) -> bool:
     """Say whether there is more than what a log says."""
     return bool(evidence.ranks or evidence.samples or evidence.performed or evidence.notes)
+
+
+def tail_of(path: str) -> list[str]:
+    """Return the last lines of a file, cut to half a megabyte; none where it is no plain file."""
+    try:
+        with Path(path).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - MAX_TAIL))
+            return file.read(MAX_TAIL).decode("utf-8", "replace").splitlines() if os.path.isfile(path) else []
+    except OSError:
+        return []
 
 
 def _any(evidence: Evidence) -> bool:

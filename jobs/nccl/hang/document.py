@@ -9,31 +9,41 @@ from ..diagnosis.faults import fault_catalogue
 from ..document import conclude as conclude_logs
 from .collect import structured
 from .decide import Decision, decide
+from .join import join, processes, told
 
 if TYPE_CHECKING:
+    from ...pod.nccl_reader.state.partial import Partial
+    from .join import Tail
     from .model import Evidence
 
 Document = Any  # a job document and the keys of a hang
 
 
-def conclude(evidence: Evidence, jobs: list[Document]) -> list[Document]:
+def conclude(
+    evidence: Evidence, jobs: list[Document], partial: Partial | None = None, read_tail: Tail | None = None
+) -> list[Document]:
     """Return the jobs with what the evidence says of their hang; the evidence is of one job.
 
-    A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``.
+    A hang makes ``no-go``; evidence that names none leaves ``inconclusive``, and never ``go``. ``partial``: what was
+    read of the logs, and ``read_tail`` the last lines of one, to join a rank with its process and its last words.
     """
+    for job in jobs:
+        if evidence.not_seen:
+            job["not_seen"] = evidence.not_seen
     if not structured(evidence) and not evidence.lagging:
         return jobs
     made = decide(evidence)
+    logged = processes(partial, one_job=bool(evidence.pods)) if partial is not None else {}
     if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
         for job in jobs:
             if job["diagnosis"] in ("hang", "no-evidence") and made.proven:
-                _write(job, made, evidence)
+                _write(job, made, evidence, join(made, evidence, job, logged, read_tail))
         return jobs
     if len(jobs) == 1:
-        _write(jobs[0], made, evidence)
+        _write(jobs[0], made, evidence, join(made, evidence, jobs[0], logged, read_tail))
         return jobs
     own = _empty()
-    _write(own, made, evidence)
+    _write(own, made, evidence, join(made, evidence, own, logged, read_tail))
     return [own, *jobs]
 
 
@@ -42,7 +52,7 @@ def _empty() -> Document:
     return {**made, "files": [], "advice": None}
 
 
-def _write(job: Document, made: Decision, evidence: Evidence) -> None:
+def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
     said = _sentence(made)
     other = job["verdict"] == "no-go" and job["diagnosis"] not in ("hang", "crash")
     job["files"] = [*evidence.files, *job["files"]]
@@ -52,23 +62,23 @@ def _write(job: Document, made: Decision, evidence: Evidence) -> None:
     job["unknown_ranks"] = sorted(made.unknown)
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
-    job["places"] = {
-        str(rank): {"host": place.host, "gpu": place.gpu}
-        for rank, place in sorted(made.places.items())
-        if rank in made.late | made.dead
-    }
+    job["places"] = places
     job["unread"] = evidence.notes
+    if evidence.not_seen:
+        job["not_seen"] = evidence.not_seen
     job["faults"] = [item for item in job["faults"] if item["fault"] != "nccl.no-evidence"]
-    extra = [*made.contradictions, *(f"not read: {note}" for note in evidence.notes[:3])]
+    extra = [*told(places, job["faults"]), *made.contradictions, *(f"not read: {note}" for note in evidence.notes[:3])]
     text = ". ".join([said, *(_first(item) for item in extra)]) + "."
     if made.proven:
-        _add_fault(job, made, evidence)
+        _add_fault(job, made, evidence, places)
         job["verdict"], job["hang"] = "no-go", True
         if not other:
             job["diagnosis"] = f"hang-{made.kind}"
         job["sentence"] = text + (f" The log: {job['sentence']}" if other else "")
-    elif job["verdict"] == "no-go":
-        job["sentence"] = f"{job['sentence']} {text}"
+    elif job["verdict"] == "no-go" or (made.kind == "alive" and evidence.pods and job["verdict"] == "go"):
+        job["sentence"] = (
+            f"{job['sentence']} {text}"  # a running job's log was judged; that it goes on takes nothing away
+        )
     else:
         job["verdict"] = "inconclusive"
         job["diagnosis"] = "alive" if made.kind == "alive" else "hang-undecided"
@@ -76,7 +86,7 @@ def _write(job: Document, made: Decision, evidence: Evidence) -> None:
     job["advice"] = _advice(made, evidence) or job.get("advice")
 
 
-def _add_fault(job: Document, made: Decision, evidence: Evidence) -> None:
+def _add_fault(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
     name = f"nccl.hang-{made.kind}"
     entry = fault_catalogue()[name]
     shown = [
@@ -91,8 +101,20 @@ def _add_fault(job: Document, made: Decision, evidence: Evidence) -> None:
         "why": None,
         "evidence": shown,
     }
-    fault |= {"cause": entry.meaning, "confirm": entry.confirm, "remedy": entry.remedy}
+    fault |= {"cause": entry.meaning, "confirm": _confirm(entry.confirm, places), "remedy": entry.remedy}
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
+
+
+def _confirm(text: str, places: dict[str, dict[str, Any]]) -> str:
+    """Return the command with the first rank's own process and pod."""
+    place = next(iter(places.values()), {})
+    if place.get("pid"):
+        text = text.replace("--pid PID", f"--pid {place['pid']}")
+    if place.get("pod"):
+        text = text.replace("py-spy dump", f"kubectl exec {place['pod']} -- py-spy dump").replace(
+            " POD ", f" {place['pod']} "
+        )
+    return text
 
 
 def _ranks(ranks: set[int]) -> str:

@@ -115,6 +115,17 @@ class Performed:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of the job as the API shows it; what is wrong with it or its node in words, empty where nothing is."""
+
+    name: str
+    node: str = ""
+    addresses: tuple[str, ...] = ()
+    trouble: str = ""
+    node_trouble: str = ""
+
+
 @dataclass(slots=True)
 class Evidence:
     """All that was read of one job."""
@@ -130,3 +141,6 @@ class Evidence:
     """(communicator, operation, rank) to its latest record."""
     notes: list[str] = field(default_factory=list)
     """What could not be read, in words."""
+    pods: list[Pod] = field(default_factory=list)
+    not_seen: list[str] = field(default_factory=list)
+    """What the cluster did not tell, with the right or the setting that would make it."""

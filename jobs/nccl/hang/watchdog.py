@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from .model import Evidence, Lagging, Timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 ANCHORS = (b"Watchdog caught collective", b"lagging", b"failure detected by watchdog")
 MAX_KEPT = 20_000
+MAX_BLOCK = 4 << 20
 _TIMEOUT = re.compile(
     r"\[(?:PG[^\]]{0,80}?\(([^)]{1,60})\)\s)?[^\]]{0,60}Rank (\d{1,7})\]\s+"
     r"Watchdog caught collective operation timeout: "
@@ -27,10 +28,39 @@ _RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
 _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 
+_ANY = re.compile(
+    rb"[^\n]*(?:Watchdog caught|last enqueued work|Timeout at collective|didn't (?:join|finish)|lagging)[^\n]*"
+)
+
+
+def watched(evidence: Evidence, file: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass a log's chunks on, and add its time-outs and reports at its end."""
+    found: list[tuple[int, str]] = []
+    rest, before = b"", 0
+    for chunk in chunks:
+        yield chunk
+        rest = (rest + chunk)[-MAX_BLOCK:]
+        end = rest.rfind(b"\n") + 1
+        if any(anchor in rest for anchor in ANCHORS) or found:
+            for match in _ANY.finditer(rest, 0, end):
+                if len(found) < MAX_KEPT:
+                    found.append(
+                        (before + rest.count(b"\n", 0, match.start()) + 1, match[0].decode("utf-8", "replace"))
+                    )
+        before += rest.count(b"\n", 0, end)
+        rest = rest[end:]
+    read_numbered(evidence, file, found)
+
+
 def read(evidence: Evidence, file: str, lines: Iterable[str]) -> None:
     """Add the time-outs and reports of a log."""
+    read_numbered(evidence, file, enumerate(lines, 1))
+
+
+def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]]) -> None:
+    """Add the time-outs and reports of some lines, each with its number."""
     at = ""
-    for number, line in enumerate(lines, 1):
+    for number, line in lines:
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]

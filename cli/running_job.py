@@ -1,0 +1,302 @@
+"""What a running job shows beside its logs: pods and nodes, NCCL RAS, Flight Recorder dumps.
+
+One exec into one pod asks RAS, which speaks for the whole job; dumps lie in every pod. What may not be seen is said
+with the right that is missing, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.client.errors import ApiError, ClusterError, Forbidden
+from jobs.cluster.client.kube import path
+from jobs.cluster.client.pod_exec import Executed, execute
+from jobs.cluster.facts.events import Event, about, read_events
+from jobs.cluster.redact import safe
+from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type
+from jobs.diagnosis.pod import Surroundings, examine
+from jobs.nccl.hang.live import take_dump, take_sample
+from jobs.nccl.hang.model import Pod
+from jobs.pod import ras_client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jobs.cluster.client.kube import Kube
+    from jobs.nccl.hang.model import Evidence
+
+SAMPLES, PAUSE_S = 3, 5.0
+_EXEC_S = 150.0  # three answers of at most 30 s, the pauses, and a slow start of Python
+MOST_DUMP_BYTES = 256 << 20
+MOST_PODS = 256
+MOST_NODES = 64
+AT_ONCE = 8
+_DUMP_SETTINGS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+# What the image has: Python speaks the protocol itself, ncclras comes with NCCL's packages (bin/ncclras).
+_SHELL = """
+for python in python3 /opt/conda/bin/python3 /usr/bin/python3; do
+  command -v "$python" >/dev/null 2>&1 && exec "$python" -IB -c 'import sys; exec(sys.stdin.buffer.read(%d))'
+done
+if [ %d -gt 0 ] && command -v ncclras >/dev/null 2>&1; then
+  ncclras -v -t 5 && sleep %d && ncclras -v -t 5 && sleep %d && ncclras -v -t 5
+  exit $?
+fi
+echo 'neither python3 nor ncclras is in this container' >&2
+exit 127
+"""
+
+
+def look(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, execs: bool, dumps: str = "") -> None:
+    """Add what the pods of one job show to the evidence; what is missing goes into ``evidence.not_seen``."""
+    running = [pod for pod in pods if _running(pod)]
+    evidence.pods += _pods(kube, pods, evidence, more=bool(running))
+    if not running:
+        return
+    if not execs:
+        evidence.not_seen.append("NCCL RAS and dumps were not asked for (--no-exec)")
+        return
+    found = False
+    try:
+        rest = sorted(running, key=lambda pod: not _gpus(pod))
+        for _ in range(min(3, len(rest))):  # a launcher has no communicator
+            found = _ask(kube, rest.pop(0), evidence, samples=SAMPLES, dumps=dumps) or found
+            if evidence.samples:
+                break
+        if rest and (found or dumps or any(_dumps_set(pod) for pod in running)):
+            _all_dumps(kube, rest, evidence, dumps)
+    except Forbidden as error:
+        evidence.not_seen.append(f"NCCL RAS and dumps: {_right(kube, error)}")
+    except ClusterError as error:
+        evidence.not_seen.append(f"NCCL RAS and dumps: {safe(error, 300)}")
+
+
+def tail(kube: Kube, pod: str, container: str, lines: int = 400) -> list[str]:
+    """Return the last lines of a container's log; none where it cannot be read."""
+    params: dict[str, Any] = {"container": container} if container else {}
+    try:
+        with kube.log_stream(
+            kube.namespace, pod, deadline_s=20.0, tailLines=lines, limitBytes=4 << 20, **params
+        ) as chunks:
+            return b"".join(chunks).decode("utf-8", "replace").splitlines()
+    except ClusterError:
+        return []
+
+
+def name(pod: Mapping[str, Any]) -> str:
+    """Return a pod's name."""
+    return str(as_map(pod.get("metadata")).get("name") or "")
+
+
+# -- pods and nodes ----------------------------------------------------------------------------------------------------
+def _pods(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, *, more: bool) -> Iterator[Pod]:
+    """Yield the job's pods; with ``more`` their events and nodes are asked for."""
+    events = _events(kube, evidence) if more else []
+    nodes = _nodes(kube, pods, evidence) if more else {}
+    for pod in pods:
+        meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
+        node = str(spec.get("nodeName") or "")
+        seen = nodes.get(node)
+        mine = about(events, "Pod", name(pod), str(meta.get("uid") or ""))
+        symptom = examine(pod, Surroundings(events=mine, node=seen))
+        said = f"{symptom.issue.reason}: {symptom.issue.message}".strip(": ") if symptom else _ended(status)
+        yield Pod(name(pod), node, tuple(_addresses(meta, spec, status)), safe(said, 200), _node_trouble(seen))
+
+
+def _events(kube: Kube, evidence: Evidence) -> list[Event]:
+    try:
+        items, _ = kube.list(path("events", namespace=kube.namespace), fieldSelector="involvedObject.kind=Pod")
+    except ClusterError as error:
+        evidence.not_seen.append(f"events of the pods: {_right(kube, error)}")
+        return []
+    return read_events(items)
+
+
+def _nodes(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    wanted = sorted({str(as_map(pod.get("spec")).get("nodeName") or "") for pod in pods} - {""})
+    for node in wanted[:MOST_NODES]:
+        try:
+            found[node] = kube.get(path("nodes", node))
+        except ApiError as error:
+            if error.status != 404:
+                evidence.not_seen.append(f"state of the nodes: {_right(kube, error)}")
+                break
+        except ClusterError as error:
+            evidence.not_seen.append(f"state of the nodes: {safe(error, 200)}")
+            break
+    return found
+
+
+def _node_trouble(node: Mapping[str, Any] | None) -> str:
+    """Say which conditions of a node are not as they should be: Ready is not True, or any other one is."""
+    if node is None:
+        return ""
+    said = []
+    for kind, condition in by_type(as_map(node.get("status"))).items():
+        state = str(condition.get("status"))
+        if (kind == "Ready") != (state == "True"):
+            words = f"{kind}={state}" + (
+                f" ({safe(condition.get('reason') or '', 60)})" if condition.get("reason") else ""
+            )
+            said += [words] if kind == "Ready" or state == "True" else []
+    if as_map(node.get("spec")).get("unschedulable") is True:
+        said.append("cordoned")
+    return safe(", ".join(said), 200)
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    """Say what a container's state or its last end tells, where nothing else is wrong with the pod."""
+    for entry in as_list(status.get("containerStatuses")):
+        for state, when in ((as_map(entry.get("state")), ""), (as_map(entry.get("lastState")), "before its restart ")):
+            end = as_map(state.get("terminated"))
+            if end and (end.get("exitCode") or when):
+                return (
+                    f"{when}container {entry.get('name')} ended: {end.get('reason')}, exit code {end.get('exitCode')}"
+                )
+    return ""
+
+
+def _addresses(meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a pod's name and addresses; RAS has that of NCCL's bootstrap interface, which may be a second network's."""
+    yield str(spec.get("hostname") or name({"metadata": meta}))
+    yield from (str(entry.get("ip")) for entry in as_list(status.get("podIPs")))
+    yield str(status.get("podIP") or "")
+    try:
+        networks = json.loads(str(as_map(meta.get("annotations")).get("k8s.v1.cni.cncf.io/network-status") or "[]"))
+    except (ValueError, RecursionError):
+        return
+    for network in as_list(networks):
+        yield from as_texts(network.get("ips"))
+
+
+# -- exec --------------------------------------------------------------------------------------------------------------
+def _running(pod: Mapping[str, Any]) -> bool:
+    return as_map(pod.get("status")).get("phase") == "Running" and bool(_container(pod))
+
+
+def _container(pod: Mapping[str, Any]) -> str:
+    """Return the running container that holds the job: the one that asks for GPUs, else the first."""
+    running = {
+        str(entry.get("name"))
+        for entry in as_list(as_map(pod.get("status")).get("containerStatuses"))
+        if "running" in as_map(entry.get("state"))
+    }
+    containers = [c for c in as_list(as_map(pod.get("spec")).get("containers")) if str(c.get("name")) in running]
+    containers.sort(key=lambda container: not _asks_gpus(container))
+    return str(containers[0].get("name")) if containers else ""
+
+
+def _asks_gpus(container: Mapping[str, Any]) -> bool:
+    asked = as_map(container.get("resources"))
+    wanted = as_map(asked.get("limits")) | as_map(asked.get("requests"))
+    return any("gpu" in key for key in wanted) or bool(asked.get("claims"))
+
+
+def _gpus(pod: Mapping[str, Any]) -> bool:
+    return any(_asks_gpus(container) for container in as_list(as_map(pod.get("spec")).get("containers")))
+
+
+def _dumps_set(pod: Mapping[str, Any]) -> bool:
+    return any(
+        entry.get("name") in _DUMP_SETTINGS
+        for container in as_list(as_map(pod.get("spec")).get("containers"))
+        for entry in as_list(container.get("env"))
+    )
+
+
+def _script(samples: int, dumps: str) -> tuple[list[str], bytes]:
+    """Return the command, and what it reads from its standard input: the client, and how to call it."""
+    source = Path(ras_client.__file__)
+    call = f"\nmain({samples!r}, {PAUSE_S!r}, {dumps!r}, {MOST_DUMP_BYTES!r})\n"
+    text = source.read_bytes() + call.encode()
+    return ["sh", "-c", _SHELL % (len(text), samples, PAUSE_S, PAUSE_S)], text
+
+
+def _ask(kube: Kube, pod: Mapping[str, Any], evidence: Evidence, *, samples: int, dumps: str) -> bool:
+    """Run the client in a pod and take what it prints; say whether it found dumps. Raises Forbidden and the like."""
+    command, text = _script(samples, dumps)
+    done = execute(
+        kube, name(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S, most_bytes=2 * MOST_DUMP_BYTES
+    )
+    return _take(name(pod), done, evidence)
+
+
+def _all_dumps(kube: Kube, pods: Sequence[Mapping[str, Any]], evidence: Evidence, dumps: str) -> None:
+    if len(pods) > MOST_PODS:
+        evidence.not_seen.append(
+            f"dumps of {len(pods) - MOST_PODS} more pods: copy them into a folder, and explain that"
+        )
+    command, text = _script(0, dumps)
+
+    def one(pod: Mapping[str, Any]) -> Executed:
+        return execute(kube, name(pod), _container(pod), command, stdin=text, deadline_s=_EXEC_S)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for pod, done in zip(pods[:MOST_PODS], pool.map(one, pods[:MOST_PODS]), strict=True):
+            _take(name(pod), done, evidence)
+
+
+def _take(pod: str, done: Executed, evidence: Evidence) -> bool:
+    """Read the client's lines; foreign output, as of a shell's profile, is passed over."""
+    taken, found = 0, False
+    raw = done.out.decode("utf-8", "replace")
+    if "Communicators..." in raw and not raw.lstrip().startswith("{"):
+        taken += take_sample(evidence, f"RAS in pod {pod}", raw)
+    for line in raw.splitlines():
+        try:
+            told = json.loads(line) if line.startswith("{") else None
+            data = (
+                zlib.decompressobj().decompress(base64.b64decode(told["data"]), 65 << 20)
+                if told and "dump" in told
+                else b""
+            )
+        except (ValueError, TypeError, KeyError, zlib.error, RecursionError):
+            continue
+        if not isinstance(told, dict):
+            continue
+        if isinstance(told.get("sample"), str):
+            taken += take_sample(evidence, f"RAS in pod {pod}", told["sample"])
+        elif isinstance(told.get("note"), str):
+            evidence.not_seen.append(f"pod {pod}: {safe(told['note'], 300)}")
+            taken += 1
+        elif "dump" in told:
+            found = True
+            take_dump(evidence, f"{pod}:{safe(told['dump'], 200)}", data)
+    if done.code != 0 or done.cut:
+        why = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [
+            done.message or "it ended without a status"
+        ]
+        evidence.not_seen.append(f"pod {pod}: the RAS client did not come to its end: {safe(why[0], 200)}")
+    return found
+
+
+def _right(kube: Kube, error: ClusterError) -> str:
+    """Say which right is missing and how an administrator grants it; any other error in its own words."""
+    if not isinstance(error, Forbidden):
+        return safe(error, 300)
+    who = safe(_whoami(kube), 200) or "YOU"
+    account = who.removeprefix("system:serviceaccount:")
+    subject = f"--serviceaccount={account}" if account != who else f"--user={who}"
+    where = str(error).split(": 403", maxsplit=1)[0]
+    if "/nodes/" in where:
+        grant = f"kubectl create clusterrole seatrial-nodes --verb=get --resource=nodes, bound with {subject}"
+        return f"no right to get nodes ({grant})"
+    what, verbs = ("events", "list") if "/events" in where else ("pods/exec", "get,create")
+    space = f"-n {kube.namespace}"
+    return (
+        f"no right to {verbs.replace(',', ' and ')} {what} in {kube.namespace}; an administrator grants it by: kubectl"
+        f" create role seatrial-hang {space} --verb={verbs} --resource={what} && kubectl create rolebinding"
+        f" seatrial-hang {space} --role=seatrial-hang {subject} (seatrial rbac --hang prints all that explain can use)"
+    )
+
+
+def _whoami(kube: Kube) -> str:
+    try:
+        return kube.whoami()
+    except ClusterError:
+        return ""

@@ -1,0 +1,135 @@
+"""A command in a container, run through the API server's WebSocket (pods/exec), and what it wrote.
+
+Each message begins with the number of its channel, as k8s.io/apimachinery remotecommand has it (v4, v5). The package
+websocket-client comes with the official client. The upgrade is a GET: an API server before 1.35 asks for the verb `get`
+on pods/exec, a later one for `create`, too (feature gate AuthorizePodWebsocketUpgradeCreatePermission).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from ..redact import safe
+from ..unstructured import as_list, as_map
+from .errors import Unreachable
+from .http_client import CONNECT_S
+from .kube import path
+from .reading import transport
+
+if TYPE_CHECKING:
+    from .kube import Kube
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
+_PIECE = 32 << 10
+_MAX_ERRORS = 64 << 10
+
+
+@dataclass(slots=True)
+class Executed:
+    """What a command wrote, and its exit code; None where it did not run to its end, with the server's words."""
+
+    out: bytearray = field(default_factory=bytearray)
+    errors: bytearray = field(default_factory=bytearray)
+    code: int | None = None
+    message: str = ""
+    cut: bool = False
+    """It wrote more than was asked for, or longer."""
+
+
+def execute(
+    kube: Kube,
+    pod: str,
+    container: str,
+    command: list[str],
+    *,
+    stdin: bytes = b"",
+    deadline_s: float = 60.0,
+    most_bytes: int = 64 << 20,
+) -> Executed:
+    """Run a command to its end, within `deadline_s` seconds and `most_bytes` of output.
+
+    Raises ApiError where the server refuses (Forbidden without the right), Unreachable where it cannot be reached.
+    """
+    import websocket  # noqa: PLC0415 -- comes with kubernetes; most commands never execute anything in a pod
+
+    url_path = path("pods", pod, namespace=kube.namespace, sub="exec")
+    wanted = [("container", container)] * bool(container) + [("command", word) for word in command]
+    wanted += [("stdin", "true")] * bool(stdin) + [("stdout", "true"), ("stderr", "true")]
+    end = time.monotonic() + deadline_s
+    try:
+        socket = websocket.create_connection(
+            "ws" + kube.server.removeprefix("http") + url_path + "?" + urlencode(wanted),
+            timeout=min(CONNECT_S * 3, deadline_s),
+            subprotocols=list(PROTOCOLS),
+            suppress_origin=True,
+            redirect_limit=0,
+            **kube.upgrade_options("GET", url_path),
+        )
+    except websocket.WebSocketBadStatusException as error:
+        body = error.resp_body or b""
+        raise kube.refusal(
+            "GET", url_path, error.status_code, _decoded(body if isinstance(body, bytes) else body.encode())
+        ) from error
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        raise Unreachable(f"{kube.where('GET', url_path)}: {transport(error)}") from error
+    done = Executed()
+    try:
+        for at in range(0, len(stdin), _PIECE):
+            socket.send_binary(bytes([_STDIN]) + stdin[at : at + _PIECE])
+        _converse(socket, done, end, most_bytes)
+    except (websocket.WebSocketTimeoutException, TimeoutError):
+        done.cut, done.message = True, "it did not end in time"
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        done.message = done.message or transport(error)
+    finally:
+        with contextlib.suppress(Exception):  # whatever the other side does to a connection that is given up
+            socket.close(timeout=1)
+    return done
+
+
+def _converse(socket: Any, done: Executed, end: float, most_bytes: int) -> None:
+    """Take what comes until the command's status, the bound or the end of the time."""
+    while True:
+        left = end - time.monotonic()
+        if left <= 0 or len(done.out) > most_bytes:
+            done.cut = True
+            done.message = "it did not end in time" if left <= 0 else f"it wrote more than {most_bytes >> 20} MiB"
+            return
+        socket.settimeout(left)
+        data = socket.recv()
+        data = data.encode() if isinstance(data, str) else data
+        if not data:  # closed without a status
+            return
+        channel, content = data[0], data[1:]
+        if channel == _STDOUT:
+            done.out += content
+        elif channel == _STDERR:
+            done.errors += content[: max(0, _MAX_ERRORS - len(done.errors))]
+        elif channel == _ERROR and content:
+            _status(done, _decoded(content))
+            return
+
+
+def _status(done: Executed, status: Any) -> None:
+    told = as_map(status)
+    if told.get("status") == "Success":
+        done.code = 0
+        return
+    done.message = safe(told.get("message") or "the server did not say why", 600)
+    for cause in as_list(as_map(told.get("details")).get("causes")):
+        number = str(cause.get("message") or "")
+        if cause.get("reason") == "ExitCode" and number.isdigit():
+            done.code = int(number)
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return {"message": body[:300].decode("utf-8", "replace")}

@@ -1,0 +1,168 @@
+"""Join what is known of a rank: where the log and RAS have its process, its pod and node, its network, its last words.
+
+Pure: no file is opened here, `read_tail` is given. What cannot be joined stays out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...pod.nccl_reader.lines.clean import printable
+from ..job.jobs import group
+
+if TYPE_CHECKING:
+    from ...pod.nccl_reader.state.partial import Partial
+    from .decide import Decision
+    from .model import Evidence, Pod
+
+MOST_PLACES = 32
+_WORDS = 300
+Tail = Callable[[str], Iterable[str]]
+"""Returns the last lines of a log, by the name under which it was read."""
+_SAYS = re.compile(r"[A-Za-z]{2}")
+_RANKED = r"(?:\[rank{0}\]|\[default{0}\]|\brank[ =:]{0}\b|\bRank {0}\])"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A rank's process as the NCCL log has it; `file` is the log in which it spoke last."""
+
+    file: str
+    host: str
+    pid: int
+    alone: bool
+    """Nobody else spoke in that log."""
+
+
+def processes(partial: Partial, *, one_job: bool = False) -> dict[int, Process]:
+    """Return the processes of the world's ranks of the one job of a log; nothing where there are several."""
+    jobs = [job for job in group(partial, one_job) if job.procs]
+    if len(jobs) != 1:
+        return {}
+    (job,) = jobs
+    crowd: dict[int, int] = {}
+    for proc in job.procs:
+        for source in proc.sources:
+            crowd[source] = crowd.get(source, 0) + 1
+    found: dict[int, Process] = {}
+    for proc in job.procs:
+        if proc.host is None or proc.pid is None or not proc.sources:
+            continue
+        source = max(proc.sources)
+        for key, rank in proc.comms:
+            if key in job.world and source in job.sources:
+                found[rank] = Process(job.sources[source].name, proc.host, proc.pid, crowd[source] == 1)
+    return found
+
+
+def join(
+    made: Decision,
+    evidence: Evidence,
+    document: Mapping[str, Any],
+    logged: Mapping[int, Process],
+    read_tail: Tail | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return for each late, dead or silent rank what is known of it: host, GPU, process, pod, node, network, words."""
+    places: dict[str, dict[str, Any]] = {}
+    hosts = {rank: host for host in document["hosts"] for rank in host["ranks"] if host["name"]}
+    for rank in sorted(made.late | made.dead | (made.unknown if len(made.unknown) <= MOST_PLACES else set()))[
+        :MOST_PLACES
+    ]:
+        seen, spoke = made.places.get(rank), logged.get(rank)
+        place: dict[str, Any] = {
+            "host": (seen.host if seen else None) or (spoke.host if spoke else None),
+            "gpu": seen.gpu if seen and seen.gpu else None,
+            "pid": (seen.pid if seen else None) or (spoke.pid if spoke else None),
+        }
+        pod = _pod(evidence.pods, seen.host if seen else "", spoke)
+        if pod is not None:
+            place |= {"pod": pod.name, "node": pod.node}
+            place |= {"pod_state": pod.trouble} if pod.trouble else {}
+            place |= {"node_state": pod.node_trouble} if pod.node_trouble else {}
+        host = hosts.get(rank)
+        if host is not None:
+            place["network"] = network(document, host["name"])
+        if spoke is not None and read_tail is not None:
+            words = last_words(read_tail(spoke.file), spoke, rank)
+            place |= {"last_words": words} if words else {}
+        if any(value is not None for value in place.values()):
+            places[str(rank)] = place
+    return places
+
+
+def _pod(pods: Iterable[Pod], address: str, spoke: Process | None) -> Pod | None:
+    """Return the pod of a process: by its log, its host name, or its address where only one pod has that."""
+    if spoke is not None:
+        for pod in pods:
+            if spoke.file.partition(" ")[0] == pod.name or spoke.host == pod.name:
+                return pod
+    found = [pod for pod in pods if address and address in (pod.name, *pod.addresses)]
+    return found[0] if len(found) == 1 else None
+
+
+def network(document: Mapping[str, Any], host: str) -> dict[str, Any] | None:
+    """Return what carried a host's data to and from other hosts, by the log; None where it shows nothing."""
+    pairs = [pair for pair in document["pairs"] if host in (pair["src"], pair["dst"])]
+    if not pairs:
+        return None
+    transports: dict[str, int] = {}
+    for pair in pairs:
+        for name, count in pair["transports"].items():
+            transports[name] = transports.get(name, 0) + count
+    direct = {pair["gdr"] for pair in pairs if pair["gdr"] is not None}
+    others = {end for pair in pairs for end in (pair["src"], pair["dst"])} - {host}
+    return {
+        "transports": dict(sorted(transports.items())),
+        "gdr": None if not direct else "mixed" if len(direct) > 1 else next(iter(direct)),
+        "hosts": len(others),
+    }
+
+
+def last_words(lines: Iterable[str], spoke: Process, rank: int) -> str:
+    """Return the last line of a log that a rank's process wrote, by its NCCL prefix or torch's; empty without one."""
+    own = re.compile(rf"{re.escape(spoke.host)}:{spoke.pid}:|" + _RANKED.replace("{0}", str(rank)))
+    found = ""
+    for line in lines:
+        if _SAYS.search(line) and (spoke.alone or own.search(line[:400])):
+            found = line.strip()
+    return printable(found, _WORDS)
+
+
+def told(places: Mapping[str, Mapping[str, Any]], faults: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what the joined evidence adds, as sentences without full stops."""
+    said = []
+    for rank, place in list(places.items())[:4]:
+        states = [
+            f"pod {place['pod']}" + (f" on node {place['node']}" if place.get("node") else "")
+            if place.get("pod")
+            else "",
+            f"the pod: {place['pod_state']}" if place.get("pod_state") else "",
+            f"the node: {place['node_state']}" if place.get("node_state") else "",
+        ]
+        if any(states):
+            said.append(f"rank {rank} is " + "; ".join(state for state in states if state))
+    if (carried := _carried(places)) and not any(fault["severity"] in ("fatal", "degraded") for fault in faults):
+        said.append(f"{carried}, and the log holds no warning about it")
+    elif carried:
+        said.append(carried)
+    return said
+
+
+def _carried(places: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say what carried the data of these ranks' hosts."""
+    found = [place["network"] for place in places.values() if place.get("network")]
+    if not found:
+        return ""
+    names = sorted({name for network in found for name in network["transports"]})
+    direct = {network["gdr"] for network in found}
+    with_gdr = (
+        {True: " with GPUDirect", False: " without GPUDirect"}.get(next(iter(direct)), "") if len(direct) == 1 else ""
+    )
+    whose = "its" if len(places) == 1 else "their"
+    shown = ", ".join(
+        {"ib": "InfiniBand", "roce": "RoCE", "efa": "EFA", "socket": "sockets"}.get(name, name) for name in names
+    )
+    return f"{whose} data between hosts went over {shown}{with_gdr if names != ['socket'] else ''}"

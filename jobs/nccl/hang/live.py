@@ -1,0 +1,47 @@
+"""Take over what a running job answered: an answer of NCCL RAS, whole or cut, and a dump by its bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...pod.nccl_reader.lines.clean import printable
+from . import flight_recorder, ras
+from .pickles import PickleRefusedError
+
+if TYPE_CHECKING:
+    from .model import Evidence
+
+MAX_NOTES = 50
+
+
+def take_sample(evidence: Evidence, source: str, text: str) -> bool:
+    """Add an answer, and say whether it was one; what is cut or foreign is noted in ``not_seen`` and proves nothing."""
+    name = f"{source}, answer {len(evidence.samples) + 1}"
+    try:
+        if ras.is_json(text):
+            ras.read_json(evidence, name, text)
+        elif ras.is_text(text) and "\nWarnings\n" in text:  # its last heading, which every version prints
+            ras.read_text(evidence, name, text)
+        else:
+            raise ValueError("no answer of NCCL RAS")  # noqa: TRY301 -- one word for all of them
+    except ValueError:
+        _note(evidence, f"{name}: cut, or nothing that NCCL RAS says: {printable(text.strip(), 80)!r}")
+        return False
+    evidence.files.append(name)
+    return True
+
+
+def take_dump(evidence: Evidence, source: str, data: bytes) -> None:
+    """Add a Flight Recorder dump; the source's name ends in the rank."""
+    try:
+        if not flight_recorder.is_dump(data):
+            raise PickleRefusedError("no Flight Recorder dump")  # noqa: TRY301
+        flight_recorder.read(evidence, source, data, {})
+        evidence.files.append(source)
+    except PickleRefusedError as error:
+        _note(evidence, f"{source}: {error}")
+
+
+def _note(evidence: Evidence, text: str) -> None:
+    if len(evidence.not_seen) < MAX_NOTES:
+        evidence.not_seen.append(text)

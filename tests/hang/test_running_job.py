@@ -1,0 +1,209 @@
+"""`explain job/NAME` on a job that runs: in the lab, with pods whose RAS is a stand-in; and without rights, on a fake."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli import running_job
+from cli.explain import main
+from jobs.cluster.client.errors import ClusterError, Forbidden
+from jobs.cluster.client.kube import Kube, path
+from jobs.cluster.client.pod_exec import Executed, execute
+from jobs.nccl.hang.model import Evidence
+
+HERE = Path(__file__).parent
+STANDIN = (HERE / "ras_standin.py").read_text()
+
+
+@pytest.fixture(scope="module")
+def lab(root, tmp_path_factory):
+    """Return a client of one `sim healthy`, and its kubeconfig."""
+    kubeconfig = tmp_path_factory.mktemp("lab") / "kubeconfig"
+    command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes", "--write-kubeconfig"]
+    with subprocess.Popen(
+        [*command, str(kubeconfig)], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert '"ready": true' in process.stdout.readline()
+        yield Kube.connect(kubeconfig=str(kubeconfig), namespace="default"), str(kubeconfig)
+        process.stdin.close()
+        process.wait(20)
+
+
+def start(kube, job, manner, *, version="2.28.9", port=28099, dump=None):
+    """Run a job of two pods; the first one's stand-in speaks for it."""
+    script = STANDIN.replace('"__main__"', "__name__")
+    before = ""
+    if dump is not None:
+        before = (
+            f"open('/tmp/nccl_trace_rank_' + __import__('os').environ['JOB_COMPLETION_INDEX'], 'wb').write({dump!r})\n"
+        )
+    program = before + script.replace("int(sys.argv[3])", str(port)).replace("sys.argv[1]", repr(version)).replace(
+        "sys.argv[2]", repr(manner)
+    )
+    index = {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}}  # fmt: skip
+    address = {"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    env = [{"name": "RANKS", "value": "2"}, {"name": "NCCL_RAS_ADDR", "value": f"localhost:{port}"}, index, address]
+    container = {"name": "main", "image": "i", "command": ["python3", "-c", program], "env": env}
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": {"spec": pod}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job}, "spec": spec}
+    kube.create(path("jobs", group="batch", namespace="default"), body)
+    end = time.monotonic() + 60
+    while True:
+        pods, _ = kube.list(path("pods", namespace="default"), labelSelector=f"job-name={job}")
+        if len(pods) == 2 and all(_spoke(kube, pod) for pod in pods):
+            return pods
+        assert time.monotonic() < end, pods
+        time.sleep(0.1)
+
+
+def _spoke(kube, pod):
+    if pod["status"].get("phase") != "Running":
+        return False
+    try:
+        return any(line == "ready" for line in running_job.tail(kube, pod["metadata"]["name"], "main"))
+    except ClusterError:
+        return False
+
+
+@pytest.fixture
+def explain(lab, capsys, monkeypatch):
+    """Return a function: arguments to (exit code, first job)."""
+    monkeypatch.setattr(running_job, "PAUSE_S", 0.2)
+
+    def run(*arguments):
+        code = main([*arguments, "--kubeconfig", lab[1], "--namespace", "default", "--format", "json"])
+        out = capsys.readouterr()
+        assert out.out, out.err
+        return code, json.loads(out.out)["jobs"][0]
+
+    return run
+
+
+def test_a_late_rank_is_named_with_its_pod_node_and_last_words(lab, explain):
+    """One exec, three answers: rank 1 is behind and stays behind."""
+    kube, _ = lab
+    pods = start(kube, "late", "late", version="2.26.2")
+    code, job = explain("job/late")
+    assert (code, job["diagnosis"], job["late_ranks"], job["waiting_ranks"]) == (1, "hang-late", [1], [0, 2, 3])
+    place = job["places"]["1"]
+    assert place["pod"] in {pod["metadata"]["name"] for pod in pods}
+    assert place["node"].startswith("gpu-node")
+    assert place["gpu"] == "1"
+    assert place["last_words"].endswith("the last words of rank 1")
+
+
+def test_a_job_that_goes_on_is_alive_and_dumps_are_found(lab, explain):
+    """The counts advance; the dumps of both pods are read through exec, too."""
+    kube, _ = lab
+    content = {"version": "2.9", "entries": [], "pg_config": {}, "pg_status": {}}
+    start(kube, "alive", "alive", port=28098, dump=pickle.dumps(content, protocol=2))
+    code, job = explain("job/alive")
+    assert (code, job["diagnosis"]) == (10, "alive")
+    assert sum("nccl_trace_rank_" in name for name in job["files"]) == 2
+
+
+def test_exec_carries_input_output_errors_and_the_exit_code(lab):
+    """Both directions in pieces, and what cannot be run is said in the runtime's words."""
+    kube, _ = lab
+    pods, _ = kube.list(path("pods", namespace="default"), labelSelector="job-name=late")
+    pod = pods[0]["metadata"]["name"]
+    text = b"0123456789abcde\n" * 10_000
+    done = execute(kube, pod, "main", ["sh", "-c", f"head -c {len(text)}; echo wrong >&2; exit 3"], stdin=text)
+    assert (bytes(done.out), bytes(done.errors), done.code) == (text, b"wrong\n", 3)
+    assert "executable file not found" in execute(kube, pod, "main", ["nosuch"]).message
+    cut = execute(kube, pod, "main", ["sh", "-c", "yes"], most_bytes=10_000)
+    assert cut.cut
+    slow = execute(kube, pod, "main", ["sleep", "60"], deadline_s=1.0)
+    assert (slow.cut, slow.code) == (True, None)
+
+
+class NoExec:
+    """A cluster whose user may list pods and nothing else."""
+
+    server, namespace = "https://api.example", "team"
+
+    def whoami(self):
+        return "system:serviceaccount:team:me"
+
+    def get(self, url, **_):
+        raise Forbidden(f"{self.server}: GET {url}", status=403, reason="Forbidden", message="no")
+
+    list = get
+
+
+def pod(name, **status):
+    containers = [{"name": "proxy"}, {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+    states = [{"name": entry["name"], "state": {"running": {}}} for entry in containers]
+    return {
+        "metadata": {"name": name},
+        "spec": {"nodeName": "n", "containers": containers},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": states, **status},
+    }
+
+
+def test_a_right_that_is_missing_is_named_ready_for_kubectl_and_the_rest_goes_on(monkeypatch):
+    """Three rights are missing, each is said once."""
+
+    def refuse(_kube, name, *_, **__):
+        url = path("pods", name, namespace="team", sub="exec")
+        raise Forbidden(f"https://api.example: GET {url}", status=403, reason="Forbidden", message="no")
+
+    monkeypatch.setattr(running_job, "execute", refuse)
+    evidence = Evidence()
+    running_job.look(NoExec(), [pod("a"), pod("b")], evidence, execs=True)
+    assert [found.name for found in evidence.pods] == ["a", "b"]
+    events, nodes, execs = evidence.not_seen
+    assert "list events" in events
+    assert "get nodes" in nodes
+    assert "--verb=get,create --resource=pods/exec" in execs
+    assert "--serviceaccount=team:me" in execs
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (Executed(code=0), []),
+        (Executed(errors=bytearray(b"neither python3 nor ncclras is in this container\n"), code=127), ["neither python3"]),
+        (Executed(message='exec: "sh": executable file not found in $PATH'), ['"sh": executable file not found']),
+        (Executed(out=bytearray(b'{"sample": "{\\"x\\""}\n{"dump": [], "data": 7}\nhello\n{"broken\n[1]\n'), code=0), ["cut"]),
+        (Executed(out=bytearray(b'{"note": "nothing listens on localhost:28028"}\n'), code=0), ["nothing listens"]),
+    ],
+)  # fmt: skip
+def test_what_a_pod_answers_is_never_trusted(monkeypatch, output, expected):
+    """Foreign lines, cut JSON, missing programs: a word each, and no sample."""
+    monkeypatch.setattr(running_job, "execute", lambda *_, **__: output)
+    monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
+    monkeypatch.setattr(NoExec, "get", lambda *_, **__: {})
+    evidence = Evidence()
+    running_job.look(NoExec(), [pod("a")], evidence, execs=True)
+    assert not evidence.samples
+    assert len(evidence.not_seen) == len(expected)
+    assert all(word in note for word, note in zip(expected, evidence.not_seen, strict=True))
+
+
+def test_the_container_with_the_gpus_is_asked_and_a_node_that_is_not_ready_is_said(monkeypatch):
+    asked = []
+
+    def run(_kube, name, container, *_, **__):
+        asked.append((name, container))
+        return Executed(code=0)
+
+    node = {"spec": {"unschedulable": True}, "status": {"conditions": [
+        {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}, {"type": "XidError", "status": "True"}]}}  # fmt: skip
+    monkeypatch.setattr(running_job, "execute", run)
+    monkeypatch.setattr(NoExec, "list", lambda *_, **__: ([], ""))
+    monkeypatch.setattr(NoExec, "get", lambda *_, **__: node)
+    evidence = Evidence()
+    running_job.look(NoExec(), [pod("a")], evidence, execs=True)
+    assert asked == [("a", "main")]
+    assert evidence.pods[0].node_trouble == "Ready=Unknown (NodeStatusUnknown), XidError=True, cordoned"
+    running_job.look(NoExec(), [pod("a")], Evidence(), execs=False)
+    assert len(asked) == 1
