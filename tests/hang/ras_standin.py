@@ -105,6 +105,7 @@ class Server:
             time.sleep(0.02 if self.manner == "slow" else 0)
 
     def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self.socket.close()
 
 
