@@ -7,8 +7,9 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from cli.usage import Parser
+from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
-from jobs.pod.sweep.plan import matchings_of, next_round
+from jobs.pod.sweep.plan import next_round
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,7 @@ def _rounds(fleet: Fleet, rules: Rules, bad: str | None) -> list[Done]:
 
 def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None) -> None:
     plan = _rounds(fleet, rules, None)
-    names = {0: "every node alone", matchings_of(fleet) + 1: "what is open"}
+    names = {0: "every node alone", matchings_of(fleet, rules) + 1: "what is open"}
     print(f"{'round':>5}  {'tests':>5}  {'nodes':>5}  what")
     for done in plan:
         tests = done.round.tests

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,24 @@ NEVER_GO = {
     "half a result": (16, lambda t, _: Result("measured", None if "n003" in t else 100.0, (), t), 99, "n003"),
     "a rail missing": (16, lambda t, _: Result("measured", 9e1, (45.0, None if "n003" in t else 45.0), t), 99, "n003"),
     "wrong sums once": (4, lambda t, r: Result("wrong sums", 1.0, (), t) if r.number == 2 else 100.0, 99, "wrong sums"),
+    "two nodes, one dead": (2, lambda t, _: 100.0 if t == ("n000",) else 0.0, 99, "alone"),
+    "three nodes, all pairs slow but one": (3, lambda t, _: 60.0 if "n001" in t and len(t) > 1 else 100.0, 99, "n001"),
+    "negative": (16, lambda t, _: -100.0 if "n003" in t else 100.0, 99, "n003"),
+    "not a number": (16, lambda t, _: float("nan") if "n003" in t else 100.0, 99, "n003"),
+    "infinite": (16, lambda t, _: float("inf") if "n003" in t else 100.0, 99, "n003"),
+    "huge": (16, lambda t, _: 1e300 if "n003" in t else 100.0, 99, "n003"),
+    "a clock that jumped back": (16, lambda t, _: 900.0 if "n003" in t else 100.0, 99, "n003"),
+    "all huge": (16, lambda *_: 1e12, 99, "no pair passed"),
+    "all not a number": (16, lambda *_: float("nan"), 99, "no pair passed"),
+    "a rail that is no number": (
+        16,
+        lambda t, _: Result("measured", 90.0, (45.0, float("nan") if "n003" in t else 45.0), t),
+        99,
+        "n003",
+    ),
+    "rails left out": (16, lambda t, _: Result("measured", 90.0, () if "n003" in t else (45.0, 45.0), t), 99, "n003"),
+    "an unknown outcome": (16, lambda t, _: Result("green", 100.0, (), t) if "n003" in t else 100.0, 99, "n003"),
+    "every second report lost": (16, lambda t, r: None if r.number % 2 else 100.0, 99, "no"),
     "wrong transport": (
         16,
         lambda t, _: Result("wrong transport", 1e2, (), t, ("n003",)) if "n003" in t and len(t) > 1 else 100.0,
@@ -139,6 +158,92 @@ def test_the_plan_goes_on_from_its_history_and_keeps_to_at_once():
     _, history = play(fleet_of(33, 8), Rules(at_once=5), lambda *_: 100.0)
     assert max(len(done.round.tests) for done in history) == 5
     assert next_round(fleet_of(33, 8), Rules(at_once=5), history[:4]) == history[4].round
+
+
+def test_nodes_that_are_busy_or_die_are_listed_and_the_others_are_proven():
+    names = fleet_of(18).nodes
+    busy = Fleet(names, {}, {"n003": "busy: team-a/train holds its GPUs"})
+    blame, history = play(busy, RULES, lambda *_: 100.0)
+    assert not any("n003" in test for done in history for test in done.round.tests)
+    assert (blame.verdict, len(blame.proven)) == ("inconclusive", 17)
+    assert "busy: team-a/train" in blame.not_tested["n003"]
+    gone = dict.fromkeys(names, "busy")
+    blame, history = play(Fleet(names, {}, gone), RULES, lambda *_: 100.0)
+    assert (blame.verdict, history, sorted(blame.not_tested)) == ("inconclusive", [], sorted(names))
+    _, history = play(fleet_of(18), RULES, lambda *_: 100.0)
+    released = Fleet(names, {}, {"n003": "released"})
+    assert next_round(released, RULES, history) is None
+    assert decode(released, RULES, history).verdict == "go", "it was proven before it went"
+    dead = Fleet(names, {}, {"n003": "the node is NotReady"})
+    while (each := next_round(dead, RULES, history[:2])) is not None:
+        assert not any("n003" in test for test in each.tests)
+        history[2:] = [*history[2:], Done(each, {t: Result("measured", 100.0, (), t) for t in each.tests})][-1:]
+        break
+
+
+def test_nodes_join_and_go_while_a_sweep_runs():
+    """All that stay to the end are proven, nobody meets the same partner twice, and who left half-tested is told."""
+    rng = random.Random(3)
+    names = fleet_of(40, 8).nodes
+    leaves = fleet_of(40, 8).leaves
+    gone, history, met = dict.fromkeys(names[24:], "busy"), [], set()
+    while (each := next_round(Fleet(names, leaves, gone), RULES, history)) is not None:
+        assert not {n for t in each.tests for n in t} & set(gone)
+        pairs = [t for t in each.tests if len(t) > 1]
+        assert not met.intersection(pairs)
+        met.update(pairs)
+        history.append(Done(each, {t: Result("measured", rng.gauss(100, 1), (), t) for t in each.tests}))
+        assert len(history) < 40
+        if each.number == 2:
+            gone["n000"] = "preempted"
+            for name in names[24:32]:
+                del gone[name]
+        if each.number == 4:
+            for name in names[32:]:
+                del gone[name]
+    blame = decode(Fleet(names, leaves, gone), RULES, history)
+    assert set(names) - set(blame.proven) == set(blame.not_tested) == {"n000"}
+    assert "preempted" in blame.not_tested["n000"]
+    assert blame.verdict == "inconclusive"
+
+
+def test_a_report_that_comes_twice_or_of_strangers_counts_once_and_as_nothing():
+    fleet = fleet_of(16)
+    blame, history = play(fleet, RULES, lambda t, _: 60.0 if "n003" in t and len(t) > 1 else 100.0)
+    assert [f.names for f in blame.findings] == [("n003",)]
+    twice = decode(fleet, RULES, [done for done in history for _ in range(3)])
+    assert twice.findings == blame.findings
+    assert any("recorded twice" in note for note in twice.notes)
+    once = history[:3]
+    failed = decode(fleet, RULES, [*once, *once, *once, *once])
+    assert not failed.findings, "one failure that is told four times is one failure"
+    strange = [Done(replace(d.round, tests=(*d.round.tests, ("x", "y"), ("n001", "n001"))), d.results) for d in history]
+    assert decode(fleet, RULES, strange).findings == blame.findings
+    assert decode(fleet, RULES, history[::-1]) == blame
+
+
+def test_a_budget_ends_the_plan_lists_what_is_left_and_is_no_go():
+    fleet, history = Fleet(fleet_of(40).nodes[::-1]), []
+    rules = replace(RULES, at_once=5)
+    left = 500.0
+    while (each := next_round(fleet, rules, history, left)) is not None:
+        history.append(Done(each, {t: Result("measured", 100.0, (), t) for t in each.tests}, 41.0))
+        left -= 41
+    blame = decode(fleet, rules, history)
+    assert (blame.verdict, len(history)) == ("inconclusive", 12)
+    assert set(blame.not_tested) | set(blame.proven) == set(fleet.nodes)
+    assert blame.not_tested
+    for odd in (float("nan"), -1.0, float("-inf")):
+        assert next_round(fleet, rules, [], odd) is None
+    assert next_round(fleet, rules, [], 0.0) is None
+    first = next_round(fleet, rules, [])
+    assert {n for t in first.tests for n in t} == set(fleet.nodes[:5]), "what was tested longest ago comes first"
+
+
+def test_no_innocent_pair_is_blamed_for_a_part_of_the_fabric_that_is_congested():
+    for seed in range(6):
+        made, _ = model.broken("none", 232, random.Random(seed), congestion=0.9, part=0.4)
+        assert model.sweep(made).findings == ()
 
 
 def nodes_of(text):

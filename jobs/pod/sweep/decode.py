@@ -10,7 +10,7 @@ from typing import Dict, List, Sequence, Set
 
 from .judgement import PASS, Facts, judge
 from .model import Blame, Done, Fleet, Nodes, Rules
-from .plan import matchings_of, planned
+from .plan import planned
 from .state import SILENT, State
 
 GO, NO_GO, INCONCLUSIVE = "go", "no-go", "inconclusive"
@@ -19,11 +19,11 @@ FLAKY_PAIRS = 3
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
     """Return what a sweep has shown so far; it is no go before its plan has come to its end."""
-    facts = judge(fleet, rules, matchings_of(fleet), history)
-    return blame_of(State(fleet, rules, facts), history, facts)
+    facts = judge(fleet, rules, history)
+    return blame_of(State(fleet, rules, facts), facts)
 
 
-def blame_of(state: State, history: Sequence[Done], facts: Facts) -> Blame:
+def blame_of(state: State, facts: Facts) -> Blame:
     """Return the blame of evidence that is drawn already."""
     fleet, rules = state.fleet, state.rules
     findings = tuple(state.findings[key] for key in sorted(state.findings))
@@ -31,7 +31,7 @@ def blame_of(state: State, history: Sequence[Done], facts: Facts) -> Blame:
     named = {f.names[0] for f in findings if f.kind in ("node", "rail")}
     not_tested = _not_tested(fleet, rules, facts, state, named, suspects)
     proven = tuple(n for n in fleet.nodes if n not in named and n not in suspects and n not in not_tested)
-    reasons = _reasons(fleet, rules, history, facts, state)
+    reasons = _reasons(fleet, rules, facts, state)
     reasons += ["%s %s: %s" % (f.kind, " and ".join(f.names), f.why) for f in findings]
     reasons += ["suspect %s: %s" % each for each in suspects.items()]
     reasons += ["not proven %s: %s" % each for each in not_tested.items()]
@@ -65,7 +65,12 @@ def _not_tested(
     for node in fleet.nodes:
         if node in named or node in suspects:
             continue
-        if state.silent[node] and (state.silent[node] >= SILENT or not state.passed[node]):
+        if node in fleet.gone and not state.enough(node):
+            found[node] = "%s; %s" % (
+                fleet.gone[node],
+                "tested %d times" % state.tests[node] if state.tests[node] else "not tested",
+            )
+        elif state.silent[node] and (state.silent[node] >= SILENT or not state.passed[node]):
             found[node] = "reported nothing in %d of %d tests" % (state.silent[node], state.tests[node])
         elif not state.tests[node]:
             found[node] = "not tested"
@@ -76,16 +81,16 @@ def _not_tested(
     return found
 
 
-def _reasons(fleet: Fleet, rules: Rules, history: Sequence[Done], facts: Facts, state: State) -> List[str]:
+def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State) -> List[str]:
     """Return why a sweep of which nothing failed would still be no go."""
     reasons: List[str] = []
     if len(fleet.nodes) < 2:
         reasons.append("%d node: there is no pair to test" % len(fleet.nodes))
-    numbers = [done.round.number for done in history]
+    numbers = [done.round.number for done in facts.history]
     if missing := sorted(set(range(1, 1 + max(numbers, default=0))) - set(numbers)):
         reasons.append("rounds without a record: %s" % ", ".join(map(str, missing)))
-    if planned(fleet, rules, history, facts, state) is not None:
-        reasons.append("the plan is not at its end after %d rounds" % len(history))
+    if planned(fleet, rules, facts, state) is not None:
+        reasons.append("the plan is not at its end after %d rounds" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
         reasons.append("no pair passed: there is no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.node_floor is None):

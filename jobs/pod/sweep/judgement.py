@@ -11,11 +11,17 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from .history import tidy
 from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
 
 PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
+SMALL = 128
+"""Nodes up to which every node is paired four times: a node that fails with four of five partners is missed by four
+matchings in one sweep of 600, by two in one of 25. In larger fleets that would cost more than 2.5 tests a node."""
+TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
 FALLEN = 0.90  # a round's median below this share of an earlier one's: the tolerance of a single test
 RISEN = 1.05  # halving helped: more than two groups' noise (2 %) explains
+FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
 ENOUGH = 3  # tests of a kind that make a median
 GROUP = (0.85, 0.95)  # of the median: a healthy second group lies here (real fleets: 7 to 11 % apart)
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
@@ -41,8 +47,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Facts:
-    """All tests judged, in order; `undone` are the rounds to repeat with at most `at_once` tests at a time.
+    """A history, and all of its tests judged, in order.
 
+    `undone` are the rounds to repeat with at most `at_once` tests at a time.
     `levels` are what tests were compared with, in GB/s, by kind of test and rail (-1: all rails).
     """
 
@@ -51,11 +58,21 @@ class Facts:
     at_once: int
     notes: Tuple[str, ...]
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
+    history: Tuple[Done, ...] = ()
 
 
-def judge(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -> Facts:
+def matchings_of(fleet: Fleet, rules: Rules) -> int:
+    """Return how many times every node is paired before anything is ambiguous."""
+    wanted = rules.matchings or (4 if len(fleet.nodes) <= SMALL else 2)
+    return min(wanted, max(0, len(fleet.nodes) - 1))
+
+
+def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:
     """Judge every test of a history. Tests of unknown nodes and results of tests that no round held are not read."""
+    history, odd = tidy(fleet, found)
+    matchings = matchings_of(fleet, rules)
     undone, at_once, notes = _disturbed(fleet, rules, matchings, history)
+    notes = odd + notes
     reference = _references(fleet, matchings, history, undone, notes)
     judged = []
     for done in history:
@@ -65,7 +82,7 @@ def judge(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -
             if done.round.number in undone and each.grade in (FAIL, UNCLEAR):
                 continue
             judged.append(each)
-    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes), reference)
+    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes), reference, tuple(history))
 
 
 def kind_of(fleet: Fleet, nodes: Nodes) -> str:
@@ -119,10 +136,13 @@ Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/
 
 
 def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: Set[int], notes: List[str]) -> Reference:
-    values: Dict[Tuple[str, int], List[float]] = {}
+    """Levels by base rounds; where these have few tests, by all: what was singled out may be all that is healthy."""
+    base: Dict[Tuple[str, int], List[float]] = {}
+    rest: Dict[Tuple[str, int], List[float]] = {}
     for done in history:
-        if done.round.number in undone or done.round.stage > matchings:
+        if done.round.number in undone:
             continue
+        values = rest if done.round.stage > matchings else base
         for nodes in done.round.tests:
             result = done.results.get(nodes)
             if result is None or not _speed(result, nodes):
@@ -130,7 +150,10 @@ def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: S
             for rail, value in enumerate([result.busbw, *result.rails], -1):
                 if value:
                     values.setdefault((kind_of(fleet, nodes), rail), []).append(value)
-    return {key: _level(key, found, notes) for key, found in values.items()}
+    for key, found in rest.items():
+        if len(base.get(key, ())) < FEW:
+            base.setdefault(key, []).extend(found)
+    return {key: _level(key, found, notes) for key, found in base.items()}
 
 
 def _level(key: Tuple[str, int], values: List[float], notes: List[str]) -> float:
@@ -166,6 +189,8 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
     floor = rules.node_floor if len(nodes) == 1 else rules.pair_floor
     slow = frozenset(rail for rail, share in shares.items() if rail >= 0 and share < rules.accuses)
     lowest = min(shares.values())
+    if shares[-1] > TOO_FAST:
+        return Judged(nodes, NOTHING, None, frozenset(), result.outcome, result.reported, at)
     if speed <= 0 or lowest < rules.accuses or (floor is not None and speed < floor):
         grade = FAIL
     else:

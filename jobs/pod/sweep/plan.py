@@ -1,6 +1,7 @@
 """The rounds of a sweep: nodes alone, matchings inside and across leaves, then only what is ambiguous.
 
-`next_round` is a pure function of what ran: a coordinator that is started again goes on with the same history.
+`next_round` is a pure function of what ran: a coordinator that is started again goes on with the same history, over
+nodes that have joined or gone since.
 """
 
 from __future__ import annotations
@@ -8,70 +9,98 @@ from __future__ import annotations
 import random
 from typing import Dict, List, Optional, Sequence, Set
 
-from .judgement import FAIL, HARD, PASS, Facts, judge
+from .judgement import FAIL, HARD, PASS, Facts, judge, matchings_of
 from .model import Done, Fleet, Nodes, Round, Rules
 from .state import REPEATS, State, constant, pair_of
 
-SMALL = 32
-"""Nodes up to which four matchings are run: a median of few pairs is poor, and a fault with some partners is met."""
 UPLINK_PROBES = 3
+REPEATED_SHARE = 8
+DECISIVE_SHARE = 16
+FEWEST = 8
+"""A round that repeats failed pairs has at most one test for every 8 nodes, one whose repeats may decide one for every
+16, and at least 8: what was disturbed by many tests at once is not to be found guilty by as many."""
 
 
-def matchings_of(fleet: Fleet) -> int:
-    """Return how many times every node is paired before anything is ambiguous."""
-    return min(4 if len(fleet.nodes) <= SMALL else 2, max(0, len(fleet.nodes) - 1))
-
-
-def next_round(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Optional[Round]:
-    """Return the next round; None when there is nothing left to find out."""
-    facts = judge(fleet, rules, matchings_of(fleet), history)
-    return planned(fleet, rules, history, facts, None)
-
-
-def planned(
-    fleet: Fleet, rules: Rules, history: Sequence[Done], facts: Facts, state: Optional[State]
+def next_round(
+    fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float] = None, round_s: float = 40.0
 ) -> Optional[Round]:
+    """Return the next round; None when there is nothing left to find out, or no time to.
+
+    `left_s`: seconds of the budget that are left, None without one. A round is expected to take as long as the longest
+    so far, `round_s` before any. What a budget leaves open `decode` lists: it is no go.
+    """
+    if left_s is not None:
+        longest = max([done.seconds for done in history if 0 < done.seconds < float("inf")], default=round_s)
+        if not left_s >= longest:  # a clock that jumped may say NaN
+            return None
+    facts = judge(fleet, rules, history)
+    return planned(fleet, rules, facts, None)
+
+
+def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) -> Optional[Round]:
     """Return the next round for a history that has been judged."""
-    number = 1 + max([done.round.number for done in history], default=0)
+    number = 1 + max([done.round.number for done in facts.history], default=0)
     at_once = facts.at_once or len(fleet.nodes) or 1
-    ran: Dict[int, Set[Nodes]] = {}
-    for done in history:
-        if done.round.number not in facts.undone:
-            ran.setdefault(done.round.stage, set()).update(done.round.tests)
-    base = range(0 if rules.alone else 1, matchings_of(fleet) + 1)
-    for stage in base:
-        if stage == 1 and (again := _alone_again(facts)):
+    order = {node: place for place, node in enumerate(fleet.nodes)}
+    matchings = matchings_of(fleet, rules)
+    for stage in range(0 if rules.alone else 1, matchings + 1):
+        if stage == 1 and (again := _alone_again(fleet, facts)):
             return Round(number, 0, tuple(again[:at_once]))
-        todo = [test for test in _base(fleet, rules, facts, stage) if test not in ran.get(stage, set())]
-        if todo:
+        if todo := _base(fleet, rules, facts, stage):
+            todo.sort(key=lambda test: min(order[node] for node in test))
             return Round(number, stage, tuple(todo[:at_once]))
-    if not matchings_of(fleet) and (again := _alone_again(facts)):
+    if not matchings and (again := _alone_again(fleet, facts)):
         return Round(number, 0, tuple(again[:at_once]))
     tests = _ambiguous(state or State(fleet, rules, facts))
-    return Round(number, matchings_of(fleet) + 1, tuple(tests[:at_once])) if tests else None
+    return Round(number, matchings + 1, tuple(tests[:at_once])) if tests else None
 
 
-def _alone_again(facts: Facts) -> List[Nodes]:
+def _alone_again(fleet: Fleet, facts: Facts) -> List[Nodes]:
     """Return the nodes to test alone once more: one failure, nothing at all, or a value between."""
     grades: Dict[Nodes, List[str]] = {}
     for each in facts.judged:
-        if len(each.nodes) == 1:
+        if len(each.nodes) == 1 and each.nodes[0] not in fleet.gone:
             grades.setdefault(each.nodes, []).append(each.grade)
     return [n for n, all_ in grades.items() if not {PASS, HARD} & set(all_) and len(all_) < 3 and all_.count(FAIL) < 2]
 
 
 def _base(fleet: Fleet, rules: Rules, facts: Facts, stage: int) -> List[Nodes]:
+    """Return what is left of a stage: every node that is there and fit is in one test of it."""
+    ran: Set[str] = set()
+    met: Set[Nodes] = set()
+    for done in facts.history:
+        if done.round.number not in facts.undone:
+            met.update(done.round.tests)
+            if done.round.stage == stage:
+                ran.update(node for test in done.round.tests for node in test)
+    left = [node for node in fleet.nodes if node not in fleet.gone]
     if stage == 0:
-        return [(node,) for node in fleet.nodes]
-    failed = [each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade in (FAIL, HARD)]
+        return [(node,) for node in left if node not in ran]
+    failed = {each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade in (FAIL, HARD)}
     passed = {each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade == PASS}
-    out = {n for n in failed if n not in passed}
+    out = failed - passed
     out |= {each.nodes[0] for each in facts.judged if len(each.nodes) == 1 and each.grade == HARD}
-    nodes = [node for node in fleet.nodes if node not in out]
+    nodes = [node for node in left if node not in out]
     random.Random(rules.seed).shuffle(nodes)  # noqa: S311 -- a plan that can be repeated
     if len({fleet.leaf(node) for node in nodes}) < 2:
-        return _circle(nodes, stage)
-    return _inside(fleet, nodes, (stage + 1) // 2) if stage % 2 else _across(fleet, nodes, stage // 2)
+        whole = _circle(nodes, stage)
+    else:
+        whole = _inside(fleet, nodes, (stage + 1) // 2) if stage % 2 else _across(fleet, nodes, stage // 2)
+    tests = [test for test in whole if test not in met and not ran.intersection(test)]
+    taken = ran.union(*tests)
+    return tests + _greedy([node for node in nodes if node not in taken], met)
+
+
+def _greedy(nodes: List[str], met: Set[Nodes]) -> List[Nodes]:
+    """Pair those whom the matching left, since nodes came or went: with the first whom each has not met."""
+    tests: List[Nodes] = []
+    while nodes:
+        one = nodes.pop(0)
+        other = next((each for each in nodes if pair_of(one, each) not in met), None)
+        if other is not None:
+            nodes.remove(other)
+            tests.append(pair_of(one, other))
+    return tests
 
 
 def _circle(nodes: List[str], turn: int) -> List[Nodes]:
@@ -102,12 +131,13 @@ def _inside(fleet: Fleet, nodes: List[str], turn: int) -> List[Nodes]:
 
 
 def _across(fleet: Fleet, nodes: List[str], turn: int) -> List[Nodes]:
-    """Pair the first half of the leaves with the second: across leaves wherever none has half of all nodes."""
-    row = [node for mates in _by_leaf(fleet, nodes).values() for node in mates]
+    """Pair the first half of the leaves with the second, each turn with another leaf of it."""
+    leaves = _by_leaf(fleet, nodes)
+    row = [node for mates in leaves.values() for node in mates]
     half = len(row) // 2
+    by = (turn - 1) * (1 + (len(row) // len(leaves) if len(leaves) > 3 else 0)) % max(1, half)
     second = row[half : 2 * half]
-    second = second[turn - 1 :] + second[: turn - 1]
-    return [pair_of(a, b) for a, b in zip(row[:half], second)]
+    return [pair_of(a, b) for a, b in zip(row[:half], second[by:] + second[:by])]
 
 
 class _Draft:
@@ -117,7 +147,7 @@ class _Draft:
         self.state, self.busy, self.tests = state, set(), []  # type: State, Set[str], List[Nodes]
         self.by_leaf: Dict[str, List[str]] = {}
         for node in state.fleet.nodes:
-            if state.trusted(node) and not state.against(node):
+            if node not in state.fleet.gone and state.trusted(node) and not state.against(node):
                 self.by_leaf.setdefault(state.fleet.leaf(node), []).append(node)
 
     def add(self, one: str, other: Optional[str]) -> bool:
@@ -146,6 +176,7 @@ class _Draft:
 
 
 def _ambiguous(state: State) -> List[Nodes]:
+    """Return the tests that tell apart what is left: probes of uplinks first, repeats, then who lacks passes."""
     draft = _Draft(state)
     fleet = state.fleet
     wanting = [node for node in fleet.nodes if state.wants(node)]
@@ -154,29 +185,43 @@ def _ambiguous(state: State) -> List[Nodes]:
         others = [each for each in draft.leaves(leaf, across=True) if each != leaf]
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, others[turn % len(others) :] + others if others else []))
+    open_ = [node for node in fleet.nodes if state.open_end(node)]
+    for node in open_:
+        bad, good = len(state.against(node)), len(state.passed[node])
+        if bad > 2 or (bad > 1 and good < state.rules.proofs):  # two failures are a repeated one: with others
+            draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))
+    most = _repeat(state, draft)
     for node in wanting:
         leaf = fleet.leaf(node)
         if node in draft.busy or (leaf in state.hot and state.passed[node]):
             continue
         inside = any(fleet.leaf(p) == leaf for p in state.passed[node])
         draft.add(node, draft.partner(node, draft.leaves(leaf, across=inside and leaf not in state.bad_leaves)))
-    _repeat(state, draft)
-    for node in fleet.nodes:
-        if node not in draft.busy and state.open_end(node) and all(_twice(state, node, p) for p in state.against(node)):
+    for node in open_:
+        if node not in draft.busy and all(_settled(state, node, p) for p in state.against(node)):
             draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))
-    return draft.tests
+    return draft.tests[:most]
 
 
-def _twice(state: State, node: str, partner: str) -> bool:
-    grades = [each.grade for each in state.of[pair_of(node, partner)]]
-    return HARD in grades or constant(state.of[pair_of(node, partner)]) or len(grades) >= REPEATS
+def _settled(state: State, node: str, partner: str) -> bool:
+    """Say whether a failed pair need not be repeated any more."""
+    tests = state.of[pair_of(node, partner)]
+    grades = [each.grade for each in tests]
+    return HARD in grades or constant(tests) or len(grades) >= REPEATS or bool({node, partner} & set(state.fleet.gone))
 
 
-def _repeat(state: State, draft: _Draft) -> None:
-    """Repeat failed pairs both of whose nodes are proven: flaky, or the path between them."""
-    for pair in sorted({pair_of(n, p) for n in state.fleet.nodes if state.failed[n] for p in state.against(n)}):
-        grades = [each.grade for each in state.of[pair]]
-        if HARD in grades or constant(state.of[pair]) or len(grades) >= REPEATS:
-            continue
-        if all(state.passed[node] for node in pair):
-            draft.add(*pair)
+def _repeat(state: State, draft: _Draft) -> int:
+    """Repeat failed pairs both of whose nodes are proven: flaky, or the path between them.
+
+    Returns how many tests the round may have.
+    """
+    size = len(state.fleet.nodes)
+    most = size
+    pairs = {pair_of(n, p) for n in state.fleet.nodes if state.failed[n] for p in state.against(n)}
+    open_ = [pair for pair in pairs if not _settled(state, *pair) and all(state.passed[node] for node in pair)]
+    for pair in sorted(open_, key=lambda each: (len(state.of[each]), each)):
+        share = DECISIVE_SHARE if len(state.of[pair]) > 1 else REPEATED_SHARE
+        allowed = max(FEWEST, size // share)
+        if len(draft.tests) < allowed and draft.add(*pair):
+            most = min(most, allowed)
+    return most

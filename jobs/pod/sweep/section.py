@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDic
 from .decode import blame_of
 from .judgement import FAIL, HARD, NOTHING, PASS, UNCLEAR, Facts, Judged, judge
 from .model import NOTHING_CAME, OUTCOMES, Blame, Done, Fleet, Nodes, Result, Rules
-from .plan import matchings_of
 from .state import State
 
 MOST_TESTS = 400_000
@@ -142,9 +141,10 @@ class Section(TypedDict):
 
 def section(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Section:
     """Return what a sweep has done and shown so far: JSON types only, no number that is not finite."""
-    facts = judge(fleet, rules, matchings_of(fleet), history)
+    facts = judge(fleet, rules, history)
+    history = facts.history
     state = State(fleet, rules, facts)
-    blame = blame_of(state, history, facts)
+    blame = blame_of(state, facts)
     graded = {(each.round, each.nodes): each for each in facts.judged}
     tests = [
         _test(done, nodes, graded.get((done.round.number, nodes))) for done in history for nodes in done.round.tests

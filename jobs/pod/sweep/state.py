@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from math import sqrt
 from typing import Dict, Iterable, List, Optional, Set, Tuple
 
-from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged
+from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, matchings_of
 from .model import Finding, Fleet, Nodes, Rules
 
 QUANTILE = 2.326  # one-sided 99 %
@@ -30,7 +30,7 @@ class State:
     """All evidence by element. Accusations are drawn once, when it is made."""
 
     def __init__(self, fleet: Fleet, rules: Rules, facts: Facts) -> None:
-        self.fleet, self.rules = fleet, rules
+        self.fleet, self.rules, self.matchings = fleet, rules, matchings_of(fleet, rules)
         self.passed: Dict[str, Set[str]] = defaultdict(set)
         self.failed: Dict[str, Set[str]] = defaultdict(set)
         self.met: Dict[str, Set[str]] = defaultdict(set)
@@ -51,6 +51,7 @@ class State:
         self._accuse_uplinks()
         self._accuse_nodes()
         self._accuse_pairs()
+        self._good_leaves = len({fleet.leaf(node) for node in fleet.nodes} - self.bad_leaves)
 
     def _take(self, each: Judged) -> None:
         self.of[each.nodes].append(each)
@@ -172,11 +173,11 @@ class State:
         return bool(self._leaves(pair) & self.bad_leaves)
 
     def _accuse_nodes(self) -> None:
+        pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
+        tested: Set[Nodes] = {p for p in self.of if len(p) == 2 and not self.explained(p)} if pairs else set()
         while True:
-            pairs: Set[Nodes] = {pair_of(n, p) for n in self.failed for p in self.against(n)}
-            tested: Set[Nodes] = {p for p in self.of if len(p) == 2 and not self.explained(p)}
             found = []
-            for node in {n for pair in pairs for n in pair if not self.accused(n)}:
+            for node in {n for pair in pairs for n in pair}:
                 bad = {p for p in self.against(node) if self.trusted(p)}
                 good = {p for p in self.passed[node] if not self.accused(p)}
                 if len(bad) >= self.rules.proofs and self._by_rate(node, len(bad), len(good), pairs, tested):
@@ -187,6 +188,8 @@ class State:
             tests = [each for p in self.against(node) for each in self.of[pair_of(node, p)]]
             count = "%d of %d pairs with proven partners" % (-bad_count, good_count - bad_count)
             self._name("node", (node,), tests, "%s: %s" % (count, _words(tests)))
+            pairs = {pair for pair in pairs if node not in pair}
+            tested = {pair for pair in tested if node not in pair}
 
     def _by_rate(self, node: str, bad: int, good: int, pairs: Set[Nodes], tested: Set[Nodes]) -> bool:
         if not good:
@@ -209,13 +212,15 @@ class State:
     def open_end(self, node: str) -> bool:
         """Say whether a node with passes and failures needs more partners before pair and node are told apart."""
         bad, good = len(self.against(node)), len(self.passed[node])
-        if not bad or self.accused(node) or bad + good >= self.rules.most_partners:
+        if not bad or self.accused(node) or bad + good >= self.rules.most_partners or node in self.fleet.gone:
             return False
-        return good < self.rules.proofs or bad >= good
+        if bad > 1:
+            return good <= 2 * bad
+        return good < (self.rules.proofs if self.matchings > 2 else 2)
 
     def wants(self, node: str) -> bool:
         """Say whether a node lacks passes: with two partners, one of them in another leaf where there is a good one."""
-        if self.silent[node] >= SILENT or self.tests[node] >= self.rules.most_partners:
+        if node in self.fleet.gone or self.silent[node] >= SILENT or self.tests[node] >= self.rules.most_partners:
             return False
         return not self.accused(node) and not self.enough(node)
 
@@ -225,8 +230,7 @@ class State:
         if len(partners) < min(2, len(self.fleet.nodes) - 1) and not self._none_else(node):
             return False
         leaf = self.fleet.leaf(node)
-        leaves = {self.fleet.leaf(n) for n in self.fleet.nodes} - self.bad_leaves
-        if not partners or len(leaves) < 2 or leaf in self.bad_leaves:
+        if not partners or self._good_leaves < 2 or leaf in self.bad_leaves:
             return bool(partners)
         return any(self.fleet.leaf(partner) != leaf for partner in partners)
 
