@@ -62,7 +62,9 @@ preflight and accept take:
   --tenant            judge with the rights of one namespace
   --check-secrets     see that the pull secrets exist (never their content)
   --print-manifests   show what would be created, create nothing
-  --out DIR           write report.json, report.html, junit.xml, logs/
+  -v, -q              a line for each check, and why it was skipped; one line
+  --out DIR           write report.json, .html, .md, junit.xml, logs/
+  --github            step summary and annotations of a GitHub workflow
   --record            and in recordings/ what the API server told of the trial
 and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
 
@@ -100,21 +102,34 @@ def run_checks(arguments: Sequence[str]) -> int:
     ]  # where it is installed, its last words cost half a second
     quiet = ["-q", "--no-header", "--tb=no", "-r", "", "-o", "console_output_style=classic"]
     if not {"--co", "--collect-only"} & set(arguments):
-        quiet.append("-q")  # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
-    verbose = any(a.startswith(("-v", "--verbose", "--tb")) for a in arguments)
+        arguments, verbosity = _verbosity(arguments)
+        # the summary is this suite's; with one -q pytest adds its own, and "no tests ran"
+        quiet += ["-q", "-o", f"verbosity_test_cases={verbosity}"]
     if not {"--co", "--collect-only", "--print-manifests"} & set(arguments):
         _forget_report(arguments)
     said = io.StringIO()
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
         with contextlib.redirect_stderr(said):  # pytest writes there what the user typed wrong, in several lines
-            code = int(pytest.main([*fixed, *(() if verbose else quiet), *_places(root, arguments), *arguments]))
+            code = int(pytest.main([*fixed, *quiet, *_places(root, arguments), *arguments]))
     finally:
         text = said.getvalue()
         print(f"seatrial: {_mistake(text)}\n" if code == USAGE else text, end="", file=sys.stderr)
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:
         print("seatrial: nothing was selected; seatrial checks shows what there is", file=sys.stderr)
     return code
+
+
+def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
+    """Take -v and -q out of the arguments; return the rest and how much to tell (reports.plugin)."""
+    rest, told = [], -1  # a line for each family of checks
+    for word, before in zip(arguments, ["", *arguments], strict=False):
+        letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
+        if set(letters) in ({"v"}, {"q"}) and word != letters and not _takes_value(before):
+            told += len(letters) if letters[0] == "v" else -len(letters)
+        else:
+            rest.append(word)
+    return rest, told
 
 
 def _mistake(text: str) -> str:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import html, junit, terminal
-from .record import RUN, CheckResult, Run, write_atomically, write_json
+from . import html, junit, markdown, terminal
+from .record import RUN, CheckResult, Outcome, Run, write_atomically, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+
+QUIET, EACH = -2, 0
+"""Verbosity of test cases (pytest's own): up to QUIET one line at the end, between them a line for each family."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,6 +41,9 @@ class Renderers:
         self._drafts: dict[Path, Path] = {}  # what a pytest plugin writes -> where it belongs once it is whole
         self._not_collected: list[pytest.CollectReport] = []
         self._header_shown = False
+        self._families: dict[str, list[CheckResult]] = {}  # what has ended of each
+        self._planned: Counter[str] = Counter()  # checks by family
+        self.verbosity = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES)
         config.option.self_contained_html = True
         if folder is not None:
             self._redirect(folder)
@@ -65,6 +73,7 @@ class Renderers:
             try:
                 self._write(self.run)
                 self._push(self.run)
+                self._tell_github(self.run)
             except OSError as error:
                 session.exitstatus = self.run.pytest_exit = int(pytest.ExitCode.INTERNAL_ERROR)
                 self.run.interrupted = f"the report could not be written: {error}"
@@ -83,8 +92,23 @@ class Renderers:
         if self.folder is not None:
             from . import metrics  # noqa: PLC0415 -- only a run that leaves reports needs the library
 
-            write_atomically(self.folder / "metrics.prom", metrics.exposition(run.to_dict()))
+            record = run.to_dict()
+            write_atomically(self.folder / "metrics.prom", metrics.exposition(record))
+            write_atomically(self.folder / "report.md", markdown.markdown(record))
             write_json(run, self.folder / "report.json")  # the truth comes last: it says go only beside a whole report
+
+    def _tell_github(self, run: Run) -> None:
+        """Append the report to the step's summary and print the annotations (docs.github.com, workflow commands)."""
+        if not self.config.getoption("--github", default=False):
+            return
+        record = run.to_dict()
+        if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(markdown.markdown(record))
+        if self._terminal is not None:
+            self._terminal.ensure_newline()
+            for command in markdown.workflow_commands(record):
+                self._terminal.write_line(command)
 
     def _push(self, run: Run) -> None:
         """Push the metrics where that is asked for; a gateway that is down changes no verdict."""
@@ -114,11 +138,17 @@ class Renderers:
     def _terminal(self) -> Any:
         return self.config.pluginmanager.getplugin("terminalreporter")
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Count the checks of each family: its line is written when the last has ended."""
+        markers = (item.get_closest_marker("check") for item in session.items)
+        self._planned = Counter(_family(marker.args[0]) for marker in markers if marker is not None)
+
     def pytest_runtest_logstart(self) -> None:
         """Say once what is on trial."""
         if self.run is not None and not self._header_shown and self._terminal is not None:
             self._header_shown = True
-            terminal.header(self._terminal, self.run)
+            if self.verbosity > QUIET:
+                terminal.header(self._terminal, self.run)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, Any] | None:
         """Give a check its own words; one line per check replaces pytest's dots."""
@@ -130,10 +160,19 @@ class Renderers:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Write one line for each finished check."""
+        """Write the line of each finished check, or of each finished family and of what did not pass."""
         result: CheckResult | None = getattr(report, "seatrial", None)
-        if result is not None and self._terminal is not None and self.config.get_verbosity() <= 0:
+        if result is None or self._terminal is None or not QUIET < self.verbosity <= EACH:
+            return
+        if self.verbosity == EACH:
             terminal.line(self._terminal, result)
+            return
+        if result.outcome in (Outcome.FAILED, Outcome.ERROR):
+            terminal.line(self._terminal, result)
+        family = self._families.setdefault(_family(result.id), [])
+        family[:] = [*(r for r in family if r.id != result.id), result]
+        if len(family) == self._planned[_family(result.id)]:
+            terminal.family(self._terminal, _family(result.id), family)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep what could not even be read: without pytest's tracebacks nothing else would say why."""
@@ -146,7 +185,10 @@ class Renderers:
             for report in self._not_collected:
                 terminal.not_collected(terminalreporter, report)
         if self.run is not None:
-            terminal.summary(terminalreporter, self.run, self.folder)
+            if self.verbosity <= QUIET:
+                terminal.one_line(terminalreporter, self.run, self.folder)
+            else:
+                terminal.summary(terminalreporter, self.run, self.folder, detailed=self.verbosity >= EACH)
 
     # -------------------------------------------------------------------------------------------------- HTML
 
@@ -193,3 +235,8 @@ class Renderers:
             extra = {"name": None, "format_type": "html", "content": content, "mime_type": None, "extension": None}
             report.extras = [*getattr(report, "extras", []), extra]
         return report
+
+
+def _family(check_id: str) -> str:
+    """Return the first part of a check's id: what the check is about."""
+    return check_id.partition(".")[0]

@@ -400,8 +400,8 @@ def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
 
 
-def verdict_of(record: Mapping[str, Any]) -> Verdict:
-    """Return the verdict that a record's own checks give; another one than it says was not written by a run."""
+def run_of(record: Mapping[str, Any]) -> Run:
+    """Return as much of the run as decides its verdict: outcomes, scope, what was required, asked for and tried."""
     results = [
         CheckResult(
             id=str(check.get("id")),
@@ -422,7 +422,12 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
         trial=record.get("trial") or {},
         pool=coverage_of(record).pool,
         asks_all=(record.get("coverage") or {}).get("asked") == "all",
-    ).verdict
+    )
+
+
+def verdict_of(record: Mapping[str, Any]) -> Verdict:
+    """Return the verdict that a record's own checks give; another one than it says was not written by a run."""
+    return run_of(record).verdict
 
 
 ALONE = "node"

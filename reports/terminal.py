@@ -1,4 +1,4 @@
-"""The terminal report: one line per check while it runs, then findings, remedies, the verdict."""
+"""The terminal's text: a line per family of checks while they run, then the verdict, what was found, what to do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from .record import CheckResult, Finding, Outcome, Run, Verdict, counts
+from .record import CheckResult, Finding, Outcome, Run, Verdict
+from .summary import Summary, blocked_roots, summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 MARKUP: dict[Outcome, dict[str, bool]] = {
@@ -26,6 +27,10 @@ COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INC
 TITLES = {"look": "look at"}
 FINDINGS_SHOWN = 12
 """Rows of one check's table on the terminal; all of them are in the report."""
+NO_PROFILE = (
+    "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
+    "seatrial profile detect > my.yaml (read it), then the same command with --profile my.yaml"
+)
 PARAGRAPH_LINES = 8
 """Lines of one text on the terminal, enough for every entry of the catalogue; the report has it whole."""
 
@@ -66,19 +71,34 @@ def line(terminal: Any, result: CheckResult) -> None:
             terminal.write_line(f"         {text}")
 
 
-def summary(terminal: Any, run: Run, folder: Path | None) -> None:
-    """Write what was found and what to do about it, then the verdict."""
+def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
+    """Write the line of a family whose checks have all ended, such as ``nccl``; of nothing but skipped ones none."""
+    ended = [r.outcome for r in results]
+    if set(ended) == {Outcome.SKIPPED}:
+        return
+    worst = max((o for o in ended if o is not Outcome.SKIPPED), key=list(Outcome).index)
+    counted = ", ".join(f"{ended.count(o)} {o}" for o in Outcome if o in ended)
+    seconds = sum(r.seconds for r in results)
+    terminal.ensure_newline()
+    terminal.write(f"{worst.upper():<8}", **MARKUP[worst])
+    terminal.write_line(f" {name:<15} {counted}" + (f"  {seconds:.1f}s" if seconds >= 0.1 else ""))
+
+
+def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = False) -> None:
+    """Write the verdict with its culprit, what was proven, what was found with its remedy, what was not judged.
+
+    ``detailed``: name every check that was skipped or blocked, with its reason; else they are counted by family.
+    """
     width = _width()
+    told = summarize(run.to_dict())
+    terminal.ensure_newline()
+    terminal.write_line("")
+    _verdict(terminal, run, told)
+    _proven(terminal, told, width)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             _found(terminal, run, result, width)
-    for blockers, names in _blocked(run.results).items():
-        terminal.write_line("")
-        terminal.write("BLOCKED ", **MARKUP[Outcome.BLOCKED])
-        terminal.write_line(f"by {', '.join(blockers) or 'what it requires'}, so not judged:", bold=True)
-        _paragraph(terminal, "", ", ".join(names), width)
-    _skipped(terminal, run.results, width)
-    terminal.write_line("")
+    _not_judged(terminal, run, told, width, detailed=detailed)
     if run.cleaned:
         terminal.write_line("Deleted first, left by runs that were killed:", bold=True)
         for name in run.cleaned:
@@ -92,9 +112,53 @@ def summary(terminal: Any, run: Run, folder: Path | None) -> None:
         terminal.write_line("Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", bold=True)
         for text in run.not_seen:
             _paragraph(terminal, "", text, width)
-    _verdict(terminal, run)
     if folder is not None:
         terminal.write_line(f"Report: {folder / 'report.html'}")
+
+
+def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
+    """Write the verdict and nothing else, on one line however long."""
+    told = summarize(run.to_dict())
+    terminal.ensure_newline()
+    terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
+    report = f" · {folder / 'report.html'}" if folder is not None else ""
+    terminal.write_line(_plain(told.headline.removeprefix(run.verdict) + report))
+
+
+def _proven(terminal: Any, told: Summary, width: int) -> None:
+    """What the checks that passed have shown, with its numbers: of a go all, else nothing but the findings counts."""
+    if told.verdict is not Verdict.GO or not told.proven:
+        return
+    terminal.write_line(f"Proven, in {told.seconds:.0f} s:", bold=True)
+    for what, text in told.proven:
+        terminal.write_line(f"  {what:<14} {textwrap.shorten(_plain(text), width - 17, placeholder=' …')}")
+
+
+def _not_judged(terminal: Any, run: Run, told: Summary, width: int, *, detailed: bool) -> None:
+    """What was blocked or skipped: counted by family, or (``detailed``) each with its reason."""
+    blocked = {why: families for why, families in told.not_judged.items() if why != "skipped"}
+    if detailed:
+        for blockers, names in _blocked(run.results).items():
+            terminal.write_line("")
+            terminal.write("BLOCKED ", **MARKUP[Outcome.BLOCKED])
+            terminal.write_line(f"by {', '.join(blockers) or 'what it requires'}, so not judged:", bold=True)
+            _paragraph(terminal, "", ", ".join(names), width)
+        _skipped(terminal, run.results, width)
+        terminal.write_line("")
+        return
+    if blocked and told.verdict is not Verdict.GO:
+        terminal.write_line("")
+    for why, families in blocked.items():
+        _paragraph(terminal, "", f"Not judged, {why}: {_families(families)}", width)
+    if skipped := told.not_judged.get("skipped"):
+        _paragraph(terminal, "", f"Not asked for or not applicable: {_families(skipped)} (-v: why)", width)
+
+
+def _families(families: Mapping[str, int]) -> str:
+    """Write how many checks of which families: ``7 checks (nccl 4, rdma 2, job)``."""
+    total = sum(families.values())
+    named = ", ".join(f"{name} {number}" if number > 1 else name for name, number in families.items())
+    return f"{total} {'check' if total == 1 else 'checks'} ({named})"
 
 
 def _skipped(terminal: Any, results: Sequence[CheckResult], width: int) -> None:
@@ -122,17 +186,12 @@ def not_collected(terminal: Any, report: Any) -> None:
 
 
 def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]:
-    """The blocked checks by what is at the root of it: a check that did not pass and was not blocked itself."""
-    by_id = {r.id: r for r in results}
-    roots: dict[str, tuple[str, ...]] = {}
+    """The blocked checks by what is at the root of it."""
+    roots = blocked_roots([{"id": r.id, "outcome": r.outcome, "blocked_by": r.blocked_by} for r in results])
     grouped: dict[tuple[str, ...], list[str]] = {}
-    for result in results:  # what a check requires stands before it
-        if result.outcome is not Outcome.BLOCKED:
-            continue
-        found = [root for name in result.blocked_by for root in roots.get(name, (name,))]
-        judged = [name for name in found if name in by_id]
-        roots[result.id] = tuple(dict.fromkeys(judged or found))
-        grouped.setdefault(roots[result.id], []).append(result.id + _where(result))
+    for result in results:
+        if result.outcome is Outcome.BLOCKED:
+            grouped.setdefault(roots[result.id], []).append(result.id + _where(result))
     return grouped
 
 
@@ -211,17 +270,14 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
-def _verdict(terminal: Any, run: Run) -> None:
-    said = ", ".join(f"{n} {outcome}" for outcome, n in counts(run.results).items()) or "nothing was checked"
+def _verdict(terminal: Any, run: Run, told: Summary) -> None:
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
-    tenant = " (TENANT: what one namespace shows)" if run.tenant else ""
-    simulated = " (SIMULATED)" if run.simulated else ""
-    text = f"{tenant}{simulated} · {run.coverage} · exit code {run.exit_code}"
+    text = _plain(told.headline.removeprefix(run.verdict))
     first, *rest = textwrap.wrap(text, _width() - len(f"VERDICT: {run.verdict}"), drop_whitespace=False)
     terminal.write_line(first.rstrip())
     for line_of_it in rest:
         terminal.write_line(f"  {line_of_it.strip()}")
-    _paragraph(terminal, "", said, _width())
+    _paragraph(terminal, "", told.counted, _width())
     if run.coverage.untried:
         _paragraph(terminal, "", f"Not tried: {run.coverage.not_tried()}", _width())
     if run.too_few_tried and run.verdict is not Verdict.NO_GO:
@@ -232,3 +288,5 @@ def _verdict(terminal: Any, run: Run) -> None:
         _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
     if run.interrupted:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
+    if not run.profile:
+        _paragraph(terminal, "", NO_PROFILE, _width())

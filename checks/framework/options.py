@@ -119,11 +119,16 @@ def add_options(parser: pytest.Parser) -> None:
         help="get the pull secrets that the profile names, to see that they exist (their content is not looked at)",
     )
     option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
-    option("--out", metavar="DIR", help="write report.json, report.html, junit.xml and logs/ there")
+    option("--out", metavar="DIR", help="write report.json, report.html, report.md, junit.xml and logs/ there")
     option(
         "--record",
         action="store_true",
         help="leave in --out what the API server told of the trial's objects, to be sent to us (docs/recordings.md)",
+    )
+    option(
+        "--github",
+        action="store_true",
+        help="write the report to the summary of a GitHub workflow's step, and an annotation for each finding",
     )
     option("--push", metavar="URL", help="push the metrics of the run to this Pushgateway")
 

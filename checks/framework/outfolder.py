@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPORTS = ("report.json", "report.html", "junit.xml", "metrics.prom")
+REPORTS = ("report.json", "report.html", "report.md", "junit.xml", "metrics.prom")
 LOGS = "logs"
 _SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
 _LOG = re.compile(rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log")

@@ -5,10 +5,8 @@ Rule: a check that did not look is never a pass, and a check whose prerequisite 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 from checks.framework import options, outfolder, selection, signals
 from checks.framework.blocking import blocks, told
 from checks.framework.evidence import Blocked, CannotTell, Evidence
+from checks.framework.progress import Progress
 from checks.framework.session import SESSION, Session
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
@@ -23,7 +22,7 @@ from jobs.cluster.redact import redact
 from reports.record import RUN, CheckResult, Outcome, Run, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
@@ -137,7 +136,9 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         return None  # pytest refuses to go on after an error of collection: nothing is started for it
     if getattr(config.option, "numprocesses", None):
         raise pytest.UsageError("-n is refused: the checks share one namespace and compete for the same GPUs")
-    opened = Session(options.read_options(config), _progress(config))
+    progress = Progress(config)
+    config.add_cleanup(progress.close)
+    opened = Session(options.read_options(config), progress)
     config.stash[SESSION] = opened
     config.stash[RUN] = opened.run
     try:
@@ -168,21 +169,6 @@ def _narrow(run: Run, config: pytest.Config) -> None:
     known = config.stash[KNOWN]
     for check_id in run.required if run.scope == "full" else ():
         selection.known(check_id, known, "check in the profile's required")
-
-
-def _progress(config: pytest.Config) -> Callable[[str], None]:
-    """Where long work says how far it is: the terminal, and nowhere when the output is not one."""
-    terminal = config.pluginmanager.getplugin("terminalreporter")
-    capture = config.pluginmanager.getplugin("capturemanager")
-    lock = threading.Lock()  # the threads that follow logs tell of their progress, too
-
-    def say(text: str) -> None:
-        if terminal is None or not terminal.isatty:
-            return
-        with lock, capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            terminal.write_line(f"  · {redact(text)}", light=True)
-
-    return say
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -310,6 +296,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
     opened = session.config.stash.get(SESSION, None)
     if opened is not None:
         opened.close()
+        opened.progress.close()
     ending = session.config.stash.get(ENDING, None)
     if ending is not None:
         ending.over()  # what comes now comes too late: record, exit code and terminal say the same

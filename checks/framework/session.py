@@ -24,9 +24,10 @@ from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from checks.framework.options import Options
+    from checks.framework.progress import Progress
     from checks.framework.simulation import Simulation
     from checks.profiles.cluster_defaults import Listed
     from jobs.cluster.facts.inventory import Inventory
@@ -48,7 +49,7 @@ SIMULATED_NETWORK_S = 0.2
 class Session:
     """Everything that outlives a single check; opened before the first one, closed after the last."""
 
-    def __init__(self, options: Options, progress: Callable[[str], None]) -> None:
+    def __init__(self, options: Options, progress: Progress) -> None:
         self.options = options
         self.progress = progress
         self.ledger = Ledger()

@@ -382,10 +382,11 @@ class Watcher:
             follower.stop()
 
     def _say(self, outcome: Outcome) -> None:
-        counts: dict[str, int] = {}
+        by_phase: dict[str, list[str]] = {}
         for replica in outcome.replicas:
-            counts[replica.phase] = counts.get(replica.phase, 0) + 1
-        words = ", ".join(f"{count} {phase}" for phase, count in sorted(counts.items())) or "no pods yet"
+            by_phase.setdefault(replica.phase, []).append(replica.node or "no node yet")
+        words = ", ".join(f"{len(on)} {phase} ({_some(on)})" for phase, on in sorted(by_phase.items()))
+        words = words or "no pods yet"
         issue = next((r.readiness_issue for r in outcome.replicas if r.readiness_issue), None)
         words = f"{self._job} {outcome.state}: {words}" + (f" ({issue})"[:200] if issue else "")
         if words != self._told:
@@ -452,3 +453,9 @@ def _small(node: dict[str, Any]) -> dict[str, Any]:
         "spec": {"taints": as_list(spec.get("taints"))},
         "status": {key: status.get(key) for key in ("conditions", "capacity", "allocatable")},
     }
+
+
+def _some(nodes: list[str]) -> str:
+    """Name up to four nodes, and say how many more there are."""
+    named = sorted(set(nodes))
+    return ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")

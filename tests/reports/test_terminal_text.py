@@ -45,13 +45,13 @@ FAILED = check(
 )
 
 
-def printed(run, monkeypatch, columns=80, folder=None):
+def printed(run, monkeypatch, columns=80, folder=None, detailed=False):
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = Terminal()
     terminal.header(screen, run)
     for result in run.results:
         terminal.line(screen, result)
-    terminal.summary(screen, run, folder)
+    terminal.summary(screen, run, folder, detailed=detailed)
     return screen.text
 
 
@@ -80,7 +80,7 @@ def test_short_findings_stand_in_a_table(monkeypatch):
 
 def test_a_reason_that_is_cut_says_so(monkeypatch):
     """While the run goes on two lines are enough; the ellipsis says that there is more."""
-    live = printed(Run(results=[FAILED]), monkeypatch).split("FAILED job.started")[0]
+    live = printed(Run(results=[FAILED]), monkeypatch).split("VERDICT")[0]
     assert live.rstrip().endswith("…")
 
 
@@ -92,10 +92,45 @@ def test_what_was_blocked_is_named_once_behind_the_root_of_it(monkeypatch):
         check("c.last", Outcome.BLOCKED, blocked_by=("b.next",)),
         check("d.other", Outcome.BLOCKED, blocked_by=("x.never-ran",)),
     ]
-    said = printed(Run(results=results), monkeypatch)
+    said = printed(Run(results=results), monkeypatch, detailed=True)
     assert "BLOCKED by a.root, so not judged:\n  b.next, c.last\n" in said
     assert "BLOCKED by x.never-ran, so not judged:\n  d.other\n" in said
     assert said.count("b.next") == 1
+
+
+def test_without_details_what_was_not_judged_is_counted(monkeypatch):
+    """Twenty reasons drown what was proven; -v has them."""
+    results = [
+        check("a.root", Outcome.FAILED, reason="x"),
+        check("nccl.ring", Outcome.BLOCKED, blocked_by=("a.root",)),
+        check("nccl.gdr", Outcome.BLOCKED, blocked_by=("a.root",)),
+        check("storage.rate", Outcome.SKIPPED, reason="the profile states no rate"),
+    ]
+    said = printed(Run(results=results), monkeypatch)
+    assert "Not judged, blocked by a.root: 2 checks (nccl 2)" in said
+    assert "Not asked for or not applicable: 1 check (storage) (-v: why)" in said
+    assert "states no rate" not in said
+    assert "states no rate" in printed(Run(results=results), monkeypatch, detailed=True)
+
+
+def test_a_go_fits_on_a_screen(monkeypatch, tmp_path):
+    """At most 25 lines, whatever was skipped."""
+    results = [check(f"family{n}.check{m}", Outcome.SKIPPED, reason="long " * 40) for n in range(12) for m in range(4)]
+    run = Run(results=[*results, check("a.b")], profile="p")
+    said = printed(run, monkeypatch, folder=tmp_path).split("VERDICT: go")[1]
+    assert len(said.splitlines()) <= 25
+
+
+def test_a_family_is_one_line(monkeypatch):
+    """The worst of its checks, and how many ended how; skipped checks make it no worse."""
+    screen = Terminal()
+    terminal.family(screen, "nccl", [check("nccl.a"), check("nccl.b", Outcome.SKIPPED), check("nccl.c")])
+    terminal.family(screen, "rdma", [check("rdma.a"), check("rdma.b", Outcome.BLOCKED)])
+    terminal.family(screen, "storage", [check("storage.a", Outcome.SKIPPED)])
+    assert screen.text.splitlines() == [
+        "PASSED   nccl            2 passed, 1 skipped",
+        "BLOCKED  rdma            1 passed, 1 blocked",
+    ]
 
 
 @pytest.mark.parametrize("simulated", [True, False])

@@ -76,7 +76,7 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
 
 
-_NAMES = {
+NETWORK_NAMES = {
     "ib": "InfiniBand",
     "roce": "RoCE",
     "efa": "EFA",
@@ -107,7 +107,7 @@ def sentence_of(document: JobDocument, judgement: Judgement) -> str:
     worst = judgement.faults[0] if judgement.faults and judgement.faults[0]["severity"] != "info" else None
     if worst is not None:
         return _fault_sentence(size, worst, judgement)
-    network = _NAMES.get(document["inter_node_transport"], "")
+    network = NETWORK_NAMES.get(document["inter_node_transport"], "")
     if document["verdict"] == "go" and document["inter_node_transport"] == "none":
         return "%s: the ranks of this host are connected and nothing speaks against it." % size
     gdr = {True: " with GPUDirect RDMA", None: ""}.get(document["gdr"], "")

@@ -1,0 +1,56 @@
+"""Progress of long work: each step on a terminal; in a log, where that would drown the rest, a line every 15 s."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.redact import redact
+
+if TYPE_CHECKING:
+    import pytest
+
+EVERY_S = 15.0
+"""Seconds between two lines in a log: CI systems take a job that says nothing for minutes as hanging."""
+
+
+class Progress:
+    """Call it with what is done or waited for, from any thread; ``close`` it when the run is over."""
+
+    def __init__(self, config: pytest.Config, every_s: float = EVERY_S) -> None:
+        self._terminal: Any = config.pluginmanager.getplugin("terminalreporter")
+        self._capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self._lock = threading.Lock()  # the threads that follow logs tell of their progress, too
+        self._every_s = every_s
+        self._last = ""
+        self._since = self._began = time.monotonic()
+        self._closed = threading.Event()
+        self._reminder: threading.Thread | None = None
+        if self._terminal is not None and not self._terminal.isatty:
+            self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
+            self._reminder.start()
+
+    def __call__(self, text: str) -> None:
+        """Tell what is done or waited for now."""
+        self._last, self._since = redact(text), time.monotonic()
+        if self._terminal is not None and self._terminal.isatty:
+            self._write(self._last)
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._closed.set()
+        if self._reminder is not None:
+            self._reminder.join()
+
+    def _remind(self) -> None:
+        while not self._closed.wait(self._every_s):
+            if self._last:
+                self._write(f"{self._last} (for {time.monotonic() - self._since:.0f} s)")
+            else:
+                self._write(f"asking the API server (for {time.monotonic() - self._began:.0f} s)")
+
+    def _write(self, text: str) -> None:
+        with self._lock, self._capture.global_and_fixture_disabled() if self._capture else contextlib.nullcontext():
+            self._terminal.write_line(f"  · {text}", light=True)

@@ -1,0 +1,134 @@
+"""The report as GitHub-flavoured Markdown: for a ticket, an issue, or the summary of a workflow's step.
+
+What a cluster says is put into code spans: it can neither make a link nor call anybody by name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from .record import Outcome, bill
+from .summary import summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+FINDINGS = 20
+"""Rows for one check; the record has all of them."""
+LONGEST = 60_000
+"""Characters; GitHub refuses an issue of more than 65,536."""
+
+
+def markdown(record: Mapping[str, Any]) -> str:
+    """Return the report of a record: verdict, culprit, what was proven, findings with remedies, what is installed."""
+    told = summarize(record)
+    cluster = record.get("cluster") or {}
+    facts = {
+        "server": cluster.get("server"),
+        "namespace": cluster.get("namespace"),
+        "run": record.get("run_id"),
+        "started": record.get("started"),
+        "profile": record.get("profile") or "none",
+        "image": (record.get("trial") or {}).get("image"),
+        "seatrial": record.get("seatrial"),
+    }
+    parts = [
+        f"# seatrial: {told.verdict}",
+        f"**{_text(told.headline)}**",
+        f"{told.counted}; {told.seconds:.0f} s",
+        _table(("", ""), [(name, _code(value)) for name, value in facts.items() if value]),
+    ]
+    if told.proven:
+        parts += [
+            "## Proven",
+            _table(("what", "with which numbers"), [(what, _code(text)) for what, text in told.proven]),
+        ]
+    for check in record.get("checks") or []:
+        if check["outcome"] in (Outcome.FAILED, Outcome.ERROR):
+            parts += _finding(check, record.get("faults") or {})
+    for why, families in told.not_judged.items():
+        named = ", ".join(f"{family} {number}" for family, number in families.items())
+        parts.append(f"Not judged, {_text(why)}: {named}.")
+    if installed := bill(record.get("bom") or {}):
+        rows = [(_text(what), _code(value)) for what, value in installed]
+        parts += ["## Bill of materials", _table(("what", "version or number"), rows)]
+    whole = "\n\n".join(parts) + "\n"
+    return whole if len(whole) <= LONGEST else whole[:LONGEST] + "\n\n(cut here; report.json has the rest)\n"
+
+
+def workflow_commands(record: Mapping[str, Any]) -> Iterable[str]:
+    """Yield GitHub's workflow commands: an error for each check that failed, a warning for each that could not tell."""
+    for check in record.get("checks") or []:
+        kind = {Outcome.FAILED: "error", Outcome.ERROR: "warning"}.get(check["outcome"])
+        if kind:
+            text = f"{check['title']}: {check.get('reason') or check['outcome']}"
+            yield f"::{kind} title=seatrial {_property(check['id'])}::{_data(text)}"
+    told = summarize(record)
+    kind = {"go": "notice", "no-go": "error"}.get(str(told.verdict), "warning")
+    yield f"::{kind} title=seatrial::{_data(told.headline)}"
+
+
+def _finding(check: Mapping[str, Any], faults: Mapping[str, Any]) -> Iterable[str]:
+    yield f"## {str(check['outcome']).upper()} {_text(check['id'])}: {_text(check['title'])}"
+    shown = [f for f in check.get("findings") or [] if f["ok"] is not True]
+    if shown:
+        rows = [
+            (
+                _code(f["subject"]),
+                _code(f"{f['observed']} {f['unit']}".strip()),
+                _code(f["expected"]),
+                _text(f["fault"]),
+            )
+            for f in shown[:FINDINGS]
+        ]
+        yield _table(("subject", "observed", "expected", "fault"), rows)
+        if len(shown) > FINDINGS:
+            yield f"… and {len(shown) - FINDINGS} more"
+    else:
+        yield _code(check.get("reason") or "")
+    for note in check.get("notes") or []:
+        yield f"Note: {_code(note)}"
+    named = dict.fromkeys([check.get("fault"), *(f["fault"] for f in shown)])
+    for fault in filter(None, named):
+        entry = faults.get(fault) or {}
+        yield f"**{_text(fault)}**: {_text(entry.get('title', ''))}. {_text(entry.get('meaning', ''))}"
+        if entry.get("confirm"):
+            yield f"Confirm: {_code(entry['confirm'])}"
+        if entry.get("remedy"):
+            yield f"Remedy: {_text(entry['remedy'])}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _line(value: object) -> str:
+    """Return a text on one line, without control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(value)).split())
+
+
+def _code(value: object) -> str:
+    """Return a text as a code span, which nothing in it can end."""
+    text = _line(value)
+    if not text:
+        return ""
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _text(value: object) -> str:
+    """Return a text in which nothing is markup, a link or a mention."""
+    escaped = re.sub(r"([\\`*_\[\]<>#|~])", r"\\\1", _line(value))
+    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
+
+
+def _data(text: str) -> str:
+    return _line(text).replace("%", "%25").replace("::", ": :")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,215 @@
+"""The summary of a run: verdict, culprit, what was proven with numbers, and what was not judged.
+
+It is read from the record alone, so that the terminal, the page and the ticket say the same. Rule: a number appears
+here only as the finding of a check that passed; nothing is judged again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.nccl.diagnosis.words import NETWORK_NAMES
+
+from .record import Coverage, Outcome, Verdict, coverage_of, run_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+CULPRIT, PROOF = 110, 200
+"""Characters at most; the findings have them whole."""
+NODES_NAMED = 4
+BANDWIDTH = {
+    "nccl.bandwidth-ring": "Ring",
+    "nccl.bandwidth-default": "NCCL's choice",
+    "nccl.bandwidth-sendrecv": "send/recv",
+    "nccl.bandwidth-alltoall": "all_to_all",
+    "nccl.bandwidth-node": "inside a node",
+}
+"""The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What every form of the report begins with."""
+
+    verdict: Verdict
+    culprit: str  # subject and observation that decided; '' for go
+    coverage: Coverage
+    counts: Mapping[str, int]  # checks by outcome, worst first
+    proven: Sequence[tuple[str, str]]  # (what, with which numbers)
+    not_judged: Mapping[str, Mapping[str, int]]  # why ('blocked by X', 'skipped') -> family of checks -> how many
+    exit_code: int
+    seconds: float
+    simulated: bool
+    tenant: bool
+
+    @property
+    def headline(self) -> str:
+        """The first line of every form: verdict, culprit, coverage and exit code."""
+        marks = ["TENANT: what one namespace shows"] * self.tenant + ["SIMULATED"] * self.simulated
+        head = str(self.verdict) + "".join(f" ({mark})" for mark in marks)
+        said = [head, *([self.culprit] if self.culprit else []), str(self.coverage), f"exit code {self.exit_code}"]
+        return " · ".join(said)
+
+    @property
+    def counted(self) -> str:
+        """How many checks ended how, in words."""
+        return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items()) or "nothing was checked"
+
+
+def summarize(record: Mapping[str, Any]) -> Summary:
+    """Return the summary of a record (``Run.to_dict`` or ``report.json``)."""
+    checks: list[Mapping[str, Any]] = list(record.get("checks") or [])
+    verdict = Verdict(record["verdict"])
+    ended = Counter(str(check["outcome"]) for check in checks)
+    return Summary(
+        verdict=verdict,
+        culprit="" if verdict is Verdict.GO else _short(_culprit(record, verdict, checks), CULPRIT),
+        coverage=coverage_of(record),
+        counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
+        proven=[(what, _short(text, PROOF)) for what, text in _proven(record, checks)],
+        not_judged=_not_judged(checks),
+        exit_code=int(record.get("exit_code") or 0),
+        seconds=float(record.get("seconds") or 0),
+        simulated=bool(record.get("simulated")),
+        tenant=bool(record.get("tenant")),
+    )
+
+
+def _culprit(record: Mapping[str, Any], verdict: Verdict, checks: Iterable[Mapping[str, Any]]) -> str:
+    """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
+    decisive = Outcome.FAILED if verdict is Verdict.NO_GO else Outcome.ERROR
+    found = [check for check in checks if check["outcome"] == decisive]
+    if found:
+        more = f" (and {len(found) - 1} more {'check' if len(found) == 2 else 'checks'})" if len(found) > 1 else ""
+        return _deciding(found[0]) + more
+    if record.get("interrupted"):
+        return f"ended early: {record['interrupted']}"
+    run = run_of(record)
+    if run.required_but_unseen:
+        return f"required but not judged: {', '.join(run.required_but_unseen)}"
+    if run.too_few_tried:
+        return "not every node was tried, and all were asked for"
+    return "no check could be judged"
+
+
+def _deciding(check: Mapping[str, Any]) -> str:
+    """Say of one check whom it accuses, and of what."""
+    findings = [f for f in check.get("findings") or [] if f["ok"] is not True]
+    if not findings:
+        return f"{check['id']}: {check.get('reason') or check.get('title')}"
+    first = next((f for f in findings if f["ok"] is False), findings[0])
+    alike = [f for f in findings if f["fault"] == first["fault"]]
+    more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
+    return f"{first['subject']}{more}: {first['observed']} {first['unit']}".strip()
+
+
+def _proven(record: Mapping[str, Any], checks: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+    """Yield what the checks that passed have shown, in the words and numbers of their findings."""
+    passed = {
+        str(check["id"]): list(check.get("findings") or []) for check in checks if check["outcome"] == Outcome.PASSED
+    }
+    covered = coverage_of(record)
+    if covered.tried:
+        named = ", ".join(covered.tried[:NODES_NAMED])
+        rest = len(covered.tried) - NODES_NAMED
+        yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
+    elif nodes := passed.get("nodes.gpu"):
+        yield "nodes", f"{len(nodes)} GPU nodes are Ready; no pod was started"
+    if gpus := _gpus(record, passed):
+        yield "GPUs", gpus
+    if fabric := _fabric(passed):
+        yield "fabric", fabric
+    for check_id, label in BANDWIDTH.items():
+        if findings := [f for f in passed.get(check_id, ()) if f["unit"]]:
+            yield label, _bandwidth(record, check_id, findings)
+    sums = [f for name in ("nccl.correctness", "nccl.correctness-node") for f in passed.get(name, ())]
+    if sums:
+        yield "sums", f"right in all {len(sums)} tables"
+
+
+def _gpus(record: Mapping[str, Any], passed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Say how many GPUs took part, of which model, with which driver and NCCL."""
+    if ranks := passed.get("nccl.ranks"):
+        bom = (record.get("bom") or {}).get("trial") or {}
+        known = [
+            f"{'driver ' if part == 'driver' else 'NCCL ' if part == 'nccl' else ''}{' and '.join(map(str, bom[part]))}"
+            for part in ("gpu", "driver", "nccl")
+            if isinstance(bom.get(part), dict) and bom[part]
+        ]
+        return ", ".join([str(ranks[0]["observed"]), *known])
+    if offered := passed.get("gpu.allocatable"):
+        seen = Counter(str(f["observed"]) for f in offered)
+        return ", ".join(f"{text} on {number} nodes" for text, number in seen.most_common(3))
+    return ""
+
+
+def _fabric(passed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Name the fabric that carried the data, its rails and GPUDirect, as far as checks of them passed."""
+    said = []
+    if kinds := {str(f["observed"]) for f in passed.get("nccl.fabric", ())}:
+        said.append(" and ".join(NETWORK_NAMES.get(kind, kind) for kind in sorted(kinds)))
+    elif passed.get("nccl.transport"):
+        said.append("no data between nodes through sockets")
+    if rails := {str(f["observed"]).partition(":")[0] for f in passed.get("nccl.rails", ())}:
+        said.append(" and ".join(sorted(rails)) + " per node")
+    if gdr := {str(f["observed"]) for f in passed.get("nccl.gdr", ())}:
+        said.append(" and ".join(sorted(gdr)))
+    return ", ".join(said)
+
+
+def _bandwidth(record: Mapping[str, Any], check_id: str, findings: Sequence[Mapping[str, Any]]) -> str:
+    """Say the bus bandwidth at the largest size that has a floor, and the floor with its source.
+
+    Of several nodes it is the slowest.
+    """
+    last = findings[-1]
+    if check_id == "nccl.bandwidth-node":
+        last = min(findings, key=lambda f: _number(f["observed"]))
+    floors = (record.get("floors") or {}).get(check_id.removeprefix("nccl.bandwidth-")) or []
+    source = str(floors[-1].get("source") or "") if floors else ""
+    floor = str(last["expected"]).removeprefix("at least ")
+    number = str(last["observed"]).partition(" ")[0]
+    return f"{number} {last['unit']} ({last['subject']}), floor {floor}{f': {source}' if source else ''}"
+
+
+def _number(text: object) -> float:
+    try:
+        return float(str(text).partition(" ")[0])
+    except ValueError:
+        return float("inf")
+
+
+def _not_judged(checks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Count the checks that were not judged, by the reason and by family: ``{'skipped': {'storage': 5}}``."""
+    roots = blocked_roots(checks)
+    found: dict[str, Counter[str]] = {}
+    for check in checks:
+        family = str(check["id"]).partition(".")[0]
+        if check["outcome"] == Outcome.BLOCKED:
+            found.setdefault("blocked by " + (", ".join(roots[check["id"]]) or "what it requires"), Counter())[
+                family
+            ] += 1
+        elif check["outcome"] == Outcome.SKIPPED:
+            found.setdefault("skipped", Counter())[family] += 1
+    return {why: dict(families.most_common()) for why, families in found.items()}
+
+
+def blocked_roots(checks: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return for each blocked check what is at the root of it: checks that did not pass and were not blocked."""
+    roots: dict[str, tuple[str, ...]] = {}
+    judged: set[str] = set()
+    for check in checks:  # what a check requires stands before it
+        judged.add(check["id"])
+        if check["outcome"] == Outcome.BLOCKED:
+            found = [root for name in check["blocked_by"] for root in roots.get(name, (name,))]
+            roots[check["id"]] = tuple(dict.fromkeys([name for name in found if name in judged] or found))
+    return roots
+
+
+def _short(text: str, longest: int) -> str:
+    """Bound a text, without control characters: what a cluster or a log says must not steer a terminal."""
+    plain = "".join(character if character.isprintable() else " " for character in text)
+    return plain if len(plain) <= longest else plain[: longest - 2] + " …"

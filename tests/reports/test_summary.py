@@ -1,0 +1,135 @@
+"""The summary of a run: the same verdict, culprit and numbers in every form, and no number that no check has shown."""
+
+import pytest
+
+from reports.markdown import markdown, workflow_commands
+from reports.record import CheckResult, Finding, Outcome, Run
+from reports.summary import summarize
+
+
+def check(name, outcome=Outcome.PASSED, *findings, **more):
+    return CheckResult(id=name, title=f"Title of {name}", outcome=outcome, findings=findings, **more)
+
+
+def ok(subject, observed, expected="", unit=""):
+    return Finding(subject=subject, ok=True, observed=observed, expected=expected, unit=unit)
+
+
+def bad(subject, observed="7 of 8", fault="gpu.missing", state=False):
+    return Finding(subject=subject, ok=state, observed=observed, expected="8", fault=fault)
+
+
+RING = ok("all_reduce 8G in place", "384.6 (median of 3: 382 to 385)", "at least 350", "GB/s")
+HEALTHY = Run(
+    trial={"hosts": {"pod-0": "gpu-a", "pod-1": "gpu-b"}},
+    pool=("gpu-a", "gpu-b", "gpu-c"),
+    floors={"ring": [{"size_bytes": 8 << 30, "busbw_gbps": 350.0, "source": "published: 386 GB/s"}]},
+    results=[
+        check("nccl.fabric", Outcome.PASSED, ok("ring", "ib", "ib")),
+        check("nccl.rails", Outcome.PASSED, ok("gpu-a", "8 rails used: mlx5_0:1", "8 rails")),
+        check("nccl.gdr", Outcome.PASSED, ok("ring", "GPUDirect RDMA on every channel")),
+        check("nccl.bandwidth-ring", Outcome.PASSED, RING),
+        check("storage.rate", Outcome.SKIPPED, reason="not asked for"),
+    ],
+)
+
+
+def test_a_go_names_nodes_and_numbers():
+    """Each number is the finding of a check that passed."""
+    told = summarize(HEALTHY.to_dict())
+    proven = dict(told.proven)
+    assert told.culprit == ""
+    assert told.headline == "go · 2 of 3 nodes tried · exit code 0"
+    assert proven["nodes"] == "2 of 3 nodes tried: gpu-a, gpu-b"
+    assert proven["fabric"] == "InfiniBand, 8 rails used per node, GPUDirect RDMA on every channel"
+    assert proven["Ring"] == "384.6 GB/s (all_reduce 8G in place), floor 350: published: 386 GB/s"
+    assert told.not_judged == {"skipped": {"storage": 1}}
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.BLOCKED, Outcome.ERROR, Outcome.FAILED])
+def test_what_did_not_pass_is_not_proven(outcome):
+    """A bandwidth below its floor, or one that was not judged, is no proof of bandwidth."""
+    told = summarize(Run(results=[check("nccl.bandwidth-ring", outcome, RING)]).to_dict())
+    assert told.proven == []
+
+
+def test_of_several_nodes_the_slowest_is_told():
+    """The best of a thousand nodes says nothing of the others."""
+    rows = [ok(f"gpu-{n} all_reduce", f"{480 - n % 2 * 20}.0", "at least 430", "GB/s") for n in range(4)]
+    told = summarize(Run(results=[check("nccl.bandwidth-node", Outcome.PASSED, *rows)]).to_dict())
+    assert dict(told.proven)["inside a node"].startswith("460.0 GB/s (gpu-1 ")
+
+
+@pytest.mark.parametrize(
+    ("run", "culprit"),
+    [
+        (Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b"))]), "gpu-b: 7 of 8"),
+        (
+            Run(results=[check("a.b", Outcome.FAILED, ok("gpu-a", "8"), bad("gpu-b"), bad("gpu-c"))]),
+            "gpu-b (and 1 more): 7 of 8",
+        ),
+        (
+            Run(results=[check("x.y", Outcome.ERROR, reason="?"), check("a.b", Outcome.FAILED, bad("gpu-b"))]),
+            "gpu-b: 7 of 8",
+        ),
+        (
+            Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b")), check("c.d", Outcome.FAILED, bad("gpu-c"))]),
+            "gpu-b: 7 of 8 (and 1 more check)",
+        ),
+        (Run(results=[check("a.b", Outcome.ERROR, reason="no answer")]), "a.b: no answer"),
+        (Run(results=[check("a.b")], interrupted="received SIGINT"), "ended early: received SIGINT"),
+        (Run(results=[check("a.b")], required=("c.d",)), "required but not judged: c.d"),
+        (Run(results=[check("a.b")], asks_all=True, pool=("n",)), "not every node was tried, and all were asked for"),
+        (Run(), "no check could be judged"),
+    ],
+)
+def test_the_culprit_is_what_decided(run, culprit):
+    """Whatever keeps a run from go is named in its first line."""
+    told = summarize(run.to_dict())
+    assert told.verdict != "go"
+    assert told.culprit == culprit
+    assert culprit in told.headline
+
+
+HOSTILE = "x|y `z` <script> [a](http://evil) @team \x1b]0;\n## go"
+
+
+def test_a_ticket_carries_what_was_found_and_no_markup_of_others():
+    """What a cluster says stays text: no table is broken, nothing is a heading, a link or a mention."""
+    failed = check("a.b", Outcome.FAILED, bad(HOSTILE, HOSTILE), reason=HOSTILE, notes=(HOSTILE,))
+    run = Run(
+        results=[failed],
+        faults={"gpu.missing": {"title": "t", "meaning": HOSTILE, "confirm": HOSTILE, "remedy": HOSTILE}},
+    )
+    text = markdown(run.to_dict())
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# seatrial: no-go",
+        "## FAILED a.b: Title of a.b",
+    ]
+    outside = "".join(part for index, part in enumerate(_spans(text)) if index % 2 == 0)
+    assert "<script>" not in outside
+    assert "@team" not in outside
+    assert "http://" not in outside
+
+
+def _spans(text):
+    """Split a text at its code spans."""
+    import re
+
+    return re.split(r"(?<!\\)(`+(?!`).*?(?<!`)`+(?!`))", text)
+
+
+def test_a_ticket_is_bounded():
+    """A thousand nodes with one fault each fit into an issue."""
+    rows = [bad(f"gpu-node-{n}", "a long observation " * 20) for n in range(1000)]
+    assert len(markdown(Run(results=[check(f"a.b{n}", Outcome.FAILED, *rows) for n in range(30)]).to_dict())) < 65_536
+
+
+def test_annotations_cannot_be_forged():
+    """A text from the cluster begins no command of its own, and ends none."""
+    failed = check("a.b", Outcome.FAILED, bad("n"), reason="100 %\n::error::forged")
+    lines = list(workflow_commands(Run(results=[failed]).to_dict()))
+    assert len(lines) == 2
+    assert lines[0] == "::error title=seatrial a.b::Title of a.b: 100 %25 : :error: :forged"
+    assert lines[1].startswith("::error title=seatrial::no-go · n: 7 of 8")
