@@ -9,7 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from . import plot
-from .record import CheckResult, Finding, Outcome, Run, Verdict, bill, counts
+from .record import CheckResult, Finding, Outcome, Run, Verdict, bill
+from .summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,17 +38,19 @@ border:1px solid #8c959f;vertical-align:-2px}.st i.passed{background:#1a7f37;bor
 
 def overview(run: Run) -> Iterable[str]:
     """Yield the verdict, what was found with its remedy, and the bandwidth plots."""
-    said = ", ".join(f"{n} {outcome}" for outcome, n in counts(run.results).items())
+    told = summarize(run.to_dict())
     yield STYLE
     yield '<div class="st">'
     yield (
-        f'<div class="verdict" style="background:{COLOUR[run.verdict]}">{escape(run.verdict)} · '
-        f"{escape(str(run.coverage))} · {escape(said)} · "
-        f"exit code {run.exit_code}</div>"
+        f'<div class="verdict" style="background:{COLOUR[run.verdict]}">{escape(told.headline)}<br>'
+        f"<small>{escape(told.counted)}</small></div>"
     )
     if run.simulated:
         yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
     yield _map(run.results)
+    if told.verdict is Verdict.GO and told.proven:
+        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(text)}</td></tr>" for what, text in told.proven)
+        yield f"<h2>Proven, in {told.seconds:.0f} s</h2><table>{rows}</table>"
     yield _facts(run)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):

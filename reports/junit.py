@@ -1,4 +1,4 @@
-"""JUnit's file as pytest writes it, stamped with the verdict, and with SIMULATED where it is."""
+"""JUnit's file as pytest writes it, with the facts of the run as properties of the suite."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from .record import Run, write_atomically
+from .summary import summarize
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +22,7 @@ def stamp(path: Path, run: Run) -> None:
         facts = ElementTree.Element("properties")
         for name, value in (
             ("verdict", str(run.verdict)),
+            ("headline", summarize(run.to_dict()).headline),
             ("exit_code", str(run.exit_code)),
             ("simulated", str(run.simulated).lower()),
             ("scope", run.scope),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.__main__ import _verbosity
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -279,3 +281,20 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
     for name, said_of in (("preflight", "tried no nodes"), ("broken", "damaged")):
         with pytest.raises(pytest.UsageError, match=said_of):
             _tried(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "rest", "verbosity"),
+    [
+        ([], [], -1),
+        (["-v"], [], 0),
+        (["-vv", "-q"], [], 0),
+        (["--verbose", "--out", "x"], ["--out", "x"], 0),
+        (["-q"], [], -2),
+        (["-k", "-v"], ["-k", "-v"], -1),
+        (["-vs", "v"], ["-vs", "v"], -1),
+    ],
+)
+def test_how_much_is_told_is_taken_from_the_words(words, rest, verbosity):
+    """A value of an option is none of them."""
+    assert _verbosity(words) == (rest, verbosity)

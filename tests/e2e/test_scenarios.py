@@ -1,14 +1,18 @@
 """The trial on every scenario of the embedded cluster: the right fault on the right subject, and nothing else."""
 
+import html
 import json
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from cli import rehearse
+from reports.summary import summarize
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
@@ -43,6 +47,25 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, tmp_path, scratch):
     for fault in asked.expected:
         entry = record["faults"][fault]
         assert all(entry[key] for key in ("meaning", "confirm", "remedy")), fault
+    in_every_form(out, record)
+
+
+def in_every_form(out, record):
+    """Page, ticket, JUnit and metrics carry the record's verdict, culprit and counts."""
+    told = summarize(record)
+    assert (told.culprit == "") == (told.verdict == "go")
+    assert html.escape(told.headline) in (out / "report.html").read_text()
+    assert html.escape(told.counted) in (out / "report.html").read_text()
+    ticket = (out / "report.md").read_text()
+    assert told.counted in ticket
+    assert " ".join(told.headline.split()) in re.sub(r"\\(.)", r"\1", ticket).replace("\u200b", "")
+    suite = ElementTree.parse(out / "junit.xml").getroot().find("testsuite")
+    facts = {each.get("name"): each.get("value") for each in suite.find("properties")}
+    assert (facts["verdict"], facts["headline"]) == (told.verdict, told.headline)
+    assert int(suite.get("failures")) == told.counts.get("failed", 0)
+    metrics = (out / "metrics.prom").read_text()
+    assert f'seatrial_run_verdict{{verdict="{told.verdict}"}} 1.0' in metrics
+    assert metrics.count('outcome="failed"} 1.0') == told.counts.get("failed", 0)
 
 
 def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):

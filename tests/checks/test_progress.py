@@ -1,0 +1,89 @@
+"""Progress of long work: every step on a terminal, a line now and then in a log."""
+
+import threading
+
+import pytest
+
+from checks.framework.progress import Progress
+
+
+class Reporter:
+    """Keeps what pytest's terminal reporter would print."""
+
+    def __init__(self, isatty):
+        self.isatty = isatty
+        self.lines = []
+        self.enough = threading.Event()
+
+    def write_line(self, text, **_):
+        self.lines.append(text)
+        if len(self.lines) >= 3:
+            self.enough.set()
+
+
+class Config:
+    def __init__(self, isatty):
+        self.reporter = Reporter(isatty)
+        self.pluginmanager = self
+
+    def getplugin(self, name):
+        return self.reporter if name == "terminalreporter" else None
+
+
+@pytest.fixture
+def progress():
+    made = []
+
+    def make(*, isatty, every_s=0.01):
+        config = Config(isatty)
+        made.append(Progress(config, every_s))
+        return made[-1], config.reporter
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_terminal_shows_each_step(progress):
+    """At once, and nothing in between."""
+    tell, reporter = progress(isatty=True)
+    tell("creating job a")
+    tell("rank 0: dns done")
+    assert reporter.lines == ["  · creating job a", "  · rank 0: dns done"]
+
+
+def test_a_log_is_told_what_is_waited_for(progress):
+    """Again and again while nothing changes, also before the first step."""
+    tell, reporter = progress(isatty=False)
+    assert reporter.enough.wait(60)
+    assert reporter.lines[0].startswith("  · asking the API server (for ")
+    reporter.lines.clear()
+    reporter.enough.clear()
+    tell("2 Pending (gpu-a, gpu-b)")
+    assert reporter.enough.wait(60)
+    assert reporter.lines[-1].startswith("  · 2 Pending (gpu-a, gpu-b) (for ")
+
+
+def test_a_log_is_not_filled_with_steps(progress):
+    """A hundred steps within the interval are no line."""
+    tell, reporter = progress(isatty=False, every_s=600)
+    for step in range(100):
+        tell(f"rank 0: {step} done")
+    assert reporter.lines == []
+
+
+def test_nothing_is_said_once_it_is_closed(progress):
+    """The verdict is the last word."""
+    tell, reporter = progress(isatty=False)
+    assert reporter.enough.wait(60)
+    tell.close()
+    reporter.lines.clear()
+    assert not [thread for thread in threading.enumerate() if thread is tell._reminder]
+    assert reporter.lines == []
+
+
+def test_a_secret_is_not_told(progress):
+    """What a cluster says may carry one."""
+    tell, reporter = progress(isatty=True)
+    tell("pulling with token=ghp_" + "a" * 36)
+    assert "ghp_a" not in reporter.lines[0]
