@@ -138,6 +138,7 @@ def test_no_draft_is_left_and_no_draft_is_named(reported):
         "metrics.prom",
         "report.html",
         "report.json",
+        "report.md",
     ]
     assert "seatrial-report-" not in result.stdout.str()
     assert f"Report: {path / 'out' / 'report.html'}" in result.stdout.str()
