@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.nccl.diagnosis.words import NETWORK_NAMES
+from jobs.nccl.job_document import NETWORK_NAMES
 
 from .record import Coverage, Outcome, Verdict, coverage_of, run_of
 

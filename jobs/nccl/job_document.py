@@ -219,3 +219,21 @@ class JobDocument(TypedDict):
     places: NotRequired[dict[str, Place]]
     unread: NotRequired[list[str]]
     not_seen: NotRequired[list[str]]
+
+
+NETWORK_NAMES = {
+    "ib": "InfiniBand",
+    "roce": "RoCE",
+    "efa": "EFA",
+    "cxi": "Slingshot (cxi)",
+    "gib": "gIB (RoCE)",
+    "ucx": "UCX",
+    "tcpx": "GPUDirect-TCPX",
+    "fastrak": "GPUDirect-TCPXO (FasTrak)",
+    "fastsocket": "FastSocket (TCP)",
+    "socket": "plain TCP sockets",
+    "mnnvl": "multi-node NVLink",
+    "verbs-ofi": "verbs through libfabric",
+    "other": "a plugin this tool does not know",
+}
+"""What the values of ``inter_node_transport`` are called."""

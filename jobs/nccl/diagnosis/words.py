@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
+from ..job_document import NETWORK_NAMES
 from .faults import fault_catalogue
 from .quotes import warning_said
 
@@ -74,23 +75,6 @@ def _size_text(document: JobDocument, judgement: Judgement) -> str:
         return "This job on %d host%s" % (nodes, "" if nodes == 1 else "s")
     text = "%d rank%s" % (ranks, "" if ranks == 1 else "s")
     return text if nodes is None else "%s on %d host%s" % (text, nodes, "" if nodes == 1 else "s")
-
-
-NETWORK_NAMES = {
-    "ib": "InfiniBand",
-    "roce": "RoCE",
-    "efa": "EFA",
-    "cxi": "Slingshot (cxi)",
-    "gib": "gIB (RoCE)",
-    "ucx": "UCX",
-    "tcpx": "GPUDirect-TCPX",
-    "fastrak": "GPUDirect-TCPXO (FasTrak)",
-    "fastsocket": "FastSocket (TCP)",
-    "socket": "plain TCP sockets",
-    "mnnvl": "multi-node NVLink",
-    "verbs-ofi": "verbs through libfabric",
-    "other": "a plugin this tool does not know",
-}
 
 
 def _shown_ranks(document: JobDocument) -> str:
