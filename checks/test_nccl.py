@@ -86,14 +86,16 @@ def test_every_gpu_took_part(nccl_jobs: Jobs, spec: TrialSpec, evidence: Evidenc
     requires=["nccl.completed", "nccl.transport"],
     faults=["nccl.wrong-fabric"],
 )
-def test_data_goes_over_the_right_fabric(nccl_jobs: Jobs, profile: Profile, evidence: Evidence) -> None:
+def test_data_goes_over_the_right_fabric(
+    trial: TrialResult, nccl_jobs: Jobs, profile: Profile, evidence: Evidence
+) -> None:
     """The transport between nodes is the fabric that the profile names, not just any RDMA.
 
     RoCE over the storage network is RDMA too, and slower. Usually NCCL_IB_HCA selects nothing or everything.
     """
     if profile.fabric.kind is None:
         evidence.unknown(transport.NO_PROFILE)
-    put_with_steps(evidence, transport.fabric_findings(nccl_jobs, profile.fabric.kind), nccl_jobs)
+    put_with_steps(evidence, transport.fabric_findings(trial, nccl_jobs, profile.fabric.kind), nccl_jobs)
     evidence.verdict()
 
 

@@ -16,6 +16,7 @@ from cli.trial_logs import TrialLogs
 from cli.usage import USAGE, Parser
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
+from jobs.nccl.job_document import NOTHING
 from reports import explain as render
 from reports.record import EXIT_CODES, Verdict
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from checks.profiles.loader import Profile
     from jobs.cluster.client.kube import Kube
     from jobs.nccl.hang.model import Evidence as HangEvidence
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     trials = TrialLogs()
     try:
         profile = load_profile(options.profile) if options.profile else None
-        expect = _expected(profile)
+        expect = expectation(profile) if profile is not None else NOTHING
         evidence, options.logs = nccl.collect_hang(options.logs)
         workload = _Workload(options, evidence)
         with interruptible():  # a timeout's SIGTERM ends a stream that has no end as Ctrl-C does
@@ -78,15 +78,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     print(render.RENDERERS[options.format](jobs, color=coloured), end="")
     return render.exit_code(jobs)
-
-
-def _expected(profile: Profile | None) -> dict[str, Any] | None:
-    """What any job on this platform must show; how many ranks and nodes it has is the job's own business."""
-    wanted = expectation(profile) if profile is not None else None
-    if profile is None or wanted is None:
-        return None
-    per_node = {"gpus_per_node": profile.gpu.per_node} if profile.gpu.per_node else {}
-    return {key: wanted[key] for key in ("fabric", "rails", "gdr") if key in wanted} | per_node
 
 
 def _of_cluster(name: str) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from jobs.run.evidence import Reader
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from jobs.nccl.job_document import JobDocument
+    from jobs.nccl.job_document import Expected, JobDocument
 
 _EVIDENCE = re.compile(rb'\{"seatrial": ?1, ?"run": ?"([^"\\]{1,80})", ?"rank": ?(\d{1,6}), ?')
 _SNIFF = 256 * 1024  # a probe's first evidence line is its start
@@ -65,7 +65,7 @@ class TrialLogs:
         self._names.setdefault(run, {})[name] = None
         self._readers.setdefault(key, Reader(run)).feed(line[found.start() :])
 
-    def jobs(self, expect: dict[str, Any] | None = None) -> list[JobDocument]:
+    def jobs(self, expect: Expected) -> list[JobDocument]:
         """Return one job document for each collective of each run, in the order of the run's stages."""
         documents = []
         for run, names in self._names.items():
@@ -82,7 +82,7 @@ class TrialLogs:
 
 
 def _concluded(
-    parts: list[nccl.Partial], names: list[str], found: list[dict[str, Any]], expect: dict[str, Any] | None
+    parts: list[nccl.Partial], names: list[str], found: list[dict[str, Any]], expect: Expected
 ) -> list[JobDocument]:
     """Conclude from the pods' parts; without any, an empty log says the honest thing, and the probe says why."""
     whole = nccl.merge(parts) if parts else nccl.read([(names[0], [])])

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
+from jobs.nccl.job_document import Expected
 from jobs.pod.stages.capture import causes
 from reports.record import Finding
 
@@ -42,11 +43,10 @@ def conclude_collectives(trial: TrialResult, profile: Profile) -> dict[str, JobD
 
 def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocument | None]:
     """Return the job document of what each node ran on its own, by rank; None where its analysis did not arrive."""
-    wanted = {"nodes": 1, "ranks": profile.gpu.per_node} if profile.known and profile.gpu.per_node else None
-    return {rank: _conclude(trial, [rank], NODE, wanted) for rank in sorted(trial.evidence)}
+    return {rank: _conclude(trial, [rank], NODE, expectation(profile)) for rank in sorted(trial.evidence)}
 
 
-def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: dict[str, Any] | None) -> JobDocument | None:
+def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: Expected) -> JobDocument | None:
     found = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
     partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
     if not partials:
@@ -55,14 +55,10 @@ def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: dict[str,
     return max(jobs, key=lambda job: job["ranks"] or 0, default=None)
 
 
-def expectation(profile: Profile) -> dict[str, Any] | None:
-    """Return what the profile says that a log must show, in the analyzer's words; None without a profile."""
-    if not profile.known:
-        return None
-    fabric = profile.fabric
-    ranks = profile.nodes * profile.gpu.per_node if profile.gpu.per_node else None
-    wanted = {"nodes": profile.nodes, "ranks": ranks, "fabric": fabric.kind, "rails": fabric.rails, "gdr": fabric.gdr}
-    return {key: value for key, value in wanted.items() if value is not None}
+def expectation(profile: Profile) -> Expected:
+    """Return what the profile says that any log of this platform must show."""
+    fabric, gpus = profile.fabric, profile.gpu.per_node
+    return Expected(fabric=fabric.kind, rails=fabric.rails, gdr=fabric.gdr, gpus_per_node=gpus)
 
 
 def seen(jobs: Mapping[str, JobDocument | None]) -> dict[str, JobDocument]:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from ..profiles.loader import Profile
 
-_HEALTHY = ("healthy-rdma",)
-_LOW = "nccl.low-bandwidth"
-
 
 def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
     """Add to each table what the wires carried and, with a profile, how its rows compare; name what follows."""
@@ -33,13 +30,13 @@ def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
             table["reference"] = _rows(job, table, profile) if profile is not None else []
             table["published"] = compare_published(job, table, algorithm_of(table))
             low = [row for row in table["reference"] if row["ratio"] < 1]
-            if any(fault["fault"] == _LOW for fault in job["faults"]):
+            if any(fault["fault"] == "nccl.low-bandwidth" for fault in job["faults"]):
                 continue
             if low:
-                _accuse(job, table, _below_floor(table, low))
+                nccl.call_slow(job, table, _below_floor(table, low))
             elif profile is None and (tcp := looks_like_tcp(job, table, algorithm_of(table))):
-                _accuse(job, table, tcp)
-        if job["diagnosis"] in _HEALTHY and any((t["wire"] or {}).get("above_wire") for t in job["tables"]):
+                nccl.call_slow(job, table, tcp)
+        if job["diagnosis"] == "healthy-rdma" and any((t["wire"] or {}).get("above_wire") for t in job["tables"]):
             job["diagnosis"] = "healthy-nvlink-limited"
 
 
@@ -117,27 +114,3 @@ def _below_floor(table: Table, low: list[dict[str, Any]]) -> str:
         f"{worst['busbw_gbps']:g} GB/s at {worst['size_bytes']} bytes under {algorithm_of(table)};"
         f" {worst['topology']} gives at least {worst['floor_gbps']:g}"
     )
-
-
-def _accuse(job: JobDocument, table: Table, cause: str) -> None:
-    """Report bandwidth that is too low; what the transport already explains keeps its diagnosis."""
-    text = nccl.fault_catalogue()[_LOW]
-    job["faults"].append(
-        {
-            "fault": _LOW,
-            "severity": text.severity,
-            "title": text.title,
-            "why": None,
-            "evidence": [],
-            "subject": table["collective"] or "the benchmark",
-            "cause": cause,
-            "confirm": text.confirm,
-            "remedy": text.remedy,
-        }
-    )
-    alone = len([fault for fault in job["faults"] if fault["severity"] != "info"]) == 1
-    job["verdict"] = "no-go"
-    if alone and job["diagnosis"] not in ("hang", "crash"):
-        rdma = job["inter_node_transport"] not in ("none", "unknown", "socket", "fastsocket")
-        job["diagnosis"] = "rdma-but-slow" if rdma and job["evidence_shown"] else "slow"
-        job["sentence"] = f"{job['ranks']} ranks on {job['nodes']} hosts: {text.title.lower()}; {cause}."

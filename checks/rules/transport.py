@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobs.nccl.diagnosis.rails import rails_missing, rails_used
 from reports.record import Finding
 
 from .collectives import by_node, logged, seen, subject_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from jobs.nccl.job_document import FoundFault, JobDocument
+    from jobs.nccl.job_document import FoundFault, Host, JobDocument
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 NO_PROFILE = "no profile: what this cluster's fabric must give is not known (pass --profile NAME)"
 TRANSPORT = ("nccl.socket-fallback", "nccl.mixed-transport")
 GDR = ("nccl.gdr-off", "nccl.gdr-mixed")
-CHOOSES = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE")
-"""Variables by which NCCL takes another network than it would (NCCL documentation, Environment Variables)."""
 JUDGED = frozenset(
     {
         *TRANSPORT,
@@ -47,6 +46,35 @@ JUDGED = frozenset(
 """Faults that a check of their own judges; whatever else the analyzer names is judged by nccl.other."""
 
 
+def _found(
+    trial: TrialResult,
+    jobs: Mapping[str, JobDocument | None],
+    faults: Container[str],
+    finding: Callable[[JobDocument, FoundFault], tuple[str, str]],
+    otherwise: Callable[[str, JobDocument], Iterable[Finding]],
+) -> Iterator[Finding]:
+    """Hand on those faults of the jobs, what several collectives meet once; ``otherwise`` speaks of a job without one.
+
+    ``finding`` returns what was observed and expected.
+    """
+    told: set[tuple[str, str]] = set()
+    for name, job in seen(jobs).items():
+        bad = [f for f in job["faults"] if f["fault"] in faults]
+        for entry in bad:
+            if (entry["fault"], entry["subject"]) not in told:
+                told.add((entry["fault"], entry["subject"]))
+                observed, expected = finding(job, entry)
+                yield Finding(
+                    subject=by_node(trial, entry["subject"]),
+                    ok=False,
+                    observed=by_node(trial, observed),
+                    expected=expected,
+                    fault=entry["fault"],
+                )
+        if not bad:
+            yield from otherwise(name, job)
+
+
 def transport_findings(
     trial: TrialResult, jobs: Mapping[str, JobDocument | None], profile: Profile
 ) -> Iterator[Finding]:
@@ -54,31 +82,15 @@ def transport_findings(
 
     Without a profile the trial asked for no RDMA device: that all ranks then use sockets accuses nobody.
     """
-    told: set[tuple[str, str]] = set()
-    for name, job in seen(jobs).items():
-        bad = [] if profile.fabric.kind == "socket" else list(_transport_faults(trial, job))
-        if not profile.known:
-            bad = [replace(f, ok=None, expected=NO_PROFILE) if f.fault == TRANSPORT[0] else f for f in bad]
-        for finding in bad:
-            if (finding.fault, finding.subject) not in told:
-                told.add((finding.fault, finding.subject))
-                yield finding
-        if not bad:
-            yield from _pairs(trial, name, job)
-
-
-def _transport_faults(trial: TrialResult, job: JobDocument) -> Iterator[Finding]:
-    named = [(f["fault"], f["subject"], _because(f)) for f in job["faults"] if f["fault"] in TRANSPORT]
-    if not named and (job["socket_fallback"] or job["inter_node_transport"] == "socket"):
-        named = [("nccl.socket-fallback", "job", f"; {job['sentence']}")]
-    for fault, subject, because in named:
-        yield Finding(
-            subject=by_node(trial, subject),
-            ok=False,
-            observed=by_node(trial, _carried(job) + because),
-            expected="no socket between nodes",
-            fault=fault,
-        )
+    for finding in _found(
+        trial,
+        jobs,
+        TRANSPORT,
+        lambda job, entry: (_carried(job) + _because(entry), "no socket between nodes"),
+        lambda name, job: _pairs(trial, name, job),
+    ):
+        unknown = not profile.known and finding.fault == TRANSPORT[0]
+        yield replace(finding, ok=None, expected=NO_PROFILE) if unknown else finding
 
 
 def _because(entry: FoundFault) -> str:
@@ -161,88 +173,59 @@ def _unseen(job: JobDocument, fault: str) -> str:
     return "; ".join(filter(None, said))
 
 
-def fabric_findings(jobs: Mapping[str, JobDocument | None], kind: str) -> Iterator[Finding]:
+def fabric_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], kind: str) -> Iterator[Finding]:
     """Compare the transport with the fabric that was paid for."""
-    for name, job in seen(jobs).items():
+    expected = f"{kind} (profile, fabric.kind)"
+
+    def right(name: str, job: JobDocument) -> Iterator[Finding]:
         found = job["inter_node_transport"]
-        ok = found == kind
-        chosen = [f"{key}={value}" for key, value in job["env"].items() if not ok and key in CHOOSES]
-        said = f"; {', '.join(chosen)} is set (profile, pod.env, or the image)" if chosen else ""
-        yield Finding(
-            subject=subject_of(name),
-            ok=ok,
-            observed=found + said,
-            expected=f"{kind} (profile, fabric.kind)",
-            fault="" if ok else "nccl.wrong-fabric",
-        )
+        yield Finding(subject=subject_of(name), ok=found == kind or None, observed=found, expected=expected)
+
+    return _found(trial, jobs, ("nccl.wrong-fabric",), lambda _, entry: (entry["cause"], expected), right)
 
 
 def gdr_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
     """Judge GPUDirect RDMA of every host pair; not shown is not told."""
-    told: set[tuple[str, str]] = set()
-    for name, job in seen(jobs).items():
-        bad = list(_gdr_faults(trial, job))
-        for finding in bad:
-            if (finding.fault, finding.subject) not in told:
-                told.add((finding.fault, finding.subject))
-                yield finding
-        if bad:
-            continue
+
+    def bad(_: JobDocument, entry: FoundFault) -> tuple[str, str]:
+        state = "not used" if entry["fault"] == "nccl.gdr-off" else "used on some channels only"
+        return f"GPUDirect RDMA {state}{_because(entry)}", "GPUDirect RDMA on every channel (profile, fabric.gdr)"
+
+    def shown(name: str, job: JobDocument) -> Iterator[Finding]:
         gdr = job["gdr"]
-        observed = "GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect"
         yield Finding(
             subject=subject_of(name),
-            ok=True if gdr else None,
-            observed=observed,
+            ok=gdr or None,
+            observed="GPUDirect RDMA on every channel" if gdr else "the log does not show GPUDirect",
             expected="GPUDirect RDMA",
             fault="" if gdr else "nccl.no-evidence",
         )
 
-
-def _gdr_faults(trial: TrialResult, job: JobDocument) -> Iterator[Finding]:
-    named = [(f["fault"], f["subject"], _because(f)) for f in job["faults"] if f["fault"] in GDR]
-    if not named:
-        named = [("nccl.gdr-off", f"{p['src']} -> {p['dst']}", "") for p in job["pairs"] if p["gdr"] is False]
-        named += [("nccl.gdr-mixed", f"{p['src']} -> {p['dst']}", "") for p in job["pairs"] if p["gdr"] == "mixed"]
-    if not named and job["gdr"] is False:
-        named = [("nccl.gdr-off", "job", "")]
-    for fault, subject, because in named:
-        state = "not used" if fault == "nccl.gdr-off" else "used on some channels only"
-        yield Finding(
-            subject=by_node(trial, subject),
-            ok=False,
-            observed=by_node(trial, f"GPUDirect RDMA {state}{because}"),
-            expected="GPUDirect RDMA on every channel (profile, fabric.gdr)",
-            fault=fault,
-        )
+    return _found(trial, jobs, GDR, bad, shown)
 
 
 def rail_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None], expected: int) -> Iterator[Finding]:
     """Count the rails that each host used in any collective, by channel lines: a banner lists what was found only."""
-    used: dict[str, set[str]] = {}
-    chosen = ""
+    hosts: dict[str, list[Host]] = {}
+    filters: set[str] = set()
     for job in seen(jobs).values():
-        if hca := job["env"].get("NCCL_IB_HCA"):
-            chosen = f"; NCCL_IB_HCA={hca} is set (profile, pod.env, or the image) and chooses among them"
+        values = job["env"].get("NCCL_IB_HCA", [])
+        filters.update([values] if isinstance(values, str) else values)
         for host in job["hosts"]:
-            if not host["name"]:  # lines without a host: their channels are counted under those that have one
-                continue
-            devices = used.setdefault(host["name"], set())
-            for names in host["rails"].values():
-                devices.update(names)
-    if not used:
+            if host["name"]:  # lines without a host: their channels are counted under those that have one
+                hosts.setdefault(host["name"], []).append(host)
+    if not hosts:
         yield Finding(subject="job", ok=None, observed="the log shows no devices", fault="nccl.no-evidence")
-    for name, devices in sorted(used.items()):
-        ok = len(devices) >= expected if devices else None
+    for name, same in sorted(hosts.items()):
+        devices = rails_used(same)
+        missing = rails_missing(devices, expected, filters)
         shown = f"{len(devices)} rails used: {', '.join(sorted(devices))}" if devices else "no channel shows a device"
-        shown += chosen if ok is False else ""
-        fault = "" if ok else "nccl.no-evidence" if ok is None else "nccl.rail-missing"
         yield Finding(
             subject=by_node(trial, name),
-            ok=ok,
-            observed=shown,
+            ok=not missing if devices else None,
+            observed=missing if devices and missing else shown,
             expected=f"{expected} rails (profile, fabric.rails)",
-            fault=fault,
+            fault="" if not missing else "nccl.rail-missing" if devices else "nccl.no-evidence",
         )
 
 
@@ -263,23 +246,12 @@ def rank_findings(jobs: Mapping[str, JobDocument | None], spec: TrialSpec) -> It
 
 def other_findings(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> Iterator[Finding]:
     """Hand on every other fatal or degrading fault that the analyzer names; without one, each log is clean."""
-    told: set[tuple[str, str, str]] = set()  # what every collective meets is told once
-    for name, job in seen(jobs).items():
-        bad = [f for f in job["faults"] if f["severity"] != "info" and f["fault"] not in JUDGED]
-        for finding in _others(trial, bad):
-            if (finding.fault, finding.subject, finding.observed) not in told:
-                told.add((finding.fault, finding.subject, finding.observed))
-                yield finding
-        if not bad:
-            yield Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")
-
-
-def _others(trial: TrialResult, faults: Iterable[FoundFault]) -> Iterator[Finding]:
-    for entry in faults:
-        yield Finding(
-            subject=by_node(trial, entry["subject"]),
-            ok=False,
-            observed=by_node(trial, logged(entry) or entry["cause"]),
-            expected="no such line in NCCL's log",
-            fault=entry["fault"],
-        )
+    documents = seen(jobs).values()
+    others = {f["fault"] for job in documents for f in job["faults"] if f["severity"] != "info"} - JUDGED
+    return _found(
+        trial,
+        jobs,
+        others,
+        lambda _, entry: (logged(entry) or entry["cause"], "no such line in NCCL's log"),
+        lambda name, _: [Finding(subject=subject_of(name), ok=True, observed="no other fault in the log")],
+    )

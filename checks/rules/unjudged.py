@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobs import nccl
 from reports.sizes import format_size
 
 from .published import published_for
@@ -34,8 +35,6 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
         _key(table, job, row["size_bytes"]) for job in jobs for table in job["tables"] for row in table["reference"]
     }
     for job in jobs:
-        if job["verdict"] != "go":
-            continue
         if profile is not None:
             missing = [*_floors(job, profile, applied), *_layout(job, profile), *_sums(job)]
             text = "not judged against the profile: " + "; ".join(missing[:_SHOWN])
@@ -44,15 +43,7 @@ def withhold_go(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
             missing = list(_far_below(job))
             text = "; ".join(missing[:_SHOWN])
         if missing:
-            job["verdict"] = "inconclusive"
-            job["sentence"] = f"{_size(job)}: {text}."
-
-
-def _size(job: JobDocument) -> str:
-    hosts = job["nodes"] or 0
-    carried = job["inter_node_transport"]
-    over = f", {carried} between them" if hosts > 1 and carried not in ("none", "unknown") else ""
-    return f"{job['ranks']} ranks on {hosts} host{'' if hosts == 1 else 's'}{over}"
+            nccl.withhold(job, text)
 
 
 def _key(table: Table, job: JobDocument, size: int) -> tuple[str, str, int, int]:
@@ -80,6 +71,8 @@ def _layout(job: JobDocument, profile: Profile) -> Iterator[str]:
     if fabric.kind and not crossed:
         yield f"the fabric {fabric.kind}, since no data crosses hosts"
     whole = bool(profile.gpu.per_node) and job["ranks"] == (job["nodes"] or 0) * (profile.gpu.per_node or 0)
+    if fabric.gdr and crossed and job["gdr"] is None:
+        yield "GPUDirect RDMA, which no channel line shows"
     if fabric.rails and not (crossed and whole and hosts and all(host["used"] for host in hosts.values())):
         yield f"the {fabric.rails} rails of a host, which this layout does not show"
 

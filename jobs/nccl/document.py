@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..pod.nccl_reader.events.transports import TCP
@@ -11,18 +10,19 @@ from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.endings import judge_ending
 from .diagnosis.judge import Judgement
 from .diagnosis.network import judge_network
-from .diagnosis.rails import rails
+from .diagnosis.rails import rails_used
 from .diagnosis.results import busbw, judge_node, judge_results
 from .diagnosis.words import diagnosis_of, sentence_of
+from .job.hosts import NONE, joined
 from .job.jobs import group
 from .job.view import View, compact_devices
+from .job_document import NOTHING
 
 if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
     from ..pod.nccl_reader.state.seen import EdgeKey, Proc
-    from .job_document import Bootstrap, Host, Init, IntraNode, JobDocument, Pair, Table
+    from .job_document import Bootstrap, Expected, Init, IntraNode, JobDocument, Pair, Table
 
-_NONE: frozenset[Any] = frozenset()
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
 ADVICE = (
     "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING, and keep the whole log of "
@@ -30,11 +30,11 @@ ADVICE = (
 )
 
 
-def conclude(partial: Partial, expect: dict[str, Any] | None = None, one_job: bool = False) -> list[JobDocument]:
+def conclude(partial: Partial, expect: Expected = NOTHING, one_job: bool = False) -> list[JobDocument]:
     """Return the job documents of what was read, in the order of the streams.
 
-    ``expect`` may hold what a profile knows: nodes, ranks, fabric, rails (per host), gdr. ``one_job`` takes all streams
-    as one job, as a launcher knows that they are.
+    ``expect`` is what a profile says that a log must show. ``one_job`` takes all streams as one job, as a launcher
+    knows that they are.
     """
     return [_document(Judgement(View(job), expect)) for job in group(partial, one_job)]
 
@@ -81,11 +81,12 @@ def _document(judgement: Judgement) -> JobDocument:
         "faults": judgement.faults,
         "tables": _tables(judgement),
         "pairs": _pairs(judgement),
-        "hosts": _hosts(judgement),
+        "hosts": judgement.hosts,
         "rails": {
             "per_host": {
-                node: {"used": len(entry["used"]), "offered": entry["offered"]}
-                for node, entry in sorted(rails(judgement).items())
+                host["name"] or "": {"used": len(rails_used([host])), "offered": host["rails_offered"]}
+                for host in judgement.hosts
+                if job.procs
             }
         },
         "intra_node": _intra(judgement),
@@ -207,18 +208,18 @@ def _pairs(judgement: Judgement) -> list[Pair]:
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
-        cell = cells.setdefault(ends, {"sides": _NONE, "channels": {}, "devices": _NONE, "gdr": _NONE, "pxn": False})
+        cell = cells.setdefault(ends, {"sides": NONE, "channels": {}, "devices": NONE, "gdr": NONE, "pxn": False})
         both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
         sides = ("send", "receive") if both else ({"s": "send"}.get(direction, "receive"),)
-        cell["sides"] = _with(cell["sides"], *sides)
+        cell["sides"] = joined(cell["sides"], *sides)
         key = (item.transport, comm, src, dst, conn)
         if item.proc is not proc:
             proc, edges = item.proc, item.proc.edges
         mask = edges[item.key]
         cell["channels"][key] = cell["channels"].get(key, 0) | mask
-        cell["devices"] = _with(cell["devices"], item.device)
+        cell["devices"] = joined(cell["devices"], item.device)
         if item.key[5] == "net" and item.transport not in TCP:
-            cell["gdr"] = _with(cell["gdr"], bool(gdr))
+            cell["gdr"] = joined(cell["gdr"], bool(gdr))
         cell["pxn"] = cell["pxn"] or proxy >= 0
     pairs: list[Pair] = []
     for (src_node, dst_node), cell in sorted(cells.items()):
@@ -244,64 +245,8 @@ def _pairs(judgement: Judgement) -> list[Pair]:
     return pairs
 
 
-@lru_cache(maxsize=4096)
-def _with(known: frozenset[Any], *values: Any) -> frozenset[Any]:
-    """Return a set with some more, the one that all have who know the same: a large job has many pairs and ranks."""
-    return known.union(values)
-
-
 def _unseen(rank: int) -> str:
     return "(host of rank %d)" % rank
-
-
-def _hosts(judgement: Judgement) -> list[Host]:
-    job, view = judgement.job, judgement.view
-    nodes: dict[str, list[Proc]] = {}
-    for proc in job.procs:
-        nodes.setdefault(job.node_of[proc], []).append(proc)
-    used: dict[str, dict[int, frozenset[str]]] = {}
-    gdr: dict[str, frozenset[bool]] = {}
-    for item in view.crossings:
-        node = job.node_of[item.proc]
-        own = item.key[2] if item.key[3] == "r" else item.key[1]
-        if item.key[5] == "net" and item.transport not in TCP:
-            rails_of = used.setdefault(node, {})
-            rails_of[own] = _with(rails_of.get(own, _NONE), item.device)
-            gdr[node] = _with(gdr.get(node, _NONE), bool(item.key[8]))
-    hosts: list[Host] = []
-    for node, procs in sorted(nodes.items()):
-        ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in job.world})
-        versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
-        nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
-        states = gdr.get(node, _NONE)
-        hosts.append(
-            {
-                "name": node or None,
-                "ranks": ranks,
-                "connected": _connected(procs, job.world),
-                "version": versions[0] if len(versions) == 1 else versions or None,
-                "network": nets[0] if len(nets) == 1 else nets or None,
-                "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
-                "rails": {str(rank): compact_devices(names) for rank, names in sorted(used.get(node, {}).items())},
-                "rails_offered": max([len(proc.hcas) for proc in procs] or [0]) or None,
-            }
-        )
-    if not hosts and job.rank_lines:
-        for name in sorted({str(line[0]) for line in job.rank_lines.values()}):
-            mine = sorted(rank for rank, line in job.rank_lines.items() if str(line[0]) == name)
-            hosts.append(
-                {
-                    "name": name,
-                    "ranks": mine,
-                    "connected": [],
-                    "version": None,
-                    "network": None,
-                    "gdr": None,
-                    "rails": {},
-                    "rails_offered": None,
-                }
-            )
-    return hosts
 
 
 def _gpus(judgement: Judgement) -> dict[str, int]:
@@ -312,13 +257,6 @@ def _gpus(judgement: Judgement) -> dict[str, int]:
         if gpu and (gpu in counts or len(counts) < 16):
             counts[gpu] = counts.get(gpu, 0) + 1
     return dict(sorted(counts.items()))
-
-
-def _connected(procs: list[Proc], world: list[str]) -> list[int]:
-    """Return the ranks of the world whose channels the log shows."""
-    shown = {dst if direction == "r" else src for proc in procs for (_, src, dst, direction, *_rest) in proc.edges}
-    ranks = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
-    return sorted(ranks or shown)
 
 
 def _intra(judgement: Judgement) -> IntraNode:

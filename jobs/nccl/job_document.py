@@ -5,9 +5,23 @@ None stands for what the log does not show.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict
 
 Verdict = Literal["go", "no-go", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a profile says that the logs of its platform show; None where it says nothing."""
+
+    fabric: str | None = None
+    rails: int | None = None  # network devices that a host uses
+    gdr: bool | None = None
+    gpus_per_node: int | None = None
+
+
+NOTHING = Expected()
 
 
 class EvidenceLine(TypedDict):

@@ -191,16 +191,13 @@ def test_no_gpu_node_at_all_is_not_enough(inventory, spec, evidence):
         nodes.test_enough_gpus_are_free(inventory([]), Pool(), Profile(), spec, nothing_listed, evidence)
 
 
-@pytest.mark.parametrize("name", ["test_data_goes_over_the_right_fabric"])
-def test_without_a_profile_the_fabric_is_not_judged(jobs, evidence, name):
-    """Any RDMA may be the wrong one."""
-    with pytest.raises(CannotTell, match="no profile"):
-        getattr(nccl, name)(jobs, Profile(), evidence)
-
-
-def test_without_a_profile_rails_and_gdr_are_not_judged(trial, jobs, evidence):
-    """How many rails there should be only the profile knows."""
-    for check in (nccl.test_every_rail_carries_data, nccl.test_gpudirect_rdma_is_used):
+def test_without_a_profile_fabric_rails_and_gdr_are_not_judged(trial, jobs, evidence):
+    """Any RDMA may be the wrong one, and how many rails there should be only the profile knows."""
+    for check in (
+        nccl.test_data_goes_over_the_right_fabric,
+        nccl.test_every_rail_carries_data,
+        nccl.test_gpudirect_rdma_is_used,
+    ):
         with pytest.raises(CannotTell, match="no profile"):
             check(trial, jobs, Profile(), evidence)
 

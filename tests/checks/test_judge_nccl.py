@@ -2,12 +2,13 @@
 
 import pytest
 
-from checks.profiles.loader import Fabric, Profile, load_profile
+from checks.profiles.loader import Profile, load_profile
 from checks.rules import nics as cards
 from checks.rules import transport
 from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
 from checks.rules.collectives import by_node, completed_findings, expectation, logged, next_steps, seen
 from checks.rules.physics import limit_gbps, tree_limit_gbps
+from jobs.nccl.job_document import Expected
 
 RING = "collective.ring"
 WHOLE = {
@@ -33,7 +34,7 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
     for found in (
         completed_findings(trial, spec, jobs),
         transport.transport_findings(trial, jobs, h100),
-        transport.fabric_findings(jobs, "ib"),
+        transport.fabric_findings(trial, jobs, "ib"),
         transport.gdr_findings(trial, jobs),
         transport.rail_findings(trial, jobs, 8),
         transport.rank_findings(jobs, spec),
@@ -208,22 +209,6 @@ def test_one_rank_of_sixteen_is_found(trial, jobs, h100, bad):
     assert "ib on 30 channels, socket on 2 channels" in found[0].observed
 
 
-def test_sockets_without_a_named_fault_are_a_fallback_all_the_same(trial, jobs, h100, bad):
-    """The judgement does not depend on the analyzer having a cause for it."""
-    for job in jobs.values():
-        job.update(socket_fallback=True, inter_node_transport="socket")
-    assert bad(transport.transport_findings(trial, jobs, h100)) == [("job", "nccl.socket-fallback")]
-
-
-def test_sockets_are_right_where_they_were_bought(trial, jobs):
-    """A profile whose fabric is plain TCP says so, and nothing has fallen back."""
-    for job in jobs.values():
-        job.update(socket_fallback=True, inter_node_transport="socket", faults=[dict(SOCKET)])
-    assert all(
-        f.ok for f in transport.transport_findings(trial, jobs, Profile(name="tcp", fabric=Fabric(kind="socket")))
-    )
-
-
 def test_without_a_profile_sockets_accuse_nobody(trial, jobs):
     """The trial asked for no RDMA device then; but ranks that differ from each other are at fault all the same."""
     for job in jobs.values():
@@ -310,23 +295,25 @@ def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
 # ---------------------------------------------------------------------------------- fabric, GPUDirect, rails, ranks
 
 
-def test_another_fabric_is_told(jobs, bad):
-    """RDMA over the wrong network is RDMA and still wrong."""
-    assert {f for _, f in bad(transport.fabric_findings(jobs, "roce"))} == {"nccl.wrong-fabric"}
+def test_another_fabric_is_told(trial, jobs):
+    """RDMA over the wrong network is RDMA and still wrong; without the doctor's word it is not right either."""
+    wrong = WHOLE | {"fault": "nccl.wrong-fabric", "subject": "seatrial-abc-0 - seatrial-abc-1", "cause": "roce was"}
+    jobs["ring"]["faults"] = [wrong]
+    found = list(transport.fabric_findings(trial, jobs, "roce"))
+    assert [(f.ok, f.subject, f.observed) for f in found] == [
+        (False, "gpu-node-0 - gpu-node-1", "roce was"),
+        (None, "all_reduce default", "ib"),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "pair", "faults"),
-    [({"gdr": False}, False, ["nccl.gdr-off"]), ({"gdr": None}, "mixed", ["nccl.gdr-mixed"])],
-)
-def test_gpudirect_is_judged_by_pair(trial, jobs, changes, pair, faults):
-    """Off and mixed are different faults, on the pair that shows them, told once for both collectives."""
+@pytest.mark.parametrize(("fault", "said"), [("nccl.gdr-off", "not used"), ("nccl.gdr-mixed", "on some channels only")])
+def test_missing_gpudirect_is_told_once_for_both_collectives(trial, jobs, fault, said):
+    """Off and mixed are different faults, on the pair that shows them."""
     for job in jobs.values():
-        job.update(changes)
-        job["pairs"][1]["gdr"] = pair
+        job["faults"] = [WHOLE | {"fault": fault, "subject": "seatrial-abc-1 - seatrial-abc-0"}]
     found = list(transport.gdr_findings(trial, jobs))
-    assert [(f.ok, f.fault) for f in found] == [(False, f) for f in faults]
-    assert found[0].subject == "gpu-node-1 -> gpu-node-0"
+    assert [(f.ok, f.fault, f.subject) for f in found] == [(False, fault, "gpu-node-1 - gpu-node-0")]
+    assert said in found[0].observed
 
 
 def test_gpudirect_that_is_not_shown_is_not_told(trial, jobs):
@@ -345,6 +332,17 @@ def test_rails_are_counted_from_channels_over_both_collectives(trial, jobs, bad)
     assert not bad(transport.rail_findings(trial, jobs, 8))
     jobs["default"]["hosts"][1]["rails"].pop("7")
     assert bad(transport.rail_findings(trial, jobs, 8)) == [("gpu-node-1", "nccl.rail-missing")]
+
+
+def test_a_missing_rail_names_the_filter_that_may_have_left_it_out(trial, jobs):
+    """NCCL_IB_HCA is the first place to look."""
+    for job in jobs.values():
+        job["env"] = {"NCCL_IB_HCA": ["mlx5_0", "mlx5_1"]}
+        for host in job["hosts"]:
+            host["rails"].pop("7")
+    found = next(transport.rail_findings(trial, jobs, 8))
+    assert found.observed.startswith("7 of 8 rails carry channels: ")
+    assert "NCCL_IB_HCA=mlx5_0, NCCL_IB_HCA=mlx5_1 is set" in found.observed
 
 
 def test_more_rails_than_expected_and_no_rails_shown(trial, jobs):
@@ -391,8 +389,8 @@ def test_hosts_are_replaced_whole(trial):
 
 def test_the_analyzer_is_told_what_the_profile_expects(h100):
     """Without a profile nothing is expected."""
-    assert expectation(h100) == {"nodes": 2, "ranks": 16, "fabric": "ib", "rails": 8, "gdr": True}
-    assert expectation(Profile()) is None
+    assert expectation(h100) == Expected(fabric="ib", rails=8, gdr=True, gpus_per_node=8)
+    assert expectation(Profile()) == Expected()
 
 
 # ------------------------------------------------------------------------------------- nccl.correctness, bandwidth
@@ -503,15 +501,6 @@ def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
     assert list(cards.notes(trial, load_profile("p5-efa"))) == [
         "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
     ]
-
-
-def test_another_fabric_names_what_chose_it(jobs):
-    """Whoever switched the fabric off in the environment need not look for broken cards."""
-    jobs["ring"].update(inter_node_transport="ib", env={"NCCL_MNNVL_ENABLE": "0", "NCCL_DEBUG": "INFO"})
-    found = next(iter(transport.fabric_findings(jobs, "mnnvl")))
-    assert found.observed == "ib; NCCL_MNNVL_ENABLE=0 is set (profile, pod.env, or the image)"
-    jobs["ring"].update(inter_node_transport="mnnvl")
-    assert next(iter(transport.fabric_findings(jobs, "mnnvl"))).observed == "mnnvl"
 
 
 def test_what_every_collective_meets_is_told_once(trial, jobs):

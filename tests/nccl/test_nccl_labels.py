@@ -57,6 +57,20 @@ NOT_IN_THE_LOG = {
 }
 
 
+SLOW = {"nccl.socket-fallback", "nccl.mixed-transport"}
+NO_GDR = {"nccl.gdr-off", "nccl.gdr-mixed"}
+
+
+def unnamed(job) -> list[str]:
+    """Return what the matrix of hosts shows and no fault says: the checks read the faults alone."""
+    named = {fault["fault"] for fault in job["faults"]}
+    if named & (SLOW | {"nccl.launch-failed"}):
+        return []
+    sockets = job["socket_fallback"] or any("socket" in pair["transports"] for pair in job["pairs"])
+    gdr = job["inter_node_transport"] != "fastsocket" and any(pair["gdr"] in (False, "mixed") for pair in job["pairs"])
+    return ["a socket"] * bool(sockets) + ["missing GPUDirect"] * bool(gdr and not named & NO_GDR)
+
+
 def mismatches(folder: Path) -> list[str]:
     """Return every label that the analyzer misses, and is not excused."""
     wrong = []
@@ -72,6 +86,7 @@ def mismatches(folder: Path) -> list[str]:
             unjudged = wanted == "absent" or (key in ("hang", "crash") and label.get(key, False) is None)
             if not unjudged and key not in excused and jobs[0][key] != wanted:
                 wrong.append(f"{path.name}: {key} is {wanted!r}, concluded {jobs[0][key]!r}")
+        wrong += [f"{path.name}: {text} is no fault" for text in unnamed(jobs[0])]
         if "avg_busbw_all" in label and jobs[0]["avg_busbw_all"] != label["avg_busbw_all"]:
             wrong.append(f"{path.name}: avg_busbw_all {jobs[0]['avg_busbw_all']}")
     return wrong

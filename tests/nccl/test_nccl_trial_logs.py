@@ -10,6 +10,7 @@ import pytest
 from cli import explain
 from jobs.cluster.client.errors import NotFound, Unreachable
 from jobs.nccl import conclude, merge, read
+from jobs.nccl.job_document import Expected
 from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
 
 MAKER = Maker(gpus=8, rails=8, channels=16)
@@ -163,7 +164,7 @@ def test_a_rank_whose_file_ends_before_its_channels_misses_no_rail():
         else [line for line in lines if " via " not in line and "Connected" not in line and "Destroy" not in line]
         for key, lines in maker.processes().items()
     }
-    (job,) = conclude(merge([read([("x", io.BytesIO(sequential(cut)))])]), {"rails": 4})
+    (job,) = conclude(merge([read([("x", io.BytesIO(sequential(cut)))])]), Expected(rails=4))
     assert "nccl.rail-missing" not in {fault["fault"] for fault in job["faults"]}
     assert [host["connected"] for host in job["hosts"]] == [[0, 1, 2, 3], []]
     assert job["verdict"] == "inconclusive"

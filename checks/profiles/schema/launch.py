@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jobs.trial.spec import LAUNCHERS
+
 from ..yaml_schema import nearest, require
 
-LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
 QUEUES = ("kueue", "volcano")
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...faults import Fault
+    from ..job_document import EvidenceLine, FoundFault
 
 FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
 
@@ -20,6 +21,25 @@ FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
 def fault_catalogue() -> Mapping[str, Fault]:
     """Return the faults of NCCL's logs by id: read when the first fault is found, not on import (needs PyYAML)."""
     return read_faults(FILE)
+
+
+def found_fault(
+    fault: str, subject: str, evidence: list[EvidenceLine], *, why: str | None = None, cause: str | None = None
+) -> FoundFault:
+    """Return a fault of a job; ``why`` names the one that explains it and lends its cause, confirmation and remedy."""
+    entry = fault_catalogue()[fault]
+    reason = fault_catalogue()[why] if why else entry
+    return {
+        "fault": fault,
+        "severity": entry.severity,
+        "title": entry.title,
+        "subject": subject,
+        "why": why,
+        "evidence": evidence[:6],
+        "cause": cause or reason.meaning,
+        "confirm": reason.confirm,
+        "remedy": reason.remedy,
+    }
 
 
 DIAGNOSES: tuple[str, ...] = (

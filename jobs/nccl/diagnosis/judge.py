@@ -7,25 +7,27 @@ Everything else is ``inconclusive``: a log that shows nothing proves nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA
+from ..job.hosts import hosts_of
 from ..job.sizes import list_cut
-from .faults import fault_catalogue
+from .faults import found_fault
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Note, Proc
     from ..job.view import View
-    from ..job_document import EvidenceLine, FoundFault, Verdict
+    from ..job_document import EvidenceLine, Expected, FoundFault, Verdict
 
 
 class Judgement:
     """The faults of one job and what follows from them."""
 
-    def __init__(self, view: View, expect: dict[str, Any] | None) -> None:
+    def __init__(self, view: View, expect: Expected) -> None:
         self.view = view
         self.job = view.job
-        self.expect = expect or {}
+        self.expect = expect
+        self.hosts = hosts_of(view)
         self.tables = [table for source in self.job.sources.values() for table in source.tables]
         self.faults: list[FoundFault] = []
         self.hang, self.crash = self._ending()
@@ -59,21 +61,7 @@ class Judgement:
         self, fault: str, subject: str, evidence: list[EvidenceLine], why: str | None = None, cause: str | None = None
     ) -> None:
         """Report a fault; ``why`` names the fault that explains it and lends its cause, confirmation and remedy."""
-        entry = fault_catalogue()[fault]
-        reason = fault_catalogue()[why] if why else entry
-        self.faults.append(
-            {
-                "fault": fault,
-                "severity": entry.severity,
-                "title": entry.title,
-                "subject": subject,
-                "why": why,
-                "evidence": evidence[:6],
-                "cause": cause or reason.meaning,
-                "confirm": reason.confirm,
-                "remedy": reason.remedy,
-            }
-        )
+        self.faults.append(found_fault(fault, subject, evidence, why=why, cause=cause))
 
     def line(self, note: Note | None) -> list[EvidenceLine]:
         """Return a note as evidence: file, line, text."""
@@ -109,8 +97,10 @@ class Judgement:
         """Say whether the log holds positive evidence of a healthy job."""
         view = self.view
         if view.crossings:
-            rdma = all(item.transport in RDMA for item in view.crossings)
-            return rdma and self._all_shown() and not self._unfinished()
+            right = RDMA | {self.expect.fabric}
+            return (
+                all(item.transport in right for item in view.crossings) and self._all_shown() and not self._unfinished()
+            )
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0

@@ -26,11 +26,11 @@ def judge_network(judgement: Judgement) -> None:
         return
     if view.mixed_crossings() or view.mixed_selection():
         _judge_mixture(judgement)
-    elif view.fallback:
+    elif view.fallback and judgement.expect.fabric != "socket":
         _judge_sockets(judgement)
     elif view.transport in RDMA:
         _judge_rdma(judgement)
-    _judge_expected(judgement)
+    _judge_fabric(judgement)
     if not view.crossings and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
@@ -167,6 +167,13 @@ def _judge_rdma(judgement: Judgement) -> None:
         few = min(own, plugin, key=len)
         judgement.add("nccl.mixed-transport", _some(few), [], cause=text % (_some(own), _some(plugin)))
         return
+    if judgement.expect.gdr is not False:
+        _judge_gdr(judgement)
+    judge_rails(judgement)
+
+
+def _judge_gdr(judgement: Judgement) -> None:
+    view = judgement.view
     if view.gdr is False and not view.gdr_mixed:
         why, evidence, cause = why_no_gdr(judgement)
         shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
@@ -191,27 +198,27 @@ def _judge_rdma(judgement: Judgement) -> None:
             )
         shown = judgement.line(judgement.earliest("line via-no-gdr")[0])
         judgement.add("nccl.gdr-mixed", ", ".join(bad[:4]) or "the job", evidence + shown, why=why, cause=cause)
-    judge_rails(judgement)
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
-def _judge_expected(judgement: Judgement) -> None:
-    """Compare with what the profile expects."""
-    expect, view = judgement.expect, judgement.view
-    fabric = expect.get("fabric")
-    if (
-        fabric
-        and view.crossings
-        and view.transport != fabric
-        and view.transport not in TCP
-        and not view.mixed_crossings()
-    ):
-        judgement.add(
-            "nccl.wrong-fabric",
-            pairs_text(judgement) or "the job",
-            [],
-            cause="%s was expected and %s is used" % (fabric, view.transport),
-        )
+# Variables by which NCCL takes another network than it would (NCCL documentation, Environment Variables).
+_CHOOSE = ("NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_HCA", "NCCL_MNNVL_ENABLE", "NCCL_IB_DISABLE")
+
+
+def _judge_fabric(judgement: Judgement) -> None:
+    """Compare what carries the data with the fabric of the profile; sockets and mixtures are faults of their own."""
+    wanted, view = judgement.expect.fabric, judgement.view
+    if wanted in (None, view.transport) or not view.crossings:
+        return
+    if judgement.has("nccl.socket-fallback", "nccl.mixed-transport"):
+        return
+    cause = "%s was expected and %s is used" % (wanted, view.transport)
+    settings = sorted(
+        {"%s=%s" % (name, proc.env[name]) for proc in judgement.job.procs for name in _CHOOSE if name in proc.env}
+    )
+    if settings:
+        cause += "; %s is set (in the job's environment, or the image)" % ", ".join(settings)
+    judgement.add("nccl.wrong-fabric", pairs_text(judgement) or "the job", [], cause=cause)

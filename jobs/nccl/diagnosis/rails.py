@@ -6,70 +6,61 @@ also lists fewer devices than its peers, makes a missing rail.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...pod.nccl_reader.events.transports import TCP
 from ..job.view import compact_devices
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..job_document import Host
     from .judge import Judgement
 
 
-def rails(judgement: Judgement) -> dict[str, dict[str, Any]]:
-    """Count the network devices that carry channels per host.
+def rails_used(hosts: Iterable[Host]) -> set[str]:
+    """Return the network devices that carry channels on hosts, which may be one host as several jobs saw it."""
+    return {device for host in hosts for devices in host["rails"].values() for device in devices}
 
-    And how many the host offers (of the link layer in use).
+
+def rails_missing(used: set[str], wanted: int, filters: set[str]) -> str:
+    """Say how many rails of those that a host must use carry channels, or '' where none is missing.
+
+    ``filters`` are the values of NCCL_IB_HCA, by which NCCL leaves devices out.
     """
-    view = judgement.view
-    hosts: dict[str, dict[str, Any]] = {}
-    job = judgement.job
-    for proc in job.procs:
-        node = job.node_of[proc]
-        entry = hosts.setdefault(node, {"used": set(), "offered": None, "ranks": 0, "silent": 0})
-        entry["ranks"] += max(1, len({rank for key, rank in proc.comms if key in job.world}))
-        entry["silent"] += int(bool(proc.comms) and not proc.edges)
-        if proc.hcas:
-            entry["offered"] = max(entry["offered"] or 0, len(proc.hcas))
-    for item in view.crossings:
-        if item.key[5] == "net" and item.transport not in TCP:
-            hosts[judgement.job.node_of[item.proc]]["used"].add(item.device)
-    return hosts
+    if len(used) >= wanted:
+        return ""
+    chosen = ", ".join(f"NCCL_IB_HCA={value}" for value in sorted(filters))
+    text = f"{len(used)} of {wanted} rails carry channels: {', '.join(compact_devices(used)[:12]) or 'none'}"
+    return text + (
+        f"; {chosen} is set (in the job's environment, or the image) and chooses among them" if chosen else ""
+    )
 
 
 def judge_rails(judgement: Judgement) -> None:
     """Report hosts that use fewer rails than the profile says, or than their peers with more devices."""
     if not any(item.key[5] == "net" for item in judgement.view.crossings):
         return
-    counted = rails(judgement)
-    wanted = judgement.expect.get("rails")
-    best = max(len(entry["used"]) for entry in counted.values())
-    most = max(entry["ranks"] for entry in counted.values())
-    if most < int(judgement.expect.get("gpus_per_node") or 0):
-        wanted = None  # a job on some of the GPUs needs some of the rails
-    full = (
-        judgement.view.ranks is not None and sum(entry["ranks"] for entry in counted.values()) >= judgement.view.ranks
-    )
-    for node, entry in sorted(counted.items()):
-        used = len(entry["used"])
-        if entry["silent"]:
+    hosts, expect = judgement.hosts, judgement.expect
+    ranks = {id(host): max(len(host["ranks"]), len(host["connected"])) for host in hosts}
+    most, best = max(ranks.values()), max(len(rails_used([host])) for host in hosts)
+    # a job on some of the GPUs needs some of the rails
+    wanted = expect.rails if most >= (expect.gpus_per_node or 0) else None
+    full = judgement.view.ranks is not None and sum(ranks.values()) >= judgement.view.ranks
+    offers = [host["rails_offered"] or 0 for host in hosts]
+    filters = {proc.env["NCCL_IB_HCA"] for proc in judgement.job.procs if "NCCL_IB_HCA" in proc.env}
+    for host in hosts:
+        if ranks[id(host)] < most or set(host["ranks"]) - set(host["connected"]):
             continue  # a log that was cut before the channels shows a rank, not its rails
-        if wanted is not None and entry["ranks"] == most and used < int(wanted):
-            missing = "%d of %d rails carry channels: %s" % (
-                used,
-                int(wanted),
-                ", ".join(compact_devices(entry["used"])[:12]) or "none",
-            )
-            judgement.add("nccl.rail-missing", node, [], cause=missing)
-        elif wanted is None and full and entry["ranks"] == most and used < best and _offers_fewer(counted, entry):
+        used, missing = rails_used([host]), ""
+        if wanted is not None:
+            missing = rails_missing(used, wanted, filters)
+        elif (
+            full and len(used) < best and 0 < (host["rails_offered"] or 0) < max(offers)
+        ):  # NCCL may choose differently
             missing = "%d rails carry channels here and %d on another host (%s)" % (
-                used,
+                len(used),
                 best,
-                ", ".join(compact_devices(entry["used"])[:12]),
+                ", ".join(compact_devices(used)[:12]),
             )
-            judgement.add("nccl.rail-missing", node, [], cause=missing)
-
-
-def _offers_fewer(counted: dict[str, dict[str, Any]], entry: dict[str, Any]) -> bool:
-    """Say whether a host also lists fewer devices than another: NCCL alone may well choose differently per host."""
-    offers = [other["offered"] for other in counted.values() if other["offered"] is not None]
-    return entry["offered"] is not None and bool(offers) and entry["offered"] < max(offers)
+        if missing:
+            judgement.add("nccl.rail-missing", host["name"] or "the job", [], cause=missing)

@@ -83,7 +83,7 @@ def _first_note(name: str, procs: list[Proc]) -> Note | None:
 
 def _needs_plugin(judgement: Judgement, procs: list[Proc]) -> bool:
     """Say whether the fabric needs a plugin: as the profile says, or by its interfaces (Slingshot's are hsn0, ...)."""
-    if judgement.expect.get("fabric") in _PLUGGED:
+    if judgement.expect.fabric in _PLUGGED:
         return True
     names = {
         text.split(" ")[0] for proc in procs for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
 from ..job_document import NETWORK_NAMES
-from .faults import fault_catalogue
+from .faults import fault_catalogue, found_fault
 from .quotes import warning_said
 
 if TYPE_CHECKING:
-    from ..job_document import FoundFault, JobDocument, Verdict
+    from ..job_document import FoundFault, JobDocument, Table, Verdict
     from .judge import Judgement
 
 _DIAGNOSIS_OF = (
@@ -50,19 +50,39 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
     unsure = next((diagnosis for fault, diagnosis in _UNSURE_OF if judgement.has(fault)), None)
     if unsure is not None or view.ranks == 1:
         return unsure or "single-rank"
-    if verdict == "go":
-        return (
-            "healthy-single-node"
-            if view.transport == "none"
-            else "healthy-nvlink-fabric"
-            if view.transport == "mnnvl"
-            else "healthy-rdma"
-        )
     if view.transport in TCP:
         return "tcp-plugin"
+    if verdict == "go":
+        return {"none": "healthy-single-node", "mnnvl": "healthy-nvlink-fabric"}.get(view.transport, "healthy-rdma")
     if view.transport not in {"none", "unknown"}:
         return "shown-in-part" if view.crossings else "selected-only"
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
+
+
+def call_slow(document: JobDocument, table: Table, cause: str) -> None:
+    """Add to a finished document that a table's bandwidth is too low, as a comparison from outside found.
+
+    What the transport already explains keeps its diagnosis.
+    """
+    alone = all(fault["severity"] == "info" for fault in document["faults"])
+    fault = found_fault("nccl.low-bandwidth", table["collective"] or "the benchmark", [], cause=cause)
+    document["faults"].append(fault)
+    document["verdict"] = "no-go"
+    if alone and document["diagnosis"] not in ("hang", "crash"):
+        rdma = document["evidence_shown"] and document["inter_node_transport"] not in TCP | {"none", "unknown"}
+        document["diagnosis"] = "rdma-but-slow" if rdma else "slow"
+        size = f"{document['ranks']} ranks on {document['nodes']} hosts"
+        document["sentence"] = f"{size}: {fault['title'].lower()}; {cause}."
+
+
+def withhold(document: JobDocument, why: str) -> None:
+    """Make a go inconclusive and say why; any other verdict stays."""
+    if document["verdict"] != "go":
+        return
+    hosts, carried = document["nodes"] or 0, document["inter_node_transport"]
+    over = f", {carried} between them" if hosts > 1 and carried not in ("none", "unknown") else ""
+    document["verdict"] = "inconclusive"
+    document["sentence"] = f"{document['ranks']} ranks on {hosts} host{'' if hosts == 1 else 's'}{over}: {why}."
 
 
 def _size_text(document: JobDocument, judgement: Judgement) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.scan import read
-from ..diagnosis.faults import fault_catalogue
+from ..diagnosis.faults import found_fault
 from ..document import conclude as conclude_logs
 from .collect import structured
 from .decide import Decision, decide
@@ -13,6 +13,7 @@ from .join import join, processes, told
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.partial import Partial
+    from ..job_document import EvidenceLine
     from .join import Tail
     from .model import Evidence
 
@@ -70,7 +71,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     extra = [*told(places, job["faults"]), *made.contradictions, *(f"not read: {note}" for note in evidence.notes[:3])]
     text = ". ".join([said, *(_first(item) for item in extra)]) + "."
     if made.proven:
-        _add_fault(job, made, evidence, places)
+        _add_fault(job, made, places)
         job["verdict"], job["hang"] = "no-go", True
         if not other:
             job["diagnosis"] = f"hang-{made.kind}"
@@ -86,22 +87,12 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["advice"] = _advice(made, evidence) or job.get("advice")
 
 
-def _add_fault(job: Document, made: Decision, evidence: Evidence, places: dict[str, dict[str, Any]]) -> None:
-    name = f"nccl.hang-{made.kind}"
-    entry = fault_catalogue()[name]
-    shown = [
-        {"file": evidence.files[0] if file == "Flight Recorder" and not evidence.files else file, "line": line, "text": text}  # noqa: E501
-        for file, line, text in made.because[:6]
-    ]  # fmt: skip
-    fault = {
-        "fault": name,
-        "severity": entry.severity,
-        "title": entry.title,
-        "subject": _ranks(made.dead or made.late) if made.dead or made.late else "the job",
-        "why": None,
-        "evidence": shown,
-    }
-    fault |= {"cause": entry.meaning, "confirm": _confirm(entry.confirm, places), "remedy": entry.remedy}
+def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
+    shown: list[EvidenceLine] = [{"file": file, "line": line, "text": text} for file, line, text in made.because]
+    fault = found_fault(
+        f"nccl.hang-{made.kind}", _ranks(made.dead or made.late) if made.dead or made.late else "the job", shown
+    )
+    fault["confirm"] = _confirm(fault["confirm"], places)
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
 
 
