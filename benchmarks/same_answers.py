@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from checks.framework.trial_spec import spec_of  # noqa: E402
 from checks.profiles.loader import load_profile  # noqa: E402 -- after the path is set
+from checks.profiles.trial import spec_of  # noqa: E402
 from jobs.cluster.client.errors import ApiError  # noqa: E402
 from jobs.cluster.client.kube import Kube, path  # noqa: E402
 from jobs.trial import manifests  # noqa: E402

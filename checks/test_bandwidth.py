@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.framework.trial_spec import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
+from checks.profiles.trial import ALLTOALL, DEFAULT, OPERATIONS, RING, SENDRECV
 from checks.rules import nics
 from checks.rules.bandwidth import (
     blind_findings,

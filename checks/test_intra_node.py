@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.framework.trial_spec import DEFAULT, NODE
+from checks.profiles.trial import DEFAULT, NODE
 from checks.rules.bandwidth import COLLECTIVE, correct, floor_findings, notes, sources, table_of
 from checks.rules.collectives import alone_findings
 from checks.rules.intra_node import path_findings

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from checks.framework import signals
 from checks.framework.options import ALL
-from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
+from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from cli.usage import USAGE, Parser, own_program
 from jobs.cluster.client.errors import ClusterError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import ProfileError, load_profile
+from checks.profiles.trial import spec_of
 from cli.usage import USAGE, Parser
 from jobs.trial.admission_policy import policies
 from jobs.trial.spec import SpecError

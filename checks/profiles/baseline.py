@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.sizes import format_size
 
-from ..framework.trial_spec import NODE, OPERATIONS
+from .trial import NODE, OPERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

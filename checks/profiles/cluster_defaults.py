@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory, Node
     from jobs.cluster.facts.stack import Listing
 
-    from .loader import Profile
+    from .profile import Profile
     from .schema.pod import Pod
 
     Listed = Callable[[str], Listing]

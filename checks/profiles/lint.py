@@ -16,7 +16,7 @@ from ..rules.physics import inside_limit_gbps, links_gbps, wire_limit_gbps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .loader import Profile
+    from .profile import Profile
     from .schema.bench import Bench, Floor
 
 BLIND_SHARE = 0.5

@@ -6,126 +6,20 @@ and the nearest right word. A threshold that was silently ignored would be a che
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.trial.spec import SpecError
 
-from ..framework.trial_spec import spec_of
 from .lint import objections
-from .schema.api import Api
-from .schema.bench import Bench, Floor
-from .schema.deadlines import Deadlines
-from .schema.fabric import Fabric
-from .schema.gpu import Gpu, Runtime
-from .schema.images import Images
-from .schema.launch import Launch
-from .schema.network import Network
-from .schema.observability import Observability
-from .schema.pod import Pod
-from .schema.stack import Stack
-from .schema.storage import Storage
-from .schema.topology import Topology
-from .yaml_schema import ProfileError, Size, build, nearest, read_yaml, require
+from .profile import Profile
+from .schema.bench import Floor
+from .trial import spec_of
+from .yaml_schema import ProfileError, Size, build, nearest, read_yaml
 
 __all__ = ["Floor", "Profile", "ProfileError", "Size", "load_profile", "profile_names"]
 
 SHIPPED = Path(__file__).resolve().parent
-
-REQUIRED = (
-    "rights.run",
-    "gpu.allocatable",
-    "runtime.gpus",
-    "rendezvous.dns",
-    "rendezvous.port",
-    "nccl.completed",
-    "nccl.transport",
-    "nccl.bandwidth-ring",
-)
-"""The core of the five families (rights, allocatable, node runtime, rendezvous, all_reduce): none may be skipped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """A kind of cluster. ``Profile()`` is 'no profile given': what only a profile knows is None or empty."""
-
-    name: str | None = None
-    title: str = ""
-    nodes: int = 2  # how many nodes the trial spans
-    tenant: bool = False  # judged with the rights of one namespace, as --tenant does
-    least_rights: bool = False  # whoever runs the trial must not have the rights of an administrator
-    pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile is about; none: all
-    kubernetes_min: str = "1.28"  # the index label of Indexed Job pods; the user's stated minimum
-    required: tuple[str, ...] = REQUIRED
-    api: Api = field(default_factory=Api)
-    gpu: Gpu = field(default_factory=Gpu)
-    stack: Stack = field(default_factory=Stack)
-    images: Images = field(default_factory=Images)
-    observability: Observability = field(default_factory=Observability)
-    runtime: Runtime = field(default_factory=Runtime)
-    fabric: Fabric = field(default_factory=Fabric)
-    network: Network = field(default_factory=Network)
-    topology: Topology = field(default_factory=Topology)
-    pod: Pod = field(default_factory=Pod)
-    launch: Launch = field(default_factory=Launch)
-    storage: Storage = field(default_factory=Storage)
-    bench: Bench = field(default_factory=Bench)
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    floors: tuple[Floor, ...] = ()
-
-    def __post_init__(self) -> None:
-        require(self.nodes >= 2, "nodes", "must be at least 2: one node shows nothing of the network")
-        require((self.name or "").isprintable(), "name", "must be printable: it stands in every report")
-        for key, value in self.pool.items():
-            other = self.pod.node_selector.get(key, value)
-            require(other == value, "pool", f"says {key}={value} and pod.node_selector {key}={other}: no node is both")
-        parts = self.kubernetes_min.split(".")
-        require(len(parts) == 2 and all(p.isdigit() for p in parts), "kubernetes_min", "must look like 1.28")
-
-    @property
-    def known(self) -> bool:
-        """Whether a profile was given."""
-        return self.name is not None
-
-    @property
-    def digest(self) -> str:
-        """A fingerprint of all that is asked, whatever it is called and wherever it is written; '' without a profile.
-
-        What is left at its default does not count: a key that a later version brings changes no digest.
-        """
-        if not self.known:
-            return ""
-        asked = {key: value for key, value in _changed(self).items() if key not in ("name", "title")}
-        text = json.dumps(asked, sort_keys=True, default=str)
-        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-    def floor(self, collective: str, algorithm: str, nodes: int) -> tuple[Floor, ...]:
-        """Return the floors of this collective, algorithm and number of nodes, smallest row first."""
-        key = (collective, algorithm, nodes)
-        found = (f for f in self.floors if (f.collective, f.algorithm, f.nodes) == key)
-        return tuple(sorted(found, key=lambda f: f.size))
-
-
-def _changed(value: Any) -> Any:
-    """Return what in a record differs from its defaults, as plain types; whose number it is changes no demand."""
-    if is_dataclass(value):
-        return {
-            f.name: _changed(own)
-            for f in fields(value)
-            if (own := getattr(value, f.name)) != _default(f) and f.name != "source"
-        }
-    if isinstance(value, tuple | list):
-        return [_changed(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(str, value))
-    return {str(key): _changed(own) for key, own in value.items()} if isinstance(value, dict) else value
-
-
-def _default(of: Field[Any]) -> Any:
-    return of.default if of.default_factory is MISSING else of.default_factory()
 
 
 def profile_names() -> tuple[str, ...]:

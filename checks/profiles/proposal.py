@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory, Node
 
     from .cluster_defaults import Listed
-    from .loader import Profile
+    from .profile import Profile
 
 PRODUCT = {
     "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from reports.record import Finding
 from reports.sizes import format_size
 
-from ..framework.trial_spec import DEFAULT, OPERATIONS, RING
 from ..profiles.lint import least_seeing
+from ..profiles.trial import DEFAULT, OPERATIONS, RING
 from .collectives import subject_of
 from .physics import TOLERANCE, wire_limit_gbps
 

@@ -13,7 +13,7 @@ from jobs.nccl.job_document import Expected
 from jobs.pod.stages.capture import causes
 from reports.record import Finding
 
-from ..framework.trial_spec import DEFAULT, NODE, OPERATIONS, RING
+from ..profiles.trial import DEFAULT, NODE, OPERATIONS, RING
 from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
 
 if TYPE_CHECKING:

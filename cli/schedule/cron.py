@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from checks.framework import signals
 from checks.framework.options import ALL
-from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import ProfileError, load_profile
+from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
@@ -36,6 +36,7 @@ from .logs import tail
 from .mpirun import explained
 from .queueing import QueueFacts, Queueing
 from .recorder import RecordedKube, Recorder
+from .result import Admission, TrialResult
 from .waiting import Limits, Outcome
 from .watcher import Watcher
 
@@ -72,38 +73,6 @@ _MOST_EVENTS = 200
 
 class NotOurs(JobError):  # noqa: N818  (named for what it says)
     """The job was not created by seatrial."""
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Whether the API server would admit one pod of the trial; `allowed` is None where it could not tell."""
-
-    allowed: bool | None
-    fault: str = ""
-    subject: str = ""
-    reason: str = ""
-    message: str = ""
-    suggestion: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialResult:
-    """What became of one trial."""
-
-    job: str
-    state: JobState
-    replicas: tuple[Replica, ...] = ()
-    analysis: FailureAnalysis | None = None
-    evidence: dict[int, RankEvidence] = field(default_factory=dict)
-    logs: dict[str, Path] = field(default_factory=dict)
-    seconds: float = 0.0
-    warnings: tuple[str, ...] = ()
-    launcher: str = "indexed"
-    pods: tuple[PodFacts, ...] = ()
-    events: tuple[str, ...] = ()
-    queue: QueueFacts | None = None
-    attempts: int = 1
 
 
 class Launcher:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..cluster.client.http_client import Response
     from ..cluster.client.reading import CancelToken
-    from .launcher import TrialResult
+    from .result import TrialResult
 
 # The recordings of two nodes are below 1 MiB; an API server that talks without end must not fill memory or disk.
 MOST_BYTES = 32 << 20

@@ -11,7 +11,8 @@ from checks import test_bandwidth as bandwidth
 from checks import test_nccl as nccl
 from checks import test_nodes as nodes
 from checks.framework.evidence import CannotTell, CheckFailed
-from checks.profiles.loader import Fabric, Profile
+from checks.profiles.loader import Profile
+from checks.profiles.schema.fabric import Fabric
 from checks.profiles.schema.launch import Launch
 from checks.rules.pool import Pool, pool_of
 from jobs.cluster.facts.stack import Listing

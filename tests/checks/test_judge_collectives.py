@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.trial_spec import NODE
+from checks.profiles.trial import NODE
 from checks.rules.bandwidth import (
     blind_findings,
     correct,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import load_profile
+from checks.profiles.trial import spec_of
 from checks.rules.mutations import mutation_findings, mutation_notes
 from jobs.trial.manifests import dry_pod
 

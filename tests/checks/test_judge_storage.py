@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.trial_spec import stored
 from checks.profiles.schema.storage import Bucket, Storage, StoragePath
+from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
 from checks.rules.storage import (
     bucket_findings,

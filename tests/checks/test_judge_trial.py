@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from checks.framework.evidence import CannotTell
-from checks.profiles.loader import Profile, Runtime
+from checks.profiles.loader import Profile
+from checks.profiles.schema.gpu import Runtime
 from checks.rules import gpu_health, rendezvous
 from checks.rules.job import start_findings
 from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import Profile, load_profile
+from checks.profiles.trial import spec_of
 from checks.rules import admission, nodes, quota, uniform
 from checks.rules import stack as gpu_stack
 from checks.rules.api import contact

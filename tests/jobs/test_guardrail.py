@@ -11,8 +11,8 @@ import yaml
 from celpy.adapter import json_to_cel
 from celpy.celtypes import IntType, StringType
 
-from checks.framework.trial_spec import spec_of
 from checks.profiles.loader import load_profile, profile_names
+from checks.profiles.trial import spec_of
 from cli.__main__ import main
 from jobs.cluster.quantity import whole
 from jobs.trial.admission_policy import policies

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ ALLOWED = {
     "cli": {"checks", "jobs", "reports"},
     "lab": set(),
 }
-# Inside a package: its rooms from the ground up. A module knows the rooms below its own when it runs (types apart).
+# Inside a package: its rooms from the ground up. A module knows the rooms below its own, for types too.
 ROOMS = {
     "jobs": ("cluster", "trial", "diagnosis", "run"),
     "jobs/pod/nccl_reader": ("lines", "state", "tables", "events", "digest", "scan"),
@@ -52,33 +53,47 @@ def test_a_package_imports_only_what_it_may(package):
             assert allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
-def known_when_it_runs(path: Path, package: Path) -> set[str]:
-    """The rooms of a package that a module of it imports, without those under `if TYPE_CHECKING`."""
-    here = path.relative_to(package).parts[:-1]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    only_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
+def modules() -> dict[str, Path]:
+    """The modules of what is installed by dotted name, a package by its own."""
+    files = [path for package in ("checks", "cli", "jobs", "reports") for path in (ROOT / package).rglob("*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+def known(name: str, path: Path, all_modules: dict[str, Path]) -> set[str]:
+    """The modules that a module imports, anywhere in the file and for types too."""
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
-            whole = [*here[: len(here) - node.level + 1], *(node.module or "").split(".")]
-            found |= {whole[0]} if whole[0] else {alias.name for alias in node.names}
-    return found
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
+            found |= {f"{source}.{a.name}" if f"{source}.{a.name}" in all_modules else source for a in node.names}
+    return found & all_modules.keys() - {name}
+
+
+IMPORTS = {name: known(name, path, modules()) for name, path in modules().items()}
+
+
+def test_no_module_comes_back_to_itself():
+    """Each module can be read after those that it imports: there is no circle, imports for types included."""
+    TopologicalSorter(IMPORTS).prepare()  # a CycleError names the modules
 
 
 @pytest.mark.parametrize("package", sorted(ROOMS))
 def test_a_room_knows_only_those_below(package):
     """What is further up is not imported: whoever reads a room needs to have read only those before it."""
-    order = ROOMS[package]
-    for number, room in enumerate(order):
-        place = ROOT / package / room
-        above = set(order[number + 1 :])
-        for path in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
-            assert not known_when_it_runs(path, ROOT / package) & above, path.relative_to(ROOT)
+    prefix = package.replace("/", ".") + "."
+    order = {room: number for number, room in enumerate(ROOMS[package])}
+
+    def place(name: str) -> int | None:
+        return order.get(name.removeprefix(prefix).split(".")[0]) if name.startswith(prefix) else None
+
+    for name, imports in IMPORTS.items():
+        own = place(name)
+        above = {each for each in imports if own is not None and (place(each) or 0) > own}
+        assert not above, f"{name} imports {sorted(above)}"
 
 
 def test_only_one_module_imports_the_kubernetes_client():

@@ -1,0 +1,96 @@
+"""The trial that a profile asks for, as training's own pods would run it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Network, Queue, Storage, TrialSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .profile import Profile
+
+NODE, RING, DEFAULT, SENDRECV, ALLTOALL = "node", "ring", "default", "sendrecv", "alltoall"
+OPERATIONS = {
+    NODE: "all_reduce",
+    RING: "all_reduce",
+    DEFAULT: "all_reduce",
+    SENDRECV: "sendrecv",
+    ALLTOALL: "all_to_all",
+}
+"""What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
+reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
+wires of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts."""
+SHORT_FROM = 64 * 2**20
+"""Bytes. The sweeps beside Ring and default start here: below, latency decides, which those two have shown."""
+
+
+def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int = 1, **changes: Any) -> TrialSpec:
+    """Return the trial that a profile asks for; ``gpus_per_node`` is used where the profile does not know it."""
+    pod, bench = profile.pod, profile.bench
+    launch = profile.launch
+    asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
+    launched = {"launcher": launch.launcher, "queue": queue_of_profile(profile), "runtime": launch.runtime}
+    deadlines = {k: v for k, v in asdict(profile.deadlines).items() if v is not None}
+    return TrialSpec(
+        run_id=run_id,
+        namespace=namespace,
+        nodes=profile.nodes,
+        gpus_per_node=profile.gpu.per_node or gpus_per_node,
+        gpu_resource=profile.gpu.resource,
+        shm_bytes=pod.shm,
+        collectives=tuple(collectives_of(profile, profile.gpu.per_node or gpus_per_node)),
+        bench=Bench(
+            min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
+        ),
+        deadlines=Deadlines(**deadlines),
+        network=Network(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
+        mpi=Mpi(**{f.name: getattr(launch.mpi, f.name) for f in fields(launch.mpi)}),
+        **{**asked, **launched, **stored(profile), **changes},
+    )
+
+
+def queue_of_profile(profile: Profile) -> Queue | None:
+    """Return the queue that the profile names."""
+    queue = profile.launch.queue
+    return Queue(kind=queue.kind, name=queue.name, priority_class=queue.priority_class) if queue.kind else None
+
+
+def stored(profile: Profile) -> dict[str, Any]:
+    """Return what the trial shall try of the storage that the profile names."""
+    asked = profile.storage
+    return {
+        "storage": tuple(
+            Storage(name=p.name, path=p.path, claim=p.claim, shared=p.shared, write=p.write, bytes=p.bytes)
+            for p in asked.paths
+        ),
+        "s3": tuple(S3(uri=b.uri, endpoint=b.endpoint, env=b.env) for b in asked.s3),
+        "scratch": asked.scratch,
+        "burst_bytes": int(asked.burst),
+        "env_secrets": asked.env_secrets,
+    }
+
+
+def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
+    """Yield what the trial runs, in order: each node alone where it has GPUs to talk to, then all of them.
+
+    all_to_all only where the profile has a floor for it: nothing else would judge it.
+    """
+    repeats = profile.bench.repeats
+    for name, op in OPERATIONS.items():
+        scope = "node" if name == NODE else "job"
+        floors = [f for f in profile.floors if f.collective == op and (f.nodes == 1) == (scope == "node")]
+        if (name == NODE and gpus < 2) or (name == ALLTOALL and not floors):
+            continue
+        env = {"NCCL_ALGO": "Ring"} if name == RING else {}
+        own = None if name in (RING, DEFAULT) else _short(profile, max((f.size for f in floors), default=0))
+        yield Collective(name=name, op=op, scope=scope, env=env, bench=own, repeats=repeats)
+
+
+def _short(profile: Profile, largest: int) -> Bench:
+    """Return the sweep from 64 MiB to 1 GiB, or to the largest row that a floor names."""
+    bench = profile.bench
+    top = max(largest, min(2**30, bench.max))
+    return Bench(min_bytes=max(4, min(SHORT_FROM, top)), max_bytes=top, iters=bench.iters, warmup=bench.warmup)

@@ -1,0 +1,45 @@
+"""What became of a trial: the types that the launcher returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..diagnosis.state import FailureAnalysis, JobState, PodFacts, Replica
+    from .evidence import RankEvidence
+    from .queueing import QueueFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether the API server would admit one pod of the trial; `allowed` is None where it could not tell."""
+
+    allowed: bool | None
+    fault: str = ""
+    subject: str = ""
+    reason: str = ""
+    message: str = ""
+    suggestion: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What became of one trial."""
+
+    job: str
+    state: JobState
+    replicas: tuple[Replica, ...] = ()
+    analysis: FailureAnalysis | None = None
+    evidence: dict[int, RankEvidence] = field(default_factory=dict)
+    logs: dict[str, Path] = field(default_factory=dict)
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    launcher: str = "indexed"
+    pods: tuple[PodFacts, ...] = ()
+    events: tuple[str, ...] = ()
+    queue: QueueFacts | None = None
+    attempts: int = 1
