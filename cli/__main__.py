@@ -32,7 +32,7 @@ the fabric that was paid for, or what stops it, where, and what to do?
 
   seatrial preflight       judge what the API says; starts no pod
   seatrial accept          preflight, then a two-node trial job
-  seatrial sweep --plan    what testing every node and pair of a fleet costs
+  seatrial sweep           every free node, alone and in pairs; --plan: its cost
   seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
   seatrial compare A B     two run records: did the upgrade make it worse?
   seatrial checks [ID]     the checks, or one of them in full
@@ -66,6 +66,9 @@ preflight and accept take:
   --out DIR           write report.json, .html, .md, junit.xml, logs/
   --github            step summary and annotations of a GitHub workflow
   --record            and in recordings/ what the API server told of the trial
+sweep takes them and:
+  --budget TIME       end after 90s, 30m, 2h: what was not tested is listed
+  --at-once K         tests at a time       --resume DIR  go on with that run
 and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
 
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
@@ -193,10 +196,17 @@ def accept(arguments: Sequence[str]) -> int:
 
 
 def sweep(arguments: Sequence[str]) -> int:
-    """Plan the sweep of a fleet."""
-    from cli.sweep import main  # noqa: PLC0415
+    """Test every node and pair of a fleet; --plan: print what that costs."""
+    if plans(arguments):
+        from cli.sweep import main  # noqa: PLC0415
 
-    return main(arguments)
+        return main(arguments)
+    return run_checks(["--sweep", *arguments])
+
+
+def plans(arguments: Sequence[str]) -> bool:
+    """Say whether `seatrial sweep` is asked for its plan, or its help, only."""
+    return bool({"--plan", "-h", "--help"} & set(arguments))
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -319,7 +329,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
     with streams.tolerant() as output:
         code = _dispatch(command, arguments)
-        kept = command in ("preflight", "accept", "cron") and any(word.startswith("--out") for word in arguments)
+        kept = command in ("preflight", "accept", "sweep", "cron") and any(
+            word.startswith("--out") for word in arguments
+        )
         return output.code(code, reported=kept)
 
 
@@ -346,7 +358,7 @@ def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> i
     from checks.framework import signals  # noqa: PLC0415 -- found only now
 
     try:
-        if command in (accept, preflight):
+        if command in (accept, preflight) or (command is sweep and not plans(arguments)):
             signals.install()  # a run says itself where it may be interrupted
             return command(arguments)
         with signals.interruptible():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from itertools import count
 from typing import TYPE_CHECKING
 
+from checks.framework.options import seconds
 from cli.usage import Parser
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DESCRIPTION = """\
-Print what a sweep over a fleet costs: every node alone, every node in pairs, and the further rounds that a bad node
-takes. It only plans: a sweep on a cluster is not there yet."""
+Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at
+fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
 
 ROUND_S = 40
 """Seconds per round: the published estimate of one all_reduce test in a gang that already runs (docs/fleet.md)."""
@@ -43,8 +43,6 @@ def main(arguments: Sequence[str]) -> int:
     """Print the plan; 0, or 4 with one line."""
     made = parser()
     options = made.parse_args(list(arguments))
-    if not options.plan:
-        made.error("running a sweep on a cluster is not there yet; --plan --nodes N prints what it would cost")
     if options.nodes is None or not 1 <= options.nodes <= LARGEST:
         made.error(f"--plan needs --nodes N, from 1 to {LARGEST:,}")
     if options.gpus_per_node < 1 or options.leaf_size < 0 or options.at_once < 0:
@@ -60,16 +58,6 @@ def main(arguments: Sequence[str]) -> int:
         print("1 node: it is tested alone, there is no pair to test, and its sweep is never a go")
     _show(fleet, rules, options.gpus_per_node, budget_s)
     return 0
-
-
-def seconds(text: str | None) -> float | None:
-    """Return a time such as 30m in seconds. Raises ValueError."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d{1,6})([smh])", text)
-    if found is None or not int(found[1]):
-        raise ValueError(f"--budget {text!r}: a number with s, m or h, such as 30m")
-    return float(int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]])
 
 
 def _rounds(fleet: Fleet, rules: Rules, bad: str | None) -> list[Done]:

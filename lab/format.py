@@ -59,6 +59,7 @@ NESTED: dict[str, dict[str, Any]] = {
         "says": list,  # further lines of NCCL's log, see SAYS
         "processes": int,  # on each node, whatever torchrun is told
         "dies": dict,  # a process ends with an NCCL error while it collects, see DIES
+        "paths": list,  # between nodes, see PATH
         "op_scale": dict,  # collective (sendrecv, all_to_all) -> share of its nominal rate between nodes
         "noise": (int, float),  # how much slower a third of the repeats is between nodes
         "torch": str,
@@ -107,6 +108,8 @@ MNNVL = {"device_class": str, "clique": str}
 SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, "ranks": list, "nodes": list}
 #: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult.
 DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str}
+#: A slow path: between `nodes` and `to` (by default all others), on `rails` (all), every so many times.
+PATH = {"nodes": list, "to": list, "rails": list, "scale": (int, float), "every": int}
 POOL = {"nodes": int, "node_name": str, "node": dict, "gpu": dict, "labels": dict}
 WORKLOAD = {
     "kind": str,
@@ -255,6 +258,8 @@ def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str
     check(fabric.get("mnnvl") or {}, MNNVL, f"{where}: fabric: mnnvl")
     for line in world.get("collective", {}).get("says") or []:
         check(line, SAYS, f"{where}: collective: says")
+    for path in world.get("collective", {}).get("paths") or []:
+        check(path, PATH, f"{where}: collective: paths")
     check(world.get("collective", {}).get("dies") or {}, DIES, f"{where}: collective: dies")
     for name, pool in (world.get("pools") or {}).items():
         check(pool, POOL, f"{where}: pools: {name}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from checks.rules.admission import Admission
     from checks.rules.pool import Pool
     from checks.rules.rights import Answers
+    from checks.rules.sweep import Swept
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.cluster.facts.inventory import Inventory
@@ -188,6 +189,32 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     seatrial.nodes |= seatrial.trial_nodes
     where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}
     seatrial.run.trial = {"job": found.job, "image": spec.image, **where}
+    return found
+
+
+@pytest.fixture(scope="session")
+def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> Swept:
+    """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
+    from checks.framework.outfolder import LOGS  # noqa: PLC0415
+    from checks.framework.sweep_run import run_sweep  # noqa: PLC0415 -- collection stays light
+    from jobs.run.launcher import Launcher  # noqa: PLC0415
+
+    seatrial.clear()
+    out = seatrial.options.out
+    launcher = Launcher(
+        seatrial.kube,
+        progress=seatrial.progress,
+        ledger=seatrial.ledger,
+        logs=out / LOGS if out else None,
+        sees_nodes=not seatrial.tenant,
+        recorders=seatrial.recorders if seatrial.options.record else None,
+    )
+    found = run_sweep(launcher.run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit)
+    seatrial.trial_nodes |= set(found.tested)
+    seatrial.nodes |= set(found.asked)
+    hosts = {node: node for node in found.tested}
+    seatrial.run.trial = {"job": found.job, "image": spec.image, "hosts": hosts}
+    seatrial.run.sweep = found.section
     return found
 
 

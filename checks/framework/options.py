@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,10 @@ class Options:
     tenant: bool = False
     check_secrets: bool = False
     record: bool = False
+    sweep: bool = False  # `seatrial sweep`: test every node and pair instead of the trial of two nodes
+    budget_s: float | None = None
+    at_once: int = 0
+    resume: Path | None = None
 
     @property
     def scenario(self) -> str | None:
@@ -130,6 +135,10 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the report to the summary of a GitHub workflow's step, and an annotation for each finding",
     )
+    option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below
+    option("--budget", metavar="TIME", help=argparse.SUPPRESS)
+    option("--at-once", metavar="K", type=int, default=0, help=argparse.SUPPRESS)
+    option("--resume", metavar="DIR", help=argparse.SUPPRESS)
     option("--push", metavar="URL", help="push the metrics of the run to this Pushgateway")
 
 
@@ -163,13 +172,39 @@ def read_options(config: pytest.Config) -> Options:
         tenant=get("--tenant"),
         check_secrets=get("--check-secrets"),
         record=get("--record"),
+        sweep=get("--sweep"),
+        budget_s=_budget(get("--budget")),
+        at_once=get("--at-once"),
+        resume=(config.invocation_params.dir / get("--resume")).absolute() if get("--resume") else None,
     )
+    for name in ("--budget", "--at-once", "--resume"):
+        if get(name) and not found.sweep:
+            raise pytest.UsageError(f"{name} is an option of seatrial sweep")
+    if found.at_once < 0:
+        raise pytest.UsageError("--at-once is at least 1")
     if found.record and out is None:
         raise pytest.UsageError("--record leaves its recording in --out DIR: name one")
     for option in ("--kubeconfig", "--context"):
         if found.simulated and get(option):
             raise pytest.UsageError(f"{option} contradicts --cluster {found.cluster}: leave one of them out")
     return found
+
+
+def _budget(text: str | None) -> float | None:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def seconds(text: str | None) -> float | None:
+    """Return a time such as 30m in seconds; None for none. Raises ValueError."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6})([smh])", text)
+    if found is None or not int(found[1]):
+        raise ValueError(f"--budget {text!r}: a number with s, m or h, such as 30m")
+    return float(int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]])
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ MARKERS = (
     "declare a cluster check",
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
+    "sweep: judges a sweep over a fleet, which takes the trial's place in it",
 )
 OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 ENDED_EARLY = {
@@ -62,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
+    items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"))
     collected = list(items)
     for item in collected:
         if found := selection.declaration(item):

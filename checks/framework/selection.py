@@ -85,6 +85,17 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
     return [i for i in selected if declaration(i) is None] + list(done.values())
 
 
+def of_command(items: list[pytest.Item], *, sweeps: bool) -> list[pytest.Item]:
+    """Return the checks of `seatrial sweep`, or those of all other commands; preflight's belong to both."""
+
+    def belongs(item: pytest.Item) -> bool:
+        if item.get_closest_marker("sweep"):
+            return sweeps
+        return not sweeps or item.get_closest_marker("acceptance") is None
+
+    return [item for item in items if belongs(item)]
+
+
 def asks_for_trial(config: pytest.Config) -> bool:
     """Say whether the command line is about a cluster: then a session without a check must not end as a success."""
     named = ("--kubeconfig", "--context", "--namespace", "--profile", "--nodes", "--image", "--out", "--check")

@@ -46,6 +46,10 @@ SIMULATED_NETWORK_S = 0.2
 """Seconds of TCP between two pods: their network is this machine."""
 
 
+SWEEP_REQUIRED = ("rights.run", "gpu.allocatable", "sweep.ran", "sweep.nodes", "sweep.links")
+"""Of a sweep: whatever a profile requires of a trial, it does not run."""
+
+
 class Session:
     """Everything that outlives a single check; opened before the first one, closed after the last."""
 
@@ -98,10 +102,12 @@ class Session:
             self.trial_spec()
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
-        self.run.tenant, self.run.asks_all = self.tenant, self.options.all_nodes
+        self.run.tenant = self.tenant
+        # A sweep is of all nodes, unless the user names some.
+        self.run.asks_all = self.options.all_nodes or (self.options.sweep and not self.options.on)
         self.run.seatrial = version()
         self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
-        self.run.required = tuple(self.profile.required)
+        self.run.required = SWEEP_REQUIRED if self.options.sweep else tuple(self.profile.required)
         self.run.cluster = {"server": self.kube.server, "ca": self.kube.authority, "namespace": self.kube.namespace}
         if self.simulation:
             facts = self.simulation.facts
@@ -121,6 +127,11 @@ class Session:
             cluster=cluster,
             listed=listed,
         )
+        if self.options.sweep and spec.launcher != "indexed":
+            raise SpecError(
+                f"a sweep is an Indexed Job of one pod for each node; the launcher {spec.launcher} cannot start it: "
+                "--launcher indexed (docs/fleet.md)"
+            )
         if not self.options.simulated:
             return spec
         network = replace(spec.network or Network(), seconds=SIMULATED_NETWORK_S)

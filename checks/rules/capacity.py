@@ -70,12 +70,17 @@ def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
     return Room(node=node.name, free=free, observed=observed)
 
 
+def confined(pool: Pool, spec: TrialSpec) -> TrialSpec:
+    """Return the trial, kept to the pool's product by a label where nodes of another one stand beside it."""
+    return replace(spec, node_selector={**confinement(pool), **spec.node_selector})
+
+
 def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[str]) -> TrialSpec:
     """Return the trial, kept to the pool and off the nodes that checks have found unfit for it.
 
     Raises Blocked where the others are too few, or too many nodes would have to be named.
     """
-    spec = replace(spec, node_selector={**confinement(pool.without(unfit)), **spec.node_selector})
+    spec = confined(pool.without(unfit), spec)
     if not unfit:
         return replace(spec, avoided=avoided(pool))
     left = pool.without(unfit)

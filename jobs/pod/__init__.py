@@ -15,7 +15,9 @@ def files() -> dict[str, str]:
     """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add."""
     here = Path(__file__).resolve().parent
     sources = [(here, here / "probe.py"), (here, here / "measure.py")]
-    sources += [(here, path) for folder in ("stages", "bench") for path in sorted((here / folder).glob("*.py"))]
+    sources += [
+        (here, path) for folder in ("stages", "bench", "sweep") for path in sorted((here / folder).glob("*.py"))
+    ]
     analyzer = here / "nccl_reader"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for root, path in sources}

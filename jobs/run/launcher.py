@@ -37,6 +37,7 @@ from .mpirun import explained
 from .queueing import QueueFacts, Queueing
 from .recorder import RecordedKube, Recorder
 from .result import Admission, TrialResult
+from .sweep_watcher import SweepWatcher
 from .waiting import Limits, Outcome
 from .watcher import Watcher
 
@@ -111,7 +112,7 @@ class Launcher:
             files = shipped()
         began = time.monotonic()
         result = self._recorded(spec, manifests.build(spec, files))
-        for attempt in range(2, _ATTEMPTS + 1):
+        for attempt in range(2, _ATTEMPTS + 1 if spec.sweep is None else 0):  # a sweep goes on where it ended, if asked
             cause = result.analysis
             again = cause is not None and (cause.disrupted or _raced(cause)) and result.state is not JobState.CANCELED
             if cause is None or not again:
@@ -154,7 +155,15 @@ class Launcher:
         selector = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
         queueing = Queueing(self._kube, spec.queue, spec.namespace, spec.job_name) if spec.queue else None
         watcher = self._watcher(
-            spec.job_name, spec.namespace, spec.run_id, limits, selector, kind, queueing, spec.nodes
+            spec.job_name,
+            spec.namespace,
+            spec.run_id,
+            limits,
+            selector,
+            kind,
+            queueing,
+            spec.nodes,
+            made=SweepWatcher if spec.sweep else Watcher,
         )
         outcome = watcher.keep()
         if left_out := kind.left_out(spec):
@@ -273,8 +282,9 @@ class Launcher:
         kind: Kind,
         queueing: Queueing | None,
         ranks: int,
+        made: type[Watcher] = Watcher,
     ) -> Watcher:
-        return Watcher(
+        return made(
             self._kube,
             job=name,
             namespace=namespace,
@@ -362,6 +372,8 @@ class Launcher:
                 told = follower.reader.result()
                 if told.rank is not None:
                     evidence.setdefault(told.rank, told)
+        if isinstance(watcher, SweepWatcher):  # the coordinator speaks for all
+            evidence = {0: watcher.told()}
         logs = {pod: f.file for pod, f in watcher.followers.items() if f.file is not None and f.file.exists()}
         seconds = time.monotonic() - began
         warned += (outcome.lingering,) if outcome.lingering else ()

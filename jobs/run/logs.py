@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
 # of the node's container runtime.
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d) ")
-_WAITS = re.compile(rb"seatrial rank \d+: \w+: waits for ")
+_WAITS = re.compile(rb"seatrial rank \d+: (?:\w+: waits for |sweep: )")  # what a person who waits is to be told
 LARGEST_FILE = 64 << 20
 _LONGEST_LINE = 1 << 20
 _MOST_OF_ONE_SECOND = 200_000

@@ -193,6 +193,7 @@ def trial_json(spec: TrialSpec) -> dict[str, Any]:
         "bench": asdict(spec.bench),
         "storage": _storage(spec),
         "network": asdict(spec.network) if spec.network else None,
+        "sweep": asdict(spec.sweep) if spec.sweep else None,
     }
 
 

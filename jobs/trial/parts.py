@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS
@@ -218,3 +218,31 @@ class Network:
             raise SpecError(f"network seconds {safe(self.seconds, 40)!r} must be between 0 and 60")
         for port in self.ports:
             whole("network port", port, 1, 65_535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
+
+    `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that goes on, packed.
+    `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`.
+    """
+
+    token: str
+    nodes: tuple[str, ...] = ()  # in the order in which they are to be tested
+    leaves: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    pair: Bench = field(default_factory=Bench)
+    alone: Bench = field(default_factory=Bench)
+    fabric: str = ""
+    gdr: bool = False
+    history: str = ""
+    budget_s: float = 3600.0
+    settle_s: float = 120.0
+    test_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name in ("budget_s", "settle_s", "test_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
+                raise SpecError(f"sweep {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")

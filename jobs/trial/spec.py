@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
-from .parts import S3, Bench, Claim, Collective, Deadlines, Mpi, Network, Queue, Storage
+from .parts import S3, Bench, Claim, Collective, Deadlines, Mpi, Network, Queue, Storage, Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +34,7 @@ __all__ = [
     "Queue",
     "SpecError",
     "Storage",
+    "Sweep",
     "TrialSpec",
     "new_run_id",
 ]
@@ -127,6 +128,7 @@ class TrialSpec:
     network: Network | None = None
     seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
+    sweep: Sweep | None = None
 
     @property
     def job_name(self) -> str:
@@ -188,6 +190,11 @@ class TrialSpec:
                 near = difflib.get_close_matches(str(word), known, n=1)
                 hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(filter(None, known))}"
                 raise SpecError(f"unknown {what} {safe(word, 60)!r}{hint}")
+        if self.sweep is not None and self.launcher != "indexed":
+            raise SpecError(
+                f"a sweep is an Indexed Job of one pod for each node; --launcher {self.launcher} cannot start it "
+                "(docs/fleet.md)"
+            )
         if not SUBDOMAIN.fullmatch(self.runtime):
             raise SpecError(f"training runtime {safe(self.runtime, 100)!r} is not a valid name")
         if self.launcher == "pytorchjob" and self.nodes != 2:

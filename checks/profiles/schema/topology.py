@@ -17,6 +17,7 @@ class Topology:
     gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest card
     acs_off: bool | None = None  # true: Access Control Services must not redirect peer-to-peer traffic
     source: str = ""
+    leaf_label: str | None = None  # the node label that names a node's leaf switch, where it is none of the usual ones
 
     def __post_init__(self) -> None:
         level = self.gpu_nic_max

@@ -15,8 +15,9 @@ import os
 import socket
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from . import alone, rails
 from .machine import bus_id, free_memory
 from .operations import ELEMENT_BYTES, OPERATIONS
 from .table import Side, footer, header, row, say
@@ -42,6 +43,7 @@ class Bench:
         self.wrong = 0
         self.busbw: List[float] = []
         self.first_us: Dict[str, float] = {}
+        self.more: Dict[str, Any] = {}  # facts beside the table
 
     def run(self) -> None:
         """Print the header, measure every size in every cycle, print the footer."""
@@ -52,6 +54,10 @@ class Bench:
         if largest < least:
             raise RuntimeError("%d bytes do not fit into the free memory (%d bytes)" % (least, largest))
         self.header(largest)
+        if options.rails:
+            self.more.update(rails.measure(self, largest))
+        if options.alone and self.cuda:
+            self.more.update(alone.measure(self))
         self.operation.allocate(largest)
         sizes = steps(least, largest, options.factor)
         for cycle in range(options.cycles):
@@ -116,7 +122,10 @@ class Bench:
     def timed(self, iters: int) -> float:
         """Return the mean seconds of that many runs, on the slowest rank."""
         self.align()
-        run = self.operation.run
+        return self.slowest(self.clocked(self.operation.run, iters))
+
+    def clocked(self, run: Callable[[], Any], iters: int) -> float:
+        """Return the mean seconds of one run on this rank."""
         if self.cuda:
             begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -124,13 +133,11 @@ class Bench:
                 run()
             end.record()
             end.synchronize()
-            seconds = begin.elapsed_time(end) / 1000.0
-        else:
-            began = time.perf_counter()
-            for _ in range(iters):
-                run()
-            seconds = time.perf_counter() - began
-        return self.slowest(seconds / iters)
+            return float(begin.elapsed_time(end)) / 1000.0 / iters
+        began = time.perf_counter()
+        for _ in range(iters):
+            run()
+        return (time.perf_counter() - began) / iters
 
     def left(self) -> float:
         """Return the seconds that remain, on the rank that has the least."""
@@ -203,7 +210,7 @@ class Bench:
         if path:
             facts = {"op": self.operation.name, "cycles": self.options.cycles, "largest": largest}
             with open(path, "w", encoding="ascii") as stream:
-                json.dump(dict(facts, first_us=self.first_us), stream)
+                json.dump(dict(facts, first_us=self.first_us, **self.more), stream)
 
 
 def steps(first: int, last: int, factor: int) -> List[int]:
@@ -227,7 +234,8 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--op", choices=sorted(OPERATIONS), default="all_reduce")
     for name, value in (("min-bytes", 1 << 20), ("max-bytes", 1 << 30), ("factor", 2), ("iters", 20), ("warmup", 5)):
         parser.add_argument("--" + name, type=int, default=value)
-    parser.add_argument("--cycles", type=int, default=1)
+    for name in ("cycles", "rails", "alone"):
+        parser.add_argument("--" + name, type=int, default=int(name == "cycles"))
     options = parser.parse_args(arguments)
     if options.factor < 2 or options.iters < 1 or options.warmup < 0 or options.min_bytes < ELEMENT_BYTES:
         parser.error("factor >= 2, iters >= 1, warmup >= 0 and min-bytes >= 4 are needed")

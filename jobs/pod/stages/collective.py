@@ -77,6 +77,7 @@ class Bench:
         self.env: Mapping[str, str] = os.environ
         self.say: Callable[[str], None] = _silent
         self.analyze: Optional[Analyze] = None
+        self.peer_grace_s = PEER_GRACE_S
         self.places: Set[str] = set()  # folders that were made besides `place`
         self._ahead = ""  # why further collectives are of no use
         self._failed: Dict[str, str] = {}  # the collective that failed last, and why
@@ -257,7 +258,7 @@ class Bench:
                 return
             trouble = self.barrier.trouble(topic) if topic else ""
             if trouble:
-                peer_limit = peer_limit or now + PEER_GRACE_S
+                peer_limit = peer_limit or now + self.peer_grace_s
                 if now >= peer_limit:
                     data["stopped"] = trouble
                     return

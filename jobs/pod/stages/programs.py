@@ -107,7 +107,7 @@ def _bench(here: str, trial: Trial, chosen: Mapping[str, Any]) -> List[str]:
         words.append("--op=%s" % chosen["op"])
     if chosen["repeats"] > 1:
         words.append("--cycles=%d" % chosen["repeats"])
-    return words
+    return words + list(chosen.get("words", ()))
 
 
 def _nccl_tests(

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import children, collective, dns, gpus, host, network, rdma, redact, spec, storage, topology
+from . import agent, children, collective, coordinator, dns, gpus, host, network, rdma, redact, spec, storage, topology
 from .barrier import Barrier
 from .collective import Bench
 from .deadline import Watch
@@ -262,6 +262,27 @@ class Probe:
         self.stage(name, limit_s, data, work)
 
 
+class SweepPod(Probe):
+    """A pod of a sweep over a fleet: an agent that runs tests, and in rank 0's pod the coordinator beside it."""
+
+    def run(self) -> int:
+        """Take part until the coordinator is through; the exit code is as a trial's."""
+        self.stage("start", START_S, host_blank(), self.start)
+        own = agent.Agent(self.trial, self.me, self.watch, self.place, self.here)
+        own.say = self.writer.say
+        if self.me.rank == 0:
+            lead = coordinator.Coordinator(self.trial, self.me, self.watch, self.writer)
+            helper = threading.Thread(target=own.run, daemon=True)
+            lead.run(helper.start)
+            own.stop()
+        else:
+            own.run()
+        seconds = self.watch.elapsed()
+        self.writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
+        self.writer.message()
+        return 128 + getattr(signal, self.watch.reason) if self.watch.interrupted() else 0
+
+
 def host_blank() -> Dict[str, Any]:
     """Return the `start` stage's keys, all unknown."""
     keys = "python hostname pod_ip node time env uid kernel cap_eff memlock_bytes shm_bytes memory_max cpu_max error"
@@ -306,7 +327,8 @@ def main(here: str) -> int:
     """Run the trial that `trial.json` beside the probe describes; ends the process with the exit code."""
     try:
         trial = spec.read(os.environ.get("SEATRIAL_TRIAL") or os.path.join(here, "trial.json"))
-        probe = Probe(trial, spec.identify(os.environ, trial), here)
+        made = SweepPod if trial.sweep else Probe
+        probe = made(trial, spec.identify(os.environ, trial), here)
         probe.place = workplace()
     except spec.SpecError as error:
         sys.stdout.write("seatrial probe: %s\n" % error)

@@ -52,6 +52,7 @@ class Trial:
         self.program = _choice(raw, "program", ("auto", "torch", "nccl-tests"))
         self.storage: Optional[Dict[str, Any]] = _storage(raw.get("storage"))
         self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
+        self.sweep = _sweep(raw.get("sweep"))
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
         # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
@@ -176,6 +177,29 @@ def _bench(raw: Mapping[str, Any]) -> Dict[str, int]:
     if sizes["max_bytes"] < sizes["min_bytes"]:
         raise SpecError("trial.json: bench.max_bytes is smaller than bench.min_bytes")
     return sizes
+
+
+def _sweep(raw: Any) -> Optional[Dict[str, Any]]:
+    """Return what a sweep over a fleet is told; None where the trial is none."""
+    if not raw:
+        return None
+    if not isinstance(raw, dict):
+        raise SpecError("trial.json: sweep must be an object")
+    known = {key: str(raw.get(key) or "") for key in ("fabric", "history")}
+    return {
+        **known,
+        "token": _text(raw, "token"),
+        "leaves": {str(node): str(leaf) for node, leaf in (raw.get("leaves") or {}).items()},
+        "nodes": [str(node) for node in raw.get("nodes") or []],
+        "rules": dict(raw.get("rules") or {}),
+        "gdr": raw.get("gdr") is True,
+        "budget_s": _seconds(raw, "budget_s", 3600),
+        "settle_s": _seconds(raw, "settle_s", 120),
+        "test_s": _seconds(raw, "test_s", 120),
+        "pair": _bench({"bench": raw.get("pair")}),
+        "alone": _bench({"bench": raw.get("alone")}),
+        "end": raw.get("end") is not False,
+    }
 
 
 def _storage(raw: Any) -> Optional[Dict[str, Any]]:

@@ -24,6 +24,9 @@ class IndexedJob(Kind):
     def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         """One pod per node, no retry, a deadline, a TTL."""
         shape = pod.Shape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
+        # Of a trial one lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a
+        # pod that fails may come back, as long as the coordinator lasts.
+        action = "Ignore" if spec.sweep else "FailJob"
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -33,14 +36,12 @@ class IndexedJob(Kind):
                 "completionMode": "Indexed",
                 "completions": spec.nodes,
                 "parallelism": spec.nodes,
-                "backoffLimit": 0,
+                "backoffLimit": 2 * spec.nodes if spec.sweep else 0,
                 "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
                 "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
                 # Ends the Job at once and names the pod when others take one away, instead of blaming its exit code.
                 "podFailurePolicy": {
-                    "rules": [
-                        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-                    ]
+                    "rules": [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
                 },
                 "template": pod.template(spec, keys, shape),
             },

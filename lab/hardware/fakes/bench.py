@@ -88,7 +88,9 @@ def curve_of(
     table.update({name: list(values) for name, values in curves.items()})
     # An NVLink that is broken or trained down slows the ring of its node, and through it all of them.
     inside = table["nvlink" if algorithm == "nvls" and op == "all_reduce" else "nvlink-ring"]
-    if not all(str(rank.get("intra", "P2P")).startswith("P2P") for rank in ranks):
+    if all(str(rank.get("intra", "")).startswith("NET/") and rank["devices"] for rank in ranks):
+        inside = _between(ranks, 1, table, "ring", curves)  # through the node's own cards, which the ring crosses
+    elif not all(str(rank.get("intra", "P2P")).startswith("P2P") for rank in ranks):
         inside = table["shm"]
     pace = min(float(rank.get("nvlink_scale", 1.0)) for rank in ranks)
     inside = [inside[0] * pace * SHARES[op][1], *inside[1:]]

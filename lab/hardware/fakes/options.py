@@ -62,6 +62,8 @@ _BENCH: dict[str, Any] = {
     "warmup": 5,
     "cycles": 1,
     "op": "all_reduce",
+    "rails": 0,
+    "alone": 0,
 }
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 

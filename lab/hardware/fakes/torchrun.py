@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import bench, deaths, failures, nccllog, net, state, topology, traffic
+from . import bench, deaths, failures, nccllog, net, paths, state, topology, traffic
 from .options import Options, UsageError, parse
 from .rendezvous import Rendezvous, RendezvousError
 
@@ -89,10 +89,11 @@ def describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
                 "devices": choice.devices,
                 "gdr": choice.gdr,
                 "failure": choice.failure,
-                "intra": _intra(world),
+                "intra": _intra(world, choice),
                 "nvls": _nvls(world),
                 "nvlink_scale": world["gpu"].get("nvlink_scale", 1.0),
                 "wrong": gpu.get("wrong", 0),
+                "name": world.get("node", ""),
             }
         )
     return {"node": options.node, "ranks": ranks, "gpus": len(world["gpus"])}
@@ -162,6 +163,7 @@ def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: 
             log.out.flush()
         _hang()
     sizes = bench.sizes_of(options.bench)
+    behaviour = {**behaviour, "paths": paths.between(behaviour.get("paths", ()), job["ranks"], options.port)}
     table = _measure(job, options, sizes, algorithm, behaviour)
     if job["plan"].nodes > 1:
         traffic.count(world, _carriers(mine, world), sum(sizes) * options.bench.get("iters", 20))
@@ -169,7 +171,7 @@ def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: 
         for row in table:
             print(bench.line(row))
         print("\n".join(bench.footer(table)))
-        _tell(bench.facts(table, options.bench))
+        _tell({**bench.facts(table, options.bench), **paths.facts(options.bench, job, behaviour["paths"])})
     for log, rank in zip(logs, mine, strict=True):
         log.note(
             "TUNING",
@@ -228,6 +230,7 @@ def _measure(
     curve = bench.curve_of(job["ranks"], plan.nodes, algorithm, behaviour.get("curves", {}), op)
     scale, wrong = float(behaviour.get("bandwidth_scale", 1.0)), int(behaviour.get("wrong", 0))
     scale = scale if between else 1.0  # the fabric is what is slow
+    scale *= min([float(path.get("scale", 1.0)) for path in behaviour["paths"]], default=1.0)
     scale *= float(behaviour.get("op_scale", {}).get(op, 1.0)) if between else 1.0
     noise = float(behaviour.get("noise", 0.0)) if between else 0.0
     wrong = max([wrong if between and op in bench.REDOPS else 0, *(int(rank.get("wrong", 0)) for rank in job["ranks"])])
@@ -276,13 +279,15 @@ def _replay(path: str, options: Options) -> int:
     return 0
 
 
-def _intra(world: Mapping[str, Any]) -> str:
+def _intra(world: Mapping[str, Any], choice: net.Choice) -> str:
     """How two GPUs of one node are connected: NVLink, else shared memory, else the network."""
     asked = os.environ.get("NCCL_P2P_DISABLE", "0") in ("", "0") and os.environ.get("NCCL_P2P_LEVEL", "") != "LOC"
     if world["gpu"].get("p2p", True) and asked:
         return "P2P/CUMEM" if os.environ.get("NCCL_CUMEM_ENABLE", "1") != "0" else "P2P/IPC"
     if os.environ.get("NCCL_SHM_DISABLE", "0") in ("", "0"):
         return "SHM/direct/direct"
+    if choice.devices:
+        return f"NET/{choice.network}/0" + ("/GDRDMA" if choice.gdr else "")
     return "NET/Socket/0"
 
 

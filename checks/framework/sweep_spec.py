@@ -1,0 +1,168 @@
+"""The job of a sweep, from the trial's own spec: a pod for each free node, rules of blame, floors, leaves, budget."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from jobs.pod.sweep.model import Fleet, Rules
+from jobs.pod.sweep.plan import matchings_of
+from jobs.trial.spec import Bench, Deadlines, SpecError, Sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jobs.cluster.facts.inventory import Node
+    from jobs.pod.sweep.model import Done
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.loader import Profile
+    from .options import Options
+
+LEAF_LABELS = (
+    "network.topology.nvidia.com/leaf",
+    "backend.coreweave.cloud/leafgroup",
+    "ib.coreweave.cloud/leafgroup",
+    "topology.k8s.aws/network-node-layer-4",
+    "topology.k8s.aws/network-node-layer-3",
+    "cloud.google.com/gce-topology-subblock",
+    "oci.oraclecloud.com/host.network_block_id",
+    "nvidia.com/gpu.clique",
+)
+"""Labels that tell a node's leaf switch or NVLink domain, most exact first: of NVIDIA Topograph, CoreWeave, EKS (the
+highest layer is the nearest to the node), GKE, OCI, and of the GPU operator."""
+SPARE_ROUNDS = 8
+"""Rounds beyond those of a healthy fleet for which the pods live where no budget ends them before."""
+PAIR_BYTES, ALONE_BYTES = 2**30, 2**30
+"""The largest message where the profile names no row."""
+STEP = 4
+SIMULATED = {"settle_s": 6.0, "test_s": 20.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """The rows that pairs (Ring) and nodes alone (NCCL's choice) are held against: bytes and GB/s; None: no floor."""
+
+    pair: tuple[int, float] | None
+    alone: tuple[int, float] | None
+
+
+def floors_of(profile: Profile) -> Floors:
+    """Return the smallest rows that the profile has a floor for: a sweep adds many nodes, not large messages."""
+    pair = profile.floor("all_reduce", "ring", 2)
+    alone = profile.floor("all_reduce", "default", 1)
+    rows = [(int(found[0].size), float(found[0].busbw_gbps)) if found else None for found in (pair, alone)]
+    return Floors(rows[0], rows[1])
+
+
+def leaves_of(nodes: Sequence[Node], label: str | None = None) -> tuple[str, dict[str, str]]:
+    """Return the label that tells the leaves, and the leaf of each node; ('', {}) where no label tells all of them.
+
+    A label by which each node, or all of them, would be one leaf tells nothing.
+    """
+    for name in (label,) if label else LEAF_LABELS:
+        found = {node.name: node.labels[name] for node in nodes if node.labels.get(name)}
+        if len(found) == len(nodes) and 1 < len(set(found.values())) < len(nodes):
+            return name, found
+    return "", {}
+
+
+def sweep_spec(
+    spec: TrialSpec, nodes: Sequence[Node], profile: Profile, options: Options, *, history: Sequence[Done] = ()
+) -> TrialSpec:
+    """Return the job of a sweep over these nodes. Raises SpecError for what it cannot be."""
+    names = tuple(node.name for node in nodes)
+    floors = floors_of(profile)
+    _, leaves = leaves_of(nodes, profile.topology.leaf_label)
+    rules: dict[str, Any] = {
+        "at_once": options.at_once,
+        "alone": spec.gpus_per_node > 1,
+        "pair_floor": floors.pair[1] if floors.pair else None,
+        "node_floor": floors.alone[1] if floors.alone else None,
+    }
+    pace = SIMULATED if options.simulated else {"test_s": min(120.0, spec.deadlines.collective_s)}
+    rounds = matchings_of(Fleet(names)) + 2 + SPARE_ROUNDS
+    budget_s = options.budget_s or rounds * pace["test_s"]
+    made = Sweep(
+        token=secrets.token_hex(24),
+        nodes=names,
+        leaves=leaves,
+        rules=rules,
+        pair=_bench(spec.bench, floors.pair[0] if floors.pair else PAIR_BYTES),
+        alone=_bench(spec.bench, floors.alone[0] if floors.alone else ALONE_BYTES),
+        fabric=profile.fabric.kind or "",
+        gdr=profile.fabric.gdr is True,
+        history=packed(history),
+        budget_s=budget_s,
+        **pace,
+    )
+    probe_s = budget_s + 4 * pace["test_s"] + 60
+    deadlines = Deadlines(
+        start_s=spec.deadlines.start_s,
+        queue_s=spec.deadlines.queue_s,
+        collective_s=pace["test_s"],
+        probe_s=probe_s,
+        job_s=spec.deadlines.start_s + probe_s + 120,
+        ttl_s=spec.deadlines.ttl_s,
+        lease_s=spec.deadlines.lease_s,
+    )
+    return replace(
+        spec,
+        nodes=max(1, len(names)),
+        node_names=names,
+        avoided=(),
+        collectives=(),
+        storage=(),
+        s3=(),
+        scratch="",
+        network=None,
+        deadlines=deadlines,
+        sweep=made,
+    )
+
+
+def _bench(bench: Bench, largest: int) -> Bench:
+    return Bench(
+        min_bytes=max(4, largest // STEP**2), max_bytes=largest, factor=STEP, iters=bench.iters, warmup=bench.warmup
+    )
+
+
+def packed(history: Sequence[Done]) -> str:
+    """Return rounds as the coordinator reads them. Raises SpecError where they are more than a ConfigMap takes."""
+    if not history:
+        return ""
+    rows = [
+        {
+            "number": done.round.number,
+            "stage": done.round.stage,
+            "tests": [
+                {
+                    "nodes": nodes,
+                    "outcome": result.outcome,
+                    "busbw": result.busbw,
+                    "rails": result.rails,
+                    "reported": result.reported,
+                    "at": result.at,
+                }
+                for nodes, result in done.results.items()
+            ],
+        }
+        for done in history
+    ]
+    text = base64.b64encode(zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 9)).decode()
+    if len(text) > MOST_HISTORY:
+        raise SpecError(f"the sweep to go on with is too large: {len(text)} bytes, at most {MOST_HISTORY}")
+    return text
+
+
+MOST_HISTORY = 400_000
+"""Bytes; a ConfigMap holds 1 MiB, and the probe's files are half of it."""
+
+
+def rules_of(made: Sweep) -> Rules:
+    """Return the rules of blame by which the coordinator plans."""
+    return Rules(**{name: value for name, value in made.rules.items() if name in Rules.__dataclass_fields__})

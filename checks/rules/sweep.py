@@ -1,0 +1,256 @@
+"""Judges a sweep over a fleet by what its coordinator told: the pure rules of jobs/pod/sweep, turned into findings.
+
+The coordinator's rounds are facts; its own opinion is not read. What is missing of them is never a pass.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
+from jobs.pod.sweep.section import section
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jobs.pod.sweep.model import Blame, Nodes, Rules
+    from jobs.pod.sweep.model import Finding as Accusation
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import Sweep
+
+    from ..profiles.loader import Profile
+
+FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
+EXPECTED = "what the other nodes reach, and the profile's floor"
+ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
+FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
+SHOWN = 8
+NEVER_CAME = "its pod did not start, or its agent did not come"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """A sweep as it was judged."""
+
+    job: str
+    asked: tuple[str, ...]  # the nodes that got a pod
+    tested: tuple[str, ...]  # those that reported something
+    left: Mapping[str, str]  # nodes of the pool that were left alone, and why
+    blame: Blame
+    section: Mapping[str, Any]
+    leaves: Mapping[str, str]
+    rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
+    rounds: int
+    problem: str = ""  # why the sweep did not come to its end
+    fault: str = ""  # of the job, where that is why
+    end: Mapping[str, Any] | None = None  # the job over all nodes that passed
+    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
+
+
+def read_sweep(
+    trial: TrialResult, asked: Sweep, rules: Rules, before: Sequence[Done], left: Mapping[str, str]
+) -> Swept:
+    """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
+    evidence = trial.evidence.get(0)
+    stages = evidence.stages if evidence else {}
+    fleets = [stages[name] for name in sorted((n for n in stages if FLEET.fullmatch(n)), key=_number)]
+    told = fleets[-1] if fleets else {}
+    nodes = tuple(str(node) for node in told.get("nodes") or ())
+    leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
+    fleet = Fleet(nodes, leaves)
+    rows = [stages[name] for name in sorted((n for n in stages if ROUND.fullmatch(n)), key=_number)]
+    fresh = [_done(row) for row in rows]
+    history = [*before, *fresh]
+    blame = decode(fleet, rules, history)
+    reported = {node for done in history for result in done.results.values() for node in result.reported}
+    said: dict[Nodes, tuple[str, ...]] = {}
+    for row in rows:
+        for test in row.get("tests") or ():
+            texts = tuple(f"{node}: {text}" for node, text in (test.get("why") or {}).items())
+            if texts:
+                said[tuple(test["nodes"])] = texts
+    made = section(fleet, rules, history)
+    for node in asked.nodes:
+        if node not in nodes:
+            made["not_tested"][node] = NEVER_CAME
+            made["verdict"] = "inconclusive" if made["verdict"] == "go" else made["verdict"]
+    return Swept(
+        job=trial.job,
+        asked=asked.nodes,
+        tested=tuple(node for node in nodes if node in reported),
+        left=left,
+        blame=blame,
+        section=made,
+        leaves=leaves,
+        rails={str(node): list(names) for node, names in (told.get("rails") or {}).items()},
+        rounds=len(history),
+        problem=_problem(trial, stages),
+        fault=trial.analysis.fault if trial.analysis else "",
+        end=stages.get("sweep.job"),
+        said=said,
+    )
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition(".")[2])
+
+
+def _done(row: Mapping[str, Any]) -> Done:
+    """Read a round; a test that is not as the coordinator prints it has measured nothing."""
+    results: dict[Nodes, Result] = {}
+    for test in row.get("tests") or ():
+        nodes = tuple(str(node) for node in test["nodes"])
+        outcome = test.get("outcome")
+        results[nodes] = Result(
+            outcome if outcome in OUTCOMES else "nothing",
+            _value(test.get("busbw")),
+            tuple(_value(value) for value in test.get("rails") or ()),
+            tuple(str(node) for node in test.get("reported", nodes)),
+            tuple(str(node) for node in test.get("at") or ()),
+        )
+    number, stage = int(row.get("number") or 0), int(row.get("stage") or 0)
+    return Done(Round(number, stage, tuple(results)), results, _value(row.get("seconds")) or 0.0)
+
+
+def _value(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
+    """Say why the sweep did not come to its end; empty where the coordinator told it whole."""
+    evidence = trial.evidence.get(0)
+    if trial.analysis is not None:
+        return trial.analysis.observed
+    if evidence is None or not stages:
+        return f"the coordinator told nothing{f': {evidence.problem}' if evidence and evidence.problem else ''}"
+    if evidence.missing:
+        return f"{len(evidence.missing)} lines of the coordinator's log are missing"
+    if evidence.problem:
+        return evidence.problem
+    end = stages.get("sweep.end")
+    if end is None:
+        return "the coordinator ended before the sweep did"
+    return str(end.get("why") or "")
+
+
+def ran_findings(swept: Swept) -> Iterator[Finding]:
+    """Judge whether the sweep came to its end and tested every node that it was given."""
+    whole = not swept.problem
+    yield Finding(
+        subject=swept.job,
+        ok=True if whole else None,
+        observed=f"{swept.rounds} rounds" if whole else f"{swept.rounds} rounds, then: {swept.problem}",
+        expected="the plan comes to its end",
+        fault="" if whole else swept.fault or "sweep.not-tested",
+    )
+    for node in swept.asked:
+        if node not in swept.tested:
+            why = swept.blame.not_tested.get(node, NEVER_CAME)
+        elif node in swept.blame.not_tested:
+            why = swept.blame.not_tested[node]
+        else:
+            yield Finding(subject=node, ok=True, observed="tested", expected="alone and in pairs")
+            continue
+        yield Finding(subject=node, ok=None, observed=why, expected="alone and in pairs", fault="sweep.not-tested")
+    for reason in swept.blame.reasons if not swept.blame.findings else ():
+        if not reason.startswith(("not proven ", "suspect ")):
+            yield Finding(subject=swept.job, ok=None, observed=reason, fault="sweep.not-tested")
+
+
+def node_findings(swept: Swept) -> Iterator[Finding]:
+    """Judge every node and its rails: one finding for each that was tested."""
+    named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
+    for node in swept.tested:
+        if node in named:
+            yield _accused(swept, named[node])
+        elif node in swept.blame.suspects:
+            observed = f"suspect: {swept.blame.suspects[node]}"
+            yield Finding(subject=node, ok=None, observed=observed, expected=EXPECTED, fault="sweep.suspect")
+        elif node in swept.blame.proven:
+            yield Finding(subject=node, ok=True, observed="passed with proven partners", expected=EXPECTED)
+        else:
+            observed = swept.blame.not_tested.get(node, "not proven")
+            yield Finding(subject=node, ok=None, observed=observed, expected=EXPECTED, fault="sweep.not-tested")
+
+
+def link_findings(swept: Swept) -> Iterator[Finding]:
+    """Judge what lies between nodes: uplinks of leaves, and the paths of single pairs."""
+    found = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
+    for each in found:
+        yield _accused(swept, each)
+    bad = {each.names for each in found}
+    for leaf in sorted(set(swept.leaves.values())):
+        if not any(leaf in names for names in bad):
+            row = next((r for r in swept.section["elements"]["uplinks"] if r["leaf"] == leaf), {"state": "proven"})
+            ok = True if row["state"] == "proven" else None
+            yield Finding(subject=f"uplink of {leaf}", ok=ok, observed=row["state"], expected=EXPECTED)
+    pairs = {tuple(test["nodes"]) for test in swept.section["tests"] if len(test["nodes"]) == 2}
+    passed = len(pairs) - sum(each.kind == "pair" for each in found)
+    if pairs:
+        yield Finding(subject="paths", ok=True, observed=f"{passed} of {len(pairs)} pairs are not at fault")
+
+
+def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
+    """Judge the one job over all nodes that passed alone and in pairs."""
+    end = swept.end or {}
+    count = len(end.get("nodes") or ())
+    subject, expected = f"all_reduce of {count} nodes", "it ends, with right sums over the right transport"
+    told = "; ".join(f"{node}: {text}" for node, text in (end.get("why") or {}).items())
+    if end.get("outcome") != MEASURED:
+        known = end.get("outcome") in OUTCOMES and end.get("outcome") != "nothing"
+        observed = f"{end.get('outcome')}" + (f" ({told})" if told else "")
+        yield Finding(
+            subject=subject, ok=False if known else None, observed=observed, expected=expected, fault="sweep.scale"
+        )
+        return
+    rows = {int(row[0]): float(row[1]) for row in end.get("rows") or () if len(row) == 3}
+    floors = [f for f in profile.floor("all_reduce", "ring", count) if int(f.size) in rows]
+    for each in floors:
+        value = rows[int(each.size)]
+        ok = value >= each.busbw_gbps
+        fault = "" if ok else "sweep.scale"
+        yield Finding(
+            subject=subject, ok=ok, observed=f"{value:g}", expected=f"{each.busbw_gbps:g}", fault=fault, unit="GB/s"
+        )
+    if not floors:
+        yield Finding(
+            subject=subject, ok=True, observed=f"{end.get('busbw')} GB/s; no floor for so many nodes", expected=expected
+        )
+
+
+def _accused(swept: Swept, each: Accusation) -> Finding:
+    """Write one accusation as a person reads it: who, which rail by its device's name, and why."""
+    subject = " - ".join(each.names)
+    if each.kind == "uplink":
+        subject = " and ".join(f"uplink of {name}" for name in each.names)
+    if each.rails:
+        names = swept.rails.get(each.names[0], ()) if each.kind == "rail" else ()
+        told = [names[rail] if rail < len(names) else str(rail) for rail in each.rails]
+        subject += f" rail {', '.join(told)}"
+    said = [text for nodes, texts in swept.said.items() if set(each.names) & set(nodes) for text in texts]
+    more = f" ({'; '.join(dict.fromkeys(said[:2]))})" if said and each.kind == "node" else ""
+    return Finding(
+        subject=subject, ok=False, observed=f"{each.why}{more}"[:600], expected=EXPECTED, fault=FAULTS[each.kind]
+    )
+
+
+def notes(swept: Swept) -> Iterator[str]:
+    """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
+    blame = swept.blame
+    yield f"proven: {_names(blame.proven)}"
+    for pair in blame.flaky:
+        yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
+    if swept.left:
+        yield "not in the sweep: " + "; ".join(f"{node} ({why})" for node, why in list(swept.left.items())[:SHOWN])
+    yield from blame.notes
+    if cordon := [f.names[0] for f in blame.findings if f.kind in ("node", "rail")]:
+        yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{len(names)} nodes" + (f" ({', '.join(names[:SHOWN])}{more})" if names else "")

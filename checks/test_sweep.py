@@ -1,0 +1,90 @@
+"""A sweep over the fleet: every node alone, every node in pairs, and all that passed in one job (`seatrial sweep`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.rules.recording import note, put
+from checks.rules.sweep import link_findings, node_findings, notes, ran_findings, scale_findings
+
+if TYPE_CHECKING:
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.sweep import Swept
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.ran",
+    "The sweep tests every node that it was given",
+    requires=["rights.run", "namespace.ready"],
+    unless_failed=["queue.present", "admission.pod", "images.named", "images.secrets", "topology.policy"],
+    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"],
+    needs=["run"],
+    faults=["sweep.not-tested"],
+)
+def test_the_sweep_tests_every_node(swept: Swept, evidence: Evidence) -> None:
+    """Every free node gets a pod, each is tested alone and in pairs, and the plan comes to its end.
+
+    A node that never came, an agent that reported nothing, half a result, a budget that was over: each is named, and a
+    fleet of which a node was not tested is no go.
+    """
+    put(evidence, ran_findings(swept))
+    note(evidence, notes(swept))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.nodes",
+    "Every node and rail holds with proven partners",
+    unless_failed=["sweep.ran"],
+    faults=["sweep.node", "sweep.rail", "sweep.suspect"],
+)
+def test_every_node_holds(swept: Swept, evidence: Evidence) -> None:
+    """No node is slow or wrong alone, or with partners that pass with others; nor is one of its rails.
+
+    A node is accused after three failures with proven partners and no pass, or where it fails with most of six or more;
+    wrong sums and a wrong transport accuse at once. What fails and then passes is told and not blamed.
+    """
+    put(evidence, node_findings(swept))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.links",
+    "Every uplink and every path that was tried holds",
+    unless_failed=["sweep.ran"],
+    faults=["sweep.uplink", "sweep.pair"],
+)
+def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
+    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass with others."""
+    if len(swept.asked) < 2:
+        evidence.unknown("one node: there is no link to test")
+    put(evidence, link_findings(swept))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.sweep
+@pytest.mark.check(
+    "sweep.scale", "One job over all nodes that passed", unless_failed=["sweep.ran"], faults=["sweep.scale"]
+)
+def test_all_nodes_run_one_job(swept: Swept, profile: Profile, evidence: Evidence) -> None:
+    """One all_reduce over all nodes that passed alone and in pairs ends with right sums, at the profile's floor.
+
+    If it fails although all pairs pass, the fault is one of scale (routing, SHARP, a bootstrap that times out), and of
+    no node.
+    """
+    if len(swept.blame.proven) < 3:
+        evidence.skip(f"{len(swept.blame.proven)} nodes passed: a pair is no larger job")
+    if swept.end is None:
+        evidence.unknown(f"the job over all nodes did not run: {swept.problem or 'nothing says why'}")
+    put(evidence, scale_findings(swept, profile))
+    evidence.verdict()

@@ -1,0 +1,47 @@
+"""All rails of the nodes at once: one communicator for each local rank, of the ranks that have this number.
+
+NCCL takes the network card nearest to a GPU, so that on rail-optimised nodes each communicator measures one rail.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, List
+
+if TYPE_CHECKING:
+    from .sweep import Bench
+
+__all__ = ["measure"]
+
+SHARE = 4  # of the largest message: a rail carries one part of what all of them carry together
+LEAST_BYTES = 1 << 20
+
+
+def measure(bench: Bench, largest: int) -> Dict[str, Any]:
+    """Return bus bandwidth by local rank in GB/s (nccl-tests' all_reduce), and how many first sums were wrong."""
+    torch, dist = bench.torch, bench.dist
+    local = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    nodes = bench.ranks // local
+    if nodes < 2 or nodes * local != bench.ranks:
+        return {}
+    mine: Any = None
+    for number in range(local):  # every rank takes part in making each group
+        group = dist.new_group([node * local + number for node in range(nodes)])
+        if number == bench.local:
+            mine = group
+    size = max(LEAST_BYTES, largest // SHARE)
+    tensor = torch.ones(size // 4, dtype=torch.float32, device=bench.device)
+    dist.all_reduce(tensor, group=mine)
+    wrong = bench.total(int((tensor != nodes).sum().item()))
+    tensor.zero_()  # sums of sums would not stay finite
+    for _ in range(bench.options.warmup):
+        dist.all_reduce(tensor, group=mine)
+    bench.align()
+    seconds = bench.clocked(lambda: dist.all_reduce(tensor, group=mine), bench.options.iters)
+    found: List[float] = [0.0] * local
+    found[bench.local] = seconds
+    slowest = torch.tensor(found, dtype=torch.float64, device=bench.device)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    factor = 2 * (nodes - 1) / nodes
+    values = [round(size / each * factor / 1e9, 3) if each > 0 else None for each in slowest.tolist()]
+    return {"rails": values, "rails_bytes": size, "rails_wrong": wrong}

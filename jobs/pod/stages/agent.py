@@ -1,0 +1,181 @@
+"""The agent of a sweep: one in each pod, runs the tests that the coordinator in rank 0's pod hands out.
+
+It dials the coordinator, proves that it knows the run's token, and keeps that one connection. A test is a process with
+a time limit of its own; it is killed when the coordinator says so, or is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+
+from . import fleettest
+from .messages import Lines, NoAnswerError, keep_alive, say
+from .proof import code, nonce, same
+
+if TYPE_CHECKING:
+    from .deadline import Watch
+    from .spec import Identity, Trial
+
+__all__ = ["Agent"]
+
+DIAL_S = 5.0
+HELLO_S = 10.0
+LOST_S = 45.0
+"""Seconds for which a coordinator that was met and is gone is dialled again: a pod does not come back sooner."""
+INFINIBAND = "/sys/class/infiniband"
+
+
+class Agent:
+    """One pod's part in a sweep."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, place: str, here: str) -> None:
+        assert trial.sweep is not None
+        self.trial, self.me, self.watch, self.sweep = trial, me, watch, trial.sweep
+        self.place, self.here = place, here
+        self.say: Callable[[str], None] = lambda _: None
+        self._orders: "queue.Queue[Optional[Dict[str, Any]]]" = queue.Queue()
+        self._stopped = threading.Event()  # the coordinator is through, or this pod is to end
+        self._current: Optional[fleettest.Link] = None
+        self._line: Optional[socket.socket] = None
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Serve the coordinator until it says good-bye, is gone for good, or the pod is to end."""
+        worker = threading.Thread(target=self._work, daemon=True)
+        worker.start()
+        lost = time.monotonic() + self.trial.peer_wait_s + LOST_S
+        while not self._over() and time.monotonic() < lost:
+            try:
+                if self._serve():
+                    break
+                lost = time.monotonic() + LOST_S  # it was met: a coordinator that has gone does not come back late
+                self._abandon("the coordinator is gone")
+            except (NoAnswerError, OSError):
+                pass
+            self._stopped.wait(0.5)
+        self.stop()
+        worker.join(timeout=fleettest.ENDING_S)
+
+    def stop(self) -> None:
+        """End whatever runs."""
+        self._stopped.set()
+        self._abandon("the sweep has ended")
+        self._orders.put(None)
+
+    def _over(self) -> bool:
+        return self._stopped.is_set() or self.watch.stopped()
+
+    def _abandon(self, why: str) -> None:
+        current = self._current
+        if current is not None:
+            current.stopped = current.stopped or why
+
+    # -- the line to the coordinator
+
+    def _serve(self) -> bool:
+        """Keep one connection to its end; True when the coordinator said good-bye. Raises where it was never met."""
+        own = self.me.rank == 0
+        address = (self.me.pod_ip or "127.0.0.1") if own else self.trial.peers[0]
+        line = socket.create_connection((address, self.trial.master_port), timeout=DIAL_S)
+        try:
+            keep_alive(line)
+            lines = Lines(line)
+            self._introduce(line, lines)
+            self.watch.all_met()
+            line.settimeout(None)
+            with self._lock:
+                self._line = line
+            return self._listen(line, lines)
+        finally:
+            with self._lock:
+                self._line = None
+            line.close()
+
+    def _introduce(self, line: socket.socket, lines: Lines) -> None:
+        """Answer the coordinator's challenge, and pose one of our own; raises NoAnswerError for a stranger."""
+        told = lines.next(HELLO_S)
+        if told.get("kind") != "challenge" or told.get("run") != self.trial.run:
+            raise NoAnswerError("another run answers on this port")
+        token, mine = self.sweep["token"], nonce()
+        about = "%d %s %s" % (self.me.rank, self.me.node, self.me.pod_ip)
+        hello = {
+            "seatrial": 1,
+            "kind": "hello",
+            "rank": self.me.rank,
+            "node": self.me.node,
+            "pod_ip": self.me.pod_ip,
+            "rails": _rails(),
+            "nonce": mine,
+            "proof": code(token, "agent", str(told.get("nonce")), about),
+        }
+        say(line, hello)
+        answer = lines.next(HELLO_S)
+        if answer.get("kind") != "welcome" or not same(answer.get("proof"), code(token, "coordinator", mine, about)):
+            raise NoAnswerError("who answers does not know the token of this run")
+
+    def _listen(self, line: socket.socket, lines: Lines) -> bool:
+        ender = threading.Thread(target=self._hang_up, args=(line,), daemon=True)
+        ender.start()
+        try:
+            while not self._over():
+                message = lines.next(None)
+                if message.get("kind") == "bye":
+                    return True
+                if message.get("kind") == "test":
+                    self._orders.put(message)
+                elif message.get("kind") == "stop" and self._current is not None:
+                    if self._current.number == message.get("id"):
+                        self._current.stopped = str(message.get("why") or "stopped")[:200]
+        except NoAnswerError:
+            pass
+        return self._over()
+
+    def _hang_up(self, line: socket.socket) -> None:
+        """End the reading of a connection when this pod is to end."""
+        while not self._over():
+            with self._lock:
+                if self._line is not line:
+                    return
+            self._stopped.wait(0.5)
+        try:
+            line.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def _tell(self, message: Dict[str, Any]) -> None:
+        with self._lock:
+            if self._line is None:
+                return
+            try:
+                say(self._line, message)
+            except OSError:
+                return
+
+    # -- the tests
+
+    def _work(self) -> None:
+        while True:
+            order = self._orders.get()
+            if order is None or self._over():
+                return
+            link = self._current = fleettest.Link(order.get("id"))
+            try:
+                found = fleettest.run(self.trial, self.me, self.watch, self.place, self.here, order, link)
+            except Exception as problem:  # noqa: BLE001  (a test's bug must not cost the pod)
+                found = fleettest.nothing("%s: %s" % (type(problem).__name__, problem))
+            self._current = None
+            self._tell(dict(found, seatrial=1, kind="result", id=order.get("id")))
+
+
+def _rails() -> List[str]:
+    """Return the names of this node's RDMA devices in natural order, as NCCL numbers them."""
+    try:
+        names = os.listdir(INFINIBAND)
+    except OSError:
+        return []
+    return sorted(names, key=lambda name: (len(name), name))[:64]

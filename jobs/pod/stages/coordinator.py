@@ -1,0 +1,460 @@
+"""The coordinator of a sweep, in rank 0's pod: hands out rounds over a star of connections and prints what comes back.
+
+What to test next, and when there is nothing left, says the pure planner beside this folder (sweep/); whoever reads the
+log judges again by the same. A test that does not answer in its time has measured nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import socket
+import threading
+import time
+import zlib
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from . import fleettest
+from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
+from .proof import code, nonce, same
+
+if TYPE_CHECKING:
+    from ..sweep.model import Blame, Done, Fleet, Nodes, Result, Round, Rules
+    from .deadline import Watch
+    from .lines import Writer
+    from .spec import Identity, Trial
+
+    Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
+
+__all__ = ["Coordinator"]
+
+PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for a second program
+SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's limit
+MOST_TEXT = 200
+STACK_BYTES = 256 * 1024  # of a thread that reads one connection
+BYE_S = 3.0
+
+
+class Member:
+    """One agent that has proven who it is."""
+
+    def __init__(self, channel: Channel, rank: int, node: str, pod_ip: str, rails: List[str]) -> None:
+        self.channel, self.rank, self.node, self.pod_ip, self.rails = channel, rank, node, pod_ip, rails
+
+    @property
+    def here(self) -> bool:
+        """Whether its connection stands."""
+        return self.channel.open
+
+
+class Coordinator:
+    """Runs one sweep from the first agent's hello to everybody's good-bye."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, writer: Writer) -> None:
+        assert trial.sweep is not None
+        self.trial, self.me, self.watch, self.writer, self.sweep = trial, me, watch, writer, trial.sweep
+        package = (__package__ or "stages").rpartition(".")[0]
+        self.planner = _Planner((package + "." if package else "") + "sweep")
+        self.members: Dict[str, Member] = {}
+        self.changed = threading.Condition()
+        self.results: Dict[Tuple[int, str], Dict[str, Any]] = {}
+        self._number = 0
+        self._closing = threading.Event()
+        self._room = threading.Semaphore(2 * trial.nodes + 16)
+        self._round_s: List[float] = []
+        self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
+        self._fleets = 0
+
+    def run(self, listening: Callable[[], None]) -> None:
+        """Lead the sweep; `listening` is called when agents can connect."""
+        began = time.monotonic()
+        threading.stack_size(STACK_BYTES)
+        try:
+            listener = self._listen()
+        except OSError as error:
+            self.writer.stage(
+                "sweep.end", 0, {"why": "cannot listen on port %d: %s" % (self.trial.master_port, error)}, "error"
+            )
+            return
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        listening()
+        try:
+            self._join()
+            self.watch.all_met()
+            why = self._lead()
+        except Exception as problem:  # noqa: BLE001  (what was found so far is printed already)
+            why = "the coordinator failed: %s: %s" % (type(problem).__name__, problem)
+        seconds = time.monotonic() - began
+        self.writer.stage("sweep.end", seconds, {"why": why[:MOST_TEXT]}, "failed" if why else "ok")
+        for member in list(self.members.values()):
+            member.channel.send({"seatrial": 1, "kind": "bye"})
+        self._closing.set()
+        self.watch_out(BYE_S)
+        listener.close()
+
+    # -- agents
+
+    def _listen(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.me.pod_ip else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((self.me.pod_ip, self.trial.master_port))
+        listener.listen(min(4096, 64 + self.trial.nodes))
+        listener.settimeout(0.5)
+        return listener
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._closing.is_set():
+            try:
+                line, _ = listener.accept()
+            except socket.timeout:
+                continue
+            except OSError:
+                self._closing.wait(0.05)
+                continue
+            if self._room.acquire(blocking=False):
+                threading.Thread(target=self._welcome, args=(line,), daemon=True).start()
+            else:
+                line.close()
+
+    def _welcome(self, line: socket.socket) -> None:
+        """Let in who knows the token; a stranger is closed unheard."""
+        try:
+            try:
+                keep_alive(line)
+                lines = Lines(line)
+                member = self._meet(line, lines)
+            except (NoAnswerError, OSError):
+                line.close()
+                return
+            with self.changed:
+                before = self.members.get(member.node)
+                if before is not None and before.here:
+                    before.channel.close()  # it dialled again: its old connection is dead, and does not know it yet
+                self.members[member.node] = member
+                self.changed.notify_all()
+            member.channel.listen(lambda _rank, message: self._hear(member, message), self._notify)
+        finally:
+            self._room.release()
+
+    def _meet(self, line: socket.socket, lines: Lines) -> Member:
+        mine, token = nonce(), self.sweep["token"]
+        line.settimeout(HELLO_TIMEOUT_S)
+        say(line, {"seatrial": 1, "kind": "challenge", "run": self.trial.run, "nonce": mine})
+        hello = lines.next(HELLO_TIMEOUT_S)
+        rank, node, pod_ip = hello.get("rank"), str(hello.get("node") or ""), str(hello.get("pod_ip") or "")
+        about = "%s %s %s" % (rank, node, pod_ip)
+        whole = isinstance(rank, int) and 0 <= rank < self.trial.nodes and node and hello.get("kind") == "hello"
+        if not whole or not same(hello.get("proof"), code(token, "agent", mine, about)):
+            raise NoAnswerError("a stranger")
+        say(
+            line,
+            {"seatrial": 1, "kind": "welcome", "proof": code(token, "coordinator", str(hello.get("nonce")), about)},
+        )
+        rails = [str(name)[:40] for name in hello.get("rails") or [] if isinstance(name, str)][:64]
+        return Member(Channel(line, lines, int(rank or 0)), int(rank or 0), node, pod_ip, rails)
+
+    def _hear(self, member: Member, message: Dict[str, Any]) -> None:
+        number = message.get("id")
+        if message.get("kind") == "result" and isinstance(number, int):
+            with self.changed:
+                if (number, member.node) in self.results or number > self._number:
+                    return
+                self.results[(number, member.node)] = message
+                self.changed.notify_all()
+
+    def _notify(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def watch_out(self, limit_s: float) -> None:
+        """Wait until all agents have hung up, or some seconds are over."""
+        limit = time.monotonic() + limit_s
+        with self.changed:
+            while any(member.here and member.rank for member in self.members.values()) and time.monotonic() < limit:
+                self.changed.wait(0.1)
+
+    def _join(self) -> None:
+        """Wait for the agents: for all, or until no further one has come for a while, or the time to start is over."""
+        limit, count = time.monotonic() + self.trial.peer_wait_s, 0
+        latest = spoke = time.monotonic()
+        with self.changed:
+            while len(self.members) < self.trial.nodes and not self.watch.stopped() and time.monotonic() < limit:
+                now = time.monotonic()
+                if len(self.members) > count:
+                    count, latest = len(self.members), now
+                if count >= min(2, self.trial.nodes) and now - latest > self.sweep["settle_s"]:
+                    break
+                if now - spoke > 5:
+                    spoke = now
+                    self.writer.say("sweep: %d of %d agents have come" % (count, self.trial.nodes))
+                self.changed.wait(0.1)
+
+    # -- rounds
+
+    def _lead(self) -> str:
+        """Run rounds until the plan is at its end; returns why it ended before, or nothing."""
+        planner, watch = self.planner, self.watch
+        fleet, rules = self._fleet(()), planner.rules(self.sweep["rules"])
+        history: List[Done] = planner.restored(self.sweep["history"])
+        self._print_fleet(fleet, history)
+        start = time.monotonic()
+        while not watch.stopped():
+            late = [node for node in self.members if node not in fleet.nodes]
+            each: Optional[Round] = planner.next_round(fleet, rules, history)
+            if each is None and late:
+                fleet = self._fleet(fleet.nodes)
+                self.writer.say("sweep: %d more nodes have come" % len(late))
+                self._print_fleet(fleet, history)
+                continue
+            if each is None:
+                return self._end(fleet, rules, history)
+            if time.monotonic() - start + max(self._round_s[-3:], default=0.0) > self.sweep["budget_s"]:
+                return "its budget of %.0f s was over before round %d" % (self.sweep["budget_s"], each.number)
+            done = self._run_round(each)
+            history.append(done)
+            self._tell_progress(fleet, rules, history)
+        return "stopped: %s" % watch.reason
+
+    def _fleet(self, before: Sequence[str]) -> Fleet:
+        names = [node for node in self.sweep["nodes"] if node in self.members and node not in before]
+        names += sorted(node for node in self.members if node not in names and node not in before)
+        return self.planner.fleet((*before, *names), self.sweep["leaves"])
+
+    def _print_fleet(self, fleet: Fleet, history: Sequence[Done]) -> None:
+        self._fleets += 1
+        data = {
+            "nodes": list(fleet.nodes),
+            "leaves": {node: fleet.leaf(node) for node in fleet.nodes if fleet.leaf(node)},
+            "rails": {member.node: member.rails for member in self.members.values()},
+            "restored": len(history),
+        }
+        self.writer.stage("sweep.fleet.%d" % self._fleets, 0, data, "ok")
+        self.writer.say("sweep: %d nodes of %d" % (len(fleet.nodes), self.trial.nodes))
+
+    def _run_round(self, each: Round) -> Done:
+        began = time.monotonic()
+        found = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
+        self._without_cards(found)
+        results = {nodes: self.planner.result(nodes, found[nodes]) for nodes in each.tests}
+        seconds = time.monotonic() - began
+        self._round_s.append(seconds)
+        rows = [_row(nodes, results[nodes], found[nodes]) for nodes in each.tests]
+        data = {"number": each.number, "stage": each.stage, "seconds": round(seconds, 1), "tests": rows}
+        self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
+        return self.planner.done(each, results)
+
+    def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
+        """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards."""
+        told = [answer for answers in found.values() for answer in answers.values() if "cards" in answer]
+        if told and 2 * sum(answer["cards"] != fleettest.MEASURED for answer in told) > len(told):
+            for answer in told:
+                answer["rails"] = []
+                answer["cards"] = fleettest.NOTHING
+
+    def _tests(self, tests: Sequence[Nodes], what: str, limit_s: float) -> Dict[Nodes, Answers]:
+        """Run tests at once; returns what the nodes of each have answered."""
+        ids: Dict[Nodes, int] = {}
+        found: Dict[Nodes, Answers] = {}
+        self._sent = {}
+        for nodes in tests:
+            self._number += 2  # a node alone takes two ports
+            members = [self.members[node] for node in nodes if node in self.members and self.members[node].here]
+            if len(members) < len(nodes):
+                found[nodes] = {
+                    member.node: {"state": fleettest.STOPPED, "why": "a node is gone"} for member in members
+                }
+                continue
+            ids[nodes] = self._number
+            order = {"seatrial": 1, "kind": "test", "id": ids[nodes], "what": what, "count": len(nodes)}
+            order.update(address=members[0].pod_ip, port=self._port(ids[nodes]), limit_s=limit_s)
+            for rank, member in enumerate(members):
+                self._sent[member.node] = member
+                member.channel.send(dict(order, rank=rank))
+        self._await(ids, time.monotonic() + limit_s * (2 if what == "alone" else 1) + SLACK_S)
+        with self.changed:
+            for nodes, number in ids.items():
+                found[nodes] = {n: self.results[(number, n)] for n in nodes if (number, n) in self.results}
+            self.results.clear()
+        return found
+
+    def _port(self, number: int) -> int:
+        return self.trial.master_port + 1 + number % PORTS
+
+    def _await(self, ids: Dict[Nodes, int], limit: float) -> None:
+        """Wait for the answers of all who are there; who waits for a node that failed, or is gone, is told to stop."""
+        told = set()
+        with self.changed:
+            while time.monotonic() < limit and not self.watch.stopped():
+                waiting = False
+                for nodes, number in ids.items():
+                    here = [node for node in nodes if self._sent[node].here]
+                    missing = [node for node in here if (number, node) not in self.results]
+                    waiting = waiting or bool(missing)
+                    why = self._trouble(nodes, number, here) if missing and number not in told else ""
+                    if why:
+                        told.add(number)
+                        for node in missing:
+                            self._sent[node].channel.send({"seatrial": 1, "kind": "stop", "id": number, "why": why})
+                if not waiting:
+                    return
+                self.changed.wait(0.2)
+
+    def _trouble(self, nodes: Nodes, number: int, here: Sequence[str]) -> str:
+        """Return why a test cannot come to a good end any more."""
+        for node in nodes:
+            answer = self.results.get((number, node))
+            if answer is None and node not in here:
+                return "%s is gone" % node
+            if answer is not None and answer.get("state") != fleettest.MEASURED:
+                return "%s: %s" % (node, answer.get("state"))
+        return ""
+
+    def _end(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> str:
+        """Run one job over all nodes that are proven, where these are more than a pair."""
+        nodes = self.planner.proven(fleet, rules, history)
+        nodes = tuple(node for node in nodes if node in self.members and self.members[node].here)
+        if not self.sweep["end"] or len(nodes) < 3:
+            return ""
+        self.writer.say("sweep: one job over the %d nodes that passed" % len(nodes))
+        began = time.monotonic()
+        answers = self._tests([nodes], "end", 2 * self.sweep["test_s"])[nodes]
+        row = _row(nodes, self.planner.result(nodes, answers), answers)
+        row["asked"] = len(nodes)
+        self.writer.stage("sweep.job", time.monotonic() - began, row, "ok")
+        return ""
+
+    def _tell_progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
+        """Say how far it is: for a person who waits."""
+        planner = self.planner
+        blame, last = planner.decode(fleet, rules, history), history[-1].round
+        stages = planner.matchings(fleet) + 1
+        about = max(last.number, last.number + stages - last.stage - 1 + bool(blame.suspects))
+        pairs = sum(len(test) > 1 for done in history for test in done.round.tests)
+        mean = sum(self._round_s) / len(self._round_s)
+        left = max(0, about - last.number) * mean
+        words = (last.number, about, pairs, len(blame.findings), len(blame.suspects), left)
+        self.writer.say(
+            "sweep: round %d of about %d, %d pairs tested, %d at fault, %d suspects, about %.0f s left" % words
+        )
+
+
+def _row(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
+    """Return a test as it is printed: the result, and what beside it explains it."""
+    row: Dict[str, Any] = {"nodes": list(nodes), "outcome": result.outcome}
+    if result.busbw is not None:
+        row["busbw"] = round(result.busbw, 3)
+    if result.rails:
+        row["rails"] = [value if value is None else round(value, 3) for value in result.rails]
+    if set(result.reported) != set(nodes):
+        row["reported"] = list(result.reported)
+    if result.at:
+        row["at"] = list(result.at)
+    lead = answers.get(nodes[0]) or {}
+    for key in ("rows", "copies"):
+        if lead.get(key):
+            row[key] = lead[key]
+    told = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
+    told = {node: text for node, text in told.items() if text}
+    errors = {node: answer["errors"] for node, answer in answers.items() if isinstance(answer.get("errors"), dict)}
+    errors = {node: grown for node, grown in errors.items() if grown}
+    for key, each in (("why", told), ("errors", errors)):
+        if each:
+            row[key] = dict(list(each.items())[:4])
+    return row
+
+
+def _text(value: Any) -> str:
+    return "".join(char if char.isprintable() else " " for char in str(value or ""))[:MOST_TEXT]
+
+
+class _Planner:
+    """The pure planner that lies beside this folder, in its own types."""
+
+    def __init__(self, package: str) -> None:
+        self.model = importlib.import_module(package + ".model")
+        self.plan = importlib.import_module(package + ".plan")
+        self.decoder = importlib.import_module(package + ".decode")
+
+    def fleet(self, nodes: Sequence[str], leaves: Dict[str, str]) -> Fleet:
+        found: Fleet = self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves})
+        return found
+
+    def rules(self, told: Dict[str, Any]) -> Rules:
+        known = {name for name in self.model.Rules.__dataclass_fields__ if name in told}
+        found: Rules = self.model.Rules(**{name: told[name] for name in known})
+        return found
+
+    def next_round(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Optional[Round]:
+        found: Optional[Round] = self.plan.next_round(fleet, rules, history)
+        return found
+
+    def matchings(self, fleet: Fleet) -> int:
+        return int(self.plan.matchings_of(fleet))
+
+    def decode(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
+        found: Blame = self.decoder.decode(fleet, rules, history)
+        return found
+
+    def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
+        return tuple(self.decode(fleet, rules, history).proven)
+
+    def done(self, each: Round, results: Dict[Nodes, Result]) -> Done:
+        found: Done = self.model.Done(each, results)
+        return found
+
+    def result(self, nodes: Nodes, answers: Answers) -> Result:
+        """Join what the nodes of a test have answered; half of a result is none."""
+        model = self.model
+        states = {node: answer.get("state") for node, answer in answers.items()}
+        reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
+        at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
+        lead = answers.get(nodes[0]) or {}
+        if any(_whole(answer.get("wrong")) for answer in answers.values()):
+            own = tuple(node for node in nodes if len(nodes) == 1)
+            return self._result(model.WRONG_SUMS, reported, own)
+        if at:
+            return self._result(model.WRONG_TRANSPORT, reported, at)
+        for state, outcome in ((fleettest.NO_END, model.NO_END), (fleettest.FAILED, model.FAILED)):
+            if state in states.values():
+                return self._result(outcome, reported, ())
+        busbw = _number(lead.get("busbw"))
+        if any(states.get(node) != fleettest.MEASURED for node in nodes) or busbw is None:
+            silent = nodes[0] if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else ""
+            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node != silent), ())
+        rails = tuple(_number(value) for value in lead.get("rails") or ())
+        found: Result = model.Result(model.MEASURED, busbw, rails, reported, ())
+        return found
+
+    def _result(self, outcome: str, reported: Nodes, at: Nodes) -> Result:
+        found: Result = self.model.Result(outcome, None, (), reported, at)
+        return found
+
+    def restored(self, text: str) -> List[Done]:
+        """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
+        if not text:
+            return []
+        rows = json.loads(zlib.decompress(b64decode(text)).decode("utf-8"))
+        return [self._restored(row) for row in rows]
+
+    def _restored(self, row: Dict[str, Any]) -> Done:
+        model = self.model
+        results = {}
+        for test in row["tests"]:
+            nodes = tuple(test["nodes"])
+            reported = tuple(test.get("reported", nodes))
+            rails = tuple(test.get("rails") or ())
+            results[nodes] = model.Result(
+                test["outcome"], test.get("busbw"), rails, reported, tuple(test.get("at") or ())
+            )
+        return self.done(model.Round(row["number"], row["stage"], tuple(results)), results)
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _number(value: Any) -> Optional[float]:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
+    return float(value) if good else None

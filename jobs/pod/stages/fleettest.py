@@ -1,0 +1,208 @@
+"""One test of a sweep on this node: its programs run as a trial's collectives do, their logs become a short answer.
+
+A node alone runs all_reduce over NVLink, then through its own network cards (P2P and SHM off); a pair, and the job at
+the end, run the nodes' rails at once and then all ranks (NCCL_ALGO=Ring: the bandwidth is on the wire).
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+
+from . import collective
+from .spec import Identity
+
+if TYPE_CHECKING:
+    from .deadline import Watch
+    from .spec import Trial
+
+__all__ = ["ENDING_S", "FAILED", "MEASURED", "NOTHING", "NO_END", "STOPPED", "Link", "nothing", "run"]
+
+ENDING_S = 20.0  # to end a program that hangs, and to read its log
+MEASURED, NO_END, FAILED, NOTHING, STOPPED = "measured", "no end", "failed", "nothing", "stopped"
+STOP_GRACE_S = 2.0  # after the coordinator has said so
+OWN_CARDS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
+TCP_FABRICS = ("", "socket", "fastsocket")
+NOT_NETWORKS = ("mnnvl",)
+MOST_TEXT = 200
+MOST_ROWS = 16
+TRAFFIC = ("data", "packets", "bytes")
+
+
+class Link:
+    """What a collective asks of the other nodes; here the coordinator stands for all of them."""
+
+    def __init__(self, number: Any = None) -> None:
+        self.number = number
+        self.stopped = ""  # why this node shall stop
+
+    def agree(self, _topic: str, objection: str, _limit_s: float) -> Tuple[bool, str]:
+        """Go on: the coordinator starts a test on all of its nodes at once."""
+        return not objection, objection
+
+    def announce_end(self, _topic: str, _failure: str) -> None:
+        """Say nothing: the result goes to the coordinator."""
+
+    def trouble(self, _topic: str) -> str:
+        """Return why this node shall stop."""
+        return self.stopped
+
+    def ended(self, _topic: str, _rank: int) -> Optional[str]:
+        """Nobody else starts this node's programs."""
+        return None
+
+
+def nothing(why: str) -> Dict[str, Any]:
+    """Return the result of a test that measured nothing and accuses nobody."""
+    return {"state": NOTHING, "why": why[:MOST_TEXT]}
+
+
+def run(
+    trial: Trial, me: Identity, watch: Watch, place: str, here: str, order: Mapping[str, Any], link: Link
+) -> Dict[str, Any]:
+    """Run a test as the coordinator has ordered it; returns what this node has seen of it, small enough for a line."""
+    own = copy.copy(trial)
+    own.peers = [str(order.get("address"))] * max(1, int(order.get("count") or 1))
+    own.nodes = len(own.peers)
+    own.master_port = int(order["port"])
+    own.collective_timeout_s = float(order["limit_s"])
+    assert own.sweep is not None
+    mine = Identity(int(order.get("rank") or 0), me.pod_ip, me.node, me.pod)
+    bench = collective.Bench(own, mine, watch, link, place, here)  # type: ignore[arg-type]  # as much of a barrier
+    bench.analyze, bench.peer_grace_s = summarize, STOP_GRACE_S
+    if order.get("what") != "alone":
+        words = ["--rails=1"] if order.get("what") == "pair" else []
+        chosen = _chosen("pair", "job", {"NCCL_ALGO": "Ring"}, own.sweep["pair"], words)
+        return _one(bench, chosen, own.sweep, across=True)
+    first = _one(bench, _chosen("nvlink", "node", {}, own.sweep["alone"], ["--alone=1"]), own.sweep, across=False)
+    if first["state"] != MEASURED or link.stopped:
+        return first
+    own.master_port += 1
+    cards = _one(bench, _chosen("cards", "node", OWN_CARDS, own.sweep["pair"], []), own.sweep, across=True)
+    merged = dict(first, cards=cards["state"], seconds=round(first["seconds"] + cards["seconds"], 1))
+    merged["wrong"] = first["wrong"] + cards["wrong"]
+    merged["rails"] = [cards.get("busbw")]
+    merged["errors"] = cards.get("errors") or {}
+    for key in ("transport", "why"):
+        merged[key] = first.get(key) or cards.get(key) or ""
+    return merged
+
+
+def _chosen(
+    name: str, scope: str, env: Mapping[str, str], bench: Mapping[str, int], words: List[str]
+) -> Dict[str, Any]:
+    told = {"name": name, "op": "all_reduce", "scope": scope, "env": dict(env), "repeats": 1}
+    return dict(told, bench=dict(bench), words=words)
+
+
+def _one(
+    bench: collective.Bench, chosen: Mapping[str, Any], sweep: Mapping[str, Any], *, across: bool
+) -> Dict[str, Any]:
+    data = collective.blank(chosen)
+    skipped = bench.run(data, chosen)
+    if skipped:
+        return dict(nothing(skipped), seconds=0.0, wrong=0)
+    seen = data["nccl"] or {}
+    found: Dict[str, Any] = {
+        "state": MEASURED,
+        "why": "",
+        "seconds": round(float(data["seconds"] or 0), 1),
+        "wrong": int(seen.get("wrong") or 0),
+        "errors": _errors(data["rdma_counters"]),
+    }
+    leads = bench.me.rank == 0
+    problem = _problem(data, seen, table=leads)
+    if problem:
+        return dict(found, state=problem[0], why=problem[1][:MOST_TEXT])
+    found["transport"] = _wrong_transport(seen, sweep) if across else ""
+    if across and not found["transport"] and _unseen(seen, sweep):
+        return dict(found, state=NOTHING, why="its log does not show what carried the data")
+    facts = data["facts"] or {}
+    if leads:
+        found["rows"] = seen["rows"][-MOST_ROWS:]
+        found["busbw"] = max(seen["rows"])[1]
+        found["rails"] = [_number(value) for value in (facts.get("rails") or [])[:64]]
+    found["wrong"] += int(facts.get("differs") or 0) + int(facts.get("rails_wrong") or 0)
+    if facts.get("copies_gbps"):
+        found["copies"] = [_number(value) for value in facts["copies_gbps"][:64]]
+    return found
+
+
+def _problem(data: Mapping[str, Any], seen: Mapping[str, Any], *, table: bool) -> Optional[Tuple[str, str]]:
+    """Say how a program failed, as state and words; None where it measured. What never reached NCCL accuses nobody."""
+    begun = bool(seen.get("lines"))
+    if data["timed_out"]:
+        words = "no end after %.0f s" % float(data["seconds"] or 0)
+        return (NO_END, words) if begun else (NOTHING, words + "; it had not reached NCCL")
+    if data["stopped"]:
+        return STOPPED, str(data["stopped"])
+    if data["error"] or data["exit"]:
+        last = [line for line in str(data["output_tail"]).splitlines() if line.strip()]
+        words = data["error"] or "exit code %s: %s" % (data["exit"], last[-1].strip() if last else "")
+        return (FAILED if begun else NOTHING), str(words)
+    if table and not seen.get("rows"):
+        return NOTHING, "its output holds no table"
+    return None
+
+
+def _wrong_transport(seen: Mapping[str, Any], sweep: Mapping[str, Any]) -> str:
+    """Say what in this node's own log should not carry the data; empty where all is as the profile wants it."""
+    if sweep["fabric"] in TCP_FABRICS:
+        return ""
+    if seen.get("tcp"):
+        return "%d channels through %s" % (seen["tcp"], seen.get("net") or "sockets")
+    if sweep["gdr"] and seen.get("no_gdr"):
+        return "%d channels without GPUDirect" % seen["no_gdr"]
+    return ""
+
+
+def _unseen(seen: Mapping[str, Any], sweep: Mapping[str, Any]) -> bool:
+    return sweep["fabric"] not in (*TCP_FABRICS, *NOT_NETWORKS) and not seen.get("channels")
+
+
+def _errors(grown: Mapping[str, Any]) -> Dict[str, int]:
+    """Return the port counters that grew and are no traffic, as device/counter."""
+    found: Dict[str, int] = {}
+    for device, counters in sorted((grown or {}).items()):
+        for name, value in sorted(counters.items() if isinstance(counters, dict) else ()):
+            if isinstance(value, int) and value > 0 and not any(word in name for word in TRAFFIC) and len(found) < 8:
+                found["%s/%s" % (str(device)[:32], str(name)[:40])] = value
+    return found
+
+
+def _number(value: Any) -> Optional[float]:
+    return round(float(value), 3) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def summarize(paths: List[str]) -> Dict[str, Any]:
+    """Return what the shipped reader finds in logs: rows as [size, busbw, wrong], channels by what carried them."""
+    reader = importlib.import_module("nccl_reader")
+    transports = importlib.import_module("nccl_reader.events.transports")
+    streams = [open(path, "rb") for path in paths]
+    try:
+        partial = reader.read([(os.path.basename(path), stream) for path, stream in zip(paths, streams)])
+    finally:
+        for stream in streams:
+            stream.close()
+    found: Dict[str, Any] = {"lines": 0, "rows": [], "wrong": 0, "channels": 0, "tcp": 0, "no_gdr": 0, "net": ""}
+    for source in partial.sources:
+        found["lines"] += source.nccl_lines
+        for table in source.tables:
+            for row in table["rows"]:
+                side = row["in_place"] or row["out_of_place"] or {}
+                if side.get("busbw_gbps") is not None:
+                    found["rows"].append([row["size_bytes"], side["busbw_gbps"], side.get("wrong")])
+                    found["wrong"] += int(side.get("wrong") or 0)
+    for proc in partial.procs.values():
+        for key, mask in proc.edges.items():
+            if key[5] != "net":
+                continue
+            count = sum(1 for bit in bin(mask) if bit == "1")
+            found["channels"] += count
+            if transports.family(key[6]) in transports.TCP:
+                found["tcp"], found["net"] = found["tcp"] + count, key[6]
+            elif not key[8]:
+                found["no_gdr"] += count
+    return found

@@ -1,0 +1,115 @@
+"""Watches the job of a sweep: only rank 0's log is followed, and the job is over when its coordinator is through.
+
+Pods that never start, are preempted, or die do not end a sweep: the coordinator goes on with the rest and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..diagnosis.state import FailureAnalysis, JobState
+from . import waiting
+from .evidence import RankEvidence, Reader
+from .watcher import Watcher
+
+if TYPE_CHECKING:
+    from .logs import Follower
+    from .waiting import Outcome
+
+END_S = 5.0
+"""How long the agents may take to end once their coordinator is through; pods that come later are not waited for."""
+LAG_S = 15.0
+"""How long a log may lag behind its finished container."""
+
+
+class SweepWatcher(Watcher):
+    """Follows the coordinator, whatever becomes of the other pods."""
+
+    _over_since: float | None = None
+    _gone_since: float | None = None
+    _leader = ""
+
+    @property
+    def coordinator(self) -> Follower | None:
+        """The log of the pod that led the sweep; None while no pod of rank 0 has started."""
+        return self.followers.get(self._leader)
+
+    def told(self) -> RankEvidence:
+        """What the coordinator has told so far."""
+        follower = self.coordinator
+        if follower is None or not isinstance(follower.reader, Reader):
+            return RankEvidence()
+        found = follower.reader.result()
+        return found if found.stages else replace(found, problem=found.problem or follower.problem)
+
+    def _follow(self, pods: list[dict[str, Any]]) -> None:
+        """Follow the first pod of rank 0 that starts: one that comes after it knows nothing of its rounds."""
+        for pod in pods:
+            name = str(pod["metadata"]["name"])
+            if self._kind.index(pod) == 0 and self._leader in ("", name):
+                super()._follow([pod])
+                self._leader = name if name in self.followers else ""
+
+    def _heard(self, _rank: int, stage: str) -> None:
+        if stage.startswith("sweep.round."):
+            self._progress(f"round {stage.rpartition('.')[2]} is done")
+
+    def _over(self, outcome: Outcome) -> bool:
+        follower = self.coordinator
+        if follower is not None and follower.reader.ended:
+            return self._through(outcome)
+        if follower is not None and self._finished(self._leader):
+            self._gone_since = self._gone_since or time.monotonic()
+            if follower.join(0.0) or time.monotonic() - self._gone_since > LAG_S:
+                self._abort(outcome, outcome.analysis or _leaderless(self._leader))
+                outcome.aborted = True
+                return True
+        return super()._over(outcome)
+
+    def _through(self, outcome: Outcome) -> bool:
+        """The coordinator is through: what became of other pods meanwhile is told by the rounds themselves."""
+        self._over_since = self._over_since or time.monotonic()
+        final = outcome.state.final
+        if not final and time.monotonic() - self._over_since < END_S and not self._waits_for_others(outcome):
+            return False
+        stopped = self.told().stages.get("end", {}).get("stopped")
+        outcome.aborted = True  # nothing that is seen from now on matters, and what is left is deleted
+        outcome.state = JobState.COMPLETE
+        outcome.analysis = _leaderless(self._leader, str(stopped)) if str(stopped).startswith("SIG") else None
+        return True
+
+    def _waits_for_others(self, outcome: Outcome) -> bool:
+        """Say whether all that is left of the job are pods that have not started."""
+        return all(not self._has_started(pod) or self._has_ended(pod) for pod in outcome.pods)
+
+    def _given_up(self, outcome: Outcome, waited: float) -> bool:
+        """Give up only what keeps rank 0 from starting: the others are not waited for."""
+        if self.coordinator is not None or any(self._has_started(pod) for pod in outcome.pods):
+            return False
+        return super()._given_up(outcome, waited)
+
+    def _expired(self, outcome: Outcome, waited: float) -> bool:
+        if self.coordinator is None or self._let_in is None:
+            return super()._expired(outcome, waited)
+        since = time.monotonic() - self._let_in
+        if since <= self._limits.job_s + LAG_S:
+            return False
+        last = waiting.last_words(self._job, outcome, self.events)
+        self._abort(outcome, waiting.overdue(self._job, self._limits, outcome, since, last))
+        return True
+
+    def _lingers(self, _outcome: Outcome) -> bool:
+        return False
+
+
+def _leaderless(pod: str, why: str = "") -> FailureAnalysis:
+    return FailureAnalysis(
+        fault="job.disrupted",
+        subject=pod,
+        observed=f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it was through",
+        expected="the coordinator's pod lasts until the sweep has ended",
+        suggestion="What it found until then is kept: seatrial sweep --resume DIR goes on from there.",
+        disrupted=True,
+    )

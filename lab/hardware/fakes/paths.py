@@ -1,0 +1,61 @@
+"""What single paths between nodes are like: `collective.paths`, and what each rail of a pair measures.
+
+A path is slow for a communicator that spans a node of `nodes` and one of `to` (by default any other): a pair, a leaf's
+uplink, or a node whatever its partner. `rails`: only these; `every: 2`: only every other time, by the port in use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Object = dict[str, Any]
+#: The share of a card's rate that an all_reduce of two ranks reaches.
+REACHED = 0.93
+COPIES_GBPS = 55.0  # host to GPU and back over PCIe gen5 x16
+
+
+def between(paths: Iterable[Mapping[str, Any]], ranks: Sequence[Mapping[str, Any]], port: int) -> list[Object]:
+    """The paths of the world that this communicator uses now."""
+    names = {str(rank.get("name", "")) for rank in ranks}
+    return [dict(path) for path in paths if _used(path, names) and _now(path, port)]
+
+
+def _used(path: Mapping[str, Any], names: set[str]) -> bool:
+    near = names & set(path.get("nodes", ()))
+    far = names & set(path["to"]) if "to" in path else names - set(path.get("nodes", ()))
+    return bool(near) and bool(far - near if "to" in path else far)
+
+
+def _now(path: Mapping[str, Any], port: int) -> bool:
+    every = int(path.get("every", 1))
+    return every < 2 or (port // 2) % every == 0
+
+
+def facts(options: Mapping[str, Any], job: Mapping[str, Any], paths: Sequence[Mapping[str, Any]]) -> Object:
+    """What the bench leaves beside its table where it was asked for rails, or for a node alone."""
+    ranks = job["ranks"]
+    if options.get("alone"):
+        wrong = sum(int(rank.get("wrong", 0)) for rank in ranks)
+        return {"copies_gbps": [COPIES_GBPS] * len(ranks), "products": 2000, "differs": wrong}
+    if not options.get("rails") or job["plan"].nodes < 2:
+        return {}
+    local = job["plan"].local
+    return {"rails": [_rail(ranks, number, local, paths) for number in range(local)], "rails_wrong": 0}
+
+
+def _rail(
+    ranks: Sequence[Mapping[str, Any]], number: int, local: int, paths: Sequence[Mapping[str, Any]]
+) -> float | None:
+    rates = []
+    for rank in ranks[number::local]:
+        cards = {int(card.get("rail", 0)): card for card in rank["devices"]}
+        if number not in cards:
+            return 1.2 if rank["network"] == "Socket" else None
+        rates.append(float(cards[number]["rate_gbps"]))
+    slow = [float(path.get("scale", 1.0)) for path in paths if number in path.get("rails", (number,))]
+    seed = hashlib.sha256("/".join([str(number), *(str(rank["host"]) for rank in ranks)]).encode()).digest()
+    return round(min(rates) / 8 * REACHED * min(slow, default=1.0) * (1 + (seed[0] / 255 - 0.5) * 0.012), 3)
