@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.rules.job import start_findings
+from checks.rules.job import START_FAULTS, start_findings
 from checks.rules.recording import put
 
 if TYPE_CHECKING:
@@ -35,41 +35,7 @@ if TYPE_CHECKING:
         "storage.claims",
     ],
     needs=["run"],
-    faults=[
-        "job.unschedulable",
-        "job.start-timeout",
-        "job.disrupted",
-        "job.deadline",
-        "job.failed",
-        "job.no-evidence",
-        "job.log-unreachable",
-        "node.simulated",
-        "job.no-scheduler",
-        "image.pull",
-        "image.no-python",
-        "container.config",
-        "container.oom",
-        "container.start",
-        "quota.exceeded",
-        "limitrange.denied",
-        "admission.denied",
-        "serviceaccount.missing",
-        "pod-security.denied",
-        "rights.missing",
-        "node.lost",
-        "volume.mount",
-        "runtimeclass.missing",
-        "topology.affinity",
-        "launcher.missing",
-        "launcher.runtime-missing",
-        "mpi.wrong-version",
-        "operator.down",
-        "mpi.sshd-missing",
-        "mpi.mpirun-missing",
-        "mpi.ssh-failed",
-        "api.unreachable",
-        "api.unauthorized",
-    ],
+    faults=list(START_FAULTS),
 )
 def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
     """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.rules.job import START_FAULTS
 from checks.rules.recording import note, put
 from checks.rules.sweep import link_findings, node_findings, notes, ran_findings, scale_findings
 
@@ -21,10 +22,21 @@ if TYPE_CHECKING:
     "sweep.ran",
     "The sweep tests every node that it was given",
     requires=["rights.run", "namespace.ready"],
-    unless_failed=["queue.present", "admission.pod", "images.named", "images.secrets", "topology.policy"],
-    unless_found=["nodes.gpu", "gpu.allocatable", "stack.upgrade", "rdma.allocatable", "rdma.networks"],
+    unless_failed=[
+        "queue.present",
+        "admission.pod",
+        "nodes.gpu",
+        "gpu.allocatable",
+        "gpu.free",
+        "stack.upgrade",
+        "rdma.allocatable",
+        "rdma.networks",
+        "images.named",
+        "images.secrets",
+        "topology.policy",
+    ],
     needs=["run"],
-    faults=["sweep.not-tested"],
+    faults=["sweep.not-tested", *START_FAULTS],
 )
 def test_the_sweep_tests_every_node(swept: Swept, evidence: Evidence) -> None:
     """Every free node gets a pod, each is tested alone and in pairs, and the plan comes to its end.

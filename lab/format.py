@@ -106,8 +106,9 @@ PLUGIN = {
 MNNVL = {"device_class": str, "clique": str}
 #: Lines that NCCL prints besides. `when`: begin (after the version) | network (after its choice) | end.
 SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, "ranks": list, "nodes": list}
-#: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult.
-DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str}
+#: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult
+#: `span`: only over so many nodes.
+DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str, "span": int}
 #: A slow path: between `nodes` and `to` (by default all others), on `rails` (all), every so many times.
 PATH = {"nodes": list, "to": list, "rails": list, "scale": (int, float), "every": int}
 POOL = {"nodes": int, "node_name": str, "node": dict, "gpu": dict, "labels": dict}

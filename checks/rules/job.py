@@ -19,6 +19,42 @@ if TYPE_CHECKING:
     from jobs.trial.spec import TrialSpec
 
 EXPECTED = "started and reported"
+START_FAULTS = (
+    "job.unschedulable",
+    "job.start-timeout",
+    "job.disrupted",
+    "job.deadline",
+    "job.failed",
+    "job.no-evidence",
+    "job.log-unreachable",
+    "node.simulated",
+    "job.no-scheduler",
+    "image.pull",
+    "image.no-python",
+    "container.config",
+    "container.oom",
+    "container.start",
+    "quota.exceeded",
+    "limitrange.denied",
+    "admission.denied",
+    "serviceaccount.missing",
+    "pod-security.denied",
+    "rights.missing",
+    "node.lost",
+    "volume.mount",
+    "runtimeclass.missing",
+    "topology.affinity",
+    "launcher.missing",
+    "launcher.runtime-missing",
+    "mpi.wrong-version",
+    "operator.down",
+    "mpi.sshd-missing",
+    "mpi.mpirun-missing",
+    "mpi.ssh-failed",
+    "api.unreachable",
+    "api.unauthorized",
+)
+"""What the launcher's analysis may name: of a trial, and of a sweep."""
 
 
 def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from jobs.diagnosis.state import ERR_INFRA
 from jobs.pod.sweep.decode import decode
 from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
 from jobs.pod.sweep.section import section
@@ -47,6 +48,7 @@ class Swept:
     rounds: int
     problem: str = ""  # why the sweep did not come to its end
     fault: str = ""  # of the job, where that is why
+    infra: bool = False  # the cluster kept the job from running, and no outsider did
     end: Mapping[str, Any] | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
 
@@ -73,6 +75,7 @@ def read_sweep(
             texts = tuple(f"{node}: {text}" for node, text in (test.get("why") or {}).items())
             if texts:
                 said[tuple(test["nodes"])] = texts
+    failed = trial.analysis
     made = section(fleet, rules, history)
     for node in asked.nodes:
         if node not in nodes:
@@ -89,7 +92,8 @@ def read_sweep(
         rails={str(node): list(names) for node, names in (told.get("rails") or {}).items()},
         rounds=len(history),
         problem=_problem(trial, stages),
-        fault=trial.analysis.fault if trial.analysis else "",
+        fault=failed.fault if failed else "",
+        infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
         end=stages.get("sweep.job"),
         said=said,
     )
@@ -142,7 +146,7 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
     whole = not swept.problem
     yield Finding(
         subject=swept.job,
-        ok=True if whole else None,
+        ok=True if whole else False if swept.infra else None,
         observed=f"{swept.rounds} rounds" if whole else f"{swept.rounds} rounds, then: {swept.problem}",
         expected="the plan comes to its end",
         fault="" if whole else swept.fault or "sweep.not-tested",

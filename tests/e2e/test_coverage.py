@@ -20,6 +20,7 @@ SHOWN_OTHERWISE = {
         f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
         for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
     },
+    "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
     "nccl.gdr-no-module": (SYMPTOMS, "a cause that older NCCL prints"),

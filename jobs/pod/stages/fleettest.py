@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from . import collective
+from .capture import causes
 from .spec import Identity
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ def _problem(data: Mapping[str, Any], seen: Mapping[str, Any], *, table: bool) -
     if data["stopped"]:
         return STOPPED, str(data["stopped"])
     if data["error"] or data["exit"]:
-        last = [line for line in str(data["output_tail"]).splitlines() if line.strip()]
-        words = data["error"] or "exit code %s: %s" % (data["exit"], last[-1].strip() if last else "")
+        said = causes(str(data["output_tail"]))
+        words = data["error"] or "exit code %s%s" % (data["exit"], ": " + said[0].strip() if said else "")
         return (FAILED if begun else NOTHING), str(words)
     if table and not seen.get("rows"):
         return NOTHING, "its output holds no table"

@@ -38,7 +38,8 @@ LATER_S = 0.3
 def due(behaviour: Mapping[str, Any], options: Options) -> bool:
     """Whether this collective dies: those inside one node do only where the world says so."""
     dies = behaviour.get("dies") or {}
-    return bool(dies) and (options.nodes > 1 or dies.get("scope") == "node")
+    enough = options.nodes >= int(dies.get("span", 2))
+    return bool(dies) and (enough or dies.get("scope") == "node")
 
 
 def play(
