@@ -9,8 +9,8 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Fleet, Rules
-from jobs.pod.sweep.plan import matchings_of
 from jobs.trial.spec import Bench, Deadlines, SpecError, Sweep
 
 if TYPE_CHECKING:
@@ -81,11 +81,12 @@ def sweep_spec(
     rules: dict[str, Any] = {
         "at_once": options.at_once,
         "alone": spec.gpus_per_node > 1,
+        "matchings": matchings_of(Fleet(names), Rules()),
         "pair_floor": floors.pair[1] if floors.pair else None,
         "node_floor": floors.alone[1] if floors.alone else None,
     }
     pace = SIMULATED if options.simulated else {"test_s": min(120.0, spec.deadlines.collective_s)}
-    rounds = matchings_of(Fleet(names)) + 2 + SPARE_ROUNDS
+    rounds = rules["matchings"] + 2 + SPARE_ROUNDS
     budget_s = options.budget_s or rounds * pace["test_s"]
     made = Sweep(
         token=secrets.token_hex(24),
@@ -139,6 +140,7 @@ def packed(history: Sequence[Done]) -> str:
         {
             "number": done.round.number,
             "stage": done.round.stage,
+            "seconds": done.seconds,
             "tests": [
                 {
                     "nodes": nodes,

@@ -61,9 +61,13 @@ def read_sweep(
     stages = evidence.stages if evidence else {}
     fleets = [stages[name] for name in sorted((n for n in stages if FLEET.fullmatch(n)), key=_number)]
     told = fleets[-1] if fleets else {}
-    nodes = tuple(str(node) for node in told.get("nodes") or ())
+    gone = {str(node): str(why) for node, why in (told.get("gone") or {}).items()}
+    nodes = (*asked.nodes, *(str(node) for node in told.get("nodes") or () if node not in asked.nodes))
+    gone |= {node: NEVER_CAME for node in asked.nodes if node not in (told.get("nodes") or ())}
+    gone |= {node: f"left alone: {why}" for node, why in left.items()}
+    nodes += tuple(node for node in left if node not in nodes)
     leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
-    fleet = Fleet(nodes, leaves)
+    fleet = Fleet(nodes, leaves, gone)
     rows = [stages[name] for name in sorted((n for n in stages if ROUND.fullmatch(n)), key=_number)]
     fresh = [_done(row) for row in rows]
     history = [*before, *fresh]
@@ -77,10 +81,6 @@ def read_sweep(
                 said[tuple(test["nodes"])] = texts
     failed = trial.analysis
     made = section(fleet, rules, history)
-    for node in asked.nodes:
-        if node not in nodes:
-            made["not_tested"][node] = NEVER_CAME
-            made["verdict"] = "inconclusive" if made["verdict"] == "go" else made["verdict"]
     return Swept(
         job=trial.job,
         asked=asked.nodes,
@@ -151,7 +151,7 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         expected="the plan comes to its end",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )
-    for node in swept.asked:
+    for node in (*swept.asked, *swept.left):
         if node not in swept.tested:
             why = swept.blame.not_tested.get(node, NEVER_CAME)
         elif node in swept.blame.not_tested:
@@ -176,9 +176,6 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
             yield Finding(subject=node, ok=None, observed=observed, expected=EXPECTED, fault="sweep.suspect")
         elif node in swept.blame.proven:
             yield Finding(subject=node, ok=True, observed="passed with proven partners", expected=EXPECTED)
-        else:
-            observed = swept.blame.not_tested.get(node, "not proven")
-            yield Finding(subject=node, ok=None, observed=observed, expected=EXPECTED, fault="sweep.not-tested")
 
 
 def link_findings(swept: Swept) -> Iterator[Finding]:

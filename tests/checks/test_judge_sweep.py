@@ -49,11 +49,11 @@ def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
     return names, stages
 
 
-def swept(names, stages, *, asked=None, analysis=None, leaves=(), **evidence):
-    made = Sweep(token="t", nodes=tuple(asked or names), leaves=dict(leaves))
+def swept(names, stages, *, analysis=None, leaves=(), left=(), **evidence):
+    made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
     found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
     trial = TrialResult(job="seatrial-x", state=JobState.COMPLETE, evidence=found, analysis=analysis)
-    return read_sweep(trial, made, RULES, [], {})
+    return read_sweep(trial, made, RULES, [], dict(left))
 
 
 def everything(found):
@@ -178,3 +178,13 @@ def test_a_floor_for_as_many_nodes_is_held():
     row = {"nodes": list(names), "outcome": "measured", "busbw": 100.0, "rows": [[int(floor.size), 100.0, 0]]}
     found = swept(names, stages | {"sweep.job": row})
     assert [f.ok for f in scale_findings(found, profile)] == [False]
+
+
+def test_a_busy_node_is_named_and_no_pass():
+    """It is left alone; a sweep of the fleet without it is no go."""
+    names, stages = told(6, lambda _: 380.0)
+    found = swept(names, stages, left={"node-busy": "0 of 8 free; held by Job/other"})
+    bad = [f for f in everything(found) if f.ok is not True]
+    assert [(f.subject, f.ok) for f in bad if f.subject != "seatrial-x"] == [("node-busy", None)]
+    assert "held by Job/other" in bad[0].observed
+    assert found.section["verdict"] == "inconclusive"

@@ -195,43 +195,42 @@ class Coordinator:
 
     def _lead(self) -> str:
         """Run rounds until the plan is at its end; returns why it ended before, or nothing."""
-        planner, watch = self.planner, self.watch
-        fleet, rules = self._fleet(()), planner.rules(self.sweep["rules"])
+        planner, rules = self.planner, self.planner.rules(self.sweep["rules"])
         history: List[Done] = planner.restored(self.sweep["history"])
-        self._print_fleet(fleet, history)
-        start = time.monotonic()
-        while not watch.stopped():
-            late = [node for node in self.members if node not in fleet.nodes]
-            each: Optional[Round] = planner.next_round(fleet, rules, history)
-            if each is None and late:
-                fleet = self._fleet(fleet.nodes)
-                self.writer.say("sweep: %d more nodes have come" % len(late))
-                self._print_fleet(fleet, history)
-                continue
+        start, restored, shown = time.monotonic(), len(history), None
+        while not self.watch.stopped():
+            fleet = self._fleet()
+            if fleet != shown:
+                self._print_fleet(fleet, restored)
+                shown = fleet
+            left_s = self.sweep["budget_s"] - (time.monotonic() - start)
+            each = planner.next_round(fleet, rules, history, left_s)
+            if each is None and planner.next_round(fleet, rules, history, None) is not None:
+                return "its budget of %.0f s is over after round %d" % (self.sweep["budget_s"], len(history))
             if each is None:
                 return self._end(fleet, rules, history)
-            if time.monotonic() - start + max(self._round_s[-3:], default=0.0) > self.sweep["budget_s"]:
-                return "its budget of %.0f s was over before round %d" % (self.sweep["budget_s"], each.number)
-            done = self._run_round(each)
-            history.append(done)
+            history.append(self._run_round(each))
             self._tell_progress(fleet, rules, history)
-        return "stopped: %s" % watch.reason
+        return "stopped: %s" % self.watch.reason
 
-    def _fleet(self, before: Sequence[str]) -> Fleet:
-        names = [node for node in self.sweep["nodes"] if node in self.members and node not in before]
-        names += sorted(node for node in self.members if node not in names and node not in before)
-        return self.planner.fleet((*before, *names), self.sweep["leaves"])
+    def _fleet(self) -> Fleet:
+        """Return all nodes of the sweep, in its order, those that came unasked behind them; and who is not here."""
+        with self.changed:
+            names = [*self.sweep["nodes"], *sorted(set(self.members) - set(self.sweep["nodes"]))]
+            gone = {node: "its agent did not come" for node in names if node not in self.members}
+            gone.update({node: "its pod is gone" for node, member in self.members.items() if not member.here})
+        return self.planner.fleet(names, self.sweep["leaves"], gone)
 
-    def _print_fleet(self, fleet: Fleet, history: Sequence[Done]) -> None:
+    def _print_fleet(self, fleet: Fleet, restored: int) -> None:
         self._fleets += 1
         data = {
             "nodes": list(fleet.nodes),
-            "leaves": {node: fleet.leaf(node) for node in fleet.nodes if fleet.leaf(node)},
+            "gone": dict(fleet.gone),
             "rails": {member.node: member.rails for member in self.members.values()},
-            "restored": len(history),
+            "restored": restored,
         }
         self.writer.stage("sweep.fleet.%d" % self._fleets, 0, data, "ok")
-        self.writer.say("sweep: %d nodes of %d" % (len(fleet.nodes), self.trial.nodes))
+        self.writer.say("sweep: %d of %d nodes are here" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
 
     def _run_round(self, each: Round) -> Done:
         began = time.monotonic()
@@ -243,7 +242,7 @@ class Coordinator:
         rows = [_row(nodes, results[nodes], found[nodes]) for nodes in each.tests]
         data = {"number": each.number, "stage": each.stage, "seconds": round(seconds, 1), "tests": rows}
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
-        return self.planner.done(each, results)
+        return self.planner.done(each, results, seconds)
 
     def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards."""
@@ -329,7 +328,7 @@ class Coordinator:
         """Say how far it is: for a person who waits."""
         planner = self.planner
         blame, last = planner.decode(fleet, rules, history), history[-1].round
-        stages = planner.matchings(fleet) + 1
+        stages = planner.matchings(fleet, rules) + 1
         about = max(last.number, last.number + stages - last.stage - 1 + bool(blame.suspects))
         pairs = sum(len(test) > 1 for done in history for test in done.round.tests)
         mean = sum(self._round_s) / len(self._round_s)
@@ -375,10 +374,11 @@ class _Planner:
     def __init__(self, package: str) -> None:
         self.model = importlib.import_module(package + ".model")
         self.plan = importlib.import_module(package + ".plan")
+        self.judgement = importlib.import_module(package + ".judgement")
         self.decoder = importlib.import_module(package + ".decode")
 
-    def fleet(self, nodes: Sequence[str], leaves: Dict[str, str]) -> Fleet:
-        found: Fleet = self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves})
+    def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
+        found: Fleet = self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
         return found
 
     def rules(self, told: Dict[str, Any]) -> Rules:
@@ -386,12 +386,14 @@ class _Planner:
         found: Rules = self.model.Rules(**{name: told[name] for name in known})
         return found
 
-    def next_round(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Optional[Round]:
-        found: Optional[Round] = self.plan.next_round(fleet, rules, history)
+    def next_round(
+        self, fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float]
+    ) -> Optional[Round]:
+        found: Optional[Round] = self.plan.next_round(fleet, rules, history, left_s)
         return found
 
-    def matchings(self, fleet: Fleet) -> int:
-        return int(self.plan.matchings_of(fleet))
+    def matchings(self, fleet: Fleet, rules: Rules) -> int:
+        return int(self.judgement.matchings_of(fleet, rules))
 
     def decode(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
         found: Blame = self.decoder.decode(fleet, rules, history)
@@ -400,8 +402,8 @@ class _Planner:
     def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
         return tuple(self.decode(fleet, rules, history).proven)
 
-    def done(self, each: Round, results: Dict[Nodes, Result]) -> Done:
-        found: Done = self.model.Done(each, results)
+    def done(self, each: Round, results: Dict[Nodes, Result], seconds: float) -> Done:
+        found: Done = self.model.Done(each, results, seconds)
         return found
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
@@ -448,7 +450,7 @@ class _Planner:
             results[nodes] = model.Result(
                 test["outcome"], test.get("busbw"), rails, reported, tuple(test.get("at") or ())
             )
-        return self.done(model.Round(row["number"], row["stage"], tuple(results)), results)
+        return self.done(model.Round(row["number"], row["stage"], tuple(results)), results, row["seconds"])
 
 
 def _whole(value: Any) -> int:
