@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
     from jobs.pod.sweep.model import Done
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 

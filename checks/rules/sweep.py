@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from jobs.pod.sweep.model import Blame, Nodes, Rules
     from jobs.pod.sweep.model import Finding as Accusation
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import Sweep
 
     from ..profiles.loader import Profile

@@ -11,7 +11,7 @@ from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
-from jobs.run.launcher import TrialResult
+from jobs.run.result import TrialResult
 from jobs.trial.spec import Sweep
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)

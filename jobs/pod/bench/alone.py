@@ -6,10 +6,7 @@ A product that differs from the one before of the same matrices is silent corrup
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict
-
-if TYPE_CHECKING:
-    from .sweep import Bench
+from typing import Any, Dict, Tuple
 
 __all__ = ["measure"]
 
@@ -20,7 +17,7 @@ SECONDS = 3.0  # of products: some thousands of them on a GPU of today
 LEAST_PRODUCTS = 20
 
 
-def measure(bench: Bench) -> Dict[str, Any]:
+def measure(bench: Any) -> Dict[str, Any]:
     """Return the slower way's GB/s of each rank's copies, and how many products of all ranks differed."""
     torch, device = bench.torch, bench.device
     copies = torch.zeros(bench.ranks, dtype=torch.float64, device=device)
@@ -54,7 +51,7 @@ def _rate(torch: Any, device: Any, target: Any, source: Any) -> float:
     return COPIES * COPY_BYTES / (time.perf_counter() - began) / 1e9
 
 
-def _products(torch: Any, device: Any) -> "tuple[int, int]":
+def _products(torch: Any, device: Any) -> Tuple[int, int]:
     """Return how many products were made, and how many differed from the first."""
     generator = torch.Generator(device=device)
     generator.manual_seed(1)

@@ -6,10 +6,7 @@ NCCL takes the network card nearest to a GPU, so that on rail-optimised nodes ea
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List
-
-if TYPE_CHECKING:
-    from .sweep import Bench
+from typing import Any, Dict, List
 
 __all__ = ["measure"]
 
@@ -17,7 +14,7 @@ SHARE = 4  # of the largest message: a rail carries one part of what all of them
 LEAST_BYTES = 1 << 20
 
 
-def measure(bench: Bench, largest: int) -> Dict[str, Any]:
+def measure(bench: Any, largest: int) -> Dict[str, Any]:
     """Return bus bandwidth by local rank in GB/s (nccl-tests' all_reduce), and how many first sums were wrong."""
     torch, dist = bench.torch, bench.dist
     local = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
