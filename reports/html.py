@@ -1,86 +1,102 @@
-"""The parts that this suite adds to pytest-html's report; every text is escaped here.
+"""The page of a run: the parts that this suite adds to pytest-html's report; every text is escaped here.
 
 pytest-html inserts summary and extras as raw HTML and does not escape test ids: nothing leaves this module unescaped.
 """
 
 from __future__ import annotations
 
+import re
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import plot
-from .record import CheckResult, Finding, Outcome, Run, Verdict, bill
+from .matrix import matrix
+from .record import CheckResult, Finding, Outcome, Run, bill
 from .summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-COLOUR = {Verdict.GO: "#1a7f37", Verdict.NO_GO: "#b42318", Verdict.INCONCLUSIVE: "#9a6700"}
+    from .summary import Summary
+
 NODES_SHOWN = 200
 """Names of nodes that were not tried; the record has all of them."""
-STYLE = """<style>
-.st{font:14px/1.5 system-ui,sans-serif;color:#1f2328;max-width:1100px}.st h2{font-size:17px;margin:22px 0 6px}
-.st table{border-collapse:collapse;margin:6px 0}.st td,.st th{border:1px solid #d0d7de;padding:3px 9px;text-align:left;
-vertical-align:top;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere;max-width:460px}.st th{background:#f6f8fa}
-.st .verdict{color:#fff;padding:10px 16px;border-radius:6px;font-size:19px;font-weight:600}
-.st .sim{background:#fff8c5;border:1px solid #d4a72c;padding:6px 12px;border-radius:6px;margin:8px 0;font-weight:600}
-.st .fault{border-left:4px solid #b42318;padding:2px 12px;margin:10px 0}.st .error{border-color:#9a6700}
-.st dt{font-weight:600;margin-top:4px}.st dd{margin:0 0 0 16px;white-space:pre-wrap;overflow-wrap:anywhere}
-#environment-header,#environment,.logwrapper{display:none}
-.st .map{display:flex;flex-wrap:wrap;gap:6px 18px;margin:8px 0}.st .map div{font-size:12px}.st .map b{display:block;
-font-weight:400;color:#57606a}.st i{display:inline-block;width:13px;height:13px;margin:1px 2px 0 0;border-radius:2px;
-border:1px solid #8c959f;vertical-align:-2px}.st i.passed{background:#1a7f37;border-color:#1a7f37}
-.st i.failed{background:#b42318;border-color:#b42318}.st i.error{background:#d4a72c;border-color:#9a6700}
-.st i.blocked{background:repeating-linear-gradient(45deg,#afb8c1 0 3px,#fff 3px 6px)}
-.st .ok{color:#1a7f37}.st .bad{color:#b42318;font-weight:600}.st .unclear{color:#9a6700;font-weight:600}
-</style>"""
+BAD_SHOWN, GOOD_SHOWN = 50, 10
+"""Rows of one check's table: of what was found, and of what is as it should be; the record has all of them."""
+HERE = Path(__file__).parent
+
+
+def style() -> str:
+    """Return the page's style sheet, as an element."""
+    return f"<style>{(HERE / 'page.css').read_text(encoding='utf-8')}</style>"
+
+
+def finish(text: str) -> str:
+    """Return pytest-html's page with a language, a viewport, named filters and the page's script."""
+    text = text.replace("<html>", '<html lang="en">', 1)
+    viewport = '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+    text = text.replace('<meta charset="utf-8"/>', f'<meta charset="utf-8"/>{viewport}', 1)
+    text = re.sub(r'(<input [^>]*data-test-result="(\w+)")', r'\1 aria-label="show \2"', text)
+    script = f"<script>{(HERE / 'page.js').read_text(encoding='utf-8')}</script>"
+    return text.replace("</body>", f"{script}</body>", 1)
 
 
 def overview(run: Run) -> Iterable[str]:
-    """Yield the verdict, what was found with its remedy, and the bandwidth plots."""
+    """Yield the verdict, what was proven, what was found with its remedy, the nodes, the plots, what is installed."""
     told = summarize(run.to_dict())
-    yield STYLE
+    yield style()
     yield '<div class="st">'
-    yield (
-        f'<div class="verdict" style="background:{COLOUR[run.verdict]}">{escape(told.headline)}<br>'
-        f"<small>{escape(told.counted)}</small></div>"
-    )
+    yield _hero(told)
     if run.simulated:
         yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
-    yield _map(run.results)
-    if told.verdict is Verdict.GO and told.proven:
-        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(text)}</td></tr>" for what, text in told.proven)
-        yield f"<h2>Proven, in {told.seconds:.0f} s</h2><table>{rows}</table>"
-    yield _facts(run)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             yield _found(run, result)
-    if run.not_seen:
-        yield "<h2>Not seen, so not judged</h2><ul>"
-        yield from (f"<li>{escape(text)}</li>" for text in run.not_seen)
-        yield "</ul>"
-    if run.leftovers:
-        yield "<h2>Left behind, not deleted</h2><ul>"
-        yield from (f"<li>{escape(name)}</li>" for name in run.leftovers)
-        yield "</ul>"
+    if told.proven:
+        yield f"<h2>Proven, in {told.seconds:.0f} s</h2>{_facts_table(told.proven)}"
+    yield _not_judged(told)
+    yield _list("Not seen, so not judged", run.not_seen)
+    yield _list("Left behind, not deleted", run.leftovers)
+    yield matrix(run)
     yield from plot.bandwidth(run.collectives, run.floors)
-    yield _sentences(run.collectives)
-    if run.bom:
-        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in bill(run.bom))
-        yield f"<h2>Bill of materials</h2><table>{rows}</table>"
-    yield "</div>"
+    yield _sentences(run.collectives, (run.trial or {}).get("hosts") or {})
+    yield _bill(run)
+    yield "<h2>The run</h2>"
+    yield _facts(run)
+    yield "<h2>All checks</h2></div>"
 
 
-def _map(results: Iterable[CheckResult]) -> str:
-    """A square for each check in the order of the run, by family: where it stopped is seen at one glance."""
-    families: dict[str, list[str]] = {}
-    for result in results:
-        said = escape(f"{result.id} {result.outcome}: {result.reason or result.title}", quote=True)
-        family = families.setdefault(result.id.partition(".")[0], [])
-        family.append(f'<i class="{escape(result.outcome)}" title="{said}"></i>')
-    cells = "".join(f"<div><b>{escape(name)}</b>{''.join(squares)}</div>" for name, squares in families.items())
-    legend = " ".join(f'<i class="{outcome}"></i> {outcome} &nbsp;' for outcome in Outcome)
-    return f'<div class="map">{cells}</div><div style="font-size:12px">{legend}</div>' if cells else ""
+def _hero(told: Summary) -> str:
+    marks = (" (TENANT: what one namespace shows)" if told.tenant else "") + (" (SIMULATED)" if told.simulated else "")
+    culprit = f'<div class="culprit">{escape(told.culprit)}</div>' if told.culprit else ""
+    return (
+        f'<div class="hero {escape(told.verdict)}" role="status" aria-label="{escape(told.headline, quote=True)}">'
+        f'<div class="word">{escape(told.verdict)}{marks}</div>{culprit}'
+        f"<div>{escape(str(told.coverage))} · exit code {told.exit_code} · {escape(told.counted)}</div></div>"
+    )
+
+
+def _facts_table(rows: Iterable[tuple[str, str]], differing: frozenset[str] = frozenset()) -> str:
+    cells = "".join(
+        f"<tr{' class=differs' if what in differing else ''}><th scope=row>{escape(what)}</th>"
+        f"<td>{escape(value)}</td></tr>"
+        for what, value in rows
+    )
+    return f'<table class="facts">{cells}</table>'
+
+
+def _list(title: str, texts: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<h2>{title}</h2><ul>{items}</ul>" if items else ""
+
+
+def _not_judged(told: Summary) -> str:
+    said = [
+        f"{why}: {', '.join(f'{name} {number}' for name, number in families.items())}"
+        for why, families in told.not_judged.items()
+    ]
+    return _list("Not judged", said)
 
 
 def _facts(run: Run) -> str:
@@ -92,24 +108,34 @@ def _facts(run: Run) -> str:
         **({"seen as": "a tenant, with the rights of one namespace"} if run.tenant else {}),
         "scope": f"{run.scope} {run.selection}".strip(),
         "nodes": f"{run.coverage}{' (all were asked for)' if run.asks_all else ''}",
-        **({"nodes tried": run.coverage.tried} if run.coverage.tried else {}),
+        **({"nodes tried": run.coverage.tried[:NODES_SHOWN]} if run.coverage.tried else {}),
         **({"nodes not tried": run.coverage.not_tried(NODES_SHOWN)} if run.coverage.untried else {}),
         **{k: v for k, v in run.cluster.items() if v not in ("", [], None)},
     }
     if run.interrupted:
         facts["interrupted"] = run.interrupted
-    rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(_flat(v))}</td></tr>" for k, v in facts.items())
-    return f"<table>{rows}</table>"
+    return _facts_table((name, _flat(value)) for name, value in facts.items())
 
 
-def _sentences(collectives: Mapping[str, Any]) -> str:
-    """What NCCL's own log says of each collective, in the analyzer's words."""
-    rows = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(str(job['sentence']))}</td></tr>"
-        for name, job in collectives.items()
-        if job and job.get("sentence")
-    )
-    return f"<h2>What NCCL's logs say</h2><table>{rows}</table>" if rows else ""
+def _bill(run: Run) -> str:
+    """The bill of materials; a line with several values for one thing is marked: nodes differ in it."""
+    rows = bill(run.bom)
+    if not rows:
+        return ""
+    differing = frozenset(what for what, value in rows if re.search(r"\(\d+\), ", value))
+    note = '<p class="note">Marked: nodes differ in it.</p>' if differing else ""
+    return f"<h2>Bill of materials</h2>{note}{_facts_table(rows, differing)}"
+
+
+def _sentences(collectives: Mapping[str, Any], hosts: Mapping[str, str]) -> str:
+    """What NCCL's own log says of each collective, in the analyzer's words, with nodes in place of pods."""
+    rows = []
+    for name, job in collectives.items():
+        if job and (said := str(job.get("sentence") or "")):
+            for host in sorted(hosts, key=len, reverse=True):
+                said = said.replace(host, str(hosts[host]))
+            rows.append((name, said))
+    return f"<h2>What NCCL's logs say</h2>{_facts_table(rows)}" if rows else ""
 
 
 def _flat(value: Any) -> str:
@@ -121,27 +147,38 @@ def _found(run: Run, result: CheckResult) -> str:
     title = f"{result.outcome.upper()} {result.id}: {result.title}"
     parts = [f'<h2>{escape(title)}</h2><div class="{kind}">']
     parts.append(_table([f for f in result.findings if f.ok is not True]) or f"<p>{escape(result.reason)}</p>")
-    parts += [f"<p>{escape(note)}</p>" for note in result.notes]
+    parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes]
     for fault in result.faults:
         entry = run.faults.get(fault, {})
         rows = "".join(
-            f"<dt>{escape(key)}</dt><dd>{escape(entry[key])}</dd>"
+            f"<dt>{escape(key)}</dt><dd>{_command(entry[key]) if key == 'confirm' else escape(entry[key])}</dd>"
             for key in ("meaning", "look", "confirm", "remedy", "source")
             if entry.get(key)
         )
-        parts.append(f"<p><b>{escape(fault)}</b> {escape(entry.get('title', ''))}</p><dl>{rows}</dl>")
+        parts.append(f"<h3>{escape(entry.get('title', '') or fault)} <code>{escape(fault)}</code></h3><dl>{rows}</dl>")
     return "".join(parts) + "</div>"
 
 
-def _table(findings: Iterable[Finding]) -> str:
+def _command(text: str) -> str:
+    return f'<div class="command"><code>{escape(text)}</code><button data-does="copy">copy</button></div>'
+
+
+def _table(findings: Sequence[Finding]) -> str:
+    """A table of findings: first what was found, then a few of those that are as they should be."""
+    bad = [f for f in findings if f.ok is not True]
+    good = [f for f in findings if f.ok is True]
+    shown = [*bad[:BAD_SHOWN], *good[:GOOD_SHOWN]]
     rows = []
-    for f in findings:
+    for f in shown:
         word, css = {True: ("ok", "ok"), False: ("not ok", "bad"), None: ("not seen", "unclear")}[f.ok]
         expected = f"{f.expected} {f.unit}".strip() if f.expected else ""
         cells = (f.subject, f"{f.observed} {f.unit}".strip(), expected, f.fault)
         rows.append(f'<tr><td class="{css}">{word}</td>' + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    head = "".join(f"<th>{h}</th>" for h in ("", "subject", "observed", "expected", "fault"))
-    return f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else ""
+    head = "".join(f"<th scope=col>{h}</th>" for h in ("state", "subject", "observed", "expected", "fault"))
+    left = len(findings) - len(shown)
+    more = f'<p class="note">… and {left} more, in report.json</p>' if left else ""
+    table = f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+    return f'<div class="wide" tabindex="0" role="region" aria-label="findings">{table}</div>{more}' if rows else ""
 
 
 def details(result: CheckResult) -> str:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 300, 62, 40, 16, 250
-COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#b42318", "#57606a")
+COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
+"""Of page.css, which has them for light and for dark."""
 
 Point = tuple[float, float]
 
@@ -25,10 +26,27 @@ def bandwidth(collectives: Mapping[str, Any], floors: Mapping[str, Any]) -> Iter
         name: [(float(f["size_bytes"]), float(f["busbw_gbps"])) for f in floors.get(name) or ()] for name in curves
     }
     yield _svg(curves, marks)
+    yield _values(curves, marks)
     yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average."
     if any(marks.values()):
         yield " A bar with a triangle is the profile's floor: the curve of its colour must pass above it."
     yield "</p>"
+
+
+def _values(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -> str:
+    """The same as a table, for who reads it aloud or copies it."""
+    sizes = sorted({size for points in curves.values() for size, _ in points})
+    rows = []
+    for size in sizes:
+        cells = []
+        for name, points in curves.items():
+            value, floor = dict(points).get(size), dict(floors.get(name, ())).get(size)
+            said = "" if value is None else f"{value:.1f}"
+            cells.append(f"<td>{said}{f' (floor {floor:g})' if floor is not None else ''}</td>")
+        rows.append(f"<tr><th scope=row>{_size(int(size))}</th>{''.join(cells)}</tr>")
+    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in curves)
+    table = f"<table><tr><th scope=col>size</th>{head}</tr>{''.join(rows)}</table>"
+    return f'<details><summary>GB/s as a table</summary><div class="wide" tabindex="0">{table}</div></details>'
 
 
 def _points(job: Any) -> list[Point]:
@@ -57,20 +75,19 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
 
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        'style="background:#fff;font:12px system-ui,sans-serif"><title>bus bandwidth by message size</title>'
+        'aria-label="Bus bandwidth by message size; the table below has the numbers">'
     ]
     for step in range(5):
         value = top * step / 4
         parts.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#d0d7de"/>'
-            f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end" fill="#57606a">{value:g}</text>'
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>'
+            f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
         )
     for exponent in range(math.ceil(low), math.floor(high) + 1, max(1, round((high - low) / 6))):
         parts.append(
-            f'<text x="{x(2**exponent):.1f}" y="{HEIGHT - 18}" text-anchor="middle" fill="#57606a">'
-            f"{_size(2**exponent)}</text>"
+            f'<text x="{x(2**exponent):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{_size(2**exponent)}</text>'
         )
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 3}" fill="#57606a">message size (bytes) → bus bandwidth (GB/s)</text>')
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 3}">message size (bytes) → bus bandwidth (GB/s)</text>')
     for index, (name, points) in enumerate(curves.items()):
         colour = COLOURS[index % len(COLOURS)]
         line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
@@ -83,7 +100,7 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
         parts.append(
             f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
             f'<rect x="{WIDTH - RIGHT + 12}" y="{TOP + 20 * index}" width="12" height="12" fill="{colour}"/>'
-            f'<text x="{WIDTH - RIGHT + 30}" y="{TOP + 10 + 20 * index}" fill="#1f2328">{label}</text>'
+            f'<text x="{WIDTH - RIGHT + 30}" y="{TOP + 10 + 20 * index}" class="label">{label}</text>'
         )
     return "".join(parts) + "</svg>"
 

@@ -88,7 +88,8 @@ class Renderers:
             junit.stamp(Path(os.path.expandvars(path)).expanduser(), run)
         for draft, final in self._drafts.items():
             if draft.exists():
-                write_atomically(final, draft.read_text(encoding="utf-8"))
+                text = draft.read_text(encoding="utf-8")
+                write_atomically(final, html.finish(text) if final.suffix == ".html" else text)
         if self.folder is not None:
             from . import metrics  # noqa: PLC0415 -- only a run that leaves reports needs the library
 

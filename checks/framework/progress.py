@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from jobs.cluster.redact import redact
 
-if TYPE_CHECKING:
-    import pytest
-
+QUIET = -2
+"""Verbosity of test cases up to which a run prints one line (-q)."""
 EVERY_S = 15.0
 """Seconds between two lines in a log: CI systems take a job that says nothing for minutes as hanging."""
 
@@ -28,7 +29,8 @@ class Progress:
         self._since = self._began = time.monotonic()
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
-        if self._terminal is not None and not self._terminal.isatty:
+        quiet = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) <= QUIET
+        if self._terminal is not None and not self._terminal.isatty and not quiet:
             self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
             self._reminder.start()
 

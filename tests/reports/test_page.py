@@ -1,0 +1,180 @@
+"""The page in a real browser: it fits, it is readable, it asks nobody for anything, and its buttons work."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: the page is not looked at in a browser"),
+]
+ROOT = Path(__file__).resolve().parents[2]
+CONFTEST = """
+import checks.framework.session
+checks.framework.session.Session.open = lambda self, cwd: None
+pytest_plugins = ["checks.framework.fixtures", "checks.framework.plugin", "reports.plugin"]
+"""
+CHECKS = """
+import os
+import pytest
+from reports.record import RUN
+
+NODES = [f"gpu-node-{number}" for number in range(int(os.environ["NODES"]))]
+ROWS = [{"size_bytes": 2**n, "in_place": {"busbw_gbps": 4.0 * n}, "out_of_place": None} for n in range(20, 34)]
+
+@pytest.mark.check("nodes.gpu", "All GPU nodes are Ready")
+def test_nodes(evidence, request):
+    run = request.config.stash[RUN]
+    run.pool, run.trial = tuple(NODES), {"hosts": {f"pod-{n}": node for n, node in enumerate(NODES)}}
+    run.collectives = {"ring": {"sentence": "16 ranks: pod-1 is slow", "tables": [{"rows": ROWS}]}}
+    run.floors = {"ring": [{"size_bytes": 2**33, "busbw_gbps": 120.0, "source": "a source"}]}
+    run.bom = {"nodes": {"driver": {"580.95": 1, "570.10": len(NODES) - 1}, "os": {"Ubuntu": len(NODES)}}}
+    for node in NODES:
+        evidence.add(node, ok=True, observed="Ready", expected="Ready, without pressure")
+    evidence.verdict()
+
+@pytest.mark.parametrize("gpu", range(2))
+def test_nothing(gpu):
+    pass
+
+@pytest.mark.check("runtime.health", "No GPU reports a memory fault")
+def test_health(evidence):
+    for node in NODES:
+        for gpu in range(8):
+            bad = node == "gpu-node-1" and gpu == 3
+            evidence.add(f"{node} GPU {gpu}", ok=not bad, observed="a remap failed" if bad else "no memory fault",
+                         fault="gpu.missing" if bad else "")
+    evidence.verdict()
+
+@pytest.mark.check("rdma.devices", "Every pod has its RDMA devices", requires=["runtime.health"])
+def test_rdma(evidence):
+    evidence.verdict()
+"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Pages of runs over 2, 64 and 1,000 nodes, each with one bad GPU on the second node."""
+    made = {}
+    for nodes in (2, 64, 1000):
+        folder = tmp_path_factory.mktemp(f"nodes{nodes}")
+        (folder / "conftest.py").write_text(CONFTEST)
+        (folder / "test_sample.py").write_text(CHECKS)
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--cluster", "sim:x", "--out", "out"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "NODES": str(nodes)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        made[nodes] = folder / "out" / "report.html"
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One headless Chromium for the module."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(browser, pages):
+    """Open the page of so many nodes; at the end nothing may have gone wrong in it, or been asked of the network."""
+    trouble, contexts = [], []
+
+    def opened(nodes, width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.on("console", lambda said: trouble.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on(
+            "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else trouble.append(asked.url)
+        )
+        page.goto(f"file://{pages[nodes]}")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert trouble == []
+
+
+@pytest.mark.parametrize("nodes", [2, 64, 1000])
+def test_the_page_fits_every_screen(look, nodes):
+    """No page is wider than its window, on a telephone either; verdict and culprit are seen without scrolling."""
+    for width in (390, 1280, 1920):
+        page = look(nodes, width)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), width
+        assert page.locator(".hero .culprit").bounding_box()["y"] < 400
+        assert page.locator(".hero .culprit").inner_text() == "gpu-node-1 GPU 3: a remap failed"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everybody_can_read_it(look, scheme, width):
+    """axe-core finds nothing serious: contrast (WCAG AA), labels, language, what the keyboard reaches."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = look(2, width, scheme)
+    found = axe.Axe().run(page).response["violations"]
+    said = [(each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")]
+    assert said == []
+
+
+def test_a_head_sorts_the_nodes(look):
+    """Those with findings first, by mouse and by keyboard; by name in the order of their numbers."""
+    page = look(64)
+    names = page.locator(".matrix tbody tr td:first-child")
+    page.get_by_role("button", name="runtime").click()
+    assert names.first.inner_text() == "gpu-node-1"
+    page.get_by_role("button", name="node", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert names.first.inner_text() == "gpu-node-63"
+    page.keyboard.press("Enter")
+    assert names.all_inner_texts()[:3] == ["gpu-node-0", "gpu-node-1", "gpu-node-2"]
+
+
+def test_a_node_opens_its_findings(look):
+    """What was found there, and nothing of its neighbours; a second press closes it."""
+    page = look(64)
+    button = page.get_by_role("button", name="gpu-node-1", exact=True)
+    button.click()
+    assert page.locator(".matrix .opened").inner_text().strip() == "runtime.health gpu-node-1 GPU 3: a remap failed"
+    assert button.get_attribute("aria-expanded") == "true"
+    button.click()
+    assert page.locator(".matrix .opened").count() == 0
+
+
+def test_a_command_is_copied(look):
+    """The button says so once it is done."""
+    page = look(2)
+    button = page.locator(".command button").first
+    button.click()
+    assert button.inner_text() == "copied"
+
+
+def test_a_large_page_is_bounded(pages):
+    """1,000 nodes of eight GPUs fit into 1.5 MB."""
+    assert pages[1000].stat().st_size < 1_500_000
+
+
+def test_what_differs_between_nodes_is_marked(look):
+    """Two drivers are; one operating system is not."""
+    page = look(64)
+    assert page.locator("tr.differs").all_inner_texts() == ["nodes driver\t580.95 (1), 570.10 (63)"]
