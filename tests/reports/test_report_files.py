@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from reports import html
-from reports.record import CheckResult, Outcome, Run, Verdict, verdict_of
+from reports.matrix import matrix
+from reports.record import CheckResult, Finding, Outcome, Run, Verdict, verdict_of
 
 pytest_plugins = ["pytester"]
 
@@ -183,34 +184,46 @@ def test_what_was_not_seen_and_what_is_installed_stand_in_every_report(capsys):
     run = a_run(tenant=True, not_seen=["nodes <b>"], bom={"kubernetes": "v1.36.2", "nodes": {"kernel": {"<6.8>": 2}}})
     page = "".join(html.overview(run))
     assert "<li>nodes &lt;b&gt;</li>" in page
-    assert "<th>nodes kernel</th><td>&lt;6.8&gt; (2)</td>" in page
+    assert "<th scope=row>nodes kernel</th><td>&lt;6.8&gt; (2)</td>" in page
     assert run.to_dict()["bom"]["kubernetes"] == "v1.36.2"
     assert run.to_dict()["not_seen"] == ["nodes <b>"]
 
 
-def test_the_picture_shows_each_check_once_and_the_floors_of_each_curve():
-    """A square for a check, coloured by its outcome; a mark where a floor lies, higher than the curve that misses it."""
+def test_the_picture_shows_the_floors_of_each_curve():
+    """A mark where a floor lies, higher than the curve that misses it; the same in the table below."""
     row = {"size_bytes": 2**30, "out_of_place": {"busbw_gbps": 100.0}, "in_place": None}
     small = {"size_bytes": 2**20, "out_of_place": {"busbw_gbps": 10.0}, "in_place": None}
     run = Run(
-        results=[
-            CheckResult(id="a.one", title="t", outcome=Outcome.PASSED),
-            CheckResult(id="a.two", title="t", outcome=Outcome.BLOCKED, reason='blocked by "a.three"'),
-            CheckResult(id="b.one", title="t", outcome=Outcome.FAILED),
-        ],
         collectives={"ring": {"tables": [{"rows": [small, row]}], "sentence": "2 ranks <b>"}, "default": None},
         floors={"ring": [{"size_bytes": 2**30, "busbw_gbps": 300.0, "source": "s"}]},
     )
     page = "".join(html.overview(run))
-    squares = re.findall(r'<i class="(\w+)" title="([^"]*)"></i>', page)
-    assert squares == [
-        ("passed", "a.one passed: t"),
-        ("blocked", "a.two blocked: blocked by &quot;a.three&quot;"),
-        ("failed", "b.one failed: t"),
-    ]
     curve = re.search(r'polyline points="([^"]*)"', page)[1].split()[-1].split(",")
     mark = re.search(r'<path d="M([\d.]+) ([\d.]+)h', page)
     assert float(mark[1]) + 9 == pytest.approx(float(curve[0]), abs=0.2)
     assert float(mark[2]) < float(curve[1])  # downwards in SVG
     assert "floor 300 GB/s at 1G" in page
+    assert "<th scope=row>1G</th><td>100.0 (floor 300)</td>" in page
     assert "2 ranks &lt;b&gt;" in page
+
+
+def test_a_node_of_the_matrix_has_its_worst_state():
+    """A pair's finding stands at both nodes, another node's at none; what nothing was judged of is a dot."""
+    pair = Finding(subject="gpu-a -> gpu-b (ring)", ok=False, observed="sockets", fault="f")
+    run = Run(
+        pool=("gpu-a", "gpu-b", "gpu-c", "gpu-aa"),
+        results=[
+            CheckResult(id="nccl.one", title="t", outcome=Outcome.FAILED, findings=(pair,)),
+            CheckResult(
+                id="nccl.two",
+                title="t",
+                outcome=Outcome.PASSED,
+                findings=tuple(Finding(subject=n, ok=True, observed="x") for n in ("gpu-a", "gpu-c")),
+            ),
+        ],
+    )
+    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
+    states = [state for _, state in rows]
+    assert states == ["f", "f", "p", "n"]
+    assert matrix(run).count("<template") == 2
+    assert matrix(Run(results=run.results)) == ""
