@@ -40,6 +40,7 @@ def test_pods_reach_each_other_on_every_port(trial: TrialResult, spec: TrialSpec
     "network.mtu",
     "Whole packets get through between the pods",
     requires=["network.ports"],
+    by_pair=["network.ports"],
     faults=["network.mtu-blackhole", "network.mtu-mismatch"],
 )
 def test_whole_packets_get_through(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
@@ -83,6 +84,7 @@ def test_attached_interfaces_carry_jumbo_frames(
     "network.throughput",
     "One TCP connection between two pods is not absurdly slow",
     requires=["network.mtu"],
+    by_pair=["network.mtu"],
     faults=["network.slow"],
 )
 def test_tcp_is_not_absurdly_slow(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:

@@ -1,7 +1,8 @@
-"""What a check may judge: the nodes on which its prerequisites hold.
+"""What a check may judge: the nodes, and the pairs of nodes, on which its prerequisites hold.
 
 A check that judges node by node (``by_node`` in its marker) and did not pass on some nodes blocks what comes after it
-on those nodes only. Anything else that did not pass, or did not look, blocks the whole check. A node that is withheld
+on those nodes only. A check may say of single prerequisites (``by_pair``) that what fails between two nodes says
+nothing about other pairs. Anything else that did not pass, or did not look, blocks the whole check. What is withheld
 is listed as not judged, so that nothing passes for it.
 """
 
@@ -30,10 +31,13 @@ NOT_JUDGED = "not judged: blocked by "
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What keeps a check from judging: prerequisites that block it whole, and those that block single nodes."""
+    """What keeps a check from judging: prerequisites that block it whole, and those that block single nodes or pairs.
+
+    ``nodes`` maps 'gpu-node-1', or 'gpu-node-0 - gpu-node-1', to the prerequisites that failed there.
+    """
 
     whole: tuple[str, ...] = ()
-    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # node -> the prerequisites that failed there
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -43,7 +47,17 @@ class Blocks:
 
 def named(subject: str, nodes: Collection[str]) -> frozenset[str]:
     """Return the nodes that a finding's subject names: 'gpu-node-1', 'gpu-node-1 GPU 3', 'gpu-node-1 - gpu-node-0'."""
-    return frozenset(re.split(r"[\s,/]+", subject)) & frozenset(nodes)
+    return _words(subject) & frozenset(nodes)
+
+
+def covered(subject: str, places: Iterable[str]) -> bool:
+    """Tell whether a subject is about one of the places, each a node or a pair: it names all nodes of it."""
+    words = _words(subject)
+    return any(_words(place) <= words for place in places)
+
+
+def _words(subject: str) -> frozenset[str]:
+    return frozenset(re.split(r"[\s,/]+", subject)) - {"", "-", "->"}
 
 
 def blocks(
@@ -63,15 +77,20 @@ def blocks(
     whole: list[str] = []
     held: dict[str, list[str]] = {}
     for name in dict.fromkeys(bad):
-        found = _nodes(results[name], nodes) if name in results and name in by_node else frozenset()
-        here = found if among is None else found & frozenset(among)
+        found = frozenset[str]()
+        if name in results and name in by_node:
+            found = _nodes(results[name], nodes)
+        elif name in results and name in declared.by_pair:
+            found = _pairs(results[name], nodes)
+        here = found if among is None else {place for place in found if named(place, nodes) <= frozenset(among)}
         starts_trial = declared.stage == "acceptance" and among is None  # on the nodes that are left
-        if not found or (here and not (declared.by_node or starts_trial)):
+        if not found or (here and not (declared.by_node or declared.by_pair or starts_trial)):
             whole.append(name)
-        for node in here:
-            held.setdefault(node, []).append(name)
-    if not whole and held and not _left(held, bad, results, nodes):
-        whole = list(dict.fromkeys(bad))
+        for place in here:
+            held.setdefault(place, []).append(name)
+    looked = [_looked(results[n], nodes, pairs=n in declared.by_pair) for n in bad if n in results]
+    if not whole and held and all(covered(place, held) for place in frozenset.intersection(*looked)):
+        whole = list(dict.fromkeys(bad))  # nowhere is left that every prerequisite looked at
     return Blocks(tuple(whole), {node: _roots(node, held[node], results) for node in sorted(held)} if not whole else {})
 
 
@@ -86,8 +105,19 @@ def at_fault(check_id: str, results: Mapping[str, CheckResult]) -> bool:
 
 def _nodes(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
     """Return the nodes on which a check did not hold; none where something else did not, or it did not look."""
-    wrong = [named(f.subject, nodes) for f in result.findings if f.ok is not True]
-    return frozenset().union(*wrong) if wrong and all(wrong) else frozenset()
+    wrong = _wrong(result, nodes)
+    return frozenset().union(*wrong) if all(wrong) else frozenset()
+
+
+def _pairs(result: CheckResult, nodes: Collection[str]) -> frozenset[str]:
+    """Return the pairs, or single nodes, on which a check did not hold; none where something else did not."""
+    wrong = _wrong(result, nodes)
+    return frozenset(" - ".join(sorted(place)) for place in wrong) if all(wrong) else frozenset()
+
+
+def _wrong(result: CheckResult, nodes: Collection[str]) -> list[frozenset[str]]:
+    """Return which nodes each finding names that is not good."""
+    return [named(f.subject, nodes) for f in result.findings if f.ok is not True]
 
 
 def _roots(node: str, names: list[str], results: Mapping[str, CheckResult]) -> tuple[str, ...]:
@@ -98,20 +128,18 @@ def _roots(node: str, names: list[str], results: Mapping[str, CheckResult]) -> t
 
 def _judged(result: CheckResult, node: str) -> bool:
     """Whether a check that failed, perhaps on other nodes, found something on this one itself."""
-    here = (f for f in result.findings if f.ok is not True and named(f.subject, {node}))
+    here = (f for f in result.findings if f.ok is not True and covered(f.subject, [node]))
     return any(not f.observed.startswith(NOT_JUDGED) for f in here)
 
 
-def _left(
-    held: Collection[str], bad: Iterable[str], results: Mapping[str, CheckResult], nodes: Collection[str]
-) -> bool:
-    """Whether a node is left that every prerequisite looked at."""
-    looked = [frozenset[str]().union(*(named(f.subject, nodes) for f in results[name].findings)) for name in bad]
-    return bool(frozenset.intersection(*looked) - frozenset(held)) if looked else True
+def _looked(result: CheckResult, nodes: Collection[str], *, pairs: bool) -> frozenset[str]:
+    """Return the nodes, or pairs, that a check found something about, good or bad."""
+    about = {named(f.subject, nodes) for f in result.findings} - {frozenset()}
+    return frozenset(" - ".join(sorted(place)) for place in about) if pairs else frozenset[str]().union(*about)
 
 
 def told(held: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    """Say which nodes are withheld, grouped by what blocks them."""
+    """Say which nodes or pairs are withheld, grouped by what blocks them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for node, names in held.items():
         groups.setdefault(names, []).append(node)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, named
+from checks.framework.blocking import NOT_JUDGED, covered
 from checks.framework.blocking import told as withheld_in_words
 from jobs.cluster.redact import redact
 from reports.record import Finding
@@ -51,24 +51,24 @@ class Evidence:
         self._expected: dict[str, None] = {}
         self._open: list[str] = []
 
-    def withhold(self, nodes: Mapping[str, tuple[str, ...]]) -> None:
-        """Judge none of these nodes (node -> the prerequisites that did not hold there): they are listed as that."""
-        self.withheld = nodes
+    def withhold(self, places: Mapping[str, tuple[str, ...]]) -> None:
+        """Judge none of these nodes or pairs (-> what did not hold there): they are listed as not judged."""
+        self.withheld = places
 
     def leave_open(self, subject: str, observed: str) -> None:
-        """Add what cannot be judged because of the nodes that are withheld."""
+        """Add what cannot be judged because of what is withheld."""
         self._open.append(observed)
         self.findings.append(Finding(subject=subject, ok=None, observed=observed))
 
     def expect(self, subjects: Iterable[str]) -> None:
         """Name the subjects that must each get a finding before ``verdict``."""
-        self._expected.update(dict.fromkeys(s for s in subjects if not named(s, self.withheld)))
+        self._expected.update(dict.fromkeys(s for s in subjects if not covered(s, self.withheld)))
 
     def add(
         self, subject: str, *, ok: bool | None, observed: object, expected: object = "", fault: str = "", unit: str = ""
     ) -> None:
         """Add a finding; ``ok=None`` means that it could not be told. The fault is kept only where it is not ok."""
-        if named(_text(subject), self.withheld):
+        if covered(_text(subject), self.withheld):
             return
         self.findings.append(
             Finding(
@@ -116,8 +116,8 @@ class Evidence:
         judged = list(self.findings)
         seen = {f.subject for f in judged}
         missing = [s for s in self._expected if _text(s) not in seen]
-        for node, names in self.withheld.items():
-            self.findings.append(Finding(subject=node, ok=None, observed=NOT_JUDGED + ", ".join(names)))
+        for place, names in self.withheld.items():
+            self.findings.append(Finding(subject=place, ok=None, observed=NOT_JUDGED + ", ".join(names)))
         if bad := [f for f in judged if f.ok is False]:
             self.findings += [Finding(subject=_text(s), ok=None, observed="nothing was observed") for s in missing]
             raise CheckFailed(_sentence(bad, len(judged)))

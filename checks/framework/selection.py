@@ -28,6 +28,7 @@ class Declaration:
     needs: tuple[str, ...] = ()  # of rules.rights.NEEDS: what it asks the API for
     tenant: bool = False  # runs for a tenant, too: it then tells what a tenant sees
     by_node: bool = False  # judges node by node: a node where a prerequisite does not hold is left out, not the check
+    by_pair: tuple[str, ...] = ()  # of requires: where a pair of nodes did not hold there, that pair is left out
     proven_by: tuple[str, ...] = ()  # the checks that show a tenant the same from inside of the trial
 
 
@@ -50,6 +51,7 @@ def declaration(item: pytest.Item) -> Declaration | None:
         needs=tuple(marker.kwargs.get("needs", ())),
         tenant=bool(marker.kwargs.get("tenant")),
         by_node=bool(marker.kwargs.get("by_node")),
+        by_pair=tuple(marker.kwargs.get("by_pair", ())),
         proven_by=tuple(marker.kwargs.get("proven_by", ())),
     )
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, blocks, named, told
+from checks.framework.blocking import NOT_JUDGED, blocks, covered, named, told
 from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
 from reports.record import CheckResult, Finding, Outcome
@@ -154,3 +154,60 @@ def test_a_subject_that_nobody_looked_at_blocks_what_comes_after_it():
     blind = evidence("n-0")
     with pytest.raises(CannotTell, match="no finding for n-0"):
         blind.verdict()
+
+
+MTU = result("network.mtu", bad=("n-0 -> n-1",), good=("n-1 -> n-0", "n-1 -> n-2", "n-2 -> n-1", "n-0 -> n-2"))
+RATES = declared(requires=("network.mtu",), by_node=False, stage="acceptance", by_pair=("network.mtu",))
+
+
+def test_a_pair_that_did_not_hold_is_withheld_and_other_pairs_of_its_nodes_are_judged():
+    """Both directions: they share the path. A fault between two nodes hides none between others."""
+    found = blocks(RATES, MTU, BY_NODE, NODES, {"n-0", "n-1", "n-2"})
+    assert (found.whole, found.nodes) == ((), {"n-0 - n-1": ("network.mtu",)})
+    assert [covered(s, found.nodes) for s in ("n-1 -> n-0", "n-0 -> n-1", "n-1 -> n-2", "n-1")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    made = Evidence()
+    made.withhold(found.nodes)
+    made.expect(["n-0 -> n-1", "n-1 -> n-2"])
+    made.add("n-0 -> n-1", ok=False, observed="0.1 Gb/s", fault="network.slow")  # a consequence
+    made.add("n-1 -> n-2", ok=True, observed="40 Gb/s")
+    with pytest.raises(Blocked, match=r"n-0 - n-1 \(network.mtu\)"):
+        made.verdict()
+    assert [(f.subject, f.ok) for f in made.findings] == [("n-1 -> n-2", True), ("n-0 - n-1", None)]
+
+
+def test_a_node_that_differs_withholds_all_its_pairs():
+    """A prerequisite by pair may also find something about a node."""
+    first = result("network.mtu", bad=("n-1",), good=("n-0 -> n-1", "n-1 -> n-2", "n-0 -> n-2"))
+    found = blocks(RATES, first, BY_NODE, NODES)
+    assert found.nodes == {"n-1": ("network.mtu",)}
+    assert [covered(s, found.nodes) for s in ("n-1 -> n-0", "n-0 -> n-2")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("check", "first"),
+    [
+        (replace(RATES, by_pair=()), MTU),
+        (RATES, result("network.mtu", bad=("MTU",), good=("n-0 -> n-1",))),
+        (RATES, result("network.mtu", bad=("n-0 -> n-1", "n-1 -> n-0"), good=())),
+        (RATES, result("network.mtu", Outcome.BLOCKED, bad=(), good=())),
+    ],
+    ids=["judges the whole", "no pair is named", "no pair left", "did not run"],
+)
+def test_what_is_not_about_single_pairs_blocks_the_check(check, first):
+    """A near miss of each."""
+    found = blocks(check, first, BY_NODE, NODES)
+    assert (found.whole, found.nodes) == (("network.mtu",), {})
+
+
+def test_a_pair_that_was_withheld_is_withheld_downstream():
+    """Ports that are shut between two nodes hide packet sizes there, and those the rate."""
+    blocked = {**MTU}
+    withheld = Finding(subject="n-0 - n-1", ok=None, observed=f"{NOT_JUDGED}network.ports")
+    good = Finding(subject="n-1 -> n-2", ok=True, observed="9000 bytes")
+    blocked["network.mtu"] = replace(MTU["network.mtu"], outcome=Outcome.BLOCKED, findings=(withheld, good))
+    assert blocks(RATES, blocked, BY_NODE, NODES).nodes == {"n-0 - n-1": ("network.mtu",)}
