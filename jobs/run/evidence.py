@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.redact import redact_value
+from .evidence_shape import is_number, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -110,7 +111,7 @@ class Reader:
             return True
         self._seen[number] = hash(said)
         self._bytes += size
-        if isinstance(message.get("seconds"), int | float):
+        if is_number(message.get("seconds")):
             self._seconds[stage] = float(message["seconds"])
         if "part" in message:
             self._take_part(stage, message)
@@ -178,6 +179,9 @@ class Reader:
     def _keep(self, stage: str, data: dict[str, Any]) -> None:
         if stage in self._stages:
             self._problem = self._problem or f"stage {stage} was reported twice"
+            return
+        if wrong := misfit(stage, data):
+            self._problem = self._problem or f"not as the probe says it: {wrong}"
             return
         self._stages[stage] = redact_value(data)
         self.latest = stage

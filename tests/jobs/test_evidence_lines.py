@@ -138,7 +138,7 @@ def test_any_bytes_anywhere_are_survived():
 
 def test_evidence_that_contradicts_itself_is_not_complete():
     """A line sent twice with other content, or a stage reported twice: somebody else wrote to the log."""
-    other = parse([WHOLE[0], line(2, "dns", {"peers": ["forged"]}), *WHOLE[1:]], RUN)
+    other = parse([WHOLE[0], line(2, "dns", {"peers": [{"name": "forged"}]}), *WHOLE[1:]], RUN)
     assert not other.complete
     assert "line 2" in other.problem
     twice = parse([*WHOLE, line(4, "dns", {"peers": ["forged"]})], RUN)

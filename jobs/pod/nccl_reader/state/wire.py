@@ -119,7 +119,7 @@ def decode(data: Dict[str, Any]) -> Tuple[List[Source], Dict[Tuple[int, str, int
             index, host, pid = item[0]
             procs[(int(index), str(host), int(pid))] = _read_proc(item, data["pool"])
         limited, compacted = bool(data["limited"]), bool(data["compacted"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise NcclLogError("NCCL evidence is damaged: %s" % printable(repr(error), 120)) from error
     if schema != SCHEMA:
         raise NcclLogError("NCCL evidence of schema %s; this seatrial reads %d" % (printable(str(schema), 20), SCHEMA))

@@ -1,0 +1,233 @@
+"""Evidence of a trial whose fields were damaged: no check ends in an error of the program, and no fault is hidden."""
+
+import functools
+import gzip
+import importlib
+import inspect
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
+from checks.framework.options import Options
+from checks.framework.selection import STAGES
+from checks.framework.trial_spec import build_spec
+from checks.profiles.loader import load_profile
+from checks.rules.collectives import conclude_collectives, conclude_nodes
+from jobs.run.evidence import Reader
+from jobs.run.launcher import JobState, Replica
+
+PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
+FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
+FAMILIES += ("rdma", "rendezvous", "runtime", "storage", "topology")
+GIVEN = {"trial", "spec", "profile", "evidence", "node_jobs", "nccl_jobs"}
+ODD = (None, True, False, 0, -1, 3, 2**70, 10**400, -1e308, math.nan, math.inf, "", "x", "NaN", "8" * 400, [], [None])
+ODD += ([[]], [0], ["x"], [{}], {}, {"a": None}, {"index": 0}, [[[]]], "\x00\x1b[31m", "../../etc", 1.5)
+
+TRIES = 6
+
+
+@functools.cache
+def real():
+    """The stages of both ranks, as their probes printed them in a healthy trial with storage."""
+    found = {}
+    for rank in (0, 1):
+        lines = gzip.decompress((PLACE / f"rank-{rank}.jsonl.gz").read_bytes()).splitlines()
+        reader = Reader(json.loads(lines[0])["run"])
+        for line in lines:
+            reader.feed(line)
+        assert reader.result().complete
+        found[rank] = reader.result().stages
+    return found
+
+
+def arrived(rank, stages):
+    """What is read of these stages when a pod prints them."""
+    reader, number = Reader("abc"), 0
+    for name, data in stages.items():
+        text = json.dumps(data)
+        pieces = [text[at : at + 6000] for at in range(0, len(text), 6000)]
+        for part, chunk in enumerate(pieces, 1):
+            number += 1
+            message = {"seatrial": 1, "run": "abc", "rank": rank, "n": number, "stage": name, "seconds": 1}
+            reader.feed(json.dumps({**message, "part": part, "parts": len(pieces), "chunk": chunk}))
+    return reader.result()
+
+
+@functools.cache
+def checks():
+    """The checks that judge nothing but the evidence of the ranks: (id, function)."""
+    found = []
+    for family in FAMILIES:
+        for function in vars(importlib.import_module(f"checks.test_{family}")).values():
+            marks = {mark.name: mark for mark in getattr(function, "pytestmark", ())}
+            if STAGES[1] in marks and set(inspect.signature(function).parameters) <= GIVEN:
+                found.append((marks["check"].args[0], function))
+    assert len(found) > 35
+    return found
+
+
+@functools.cache
+def own_profile():
+    """The profile of that trial."""
+    return load_profile(str(PLACE / "profile.yaml"))
+
+
+def judged(profile, trial):
+    """What the log reader's own parts come to."""
+    return {"nccl_jobs": conclude_collectives(trial, profile), "node_jobs": conclude_nodes(trial, profile)}
+
+
+@functools.cache
+def healthy():
+    """What arrived of the undamaged evidence, and what it comes to: it takes most of the time."""
+    told = {rank: arrived(rank, data) for rank, data in real().items()}
+    return told, judged(own_profile(), SimpleNamespace(evidence=told))
+
+
+def outcomes(rank=0, **damaged):
+    """How each check ends on what arrives where one rank prints these stages otherwise: id -> outcome.
+
+    Every check judges, as if nothing had blocked it; the second value is what is told of that rank's evidence.
+    """
+    profile, (told, jobs) = own_profile(), healthy()
+    spec = build_spec(profile, Options(), run_id="abc", namespace="team")
+    heard = arrived(rank, damaged)
+    rest = {name: data for name, data in told[rank].stages.items() if name not in damaged}
+    told = {**told, rank: replace(told[rank], stages={**rest, **heard.stages}, problem=heard.problem)}
+    replicas = tuple(Replica(index=i, pod=f"p-{i}", node=f"gpu-node-{i}", phase="Succeeded") for i in told)
+    pods = tuple(SimpleNamespace(index=i, name=f"p-{i}", node=f"gpu-node-{i}", images={}, annotations={}) for i in told)
+    trial = SimpleNamespace(
+        job="t",
+        state=JobState.COMPLETE,
+        replicas=replicas,
+        analysis=None,
+        evidence=told,
+        logs={},
+        attempts=1,
+        pods=pods,
+    )
+    trial.launcher, trial.seconds, trial.warnings, trial.events = "indexed", 9.0, (), ()
+    jobs = judged(profile, trial) if any("nccl" in data for data in damaged.values()) else jobs
+    given = {"trial": trial, "spec": spec, "profile": profile, **jobs}
+    found = {}
+    for check_id, function in checks():
+        wanted = inspect.signature(function).parameters
+        try:
+            function(**{name: Evidence() if name == "evidence" else given[name] for name in wanted})
+            found[check_id] = "passed"
+        except CheckFailed:
+            found[check_id] = "failed"
+        except (CannotTell, Blocked):
+            found[check_id] = "unknown"
+        except pytest.skip.Exception:
+            found[check_id] = "skipped"
+    return found, heard.problem
+
+
+def places(value, path=()):
+    """Every place in a document, the leaves of the log reader's part rarely."""
+    yield path
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from places(each, (*path, key))
+    elif isinstance(value, list):
+        for number, each in enumerate(value[:12]):
+            yield from places(each, (*path, number))
+
+
+def damage(dice, data):
+    """A copy of a stage's data with something wrong in it, and where."""
+    data = json.loads(json.dumps(data))
+    where = [path for path in places(data) if path]
+    shallow = [path for path in where if path[0] != "nccl"]
+    *way, last = dice.choice(shallow if shallow and dice.random() < 0.8 else where)
+    holder = functools.reduce(lambda at, key: at[key], way, data)
+    what = dice.randrange(8)
+    if what == 0:
+        del holder[last]
+    elif what == 1 and isinstance(holder, list):
+        holder.insert(dice.randrange(len(holder) + 1), dice.choice([*ODD, holder[last]]))
+    elif what == 2:
+        holder[last] = {"x": holder[last]}
+    elif what == 3:
+        holder[last] = [holder[last], holder[last]]
+    elif what == 4:
+        *_, other = dice.choice(where)
+        holder[last] = other
+    else:
+        holder[last] = dice.choice(ODD)
+    return data, (*way, last)
+
+
+def chosen(dice):
+    """A rank and a stage; a collective rarely, since its analysis takes long."""
+    rank = dice.choice((0, 1))
+    names = list(real()[rank])
+    few = [name for name in names if not name.startswith("collective.")]
+    return rank, dice.choice(few if dice.random() < 0.9 else names)
+
+
+def test_healthy_evidence_is_healthy():
+    """Each check passes on it, or is about something that this trial does not have."""
+    found, problem = outcomes()
+    assert not problem
+    assert {check for check, how in found.items() if how not in ("passed", "skipped")} == set()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_evidence_breaks_no_check(seed):
+    """What the probe does not print so is refused as a whole, and said; anything else is judged without an exception."""
+    dice = random.Random(seed)
+    rank, stage = chosen(dice)
+    data, where = damage(dice, real()[rank][stage])
+    found, problem = outcomes(rank, **{stage: data})
+    if problem:
+        assert found["job.started"] == "unknown", (where, problem)
+
+
+def change(data, way, value):
+    """A copy of the data with one value changed."""
+    data = json.loads(json.dumps(data))
+    *above, last = way
+    functools.reduce(lambda at, key: at[key], above, data)[last] = value
+    return data
+
+
+FAULTS = {
+    "rendezvous.dns": ("dns", ("peers", 1, "addresses"), []),
+    "rendezvous.port": ("port", ("listening",), False),
+    "network.ports": ("network", ("peers", 0, "ports", 1, "ok"), False),
+    "runtime.gpus": ("runtime", ("nvidia_smi", "exit"), 9),
+    "runtime.uniform": ("runtime", ("driver",), "470.1.1"),
+    "runtime.health": ("runtime", ("gpus", 2, "remap_failure"), True),
+    "runtime.fabric": ("runtime", ("gpus", 4, "fabric_status"), "Failure"),
+    "runtime.nvlinks": ("runtime", ("gpus", 5, "nvlinks_active"), 12),
+    "runtime.limits": ("start", ("shm_bytes",), 2**26),
+    "rdma.devices": ("rdma", ("devices", 6, "state"), "DOWN"),
+    "topology.affinity": ("topology", ("paths", 0, "path"), "SYS"),
+    "storage.paths": ("storage", ("paths", 1, "read_back_ok"), False),
+    "storage.shared": ("storage", ("paths", 1, "peer_file_ok"), False),
+    "nccl.completed": ("collective.ring", ("exit",), 1),
+}
+"""Check -> what is wrong in a rank's evidence: the stage, the field and its value."""
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_damage_beside_a_fault_hides_it_from_nobody(check):
+    """Whatever else of the stage is changed, the check does not pass."""
+    stage, way, value = FAULTS[check]
+    faulty = change(real()[0][stage], way, value)
+    assert outcomes(**{stage: faulty})[0][check] in ("failed", "unknown")
+    dice = random.Random(check)
+    for _ in range(TRIES):
+        data, where = damage(dice, faulty)
+        if way[: len(where)] == where:
+            continue  # the fault itself is damaged
+        found, problem = outcomes(**{stage: data})
+        assert found[check] != "passed" or (problem and found["job.started"] == "unknown"), (where, problem)

@@ -1,0 +1,84 @@
+"""The shape of evidence: what the probe gives is taken, what it never gives is refused, and said."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from jobs.nccl import open_sources, read
+from jobs.pod.stages import collective, gpus, ibvinfo, network, rdma, rocm, smi, storage, topology
+from jobs.run.evidence import parse
+from jobs.run.evidence_shape import STAGES, misfit
+
+TESTS = Path(__file__).parents[1]
+CHOSEN = {"name": "ring", "op": "all_reduce", "scope": "job", "repeats": 1}
+BLANK = {
+    "runtime": gpus.blank(),
+    "rdma": rdma.blank(),
+    "topology": topology.blank(),
+    "network": network.blank(),
+    "storage": storage.blank(),
+    "collective.ring": collective.blank(CHOSEN),
+    "collective.node": {"skipped": "names that do not resolve"},
+    "dns": {"error": "the stage's record kept changing"},
+    "start": {"python": "3.6.8", "error": "Python 3.6.8 is too old for the probe, which needs 3.8 or newer"},
+    "of a later release": {"peers": 7},
+}
+
+
+@pytest.mark.parametrize("stage", BLANK)
+def test_what_a_stage_prints_before_it_knows_anything_is_taken(stage):
+    assert misfit(stage, BLANK[stage]) == ""
+
+
+def test_what_the_tools_tell_is_taken():
+    """nvidia-smi's own XML of a real GPU, rocm-smi's blank, ibv_devinfo's text."""
+    found, _ = smi.read((TESTS / "pod/data/h200-q-x.xml").read_bytes())
+    assert found["gpus"]
+    assert misfit("runtime", {"gpus": [*found["gpus"], rocm.blank_gpu(0)], "driver": found["driver"]}) == ""
+    said = "hca_id: mlx5_0\n\tport:\t1\n\t\tstate:\tPORT_ACTIVE (4)\n\t\tactive_width:\t4X (2)\n\t\tactive_speed:\t100.0 Gbps (128)\n"
+    assert len(ports := ibvinfo.parse(said)) == 1
+    assert misfit("rdma", {"devices": ports}) == ""
+
+
+@pytest.mark.parametrize("log", sorted((TESTS / "nccl/data/recorded").glob("*.log"))[:6], ids=lambda path: path.stem)
+def test_what_the_log_reader_made_of_real_logs_is_taken(log):
+    found = json.loads(json.dumps(read(open_sources([str(log)])).to_dict()))
+    assert misfit("collective.ring", {"nccl": found}) == ""
+    found["sources"][0]["tables"] = [{"rows": "none"}]
+    assert "lacks collective" in misfit("collective.ring", {"nccl": found})
+
+
+@pytest.mark.parametrize(
+    ("stage", "data", "said"),
+    [
+        ("dns", {"peers": 7}, "dns.peers is no list"),
+        ("dns", {"peers": [None]}, "dns.peers[0] is null"),
+        ("dns", {"peers": [{"index": -1}]}, "dns.peers[0].index is not a count"),
+        ("network", {"peers": [{"peak_gbit_s": math.nan}]}, "network.peers[0].peak_gbit_s is not a number"),
+        ("network", {"peers": [{"peak_gbit_s": math.inf}]}, "network.peers[0].peak_gbit_s is not a number"),
+        ("start", {"shm_bytes": 10**400}, "start.shm_bytes is not a number"),
+        ("start", {"shm_bytes": True}, "start.shm_bytes is not a number"),
+        ("start", {"env": {"RANK": 0}}, "start.env.RANK is not text"),
+        ("runtime", {"nvidia_smi": "found"}, "runtime.nvidia_smi is no object"),
+        ("collective.ring", {"nccl": {"schema": 1}}, "collective.ring.nccl: NCCL evidence is damaged"),
+    ],
+)
+def test_another_shape_is_refused_and_named(stage, data, said):
+    assert misfit(stage, data).startswith(said)
+
+
+def test_a_stage_that_is_refused_is_not_there_and_the_rank_is_not_complete():
+    lines = [
+        {"seatrial": 1, "run": "r", "rank": 0, "n": n, "stage": s, "seconds": 10**400, "data": d}
+        for n, s, d in ((1, "dns", {"peers": 7}), (2, "end", {}))
+    ]
+    told = parse([json.dumps(line) for line in lines], "r")
+    assert (list(told.stages), told.complete, told.problem) == (
+        ["end"],
+        False,
+        "not as the probe says it: dns.peers is no list",
+    )
+    assert told.seconds == {}
+    assert set(BLANK) - {"of a later release", "collective.ring", "collective.node"} <= set(STAGES)
