@@ -7,6 +7,7 @@ parts (jobs.run.evidence). Any other log passes through untouched.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from checks.rules.ranks import COLLECTIVE
@@ -41,9 +42,9 @@ class TrialLogs:
                 if len(head) >= _SNIFF or _EVIDENCE.search(head):
                     break
             if _EVIDENCE.search(head):
-                self._read(name, _again(head, rest))
+                self._read(name, chain([head], rest))
             else:
-                yield name, _again(head, rest)
+                yield name, chain([head], rest)
 
     def _read(self, name: str, chunks: Iterator[bytes]) -> None:
         tail = b""
@@ -93,8 +94,3 @@ def _concluded(
             why = next((str(data["skipped"]) for data in found if data.get("skipped")), "its log ends before that")
             document["sentence"] = f"The trial did not run its collective: {why[:300]}."
     return documents
-
-
-def _again(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield head
-    yield from rest

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from .record import EXIT_CODES, Verdict, worst
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from jobs.nccl.job_document import EvidenceLine, Pair, Side, Table
     from jobs.nccl.job_document import JobDocument as Job
+
+    Paint = Callable[[str, str], str]
 
 WIDTH = 80
 SCHEMA = 1
@@ -36,21 +39,9 @@ def document(jobs: Sequence[Job]) -> dict[str, Any]:
     return {"schema": SCHEMA, "jobs": list(jobs)}
 
 
-def to_json(jobs: Sequence[Job]) -> str:
+def to_json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
     """Return the JSON document as text; it never holds NaN."""
     return json.dumps(document(jobs), indent=2, allow_nan=False) + "\n"
-
-
-def _text(jobs: Sequence[Job], *, color: bool = False) -> str:
-    return to_text(jobs, color=color)
-
-
-def _json(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- JSON has no colour
-    return to_json(jobs)
-
-
-def _markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
-    return to_markdown(jobs)
 
 
 def verdict(jobs: Iterable[Job]) -> Verdict:
@@ -73,7 +64,7 @@ def plain(value: object, limit: int = 400) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> str:
     """Return what a person reads in a terminal."""
-    paint = _Paint(color)
+    paint = _painted if color else _unpainted
     blocks = [_job_text(job, paint, width) for job in jobs]
     if len(jobs) > 1:
         counts = {name: sum(job["verdict"] == name for job in jobs) for name in Verdict}
@@ -82,17 +73,15 @@ def to_text(jobs: Sequence[Job], *, color: bool = False, width: int = WIDTH) -> 
     return ("\n" + "─" * width + "\n\n").join(blocks) + "\n"
 
 
-class _Paint:
-    """Colours words where that was asked for."""
-
-    def __init__(self, color: bool) -> None:
-        self._color = color
-
-    def __call__(self, text: str, kind: str) -> str:
-        return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m" if self._color else text
+def _painted(text: str, kind: str) -> str:
+    return f"\x1b[{_COLOURS[kind]}m{text}\x1b[0m"
 
 
-def _job_text(job: Job, paint: _Paint, width: int) -> str:
+def _unpainted(text: str, _kind: str) -> str:
+    return text
+
+
+def _job_text(job: Job, paint: Paint, width: int) -> str:
     lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {_names(job, width - len(job['verdict']) - 2)}"]
     lines += _wrap(job["sentence"], width, "")
     lines += ["", *_wrap(" · ".join(_facts(job)), width, "")]
@@ -142,7 +131,7 @@ def _places(job: Job) -> list[tuple[str, str, str]]:
     return found
 
 
-def _places_text(job: Job, paint: _Paint, width: int) -> list[str]:
+def _places_text(job: Job, paint: Paint, width: int) -> list[str]:
     places = _places(job)
     lines = ["", paint("Ranks that do not come", "head")] if places else []
     for rank, where, words in places:
@@ -193,17 +182,13 @@ def _pair_cells(pair: Pair) -> tuple[str, str, str]:
 
 def _pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
     """Put pairs that differ from the rest first."""
-    kinds: dict[tuple[object, ...], int] = {}
-    for pair in pairs:
-        kinds[_kind(pair)] = kinds.get(_kind(pair), 0) + 1
-    return sorted(pairs, key=lambda pair: (kinds[_kind(pair)], pair["src"], pair["dst"]))
+    kinds = [(tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]) for pair in pairs]
+    counts = Counter(kinds)
+    order = sorted(zip(kinds, pairs, strict=True), key=lambda each: (counts[each[0]], each[1]["src"], each[1]["dst"]))
+    return [pair for _, pair in order]
 
 
-def _kind(pair: Pair) -> tuple[object, ...]:
-    return tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]
-
-
-def _pairs_text(job: Job, paint: _Paint, width: int) -> list[str]:
+def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
     pairs = _pairs_in_order(job["pairs"])
     if not pairs:
         return []
@@ -220,7 +205,7 @@ def _pairs_text(job: Job, paint: _Paint, width: int) -> list[str]:
     return lines
 
 
-def _faults_text(job: Job, paint: _Paint, width: int) -> list[str]:
+def _faults_text(job: Job, paint: Paint, width: int) -> list[str]:
     lines: list[str] = []
     for fault in job["faults"]:
         head = f"{paint(fault['severity'].upper(), fault['severity'])}  {plain(fault['fault'], 60)}"
@@ -260,7 +245,7 @@ def _value(side: Side | None, key: Literal["busbw_gbps", "wrong"]) -> str:
     return f"{value:g}" if key == "wrong" or abs(value) >= 1e7 else f"{value:.2f}"
 
 
-def _table_text(table: Table, paint: _Paint, width: int) -> list[str]:
+def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
     title = f"Benchmark: {plain(table['collective'] or 'collective not named', 40)}"
     if table.get("algorithm"):
         title += f", NCCL_ALGO={plain(table['algorithm'], 20)}"
@@ -341,7 +326,7 @@ def _reference_notes(table: Table) -> list[str]:
 
 # -- Markdown
 # ------------------------------------------------------------------------------------------------------------------
-def to_markdown(jobs: Sequence[Job]) -> str:
+def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
     """Return the judgement for an issue or a chat: Markdown in which nothing of the log is markup."""
     return "\n\n---\n\n".join(_job_markdown(job) for job in jobs) + "\n"
 
@@ -425,5 +410,5 @@ def _table_markdown(table: Table) -> list[str]:
     return [*lines, "", *[_md(note) for note in _table_notes(table)]]
 
 
-RENDERERS: dict[str, Callable[..., str]] = {"text": _text, "json": _json, "markdown": _markdown}
+RENDERERS: dict[str, Callable[..., str]] = {"text": to_text, "json": to_json, "markdown": to_markdown}
 """Format name -> renderer(jobs, color=False)."""

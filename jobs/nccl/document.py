@@ -21,7 +21,7 @@ from .job_document import NOTHING
 if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
     from ..pod.nccl_reader.state.seen import EdgeKey, Proc
-    from .job_document import Bootstrap, Expected, Init, IntraNode, JobDocument, Pair, Table
+    from .job_document import Bootstrap, Expected, Init, JobDocument, Pair, Table
 
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
 ADVICE = (
@@ -44,7 +44,8 @@ def _document(judgement: Judgement) -> JobDocument:
         rule(judgement)
     if judgement.job.limited and not judgement.has("nccl.log-truncated"):
         judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
-    judgement.sort()
+    order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
+    judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
     view, job = judgement.view, judgement.job
     version, versions = _version(judgement)
     verdict = judgement.verdict()
@@ -64,7 +65,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "inter_node_transport": view.transport,
         "gdr": view.gdr,
         "socket_fallback": view.fallback,
-        "mixed": view.mixed_crossings()
+        "mixed": view.mixed
         or view.mixed_selection()
         or view.gdr_mixed
         or judgement.has("nccl.version-mismatch", "nccl.mixed-transport"),
@@ -89,7 +90,13 @@ def _document(judgement: Judgement) -> JobDocument:
                 if job.procs
             }
         },
-        "intra_node": _intra(judgement),
+        "intra_node": {
+            "p2p": view.local["p2p"],
+            "shm": view.local["shm"],
+            "mnnvl": view.local["mnnvl"],
+            "net": sum(item.channels for item in view.local_net),
+            "nvls": True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None,
+        },
         "sharp": True if view.collnet or job.flag("collnet") else None,
         "bootstrap": _bootstrap(judgement),
         "init": _init(judgement),
@@ -207,7 +214,7 @@ def _pairs(judgement: Judgement) -> list[Pair]:
     edges: dict[EdgeKey, int] = {}  # unpacked once for all edges of a process
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
-        ends = (item.src_node or _unseen(src), item.dst_node or _unseen(dst))
+        ends = (item.src_node or f"(host of rank {src})", item.dst_node or f"(host of rank {dst})")
         cell = cells.setdefault(ends, {"sides": NONE, "channels": {}, "devices": NONE, "gdr": NONE, "pxn": False})
         both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
         sides = ("send", "receive") if both else ({"s": "send"}.get(direction, "receive"),)
@@ -245,10 +252,6 @@ def _pairs(judgement: Judgement) -> list[Pair]:
     return pairs
 
 
-def _unseen(rank: int) -> str:
-    return "(host of rank %d)" % rank
-
-
 def _gpus(judgement: Judgement) -> dict[str, int]:
     """Count the GPUs by name, as the table's header lists them."""
     counts: dict[str, int] = {}
@@ -257,18 +260,6 @@ def _gpus(judgement: Judgement) -> dict[str, int]:
         if gpu and (gpu in counts or len(counts) < 16):
             counts[gpu] = counts.get(gpu, 0) + 1
     return dict(sorted(counts.items()))
-
-
-def _intra(judgement: Judgement) -> IntraNode:
-    view, job = judgement.view, judgement.job
-    nvls = True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None
-    return {
-        "p2p": view.local["p2p"],
-        "shm": view.local["shm"],
-        "mnnvl": view.local["mnnvl"],
-        "net": sum(item.channels for item in view.local_net),
-        "nvls": nvls,
-    }
 
 
 def _bootstrap(judgement: Judgement) -> Bootstrap:

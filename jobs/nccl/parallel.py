@@ -33,18 +33,16 @@ MOST = 16
 
 def read(sources: Iterable[tuple[str, Any]], limit: int | None = None) -> Partial:
     """Read streams and return what was seen in them, as the pods' reader does, on the cores that there are."""
-    cores = _cores()
-    crew = _Crew(min(cores - 1, MOST) if cores >= FEWEST else 0)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if cores < FEWEST or threading.active_count() > 1:
+        return read_alone(sources, limit)
+    crew = _Crew(min(cores - 1, MOST))
     try:
         partial = read_alone(sources, limit, lambda partial, name: _Shared(partial, name, crew))
         crew.finish()
     finally:
         crew.stop()
     return partial
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 class _Worker:
@@ -85,7 +83,7 @@ class _Crew:
     """The workers, and the blocks that are with them, in the order of the logs."""
 
     def __init__(self, most: int) -> None:
-        self._most = most if threading.active_count() == 1 else 0
+        self._most = most
         self._read = 0
         self._workers: list[_Worker] = []
         self._free: list[_Worker] = []

@@ -32,7 +32,7 @@ CUT = b"(the compressed data end here, before their end)"
 ENOUGH = b"(more was not read)"
 MAX_ENDLESS = 4 * 1024 * 1024 * 1024  # bytes taken from what has no size of its own (FIFO, device, socket)
 _ANCHORS = (b"NCCL", b"RCCL", b"busbw", b"bus_bw", b'{"seatrial"')
-_TEXT_CONTROLS = frozenset((7, 8, 9, 10, 11, 12, 13, 27))
+_STRANGE = bytes(set(range(32)) - {7, 8, 9, 10, 11, 12, 13, 27})  # control bytes that no text holds
 
 Source = tuple[str, Iterator[bytes]]
 
@@ -175,22 +175,15 @@ def is_binary(head: bytes) -> bool:
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return False
     sample = head[:65536]
-    strange = sum(count for byte, count in _histogram(sample) if byte < 32 and byte not in _TEXT_CONTROLS)
+    strange = len(sample) - len(sample.translate(None, _STRANGE))
     if not sample:
         return False
     try:
         sample[:-4].decode("utf-8")
     except UnicodeDecodeError:
-        high = sum(count for byte, count in _histogram(sample) if byte > 127)
+        high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
         return strange * 50 > len(sample) or high * 4 > len(sample)
     return strange * 20 > len(sample)
-
-
-def _histogram(sample: bytes) -> list[tuple[int, int]]:
-    counts = [0] * 256
-    for byte in sample:
-        counts[byte] += 1
-    return list(enumerate(counts))
 
 
 def _file(path: str, name: str, tell: Callable[[str], None] | None, progress: bool) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ def _small(monkeypatch):
     """Make blocks of some lines, three workers from the first one on."""
     monkeypatch.setattr(scan, "BLOCK", 1 << 13)
     monkeypatch.setattr(parallel, "START", 0)
-    monkeypatch.setattr(parallel, "_cores", lambda: 4)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr("threading.active_count", lambda: 1)
 
 

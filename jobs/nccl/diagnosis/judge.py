@@ -76,11 +76,6 @@ class Judgement:
         notes = sorted([proc.notes[name] for proc in procs], key=lambda note: (note.source, note.line))
         return (notes[0] if notes else None), procs
 
-    def sort(self) -> None:
-        """Put the worst first; among equals the order in which the rules ran."""
-        order = {"fatal": 0, "degraded": 1, "info": 2}
-        self.faults.sort(key=lambda fault: order[fault["severity"]])
-
     # -- verdict -------------------------------------------------------------------------------------------------------
     def has(self, *names: str) -> bool:
         """Say whether one of these faults was reported."""
@@ -96,17 +91,17 @@ class Judgement:
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
         view = self.view
+        if self.hang or self.crash:
+            return False
         if view.crossings:
             right = RDMA | {self.expect.fabric}
-            return (
-                all(item.transport in right for item in view.crossings) and self._all_shown() and not self._unfinished()
-            )
+            return all(item.transport in right for item in view.crossings) and self._all_shown()
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
             completed = {rank for proc in self.job.procs for (_, rank), comm in proc.comms.items() if comm.completed}
             whole = connected and len(completed) >= view.ranks
-            return ((ran and not list_cut(self.job)) or whole) and not self._unfinished()
+            return (ran and not list_cut(self.job)) or whole
         return False
 
     def _all_shown(self) -> bool:
@@ -119,9 +114,6 @@ class Judgement:
             for comm, src, dst, direction, *_ in proc.edges:
                 shown.setdefault(comm, set()).add(dst if direction == "r" else src)
         return self.view.ranks is not None and max(map(len, shown.values()), default=0) >= self.view.ranks
-
-    def _unfinished(self) -> bool:
-        return self.hang or self.crash
 
 
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.

@@ -24,7 +24,7 @@ def judge_network(judgement: Judgement) -> None:
     _judge_versions(judgement)
     if judgement.has("nccl.launch-failed"):
         return
-    if view.mixed_crossings() or view.mixed_selection():
+    if view.mixed or view.mixed_selection():
         _judge_mixture(judgement)
     elif view.fallback and judgement.expect.fabric != "socket":
         _judge_sockets(judgement)
@@ -108,7 +108,7 @@ def _judge_forms(judgement: Judgement) -> None:
 
 def _judge_mixture(judgement: Judgement) -> None:
     view = judgement.view
-    if view.mixed_crossings():
+    if view.mixed:
         bad = {item.proc for item in view.crossings if item.transport in TCP}
         good = {item.proc for item in view.crossings if item.transport not in TCP}
         culprits = (
@@ -119,8 +119,6 @@ def _judge_mixture(judgement: Judgement) -> None:
     else:
         culprits = [proc for proc in judgement.job.procs if view.selected.get(proc) in TCP]
     why, evidence, cause = why_sockets(judgement, culprits)
-    counts = dict.fromkeys(view.counts(), 0)
-    counts.update(view.counts())
     text = cause or None
     if _other_run(judgement, culprits):
         text = "the log holds several runs, and one of them used sockets" + (": %s" % cause if cause else "")

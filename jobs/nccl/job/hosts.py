@@ -32,8 +32,11 @@ def hosts_of(view: View) -> list[Host]:
             rails_of[own] = joined(rails_of.get(own, NONE), item.device)
             gdr[node] = joined(gdr.get(node, NONE), bool(item.key[8]))
     hosts: list[Host] = []
+    world = set(job.world)
     for node, procs in sorted(nodes.items()):
-        ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in job.world})
+        ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in world})
+        shown = {dst if direction == "r" else src for proc in procs for (_, src, dst, direction, *_rest) in proc.edges}
+        speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
         versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
         nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
         states = gdr.get(node, NONE)
@@ -41,7 +44,7 @@ def hosts_of(view: View) -> list[Host]:
             {
                 "name": node or None,
                 "ranks": ranks,
-                "connected": _connected(procs, job.world),
+                "connected": sorted(speak or shown),
                 "version": versions[0] if len(versions) == 1 else versions or None,
                 "network": nets[0] if len(nets) == 1 else nets or None,
                 "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),
@@ -65,13 +68,6 @@ def hosts_of(view: View) -> list[Host]:
                 }
             )
     return hosts
-
-
-def _connected(procs: list[Proc], world: list[str]) -> list[int]:
-    """Return the ranks of the world whose channels the log shows."""
-    shown = {dst if direction == "r" else src for proc in procs for (_, src, dst, direction, *_rest) in proc.edges}
-    ranks = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
-    return sorted(ranks or shown)
 
 
 @lru_cache(maxsize=4096)

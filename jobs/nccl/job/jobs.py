@@ -36,7 +36,11 @@ class Job:
                 self.comms.setdefault(key, []).append(comm)
         self.nranks = max([comms[0].nranks for comms in self.comms.values()] or [0])
         self.world = [key for key, comms in self.comms.items() if comms[0].nranks == self.nranks]
-        self.rank_lines = _rank_lines(sources.values())
+        self.rank_lines: dict[int, list[object]] = {}  # rank of the world -> its line in a table's header
+        for source in sources.values():
+            for rank, line in source.ranks.items():
+                self.rank_lines.setdefault(rank, line)
+        self.rank_hosts = {rank: str(line[0]) for rank, line in self.rank_lines.items() if line and line[0]}
 
     def member(self, comm: str, rank: int) -> Proc | None:
         """Return the process that is a rank of a communicator; None where the log does not show it."""
@@ -48,22 +52,9 @@ class Job:
             return None
         return members.get(rank) if members else None
 
-    def rank_host(self, rank: int) -> str | None:
-        """Return the host that the table's header names for a rank of the world."""
-        line = self.rank_lines.get(rank)
-        return str(line[0]) if line and line[0] else None
-
     def flag(self, name: str) -> bool:
         """Say whether any process showed a mark."""
         return any(proc.has("flag", name) for proc in self.procs)
-
-
-def _rank_lines(sources: Iterable[Source]) -> dict[int, list[object]]:
-    lines: dict[int, list[object]] = {}
-    for source in sources:
-        for rank, line in source.ranks.items():
-            lines.setdefault(rank, line)
-    return lines
 
 
 # -- streams to jobs ---------------------------------------------------------------------------------------------------
@@ -253,7 +244,7 @@ def _nodes(procs: list[Proc]) -> dict[Proc, str]:
         by_host.setdefault(proc.host if proc.host is not None else "", []).append(proc)
     names: dict[Proc, str] = {}
     for host, members in by_host.items():
-        marks = [_host_id(proc) for proc in members]
+        marks = [min(proc.facts.get("hostid") or [""]) for proc in members]
         if len({mark for mark in marks if mark}) > 1:
             for proc, mark in zip(members, marks):  # noqa: B905 -- strict= came with Python 3.10
                 names[proc] = "%s (%s)" % (host, mark) if mark else host
@@ -263,11 +254,6 @@ def _nodes(procs: list[Proc]) -> dict[Proc, str]:
             for proc in cluster:
                 names[proc] = host if len(clusters) == 1 else "%s (%s)" % (host, address)
     return names
-
-
-def _host_id(proc: Proc) -> str:
-    values = proc.facts.get("hostid")
-    return min(values) if values else ""
 
 
 def _by_address(members: list[Proc]) -> list[tuple[str, list[Proc]]]:

@@ -11,18 +11,6 @@ if TYPE_CHECKING:
     from .jobs import Job
 
 
-def known_single(job: Job) -> bool:
-    """Say whether NCCL itself counted one node (and no NVLink domain that spans hosts)."""
-    printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
-    return bool(printed) and all(comm.nnodes == 1 and not comm.mnnvl for comm in printed)
-
-
-def nvlink_domain(job: Job) -> bool:
-    """Say whether NCCL took all ranks for one node because one NVLink domain joins them, whatever their hosts are."""
-    printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
-    return bool(printed) and all(comm.nnodes == 1 and comm.mnnvl for comm in printed)
-
-
 def table_nodes(job: Job) -> int | None:
     """Count hosts by the table's header; None where one GPU is named twice on a host: two hosts of one name, or shared.
 

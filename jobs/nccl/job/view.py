@@ -15,9 +15,7 @@ from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.seen import channels_in
 from .sizes import (
     joined_ranks,
-    known_single,
     list_cut,
-    nvlink_domain,
     ranks_by_device,
     ranks_of,
     remote_trouble,
@@ -54,7 +52,11 @@ class View:
         self.local_net: list[Crossing] = []
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
         self.collnet = 0
-        self.single = known_single(job)
+        # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
+        printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
+        one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
+        self.single = one and not any(comm.mnnvl for comm in printed)
+        self.nvlink_domain = one and all(comm.mnnvl for comm in printed)
         self._node_hcas: dict[str, dict[int, str]] = {}
         self._all_hcas: dict[int, str] = {}
         for proc in job.procs:
@@ -69,6 +71,11 @@ class View:
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.names_networks = any(proc.facts.get("net") for proc in job.procs)
         self._edges()
+        self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
+        for crossing in self.crossings:
+            self.counts[crossing.transport] = self.counts.get(crossing.transport, 0) + crossing.channels
+        self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
+        self._placed = len({rank for key in job.world for rank in job.members[key]})  # ranks with a node
         self.ranks = ranks_of(job)
         self.ranks_by_device = self.ranks is None and bool(ranks_by_device(job))
         self.ranks = self.ranks or ranks_by_device(job) or None
@@ -106,12 +113,12 @@ class View:
     def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> str | None:
         """Return the node of one end of an edge; the end that printed the line is the process itself."""
         if direction == own:
-            listed = None if proc.comms else self.job.rank_host(rank)  # the table knows, where nothing else does
+            listed = None if proc.comms else self.job.rank_hosts.get(rank)  # the table knows, where nothing else does
             return listed if listed not in (None, proc.host) else self.job.node_of[proc]
         member = self.job.member(comm, rank)
         if member is not None:
             return self.job.node_of[member]
-        return self.job.rank_host(rank) if not comm or comm in self.job.world else None
+        return self.job.rank_hosts.get(rank) if not comm or comm in self.job.world else None
 
     def net_family(self, proc: Proc, net: str, dev: int) -> str:
         """Return the transport behind a network's name.
@@ -171,7 +178,7 @@ class View:
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
         seen = {job.node_of[proc] for proc in job.procs if proc.host is not None}
         table = table_nodes(job)
-        complete = bool(self.ranks) and self._ranks_with_nodes() >= (self.ranks or 0)
+        complete = bool(self.ranks) and self._placed >= (self.ranks or 0)
         if printed and mnnvl:  # to NCCL a whole NVLink domain is one node
             known = complete and all(proc.host is not None for proc in job.procs)
             known = known or table is not None or len(seen) > 1
@@ -212,10 +219,7 @@ class View:
         if groups:
             return len(groups) == 1 and len(groups[0]) >= (self.ranks or 1)
         named = all(proc.host is not None for proc in self.job.procs)
-        return named and self._ranks_with_nodes() >= (self.ranks or 1)
-
-    def _ranks_with_nodes(self) -> int:
-        return len({rank for key in self.job.world for rank in self.job.members[key]})
+        return named and self._placed >= (self.ranks or 1)
 
     def local_evidence(self) -> bool:
         """Say whether something that happens inside one node only is all that the log shows."""
@@ -226,21 +230,14 @@ class View:
         return (marked or self.local["p2p"] > 0 or self.local["shm"] > 0) and not self.crossings
 
     # -- conclusions ---------------------------------------------------------------------------------------------------
-    def counts(self) -> dict[str, int]:
-        """Return channels per transport over the edges that cross nodes."""
-        counts: dict[str, int] = {}
-        for crossing in self.crossings:
-            counts[crossing.transport] = counts.get(crossing.transport, 0) + crossing.channels
-        return counts
-
     def _transport(self) -> str:
-        counts = self.counts()
+        counts = self.counts
         if counts:
             best = [name for name in sorted(counts, key=lambda name: (-counts[name], name)) if name not in TCP]
             return best[0] if best else max(sorted(counts), key=lambda name: counts[name])
         if self.ranks == 1 or (self.nodes == 1 and (self.alone() or not remote_trouble(self.job))):
             return "none"
-        if nvlink_domain(self.job):  # the network that a rank names beside it carries nothing
+        if self.nvlink_domain:  # the network that a rank names beside it carries nothing
             return "mnnvl"
         chosen = {value for value in self.selected.values() if value is not None}
         if not chosen:
@@ -262,7 +259,7 @@ class View:
 
     def mixed_selection(self) -> bool:
         """Say whether some processes chose sockets and others did not."""
-        if nvlink_domain(self.job):
+        if self.nvlink_domain:
             return False
         chosen = {value for value in self.selected.values() if value is not None}
         return len(chosen) > 1 and bool(chosen & (TCP | {"socket"})) and bool(chosen - TCP)
@@ -278,17 +275,11 @@ class View:
         plugin = sorted(node for node, kinds in nodes.items() if kinds == {"plugin"})
         return (own, plugin) if own and plugin else ([], [])
 
-    def mixed_crossings(self) -> bool:
-        """Say whether some channels between nodes are sockets and others are not."""
-        kinds = set(self.counts())
-        return bool(kinds & TCP) and bool(kinds - TCP)
-
     def _fallback(self) -> bool | None:
-        counts = self.counts()
-        if counts:
-            return "socket" in counts
+        if self.counts:
+            return "socket" in self.counts
         chosen = {value for value in self.selected.values() if value is not None}
-        if self.ranks == 1 or nvlink_domain(self.job):
+        if self.ranks == 1 or self.nvlink_domain:
             return False
         if self.nodes == 1:
             if self.transport == "unknown" and not chosen:

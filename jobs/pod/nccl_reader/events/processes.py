@@ -115,23 +115,17 @@ class Processes:
 
     def _let_go(self) -> None:
         """Stop following all processes; who prints again goes on with the communicator it began last."""
-        self._settle_all()
+        for tracker in self._trackers.values():
+            tracker.settle()
+        self._waiting = []
         self.pack()
         self._trackers.clear()
         self.heads.clear()
 
     def finish(self) -> None:
         """Settle what waits for more, and let go of what only reading needs."""
-        self._settle_all()
-        self.pack()
-        self._trackers.clear()
-        self.heads.clear()
+        self._let_go()
         self._by_pid.clear()
-
-    def _settle_all(self) -> None:
-        for tracker in self._trackers.values():
-            tracker.settle()
-        self._waiting = []
 
     def pack(self) -> None:
         """Keep what is known of very many processes in less memory."""
