@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-INTERRUPTED = 2  # pytest's exit code, as everywhere
 LIMIT_S = 600.0
 """Far above the slowest scenario: a trial that takes longer has hung."""
 ENDING_S = 30.0

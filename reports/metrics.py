@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Record = Mapping[str, Any]
 
-OUTCOMES = ("passed", "skipped", "blocked", "error", "failed")
 MOST_SERIES = 1000
 """Of one metric: a run over thousands of nodes must not fill a monitoring system; what is left out is counted."""
 LEAST_SIZE = 1 << 30

@@ -24,14 +24,13 @@ class Contact:
     identity: str = ""
     fault: str = ""
     reason: str = ""
-    skew_s: float | None = None
 
 
 def contact(kube: Kube) -> Contact:
     """Ask who we are and which version the server has; the two ways not to get an answer are told apart."""
     try:
         identity = _identity(kube)
-        return Contact(version=git_version(kube.version()), identity=identity, skew_s=kube.server_time_skew())
+        return Contact(version=git_version(kube.version()), identity=identity)
     except Unauthorized as error:
         return Contact(fault="api.unauthorized", reason=str(error))
     except Unreachable as error:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
-PATHS = ("p2p", "shm")
-"""What a profile may expect: direct access (NVLink, xGMI, PCIe peer-to-peer), or through host memory."""
 SPOKEN = {
     "p2p": "peer-to-peer",
     "shm": "shared memory (through the host)",

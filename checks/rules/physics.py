@@ -53,11 +53,6 @@ def limit_gbps(algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: i
     return tree_limit_gbps(node_gbps, nodes=nodes, gpus_per_node=gpus_per_node)
 
 
-def is_impossible(busbw_gbps: float, limit: float) -> bool:
-    """Say whether a measured bus bandwidth is above the limit by more than measuring explains."""
-    return busbw_gbps > limit * TOLERANCE
-
-
 def wire_limit_gbps(collective: str, algorithm: str, node_gbps: float, *, nodes: int, gpus_per_node: int) -> float:
     """Return the bus bandwidth of any collective that the wires of ``nodes`` nodes allow at most.
 

@@ -34,16 +34,6 @@ CONTROLLERS: Mapping[str, tuple[str, ...]] = {
     "kueue": (r"/kueue(?:-rhel\d+)?[:@]|kueue-controller",),
     "volcano": ("vc-scheduler",),
 }
-FAULTS = (
-    "launcher.missing",
-    "launcher.runtime-missing",
-    "mpi.wrong-version",
-    "operator.down",
-    "queue.missing",
-    "queue.stopped",
-    "queue.uncovered",
-    "queue.quota-short",
-)
 KEPT_OUT = (
     "queue.missing",
     "queue.stopped",

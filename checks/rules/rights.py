@@ -143,8 +143,6 @@ EXCESSIVE: tuple[Right, ...] = (
 )
 """What a tenant must not be allowed to do."""
 
-SIGHT = tuple(right for need, wanted in NEEDS.items() if need not in ("run", "training") for right in wanted)
-"""What makes more visible: where one is missing, the checks that need it say that they cannot tell."""
 
 
 def beyond_namespace(needs: Iterable[str]) -> str:

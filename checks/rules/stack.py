@@ -14,10 +14,9 @@ from jobs.trial.parts import Claim
 from reports.record import Finding
 
 from ..profiles.cluster_defaults import claimable
-from .uniform import driver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from jobs.cluster.facts.inventory import Node, PodUse
     from jobs.cluster.facts.stack import Listing, Policy
@@ -232,9 +231,3 @@ def slice_findings(
             )
 
 
-def drivers(nodes: Iterable[Node]) -> Mapping[str, list[str]]:
-    """The driver versions that feature discovery saw, each with its nodes."""
-    found: dict[str, list[str]] = {}
-    for node in nodes:
-        found.setdefault(driver(node), []).append(node.name)
-    return found

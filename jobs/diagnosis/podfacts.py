@@ -5,13 +5,12 @@ Read from the pods and events that the watcher has seen anyway; nothing is asked
 
 from __future__ import annotations
 
-import datetime
 import re
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import about, read_events
 from ..cluster.redact import redact
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import as_list, as_map
 from .state import PodFacts
 
 if TYPE_CHECKING:
@@ -45,11 +44,7 @@ def pod_facts(
                 uid=uid,
                 images=_images(spec, entries),
                 annotations={str(k): redact(str(v))[:_LONGEST] for k, v in as_map(meta.get("annotations")).items()},
-                addresses=tuple(str(item.get("ip")) for item in as_list(status.get("podIPs")) if item.get("ip")),
                 pull_seconds=_pulls((event.message for event in about(told, "Pod", name, uid)), spec),
-                restarts=sum(n for e in entries if isinstance(n := e.get("restartCount"), int)),
-                scheduled_s=_after(meta, (by_type(status).get("PodScheduled") or {}).get("lastTransitionTime")),
-                started_s=_after(meta, _started(status)),
             )
         )
     return tuple(sorted(found, key=lambda facts: (facts.index, facts.name)))
@@ -86,18 +81,3 @@ def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]
     return found
 
 
-def _started(status: Mapping[str, Any]) -> object:
-    times = []
-    for entry in as_list(status.get("containerStatuses")):
-        state = as_map(entry.get("state"))
-        times += [str(as_map(state.get(key)).get("startedAt") or "") for key in ("running", "terminated")]
-    return min(filter(None, times), default=None)
-
-
-def _after(meta: Mapping[str, Any], when: object) -> float | None:
-    """Seconds from the pod's creation to a moment."""
-    try:
-        begin = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
-        return max(0.0, (datetime.datetime.fromisoformat(str(when)) - begin).total_seconds())
-    except (ValueError, TypeError):
-        return None

@@ -115,8 +115,4 @@ class PodFacts:
     uid: str = ""
     images: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    addresses: tuple[str, ...] = ()
     pull_seconds: Mapping[str, float] = field(default_factory=dict)  # by image; 0 where it was there already
-    restarts: int = 0
-    scheduled_s: float | None = None
-    started_s: float | None = None

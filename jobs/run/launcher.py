@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from .logs import Follower
 
 __all__ = [
-    "Admission",
     "FailureAnalysis",
     "Issue",
     "JobError",
@@ -224,24 +223,6 @@ class Launcher:
         kind, raw = self._ours(name, namespace)
         uid = str(raw["metadata"].get("uid") or "")
         remove(self._kube, kind.resource, kind.group, namespace, name, uid=uid, version=kind.version)
-
-    def dry_run_pod(self, spec: TrialSpec) -> Admission:
-        """Ask the API server whether it would admit one pod of the trial, without creating any."""
-        url_path = path("pods", namespace=spec.namespace)
-        try:
-            answer = self._kube.create(url_path, manifests.dry_pod(spec), dry_run=True)
-        except (Forbidden, Invalid) as error:
-            if "does not support dry run" in error.message:
-                return Admission(
-                    None, "", "webhook", error.reason, error.message, "Its answer is known only on creation."
-                )
-            read = read_refusal(error.message)
-            # Without the right to create pods nothing was admitted or refused: the Job controller has it.
-            allowed = None if read.fault in {"rights.missing", "job.start-timeout"} else False
-            return Admission(allowed, read.fault, read.subject, error.reason, error.message, read.suggestion)
-        except ApiError as error:
-            return Admission(None, "", "", error.reason, error.message, "")
-        return Admission(True, warnings=answer.warnings)
 
     # -- by name, in the words of NVIDIA TAO's SDK -----------------------------------------------------------------
 

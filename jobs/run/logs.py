@@ -17,13 +17,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Invalid, NotFound
-from ..cluster.client.kube import path
 from ..cluster.client.reading import CancelToken
 from ..cluster.redact import LineRedactor, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import ExitStack
+    from collections.abc import Callable
     from pathlib import Path
     from typing import TextIO
 
@@ -284,28 +282,6 @@ class Resume:
         if second >= self.second:
             self._seen.append(hash(line))
         return True
-
-
-def open_logs(kube: Kube, kind: str, name: str, stack: ExitStack) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Open the logs of a job's pods or of one pod for reading, each as (pod, chunks); `stack` closes them."""
-    if kind == "pod":
-        pods = [kube.get(path("pods", name, namespace=kube.namespace))]
-    else:
-        pods, _ = kube.list(path("pods", namespace=kube.namespace), labelSelector=f"job-name={name}")
-        if not pods:
-            raise NotFound(
-                f"{kube.server}: job/{name}",
-                status=404,
-                reason="NotFound",
-                message=f"no pod of job {name} in {kube.namespace}",
-            )
-    for pod in sorted(pods, key=lambda item: str((item.get("metadata") or {}).get("name"))):
-        pod_name = str((pod.get("metadata") or {}).get("name"))
-        containers = (pod.get("spec") or {}).get("containers") or [{}]
-        stream = kube.log_stream(
-            kube.namespace, pod_name, deadline_s=_RECONNECT_S, container=str(containers[0].get("name") or "")
-        )
-        yield pod_name, stack.enter_context(stream)
 
 
 def tail(kube: Kube, namespace: str, pod: str, container: str, lines: int) -> list[str]:

@@ -49,7 +49,6 @@ class QueueFacts:
     phase: str = ""
     conditions: tuple[Mapping[str, Any], ...] = ()
     admitted_s: float | None = None
-    evicted: int = 0
     not_seen: str = ""
 
 
@@ -162,7 +161,6 @@ class Queueing:
             phase=safe(status.get("phase") or "", 40),
             conditions=conditions,
             admitted_s=self.admitted_s,
-            evicted=sum(1 for item in conditions if item.get("type") == "Evicted" and item.get("status") == "True"),
             not_seen=self.not_seen,
         )
 

@@ -88,7 +88,6 @@ def read_launch_stack(kube: Kube, spec: TrialSpec) -> LaunchStack:
 class Share:
     """What one flavor of a ClusterQueue can give of one resource at most; `most` None: no bound (a cohort lends)."""
 
-    flavor: str
     nominal: Decimal
     most: Decimal | None
 
@@ -108,5 +107,5 @@ def shares(cluster: Mapping[str, Any]) -> dict[str, list[Share]]:
                 if nominal is None:
                     continue
                 most = nominal if not lends else (nominal + limit if limit is not None else None)
-                found.setdefault(str(item.get("name")), []).append(Share(str(flavor.get("name")), nominal, most))
+                found.setdefault(str(item.get("name")), []).append(Share(nominal, most))
     return found

@@ -217,12 +217,13 @@ def test_admission_tells_quota_by_quota(evidence, spec, h100):
 def test_every_right_is_asked_for_where_it_applies():
     """Namespaced rights in our namespace, cluster-wide ones everywhere; the answers keep their order."""
     kube = FakeKube(denied={("create", "jobs")})
-    found = rights.ask(kube, [*rights.RUN, *rights.SIGHT])
+    asked = [*rights.RUN, *rights.NEEDS["nodes"], *rights.NEEDS["pods"]]
+    found = rights.ask(kube, asked)
     denied = [r.subject("team") for r, a in found if not a.allowed]
     assert denied == ["create jobs.batch in team"]  # rights.missing
     assert ("list", "nodes", "", "", "") in kube.asked
     assert ("get", "pods", "", "log", "team") in kube.asked
-    assert [r for r, _ in found] == [*rights.RUN, *rights.SIGHT]
+    assert [r for r, _ in found] == asked
 
 
 def test_rights_are_named_as_kubectl_does():

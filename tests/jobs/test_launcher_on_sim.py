@@ -198,17 +198,6 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster):
     assert "Insufficient nvidia.com/gpu" in result.analysis.observed
 
 
-def test_admission_is_asked_without_creating_a_pod(cluster):
-    """A dry run of the pod template as a Pod: allowed here, and refused in a namespace that enforces 'restricted'."""
-    launcher = Launcher(cluster)
-    assert launcher.dry_run_pod(spec(cluster)).allowed is True
-    strict = {"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    cluster.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", **strict})
-    refused = launcher.dry_run_pod(spec(cluster, namespace="strict"))
-    assert refused.allowed is False and refused.fault == "pod-security.denied" and "runAsNonRoot" in refused.message
-    cluster.delete("/api/v1/namespaces/strict")
-
-
 @pytest.mark.parametrize(
     ("scenario", "fault", "state"),
     [("image-missing", "image.pull", "Pending"), ("rbac-denied", "rights.missing", "Error")],

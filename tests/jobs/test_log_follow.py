@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.run.evidence import Reader
-from jobs.run.logs import Follower, Resume, open_logs, tail
+from jobs.run.logs import Follower, Resume, tail
 
 RUN = "r1"
 
@@ -280,26 +280,6 @@ def test_resuming_drops_exactly_what_was_seen():
     resume.again()
     assert [resume.new(*line) for line in [*sent, ("00:02", b"c"), ("00:03", b"d")]] == [False] * 4 + [True, True]
     assert resume.second == "00:03"
-
-
-def test_logs_are_opened_for_reading(kube, api):
-    """`explain job/NAME`: each pod's log by name; an unknown job is an error."""
-    from contextlib import ExitStack
-
-    pods = [{"metadata": {"name": f"p-{i}"}, "spec": {"containers": [{"name": "c"}]}} for i in (1, 0)]
-
-    def answer(asked):
-        if asked.path.endswith("/log"):
-            return 200, {}, iter([asked.path.encode()])
-        return 200, {}, {"metadata": {}, "items": pods}
-
-    api.answer = answer
-    with ExitStack() as stack:
-        found = {name: b"".join(chunks) for name, chunks in open_logs(kube, "job", "j", stack)}
-    assert list(found) == ["p-0", "p-1"] and found["p-0"].endswith(b"/pods/p-0/log")
-    pods.clear()
-    with ExitStack() as stack, pytest.raises(Exception, match="no pod of job j"):
-        list(open_logs(kube, "job", "j", stack))
 
 
 def test_the_tail_of_a_container_without_a_log_is_empty(kube, api):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ..client.kube import Kube
 
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

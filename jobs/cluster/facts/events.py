@@ -34,7 +34,6 @@ class Event:
     message: str
     count: int
     when: str
-    field_path: str
     host: str
     since: str = ""
     instant: int = 0
@@ -96,7 +95,6 @@ def _read(item: Mapping[str, Any]) -> Event | None:
         message=safe(item.get("message") or item.get("note") or "", _MESSAGE),
         count=count if isinstance(count, int) and count > 0 else 1,
         when=str(when)[:40],
-        field_path=str(target.get("fieldPath") or ""),
         host=str(source.get("host") or item.get("reportingInstance") or ""),
         since=str(item.get("firstTimestamp") or item.get("eventTime") or meta.get("creationTimestamp") or when)[:40],
         instant=_instant(str(meta.get("name") or "")),

@@ -52,12 +52,6 @@ class Unschedulable:
     volume: bool
     hint: str = ""
 
-    def short(self) -> str:
-        """The line without the part on preemption."""
-        told = ", ".join(f"{count} {reason}" if count else reason for count, reason in self.reasons)
-        return f"0/{self.nodes} nodes are available" + (f": {told}" if told else "")
-
-
 def read_unschedulable(
     message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = (), own: Container[str] = ()
 ) -> Unschedulable:

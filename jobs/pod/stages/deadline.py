@@ -40,10 +40,6 @@ class Watch:
             return 0.0
         return max(0.0, self.soft_ends - time.monotonic())
 
-    def limit(self, seconds: float) -> float:
-        """Return the point of the monotonic clock at which a wait of at most `seconds` must end."""
-        return min(time.monotonic() + seconds, self.soft_ends)
-
     def stop(self, reason: str) -> None:
         """Ask every stage to finish; the first reason is kept."""
         if not self._event.is_set():

@@ -30,7 +30,6 @@ AGREE_S = 30.0
 VISIBLE_S = 10.0  # how long another node's file may stay unseen: NFS caches attributes for seconds (nfs(5): acregmin 3)
 READ_BYTES = 64 << 20  # of a data set that may not be written
 LISTED = 1000
-REMOTE = frozenset("nfs nfs4 lustre gpfs ceph fuse.ceph-fuse beegfs cifs smb3 wekafs 9p virtiofs".split())
 
 
 def blank() -> Dict[str, Any]:
