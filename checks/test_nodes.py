@@ -10,7 +10,7 @@ from checks.rules.api import git_version
 from checks.rules.capacity import releases, room_findings, rooms, shortage
 from checks.rules.nodes import NO_PROFILE, node_findings, offers
 from checks.rules.pool import resource_of
-from checks.rules.recording import awaited, note, put, seen, shown
+from checks.rules.recording import note, put, require_listed, require_seen, skip_on_demand
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
 from checks.rules.uniform import kubelet_skew, unlike_nodes
 
@@ -44,8 +44,8 @@ def test_gpu_nodes_are_ready(
     An empty cluster is not a healthy one. A node that is not Ready takes no pod: look at its kubelet, its container
     runtime and its disk. Nodes of another pool than the profile's are named, and not judged.
     """
-    seen(evidence, cluster, "nodes")
-    awaited(evidence, len(pool.nodes), spec, profile.launch)
+    require_seen(evidence, cluster, "nodes")
+    skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     evidence.expect(node.name for node in pool.nodes)
     note(evidence, pool.notes())
     put(evidence, node_findings(cluster, pool, profile, seatrial.options.nodes, spec.node_names))
@@ -120,13 +120,13 @@ def test_every_gpu_node_offers_all_its_gpus(
     plugin. Neither will ever run a job that asks for whole nodes. The number is the profile's, not the cluster's own.
     """
     if not pool.whole:
-        awaited(evidence, 0, spec, profile.launch)
+        skip_on_demand(evidence, 0, spec, profile.launch)
     evidence.expect(node.name for node in pool.whole)
     # By dynamic resource allocation, claimed or behind the resource's own name, no node counts GPUs as allocatable.
     claims = handed_out(pool, profile, spec, listed)
     claimed = bool(claims) or not spec.gpu_resource
     if claimed:
-        slices = shown(evidence, listed("resourceslices"), "ResourceSlices")
+        slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
         put(evidence, slice_findings(pool.whole, claims, listed("deviceclasses"), slices))
     else:
         put(evidence, claimed_instead(pool, profile, listed) or offers(pool, profile, spec.nodes))
@@ -190,8 +190,8 @@ def test_enough_gpus_are_free(
     """
     if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
         evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
-    seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
-    awaited(evidence, len(pool.nodes), spec, profile.launch)
+    require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+    skip_on_demand(evidence, len(pool.nodes), spec, profile.launch)
     found = rooms(cluster, pool.nodes, spec, pool.parts)
     if evidence.withheld and len(found) < spec.nodes:
         evidence.leave_open("cluster", f"{len(found)} of {spec.nodes} nodes that the trial takes can be looked at")

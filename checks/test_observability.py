@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.rules.observability import exporter_findings, monitor_finding
-from checks.rules.recording import put, seen, shown
+from checks.rules.recording import put, require_listed, require_seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_gpu_metrics_are_exported(cluster: Inventory, pool: Pool, profile: Profi
     """
     if not profile.observability.dcgm_exporter:
         evidence.skip("the profile does not ask for an exporter of GPU metrics")
-    seen(evidence, cluster, "pods")
+    require_seen(evidence, cluster, "pods")
     evidence.expect(node.name for node in pool.nodes)
     put(evidence, exporter_findings(pool.nodes, cluster.pods))
     evidence.verdict()
@@ -60,5 +60,5 @@ def test_gpu_metrics_are_scraped(listed: Callable[[str], Listing], profile: Prof
     """
     if not profile.observability.service_monitor:
         evidence.skip("the profile does not ask for a ServiceMonitor")
-    put(evidence, [monitor_finding(shown(evidence, listed("servicemonitors"), "ServiceMonitors"))])
+    put(evidence, [monitor_finding(require_listed(evidence, listed("servicemonitors"), "ServiceMonitors"))])
     evidence.verdict()

@@ -11,14 +11,14 @@ from checks.rules.ranks import place, stage
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
 from checks.rules.rdma_offer import definition_findings, offer_findings
-from checks.rules.recording import put, seen
+from checks.rules.recording import put, require_seen
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.networks import Found as Definitions
+    from jobs.cluster.facts.networks import Definitions
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -45,7 +45,7 @@ def test_every_node_offers_the_rdma_devices(
 
     if not spec.resources:
         evidence.skip("no profile names a resource of RDMA devices (pod.resources)")
-    seen(evidence, cluster, "nodes")
+    require_seen(evidence, cluster, "nodes")
     fits(evidence, pool, profile, spec.resources)
     evidence.expect(node.name for node in pool.nodes)
     put(evidence, offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))

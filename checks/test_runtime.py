@@ -239,12 +239,12 @@ def judge(
     trial: TrialResult,
     spec: TrialSpec,
     ailments: gpu_health.Ailments,
-    told: tuple[str, ...],
+    must_tell: tuple[str, ...],
     expected: str,
     evidence: Evidence,
 ) -> None:
     """Judge every GPU of every node by one kind of ailment."""
-    put(evidence, gpu_health.each_gpu(trial, spec, ailments, told, expected))
+    put(evidence, gpu_health.each_gpu(trial, spec, ailments, must_tell, expected))
 
 
 def skip_amd(profile: Profile, reason: str, evidence: Evidence) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.rules.pool import resource_of
-from checks.rules.recording import put, seen, shown
+from checks.rules.recording import put, require_listed, require_seen
 from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
 from jobs.cluster.facts.stack import operand, policies
 
@@ -38,7 +38,7 @@ def test_stack_is_ready_on_every_gpu_node(cluster: Inventory, pool: Pool, profil
     the pool must run on all, but for nodes that bring their own: by the operator's labels, or because they offer all
     their GPUs without it. A platform that runs none as pods (a driver in the image) is judged by what it offers.
     """
-    seen(evidence, cluster, "pods")
+    require_seen(evidence, cluster, "pods")
     plugin = {operand(pod) for pod in cluster.pods} & {"device-plugin", "dra-driver"}
     if not plugin and profile.stack.device_plugin:
         evidence.add(
@@ -90,7 +90,7 @@ def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Prof
     While it is not, the operator is still bringing something in, or cannot: its message names the part. Platforms
     without the operator have no ClusterPolicy; the profile says where one is a must (stack.operator).
     """
-    found = shown(evidence, listed("clusterpolicies"), "ClusterPolicies")
+    found = require_listed(evidence, listed("clusterpolicies"), "ClusterPolicies")
     if not found.items and profile.stack.operator:
         evidence.add(
             "clusterpolicies.nvidia.com",
@@ -127,9 +127,9 @@ def test_dra_knows_every_gpu(pool: Pool, spec: TrialSpec, listed: Callable[[str]
     """
     if not spec.claims:
         evidence.skip("the trial claims no devices")
-    classes = shown(evidence, listed("deviceclasses"), "DeviceClasses")
+    classes = require_listed(evidence, listed("deviceclasses"), "DeviceClasses")
     put(evidence, class_findings((claim.device_class for claim in spec.claims), classes))
     if all(finding.ok for finding in evidence.findings):
-        slices = shown(evidence, listed("resourceslices"), "ResourceSlices")
+        slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
         put(evidence, slice_findings(pool.nodes, spec.claims, classes, slices))
     evidence.verdict()

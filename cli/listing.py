@@ -85,10 +85,10 @@ def _asks_help(arguments: Sequence[str]) -> bool:
     return bool({"-h", "--help"} & set(arguments))
 
 
-def _each(names: Sequence[str], known: Mapping[str, object], kind: str, text: object) -> int:
+def _each(names: Sequence[str], entries: Mapping[str, object], kind: str, text: object) -> int:
     assert callable(text)
     try:
-        chosen = [selection.known(name, known, kind) for name in names]
+        chosen = [selection.one_of(name, entries, kind) for name in names]
     except pytest.UsageError as error:
         print(f"seatrial: {error}", file=sys.stderr)
         return USAGE

@@ -234,14 +234,14 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -
             raise
 
 
-def _wait(asked: Sequence[Rehearsal], runs: Sequence[Future[None]], wanted: Future[None]) -> None:
+def _wait(asked: Sequence[Rehearsal], runs: Sequence[Future[None]], future: Future[None]) -> None:
     """Wait for one trial; a terminal shows meanwhile how many are done, and which are running."""
-    while not wanted.done():
+    while not future.done():
         running = [each.name for each, run in zip(asked, runs, strict=True) if run.running()]
         _progress(f"{sum(run.done() for run in runs)} of {len(runs)} done; now: {', '.join(running)}")
         wait([run for run in runs if not run.done()], timeout=LIMIT_S, return_when=FIRST_COMPLETED)
     _progress("")
-    wanted.result()
+    future.result()
 
 
 def command_of(each: Rehearsal, out: Path, scratch: Path) -> list[str]:
@@ -283,11 +283,11 @@ def rehearse(each: Rehearsal, out: Path, scratch: Path, trials: list[subprocess.
     _read(each, out / "report.json", trial.returncode, said.strip() or told)
 
 
-def _read(each: Rehearsal, report: Path, code: int, said: str) -> None:
+def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
     try:
         record = json.loads(report.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        last = (said.strip().splitlines() or [""])[-1]
+        last = (output.strip().splitlines() or [""])[-1]
         each.trouble = each.trouble or f"no report, exit code {code}: {last}"
         return
     each.verdict = record["verdict"]

@@ -155,7 +155,7 @@ class Run:
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
     collectives: dict[str, Any] = field(default_factory=dict)  # job documents of the log analyzer, by collective
-    inside: dict[str, Any] = field(default_factory=dict)  # the same of what each node ran on its own, by node
+    intra_node: dict[str, Any] = field(default_factory=dict)  # the same of what each node ran on its own, by node
     floors: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what a collective was held against
     tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
@@ -234,7 +234,7 @@ class Run:
             "checks": [{**asdict(r), "outcome": str(r.outcome), "seconds": round(r.seconds, 3)} for r in self.results],
             "faults": self.faults,
             "collectives": self.collectives,
-            "inside": self.inside,
+            "inside": self.intra_node,
             "floors": self.floors,
             "trial": self.trial,
             "coverage": {

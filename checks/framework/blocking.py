@@ -138,7 +138,7 @@ def _looked(result: CheckResult, nodes: Collection[str], *, pairs: bool) -> froz
     return frozenset(" - ".join(sorted(place)) for place in about) if pairs else frozenset[str]().union(*about)
 
 
-def told(held: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+def withheld_in_words(held: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     """Say which nodes or pairs are withheld, grouped by what blocks them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for node, names in held.items():

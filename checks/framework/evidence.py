@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, covered
-from checks.framework.blocking import told as withheld_in_words
+from checks.framework.blocking import NOT_JUDGED, covered, withheld_in_words
 from jobs.cluster.redact import redact
 from reports.record import Finding
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.cluster.facts.inventory import Inventory
-    from jobs.cluster.facts.networks import Found as Definitions
+    from jobs.cluster.facts.networks import Definitions
     from jobs.cluster.facts.stack import Listing
     from jobs.run.launcher import TrialResult
     from jobs.trial.launch_stack import LaunchStack
@@ -236,7 +236,7 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
     from checks.rules.ranks import place  # noqa: PLC0415
 
     found = conclude_nodes(trial_run, profile)
-    seatrial.run.inside = {place(trial_run, rank): job for rank, job in found.items()}
+    seatrial.run.intra_node = {place(trial_run, rank): job for rank, job in found.items()}
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checks.framework import options, outfolder, selection, signals
-from checks.framework.blocking import blocks, told
+from checks.framework.blocking import blocks, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, Evidence
 from checks.framework.progress import Progress
 from checks.framework.session import SESSION, Session
@@ -148,7 +148,7 @@ def pytest_runtestloop(session: pytest.Session) -> object:
         _narrow(opened.run, config)
         declared = [d for i in session.items if (d := selection.declaration(i))]
         opened.creates = any(d.stage == "acceptance" for d in declared)
-        opened.needs = frozenset(selection.known(n, NEEDS, "need of a check") for d in declared for n in d.needs)
+        opened.needs = frozenset(selection.one_of(n, NEEDS, "need of a check") for d in declared for n in d.needs)
         if opened.options.out is not None and not opened.options.print_manifests:
             outfolder.make(opened.options.out)
     except pytest.UsageError:
@@ -170,7 +170,7 @@ def _narrow(run: Run, config: pytest.Config) -> None:
     run.scope = "partial" if run.selection else "full"
     known = config.stash[KNOWN]
     for check_id in run.required if run.scope == "full" else ():
-        selection.known(check_id, known, "check in the profile's required")
+        selection.one_of(check_id, known, "check in the profile's required")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -191,7 +191,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         raise Blocked("blocked by " + ", ".join(said))
     if met.nodes and found.stage == "acceptance" and among is None:
         opened.unfit = met.nodes  # the trial, which this check starts, keeps off them
-        item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(told(met.nodes))}")
+        item.stash[EVIDENCE].note(f"the trial keeps off {'; '.join(withheld_in_words(met.nodes))}")
     elif met.nodes:
         item.stash[EVIDENCE].withhold(met.nodes)
     if item.config.stash[RUN].tenant and not found.tenant and (hidden := beyond_namespace(found.needs)):

@@ -107,16 +107,16 @@ def asks_for_trial(config: pytest.Config) -> bool:
 def pick(ids: Iterable[str], collected: list[pytest.Item]) -> list[pytest.Item]:
     """Return the checks with these ids; an unknown one is a usage error that names the nearest."""
     by_id = {d.id: i for i in collected if (d := declaration(i))}
-    return [by_id[known(check_id, by_id, "check")] for check_id in ids]
+    return [by_id[one_of(check_id, by_id, "check")] for check_id in ids]
 
 
-def known(word: str, words: Iterable[str], kind: str) -> str:
+def one_of(word: str, choices: Iterable[str], kind: str) -> str:
     """Return the word if it is one of those known, else raise a usage error with the nearest right one."""
-    words = sorted(words)
-    if word in words:
+    choices = sorted(choices)
+    if word in choices:
         return word
-    near = difflib.get_close_matches(word, words, n=1, cutoff=0.4)
-    hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(words)}" if words else ""
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(choices)}" if choices else ""
     raise pytest.UsageError(f"unknown {kind} {word!r}{hint}")
 
 

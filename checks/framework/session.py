@@ -80,7 +80,7 @@ class Session:
         No request is sent. Raises pytest.UsageError for what the user got wrong, before anything else happens.
         """
         profile = self.options.profile
-        selection.known(self.options.cluster.partition(":")[0], ("kubeconfig", "sim"), "kind of cluster")
+        selection.one_of(self.options.cluster.partition(":")[0], ("kubeconfig", "sim"), "kind of cluster")
         try:
             if profile:
                 self.profile = load_profile(profile)

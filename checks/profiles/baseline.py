@@ -40,7 +40,7 @@ def baseline(record: Mapping[str, Any], *, slack: float, floors: Iterable[Floor]
     if record.get("scope") != "full":
         raise NotABaselineError(f"the run judged a part only ({record.get('selection') or 'partial'})")
     measured: dict[_Row, tuple[float, str]] = {}  # the worst of each row, and where
-    for name, job in [*(record.get("collectives") or {}).items(), *_inside(record)]:
+    for name, job in [*(record.get("collectives") or {}).items(), *_intra_node(record)]:
         for row, busbw in _worst(str(name), job) if isinstance(job, dict) else ():
             measured[row] = min(measured.get(row, (math.inf, "")), (busbw, _topology(job)))
     if not measured:
@@ -56,7 +56,7 @@ def baseline(record: Mapping[str, Any], *, slack: float, floors: Iterable[Floor]
     }
 
 
-def _inside(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _intra_node(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """What every node ran on its own."""
     return [(NODE, job) for job in (record.get("inside") or {}).values()]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reports.sizes import format_size
 
-from ..rules.physics import inside_limit_gbps, links_gbps, wire_limit_gbps
+from ..rules.physics import intra_node_limit_gbps, links_gbps, wire_limit_gbps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +166,7 @@ def _of_links(profile: Profile, floor: Floor, path: str) -> Iterator[Objection]:
     links, gpus = links_gbps(profile.gpu.product), profile.gpu.per_node
     if links is None or gpus is None:
         return
-    limit = inside_limit_gbps(links, gpus=gpus)
+    limit = intra_node_limit_gbps(links, gpus=gpus)
     if floor.busbw_gbps >= limit:
         yield Objection(
             path=path,

@@ -209,9 +209,9 @@ def propose(
     return made
 
 
-def _pod(pool: Pool, others: Iterable[Pool], parent: Profile | None, made: Proposal) -> dict[str, Any]:
+def _pod(pool: Pool, other_pools: Iterable[Pool], parent: Profile | None, made: Proposal) -> dict[str, Any]:
     pod: dict[str, Any] = {}
-    if any(others) and pool.product:
+    if any(other_pools) and pool.product:
         pod["node_selector"] = {pool.label: pool.product}
     if taints := _taints(pool):
         pod["tolerations"] = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in taints]

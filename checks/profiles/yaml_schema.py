@@ -25,7 +25,7 @@ Size = NewType("Size", int)
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE = re.compile(r"(\d+)\s*([KMGTkmgt]?)(?:i?B?)")  # never 'b': 8Gb are bits to everybody else
-_WORDS = {
+_EXPECTED = {
     str: "a text",
     int: "a whole number",
     float: "a number",
@@ -38,13 +38,13 @@ class ProfileError(ValueError):
     """What the user wrote is not a profile; the message is one line."""
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str]) -> str:
     """Return '; did you mean X?' for the nearest of the words, else '; there are: ...'."""
-    words = sorted(words)
-    near = difflib.get_close_matches(str(word), words, n=1, cutoff=0.5)
+    choices = sorted(choices)
+    near = difflib.get_close_matches(str(word), choices, n=1, cutoff=0.5)
     if near:
         return f"; did you mean {near[0]}?"
-    return f"; there are: {', '.join(words)}" if words else ""
+    return f"; there are: {', '.join(choices)}" if choices else ""
 
 
 def require(ok: bool, name: str, text: str) -> None:
@@ -164,7 +164,7 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         value = float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         hint_text = " (put it in quotes)" if hint is str and not isinstance(value, (dict, list)) else ""
-        raise ProfileError(f"{path}: {_WORDS[hint]} is expected, not {_kind(value)} {value!r:.60}{hint_text}")
+        raise ProfileError(f"{path}: {_EXPECTED[hint]} is expected, not {_kind(value)} {value!r:.60}{hint_text}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ProfileError(f"{path}: a finite number is expected, not {value}")
     return value
@@ -179,7 +179,7 @@ def parse_size(value: Any, path: str = "size") -> Size:
             return Size(-1)
         if match := _SIZE.fullmatch(value.strip()):
             return Size(int(match[1]) * 1024 ** _UNITS[match[2].upper()])
-    raise ProfileError(f"{path}: {_WORDS[Size]} is expected, not {_kind(value)} {value!r:.60}")
+    raise ProfileError(f"{path}: {_EXPECTED[Size]} is expected, not {_kind(value)} {value!r:.60}")
 
 
 def _kind(value: Any) -> str:

@@ -99,19 +99,19 @@ def placed(cluster: Inventory, pool: Pool, spec: TrialSpec, unfit: Collection[st
     return replace(spec, avoided=off)
 
 
-def shortage(found: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterator[Finding]:
+def shortage(node_rooms: Sequence[Room], pool: Pool, spec: TrialSpec) -> Iterator[Finding]:
     """Yield a finding about the cluster where fewer nodes match the trial's selector than it spans."""
-    if pool.nodes and len(found) < spec.nodes:
+    if pool.nodes and len(node_rooms) < spec.nodes:
         chosen = ",".join(f"{k}={v}" for k, v in spec.node_selector.items()) or "the trial"
-        observed = f"{len(found)} of {len(pool.nodes)} GPU nodes match {chosen}"
+        observed = f"{len(node_rooms)} of {len(pool.nodes)} GPU nodes match {chosen}"
         expected = f"at least {spec.nodes}"
         yield Finding(subject="cluster", ok=False, observed=observed, expected=expected, fault="nodes.too-few")
 
 
-def room_findings(found: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
+def room_findings(node_rooms: Sequence[Room], spec: TrialSpec) -> Iterator[Finding]:
     """Yield a finding for each node: what is in its way is a fault only where too few others are free."""
-    enough = sum(not room.fault for room in found) >= spec.nodes
-    for room in found:
+    enough = sum(not room.fault for room in node_rooms) >= spec.nodes
+    for room in node_rooms:
         fault = "" if enough else room.fault
         expected = _room_for(spec, room, enough)
         yield Finding(subject=room.node, ok=not fault, observed=room.observed, expected=expected, fault=fault)
@@ -138,16 +138,16 @@ def holders(pods: Sequence[PodUse], resource: str) -> str:
     return "held by " + ", ".join(named) + more
 
 
-def releases(cluster: Inventory, found: Iterable[Room], spec: TrialSpec) -> list[str]:
+def releases(cluster: Inventory, node_rooms: Iterable[Room], spec: TrialSpec) -> list[str]:
     """Say for each Slurm NodeSet in the way which command frees as many nodes as the trial is short of.
 
     The operator drains a Slurm node before it deletes its pod: running Slurm jobs end first
     (https://slinky.schedmd.com/slurm-operator/, concepts, NodeSet controller, scale-in).
     """
-    found = list(found)
-    short = max(0, spec.nodes - sum(not room.fault for room in found))
+    node_rooms = list(node_rooms)
+    short = max(0, spec.nodes - sum(not room.fault for room in node_rooms))
     held: Counter[tuple[str, str]] = Counter()
-    for room in found:
+    for room in node_rooms:
         if short and room.fault == "gpu.held-by-slurm":
             holder = cluster.holders(room.node, spec.gpu_resource)[0]
             held[holder.namespace, holder.owner.removeprefix(SLURM)] += 1

@@ -46,12 +46,12 @@ def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocumen
     return {rank: _conclude(trial, [rank], NODE, expectation(profile)) for rank in sorted(trial.evidence)}
 
 
-def _conclude(trial: TrialResult, ranks: list[int], name: str, wanted: Expected) -> JobDocument | None:
-    found = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
-    partials = [nccl.Partial.from_dict(data["nccl"]) for data in found if data and isinstance(data.get("nccl"), dict)]
+def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expected) -> JobDocument | None:
+    evidence = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
+    partials = [nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and isinstance(data.get("nccl"), dict)]
     if not partials:
         return None
-    jobs = nccl.conclude(nccl.merge(partials), wanted, one_job=True)
+    jobs = nccl.conclude(nccl.merge(partials), expected, one_job=True)
     return max(jobs, key=lambda job: job["ranks"] or 0, default=None)
 
 

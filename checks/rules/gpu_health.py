@@ -87,25 +87,25 @@ def persistence_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "runtime.persistence-off", "persistence mode is off", "on (runtime.persistence)"
 
 
-def link_ailments(wanted: int) -> Ailments:
-    """Return what is said of the NVLinks of one GPU that should have ``wanted`` active ones."""
+def link_ailments(expected_links: int) -> Ailments:
+    """Return what is said of the NVLinks of one GPU that should have ``expected_links`` active ones."""
 
     def ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
-        if active is not None and active < wanted:
-            yield "gpu.nvlink-down", f"{active} active NVLinks", f"{wanted} (runtime.nvlinks)"
+        if active is not None and active < expected_links:
+            yield "gpu.nvlink-down", f"{active} active NVLinks", f"{expected_links} (runtime.nvlinks)"
 
     return ailments
 
 
 def each_gpu(
-    trial: TrialResult, spec: TrialSpec, ailments: Ailments, told: Iterable[str], expected: str
+    trial: TrialResult, spec: TrialSpec, ailments: Ailments, must_tell: Iterable[str], expected: str
 ) -> Iterator[Finding]:
     """Judge every GPU of every rank; a healthy one is one finding, a sick one is one for each thing that is wrong.
 
-    ``told``: the values that show it; a GPU that tells none of them is not healthy, it is not told.
+    ``must_tell``: the values that show it; a GPU that tells none of them is not healthy, it is not told.
     """
-    keys = tuple(told)
+    keys = tuple(must_tell)
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "runtime")
         if data is None:
@@ -116,8 +116,8 @@ def each_gpu(
             yield Finding(subject=node, ok=None, observed="no GPU was read")
         for gpu in gpus:
             subject, wrong = f"{node} GPU {gpu.get('index')}", list(ailments(gpu))
-            for fault, observed, wanted in wrong:
-                yield Finding(subject=subject, ok=False, observed=observed, expected=wanted, fault=fault)
+            for fault, observed, healthy in wrong:
+                yield Finding(subject=subject, ok=False, observed=observed, expected=healthy, fault=fault)
             if not wrong:
                 yield _healthy(subject, gpu, keys, expected)
 

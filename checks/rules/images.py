@@ -44,19 +44,19 @@ def allowed(image: str, registries: Iterable[str]) -> bool:
     return any(name.startswith(f"{prefix.rstrip('/')}/") for prefix in registries)
 
 
-def image_findings(images: Mapping[str, str], wanted: Images) -> Iterator[Finding]:
+def image_findings(images: Mapping[str, str], required: Images) -> Iterator[Finding]:
     """Judge how each image is named; the registry first: an image from elsewhere is not made right by its digest."""
     for container, image in images.items():
         subject = f"{container}: {image}"
-        if wanted.registries and not allowed(image, wanted.registries):
+        if required.registries and not allowed(image, required.registries):
             yield Finding(
                 subject=subject,
                 ok=False,
                 observed=f"pulled from {full_name(image).partition('/')[0]}",
-                expected=f"below {' or '.join(wanted.registries)}, as the profile says",
+                expected=f"below {' or '.join(required.registries)}, as the profile says",
                 fault="images.registry",
             )
-        elif wanted.digest and "@sha256:" not in image:
+        elif required.digest and "@sha256:" not in image:
             yield Finding(
                 subject=subject,
                 ok=False,

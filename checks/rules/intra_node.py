@@ -28,15 +28,15 @@ SPOKEN = {
 
 
 def path_findings(
-    trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None], wanted: str
+    trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None], expected_path: str
 ) -> Iterator[Finding]:
     """Judge the channels between the GPUs of each node: one finding for each node."""
     for rank in range(spec.nodes):
-        yield _path(place(trial, rank), jobs.get(rank), wanted)
+        yield _path(place(trial, rank), jobs.get(rank), expected_path)
 
 
-def _path(node: str, job: JobDocument | None, wanted: str) -> Finding:
-    expected = f"{SPOKEN[wanted]} on every channel"
+def _path(node: str, job: JobDocument | None, expected_path: str) -> Finding:
+    expected = f"{SPOKEN[expected_path]} on every channel"
     used = channels(job)
     if not used:
         cut = job is not None and job["truncated"]
@@ -46,7 +46,7 @@ def _path(node: str, job: JobDocument | None, wanted: str) -> Finding:
     observed = ", ".join(f"{count} channels by {SPOKEN[path]}" for path, count in used.items())
     if job and job["intra_node"]["nvls"]:
         observed += ", NVLink SHARP"
-    good = ("p2p", "mnnvl") if wanted == "p2p" else ("p2p", "mnnvl", "shm")  # better than expected is no fault
+    good = ("p2p", "mnnvl") if expected_path == "p2p" else ("p2p", "mnnvl", "shm")  # better than expected is no fault
     ok = all(path in good for path in used)
     why = "" if ok else _why(job)
     return Finding(

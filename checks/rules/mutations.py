@@ -21,7 +21,7 @@ SHARED = ("cpu", "memory", "ephemeral-storage")
 """Resources that a request reserves and a limit bounds; of all others both are the number of devices."""
 PLAIN = ("hostname", "subdomain", "hostNetwork", "runtimeClassName")
 """Fields of a pod without which it is another one: who finds it, which network and runtime it has."""
-TOLD = ("schedulerName", "priorityClassName", "serviceAccountName", "dnsPolicy")
+NOTED = ("schedulerName", "priorityClassName", "serviceAccountName", "dnsPolicy")
 """Fields that clusters set for good reasons (a gang scheduler, a queue): told, since training gets the same."""
 
 LOG = "NCCL_DEBUG"
@@ -30,12 +30,12 @@ LOG = "NCCL_DEBUG"
 
 def mutation_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
     """Compare a pod with what the server made of it in a dry run; one finding for each thing that was taken away."""
-    for subject, wanted, got in _losses(asked, admitted):
+    for subject, asked_value, got in _losses(asked, admitted):
         yield Finding(
             subject=subject,
             ok=False,
             observed=f"{got} in the pod that the server would run",
-            expected=f"{wanted}, as the profile has the pod ask",
+            expected=f"{asked_value}, as the profile has the pod ask",
             fault="admission.changed",
         )
 
@@ -43,15 +43,15 @@ def mutation_findings(asked: Object, admitted: Object) -> Iterator[Finding]:
 def mutation_notes(asked: Object, admitted: Object) -> Iterator[str]:
     """Say what was changed and harms nothing by itself."""
     before, after = asked.get("spec") or {}, admitted.get("spec") or {}
-    for key in TOLD:
+    for key in NOTED:
         if key in before and before[key] != after.get(key):
             yield f"the server would run the pod with {key} {after.get(key)}, not {before[key]}"
     for name, mine, theirs in _containers(before, after):
         if theirs and mine.get("image") != theirs.get("image"):
             yield f"the server would run container {name} of {theirs.get('image')}, not {mine.get('image')}"
-        for resource, wanted, got in _less(_resources(mine, "requests"), _resources(theirs, "requests")):
+        for resource, asked_value, got in _less(_resources(mine, "requests"), _resources(theirs, "requests")):
             if resource in SHARED:
-                yield f"the server would reserve {got} {resource} for container {name}, not {wanted}"
+                yield f"the server would reserve {got} {resource} for container {name}, not {asked_value}"
 
 
 def _losses(asked: Object, admitted: Object) -> Iterator[tuple[str, str, str]]:
@@ -77,9 +77,9 @@ def _losses(asked: Object, admitted: Object) -> Iterator[tuple[str, str, str]]:
 
 def _of_container(name: str, mine: Object, theirs: Object) -> Iterator[tuple[str, str, str]]:
     for kind in ("limits", "requests"):
-        for resource, wanted, got in _less(_resources(mine, kind), _resources(theirs, kind)):
+        for resource, asked_amount, got in _less(_resources(mine, kind), _resources(theirs, kind)):
             if kind == "limits" or (resource not in SHARED and resource not in _resources(mine, "limits")):
-                yield f"{name} {resource}", wanted, got
+                yield f"{name} {resource}", asked_amount, got
     wanted_caps = _of(mine, "securityContext", "capabilities").get("add") or []
     had = _of(theirs, "securityContext", "capabilities").get("add") or []
     for capability in wanted_caps:
@@ -88,50 +88,50 @@ def _of_container(name: str, mine: Object, theirs: Object) -> Iterator[tuple[str
     if (_of(mine, "securityContext").get("privileged")) and not _of(theirs, "securityContext").get("privileged"):
         yield f"{name} privileged", "true", "false"
     yield from _members(f"{name} mount", mine.get("volumeMounts"), theirs.get("volumeMounts"), "mountPath")
-    told = {str(each.get("name")): each for each in theirs.get("env") or []}
+    env_after = {str(each.get("name")): each for each in theirs.get("env") or []}
     for each in mine.get("env") or []:
-        variable, got = str(each.get("name")), told.get(str(each.get("name")), {})
+        variable, got = str(each.get("name")), env_after.get(str(each.get("name")), {})
         if variable.startswith(LOG):
             continue
         if "value" in each and each["value"] != got.get("value", ""):
             hidden = secret_name(variable)
             asked, there = (MASK, "another value") if hidden else (each["value"], str(got.get("value", "not set")))
             yield f"{name} variable {variable}", asked, there
-        elif variable not in told:
+        elif variable not in env_after:
             yield f"{name} variable {variable}", "set", "not set"
 
 
 def _containers(before: Object, after: Object) -> Iterator[tuple[str, Object, Object]]:
     """Pair each container that was asked for with what became of it."""
     for part in ("containers", "initContainers"):
-        known = {str(each.get("name")): each for each in after.get(part) or []}
+        admitted = {str(each.get("name")): each for each in after.get(part) or []}
         for mine in before.get(part) or []:
-            yield str(mine.get("name")), mine, known.get(str(mine.get("name")), {})
+            yield str(mine.get("name")), mine, admitted.get(str(mine.get("name")), {})
 
 
-def _values(what: str, wanted: Object, got: Object) -> Iterator[tuple[str, str, str]]:
-    for key, value in wanted.items():
+def _values(what: str, asked: Object, got: Object) -> Iterator[tuple[str, str, str]]:
+    for key, value in asked.items():
         if got.get(key) != value:
             yield f"{what} {key}", str(value), str(got.get(key, "not there"))
 
 
 def _members(
-    what: str, wanted: Iterable[Object] | None, got: Iterable[Object] | None, key: str
+    what: str, asked: Iterable[Object] | None, got: Iterable[Object] | None, key: str
 ) -> Iterator[tuple[str, str, str]]:
     have = {str(each.get(key)) for each in got or []}
-    for each in wanted or []:
+    for each in asked or []:
         if str(each.get(key)) not in have:
             yield f"{what} {each.get(key)}", "there", "not there"
 
 
-def _less(wanted: Object, got: Object) -> Iterator[tuple[str, str, str]]:
+def _less(before: Object, after: Object) -> Iterator[tuple[str, str, str]]:
     """Yield each resource of which there is less than was asked for, and no limit where none is there any more."""
-    for resource, amount in wanted.items():
-        asked, there = quantity(amount), quantity(got.get(resource, 0))
-        if resource in SHARED and resource not in got:
+    for resource, amount in before.items():
+        asked, there = quantity(amount), quantity(after.get(resource, 0))
+        if resource in SHARED and resource not in after:
             continue  # no limit bounds nothing
         if asked is not None and there is not None and there < asked:
-            yield resource, str(amount), str(got.get(resource, "none"))
+            yield resource, str(amount), str(after.get(resource, "none"))
 
 
 def _resources(container: Object, kind: str) -> Object:

@@ -27,10 +27,10 @@ def notes(trial: TrialResult, profile: Profile) -> Iterator[str]:
         yield f"and {len(found) - SHOWN} more cards like these"
 
 
-def _of(trial: TrialResult, rank: int, wanted: float) -> Iterator[str]:
+def _of(trial: TrialResult, rank: int, least_gbps: float) -> Iterator[str]:
     for device in (stage(trial, rank, "rdma") or {}).get("devices") or []:
         name, state, rate = device.get("name"), device.get("state"), device.get("rate_gbps")
         if state and state != "ACTIVE":
             yield f"{place(trial, rank)}: the port of {name} is {state}"
-        elif isinstance(rate, int | float) and 0 < rate < wanted:
-            yield f"{place(trial, rank)}: {name} runs at {rate:g} Gb/s, the profile says {wanted:g}"
+        elif isinstance(rate, int | float) and 0 < rate < least_gbps:
+            yield f"{place(trial, rank)}: {name} runs at {rate:g} Gb/s, the profile says {least_gbps:g}"

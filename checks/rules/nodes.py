@@ -117,11 +117,11 @@ def _readiness(node: Node) -> Finding:
     return Finding(subject=node.name, ok=not fault, observed=observed, expected="Ready, without pressure", fault=fault)
 
 
-def offers(pool: Pool, profile: Profile, wanted: int) -> Iterator[Finding]:
+def offers(pool: Pool, profile: Profile, nodes_needed: int) -> Iterator[Finding]:
     """Compare what each node offers with the profile; nodes with parts of GPUs count only where whole ones are few."""
     for node in pool.whole:
         yield offer(node, profile)
-    if len(pool.whole) >= wanted:
+    if len(pool.whole) >= nodes_needed:
         return
     for name, why in pool.parts.items():
         yield Finding(

@@ -23,7 +23,7 @@ def links_gbps(products: tuple[str, ...]) -> float | None:
     return found.pop() if len(found) == 1 else None
 
 
-def inside_limit_gbps(links: float, *, gpus: int) -> float:
+def intra_node_limit_gbps(links: float, *, gpus: int) -> float:
     """Return what no collective of one node exceeds: switches that add up (NVLS) halve what a GPU has to send.
 
     Each GPU then sends its data once, and bus bandwidth counts ``2 * (gpus - 1) / gpus`` of it.

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).resolve().parent / "published.yaml"
 TCP = "tcp"
-_CARDS = re.compile(r"\bPCIe\b|\bNVL\b", re.IGNORECASE)  # the same chip on a card, without NVSwitch: another machine
+_PCIE_CARDS = re.compile(
+    r"\bPCIe\b|\bNVL\b", re.IGNORECASE
+)  # the same chip on a card, without NVSwitch: another machine
 _INSTANCES = {
     "p4d.24xlarge": "A100",
     "p4de.24xlarge": "A100",
@@ -162,7 +164,7 @@ def _of_gpus(job: JobDocument) -> Iterator[Published]:
     """Yield what was published for these GPUs, as many a host."""
     ranks, nodes = job["ranks"], job["nodes"]
     names = list(job.get("gpus") or {}) or [_INSTANCES.get(text, text) for text in job.get("platforms") or ()]
-    names = [name for name in names if not _CARDS.search(name)]
+    names = [name for name in names if not _PCIE_CARDS.search(name)]
     if len(names) != 1 or not ranks or not nodes or ranks % nodes:
         return
     for entry in published():

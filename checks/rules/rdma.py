@@ -67,7 +67,7 @@ def lets_through(spec: str, name: str, port: object = None) -> bool:
 
 def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
     """Judge each rank's networks, then its devices, then their ports."""
-    seen = {rank: _seen(trial, rank, spec) for rank in range(spec.nodes)}
+    devices = {rank: _devices_in_pod(trial, rank, spec) for rank in range(spec.nodes)}
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, STAGE)
         if data is None:
@@ -77,28 +77,28 @@ def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> It
         if missing:
             yield from missing
             continue
-        others = [_good_names(ports, spec, profile) for other, ports in seen.items() if other != rank and ports]
-        yield from _devices(node, data, seen[rank], (spec, profile, others))
+        elsewhere = [_good_names(ports, spec, profile) for other, ports in devices.items() if other != rank and ports]
+        yield from _devices(node, data, devices[rank], (spec, profile, elsewhere))
 
 
-def _seen(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Port]:
-    found = (stage(trial, rank, STAGE) or {}).get("devices") or []
-    return considered([p for p in found if isinstance(p, dict)], spec.env)
+def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Port]:
+    devices = (stage(trial, rank, STAGE) or {}).get("devices") or []
+    return considered([p for p in devices if isinstance(p, dict)], spec.env)
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
     """Name the networks that the pod asked for and that are no interface in it."""
-    wanted = attached_names(spec.annotations, spec.namespace)
-    if not wanted or stage(trial, rank, "network") is None:
+    networks = attached_names(spec.annotations, spec.namespace)
+    if not networks or stage(trial, rank, "network") is None:
         return
     there = {str(each.get("name")) for each in interfaces(trial, rank)}
-    if lost := {name: network for name, network in wanted.items() if name not in there}:
+    if lost := {name: network for name, network in networks.items() if name not in there}:
         shown = ", ".join(f"{name} ({network})" for name, network in list(lost.items())[:4])
         yield Finding(
             subject=place(trial, rank),
             ok=False,
             fault="rdma.not-attached",
-            observed=f"{len(lost)} of {len(wanted)} interfaces are not in the pod: {shown}; there are "
+            observed=f"{len(lost)} of {len(networks)} interfaces are not in the pod: {shown}; there are "
             + (", ".join(sorted(there)) or "none"),
             expected="an interface for each network that the pod's annotation names",
         )
@@ -253,7 +253,7 @@ def firmware_note(trial: TrialResult, spec: TrialSpec) -> str:
     """Say which firmware the cards run where they do not agree; '' where they do."""
     found: dict[str, list[str]] = {}
     for rank in range(spec.nodes):
-        for port in _seen(trial, rank, spec):
+        for port in _devices_in_pod(trial, rank, spec):
             if port.get("fw"):
                 found.setdefault(f"{port.get('board') or 'card'} {port['fw']}", []).append(
                     f"{place(trial, rank)} {_name(port)}"

@@ -25,14 +25,14 @@ _SELECTION = re.compile(r"(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([\w.-]+))?")
 
 
 def offer_findings(
-    nodes: Iterable[Node], wanted: Mapping[str, int], plugins: Mapping[str, Sequence[PodUse]]
+    nodes: Iterable[Node], resources: Mapping[str, int], plugins: Mapping[str, Sequence[PodUse]]
 ) -> Iterator[Finding]:
     """Judge on each node each resource that a pod of the trial asks for beside its GPUs.
 
     ``plugins``: the device plugin's pods by node. One that is not ready explains what its node does not offer.
     """
     for node in nodes:
-        for resource, count in wanted.items():
+        for resource, count in resources.items():
             yield _offer(node, resource, count, plugins)
 
 
@@ -116,11 +116,11 @@ def definition_findings(
             expected="a Network (networking.gke.io)",
             fault="" if there else "rdma.nad-missing",
         )
-    wanted = profile.network.secondary_mtu
+    least_mtu = profile.network.secondary_mtu
     for space, name, _ in dict.fromkeys(selections(spec.annotations, spec.namespace)):
         subject, item = f"{space}/{name}", definitions.get((space, name))
         expected = "a NetworkAttachmentDefinition" + (
-            f" with an MTU of {wanted} or more (profile {profile.name}, network.secondary_mtu)" if wanted else ""
+            f" with an MTU of {least_mtu} or more (profile {profile.name}, network.secondary_mtu)" if least_mtu else ""
         )
         if item is None:
             yield Finding(
@@ -132,7 +132,7 @@ def definition_findings(
             )
             continue
         said = definition_mtu(item)
-        ok = not (said and wanted) or said >= wanted
+        ok = not (said and least_mtu) or said >= least_mtu
         observed = f"there, MTU {said}" if said else "there; it sets no MTU, so the device's own counts"
         yield Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "rdma.nad-mtu")
 

@@ -39,13 +39,13 @@ def put_with_steps(evidence: Evidence, findings: Iterable[Finding], jobs: Mappin
         evidence.note(text)
 
 
-def seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
+def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "") -> None:
     """End the check as unknown where our rights did not show us the nodes or pods, and say what to do about it."""
     if what in cluster.not_seen:
         evidence.unknown(f"{why or f'the {what} are not seen'}: {cluster.not_seen[what]}. {ADVICE}")
 
 
-def awaited(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Launch) -> None:
+def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Launch) -> None:
     """End the check as waived where an autoscaler brings the nodes once pods ask for them: what is not there yet."""
     if launch.nodes_on_demand and nodes < spec.nodes:
         evidence.skip(
@@ -55,8 +55,8 @@ def awaited(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Launch) -> 
         )
 
 
-def shown(evidence: Evidence, found: Listing, what: str) -> Listing:
+def require_listed(evidence: Evidence, listing: Listing, what: str) -> Listing:
     """Return the listing; end the check as unknown where our rights did not show it to us."""
-    if found.hidden:
-        evidence.unknown(f"{what} are not seen: {found.hidden}. {ADVICE}")
-    return found
+    if listing.hidden:
+        evidence.unknown(f"{what} are not seen: {listing.hidden}. {ADVICE}")
+    return listing

@@ -73,23 +73,23 @@ def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, nam
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.unresolved")
     observed = ", ".join(found) + f" after {record.get('seconds_to_first_answer')} s"
     if first := record.get("first_error"):
-        observed += f" (first {first}{_kept(first, record.get('seconds_to_first_answer'))})"
+        observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"
     if not leads_to(found, pod_ip, record.get("pod_ip_matches")):
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.wrong-address")
     return Finding(subject=subject, ok=True, observed=observed, expected=expected)
 
 
-def _kept(first: object, seconds: object) -> str:
+def _denied_by_cache(first: object, seconds: object) -> str:
     """Say where a long wait comes from that began with a denial: the name came, and caches still denied it."""
     if first not in NOT_THERE or not isinstance(seconds, int | float) or seconds < LONG_DENIED_S:
         return ""
     return "; a name that is asked for before it is there stays denied for as long as a cache keeps that, CoreDNS 30 s"
 
 
-def leads_to(addresses: list[str], pod_ip: str | None, said: bool | None) -> bool:
+def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool:
     """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong."""
     if not pod_ip:
-        return said is not False
+        return probe_says is not False
     same_family = [a for a in addresses if (":" in a) == (":" in pod_ip)]
     return same_family == [pod_ip]
 

@@ -144,7 +144,6 @@ EXCESSIVE: tuple[Right, ...] = (
 """What a tenant must not be allowed to do."""
 
 
-
 def beyond_namespace(needs: Iterable[str]) -> str:
     """Name what among these needs no Role in one namespace can grant: 'list nodes, list pods'; '' if nothing."""
     wanted = (right for need in needs for right in NEEDS[need] if right.scope == "cluster")
@@ -200,9 +199,9 @@ ADVICE = "Grant it (seatrial rbac --cluster), or judge what a tenant sees (--ten
 """What to do about a right that only makes more visible."""
 
 
-def findings(asked: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator[Finding]:
+def findings(answers: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator[Finding]:
     """Judge the answers: every right must be granted."""
-    for right, answer in asked:
+    for right, answer in answers:
         denied = f"denied: {answer.reason}" if answer.reason else "denied"
         yield Finding(
             subject=right.subject(namespace),
@@ -213,9 +212,9 @@ def findings(asked: Iterable[tuple[Right, Allowed]], namespace: str) -> Iterator
         )
 
 
-def excess(asked: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[Finding]:
+def excess(answers: Iterable[tuple[Right, Allowed]], *, held: bool) -> Iterator[Finding]:
     """Judge the answers: none of these may be granted to a tenant, where the profile wants that held."""
-    for right, answer in asked:
+    for right, answer in answers:
         bad = answer.allowed and held
         why = f" ({answer.reason})" if answer.reason else ""
         observed = f"allowed{why}" if answer.allowed else "denied"
@@ -235,8 +234,8 @@ class Answers:
         self._kube = kube
         self._known: dict[Right, Allowed] = {}
 
-    def ask(self, wanted: Iterable[Right]) -> list[tuple[Right, Allowed]]:
+    def ask(self, rights_asked: Iterable[Right]) -> list[tuple[Right, Allowed]]:
         """Return the answer to each, in the order given."""
-        wanted = list(wanted)
-        self._known |= dict(ask(self._kube, dict.fromkeys(r for r in wanted if r not in self._known)))
-        return [(right, self._known[right]) for right in wanted]
+        rights_asked = list(rights_asked)
+        self._known |= dict(ask(self._kube, dict.fromkeys(r for r in rights_asked if r not in self._known)))
+        return [(right, self._known[right]) for right in rights_asked]

@@ -208,14 +208,14 @@ def _shm(subject: str, data: Mapping[str, Any], asked: int) -> Finding:
     )
 
 
-def _memlock(subject: str, data: dict[str, Any], wanted: int) -> Finding:
+def _memlock(subject: str, data: dict[str, Any], least: int) -> Finding:
     found = data.get("memlock_bytes")
-    expected = f"{format_size(wanted)} lockable, or IPC_LOCK"
+    expected = f"{format_size(least)} lockable, or IPC_LOCK"
     if can_lock(data.get("cap_eff")):
         return Finding(subject=subject, ok=True, observed="IPC_LOCK", expected=expected)
     if found is None:
         return Finding(subject=subject, ok=None, observed="RLIMIT_MEMLOCK could not be read", expected=expected)
-    ok = found == -1 or (wanted != -1 and found >= wanted)
+    ok = found == -1 or (least != -1 and found >= least)
     observed = f"{format_size(found)} lockable, no IPC_LOCK"
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault="" if ok else "runtime.memlock")
 

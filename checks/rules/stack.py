@@ -104,10 +104,10 @@ def _brings_its_own(node: Node, placed: str, resource: str) -> bool:
     return 0 < has <= node.allocatable.get(resource, 0)
 
 
-def policy_findings(found: Sequence[Policy]) -> Iterator[Finding]:
+def policy_findings(policies: Sequence[Policy]) -> Iterator[Finding]:
     """Judge what the operator says of its ClusterPolicies; one that it ignores beside one that is ready is none."""
-    ready = any(policy.state == "ready" for policy in found)
-    for policy in found:
+    ready = any(policy.state == "ready" for policy in policies)
+    for policy in policies:
         if policy.state == "ignored" and ready:
             continue
         ok = policy.state == "ready" if policy.state else None
@@ -154,10 +154,10 @@ def label_findings(pool: Pool, resource: str) -> Iterator[Finding]:
         )
 
 
-def class_findings(wanted: Iterable[str], classes: Listing) -> Iterator[Finding]:
+def class_findings(class_names: Iterable[str], classes: Listing) -> Iterator[Finding]:
     """Judge whether every DeviceClass exists that the trial's claims name."""
     known = names(classes)
-    for name in dict.fromkeys(wanted):
+    for name in dict.fromkeys(class_names):
         there = name in known
         observed = "there" if there else f"not there ({', '.join(known[:5]) or 'the cluster has none'})"
         yield Finding(
@@ -229,5 +229,3 @@ def slice_findings(
                 expected=f"{claim.count}, as a pod of the trial claims",
                 fault="" if ok else "dra.slices-missing",
             )
-
-

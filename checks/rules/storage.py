@@ -42,47 +42,51 @@ def claim_findings(
             yield _claim(wanted, claim, classes.get(claim.storage_class or ""), nodes)
 
 
-def _class(found: Class) -> Finding:
-    subject, expected = f"storageclass/{found.name}", "exists"
-    if found.hidden:
-        return Finding(subject=subject, ok=None, observed=f"not seen: {found.hidden}", expected=expected)
-    observed = f"provisioner {found.provisioner}, {found.binding}" if found.exists else "there is no such StorageClass"
+def _class(storage_class: Class) -> Finding:
+    subject, expected = f"storageclass/{storage_class.name}", "exists"
+    if storage_class.hidden:
+        return Finding(subject=subject, ok=None, observed=f"not seen: {storage_class.hidden}", expected=expected)
+    observed = (
+        f"provisioner {storage_class.provisioner}, {storage_class.binding}"
+        if storage_class.exists
+        else "there is no such StorageClass"
+    )
     return Finding(
         subject=subject,
-        ok=found.exists,
+        ok=storage_class.exists,
         observed=observed,
         expected=expected,
-        fault="" if found.exists else "storage.class-missing",
+        fault="" if storage_class.exists else "storage.class-missing",
     )
 
 
-def _claim(wanted: StoragePath, claim: Claim, class_: Class | None, nodes: int) -> Finding:
-    fits = MANY_WRITE if wanted.write else MANY_READ
+def _claim(path: StoragePath, claim: Claim, class_: Class | None, nodes: int) -> Finding:
+    fits = MANY_WRITE if path.write else MANY_READ
     expected = "bound" + (f", {' or '.join(fits)}" if nodes > 1 else "")
     modes = ", ".join(claim.access_modes) or "no access mode"
-    told = f"{claim.phase or 'not there'}, {modes}" + (f", {claim.size}" if claim.size else "")
+    state = f"{claim.phase or 'not there'}, {modes}" + (f", {claim.size}" if claim.size else "")
     ok: bool | None = True
-    fault, observed = "", told
+    fault, observed = "", state
     if claim.hidden:
         ok, observed = None, f"not seen: {claim.hidden}"
     elif not claim.exists:
         ok, fault, observed = False, "storage.claim-missing", "there is no such PersistentVolumeClaim"
     elif nodes > 1 and not set(claim.access_modes) & set(fits):
-        ok, fault, observed = False, "storage.access-mode", f"{told}: two nodes cannot mount it for {_use(wanted)}"
+        ok, fault, observed = False, "storage.access-mode", f"{state}: two nodes cannot mount it for {_use(path)}"
     elif claim.phase != "Bound" and class_ and not class_.exists and not class_.hidden:
         ok, fault = False, "storage.class-missing"
-        observed = f"{told}: its StorageClass {class_.name} does not exist"
+        observed = f"{state}: its StorageClass {class_.name} does not exist"
     elif claim.phase == "Pending" and class_ and class_.binding == LATER:
-        observed = f"{told}: it is bound when the first pod wants it ({LATER})"
+        observed = f"{state}: it is bound when the first pod wants it ({LATER})"
     elif claim.phase != "Bound":
         ok, fault = False, "storage.claim-pending"
-        observed = told + (f"; {claim.event}" if claim.event else "")
+        observed = state + (f"; {claim.event}" if claim.event else "")
     subject = f"persistentvolumeclaim/{claim.name}"
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def _use(wanted: StoragePath) -> str:
-    return "writing" if wanted.write else "reading"
+def _use(path: StoragePath) -> str:
+    return "writing" if path.write else "reading"
 
 
 # -- what the pods see -------------------------------------------------------------------------------------------------
@@ -90,66 +94,66 @@ def _use(wanted: StoragePath) -> str:
 
 def path_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
     """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
-    wanted = {path.name: path for path in storage.paths}
+    asked_paths = {path.name: path for path in storage.paths}
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
         if data is None:
             yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
             continue
         hung = str(data.get("error") or "")
-        for found in data.get("paths") or []:
-            unanswered = _unanswered(found)
-            yield _path(f"{node} {found.get('path')}", found, wanted.get(str(found.get("name"))), hung)
+        for seen_path in data.get("paths") or []:
+            unanswered = _unanswered(seen_path)
+            yield _path(f"{node} {seen_path.get('path')}", seen_path, asked_paths.get(str(seen_path.get("name"))), hung)
             hung = "" if unanswered else hung  # those after the one that hangs were not tried
 
 
-def _unanswered(found: Mapping[str, Any]) -> bool:
+def _unanswered(path: Mapping[str, Any]) -> bool:
     """Say whether a path was begun and not finished, or never begun."""
-    if found.get("exists") is None or (found["exists"] and found.get("free_bytes") is None and not found.get("error")):
+    if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
         return True
-    tried = found.get("write") and found.get("writable") and not found.get("error")
-    return bool(tried and found.get("read_back_ok") is None)
+    tried = path.get("write") and path.get("writable") and not path.get("error")
+    return bool(tried and path.get("read_back_ok") is None)
 
 
-def _path(subject: str, found: Mapping[str, Any], wanted: StoragePath | None, hung: str) -> Finding:
-    write = bool(found.get("write"))
+def _path(subject: str, seen_path: Mapping[str, Any], asked_path: StoragePath | None, hung: str) -> Finding:
+    write = bool(seen_path.get("write"))
     expected = "there and writable" if write else "there and readable"
-    error, code = str(found.get("error") or ""), str(found.get("errno") or "")
-    told = _told(found)
-    fault, observed = "", told
+    error, code = str(seen_path.get("error") or ""), str(seen_path.get("errno") or "")
+    as_seen = _as_seen(seen_path)
+    fault, observed = "", as_seen
     ok: bool | None = True
-    needed = _needed(wanted)
-    if _unanswered(found):
+    needed = _needed(asked_path)
+    if _unanswered(seen_path):
         ok, fault = (False, "storage.hang") if hung else (None, "")
         observed = f"no answer: {hung or 'not tried'}"
-    elif not found.get("exists"):
+    elif not seen_path.get("exists"):
         ok, fault, observed = False, "storage.not-visible", error or "it is not in the pod"
-    elif code in FULL or (write and needed is not None and (found.get("free_bytes") or 0) < needed):
+    elif code in FULL or (write and needed is not None and (seen_path.get("free_bytes") or 0) < needed):
         ok, fault = False, "storage.full"
-        expected, observed = f"{format_size(needed or 0)} free", f"{told}{'; ' + error if error else ''}"
-    elif error or (write and found.get("readonly")):
-        ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{told}; {error}"
-    elif write and not (found.get("rename_ok") and found.get("read_back_ok")):
-        ok, fault, observed = False, "storage.corrupt", f"{told}; what was read back is not what was written"
-    elif wanted and wanted.not_empty and not found.get("entries"):
-        ok, fault, observed = False, "storage.not-visible", f"{told}; there is nothing in it"
+        expected, observed = f"{format_size(needed or 0)} free", f"{as_seen}{'; ' + error if error else ''}"
+    elif error or (write and seen_path.get("readonly")):
+        ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{as_seen}; {error}"
+    elif write and not (seen_path.get("rename_ok") and seen_path.get("read_back_ok")):
+        ok, fault, observed = False, "storage.corrupt", f"{as_seen}; what was read back is not what was written"
+    elif asked_path and asked_path.not_empty and not seen_path.get("entries"):
+        ok, fault, observed = False, "storage.not-visible", f"{as_seen}; there is nothing in it"
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
 
 
-def _needed(wanted: StoragePath | None) -> int | None:
+def _needed(path: StoragePath | None) -> int | None:
     """Return how many bytes must be free: what the profile says, else what is written for the trial."""
-    if wanted is None:
+    if path is None:
         return None
-    return int(wanted.free_min) if wanted.free_min is not None else int(wanted.bytes)
+    return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
-def _told(found: Mapping[str, Any]) -> str:
-    parts = [str(found.get("fs") or "file system not told")]
-    if isinstance(found.get("free_bytes"), int):
-        parts.append(f"{format_gib(found['free_bytes'])} free")
+def _as_seen(path: Mapping[str, Any]) -> str:
+    parts = [str(path.get("fs") or "file system not told")]
+    if isinstance(path.get("free_bytes"), int):
+        parts.append(f"{format_gib(path['free_bytes'])} free")
     for key, text in (("write_mb_s", "written"), ("read_mb_s", "read")):
-        if found.get(key) is not None:
-            parts.append(f"{text} at {found[key]:.0f} MB/s")
+        if path.get(key) is not None:
+            parts.append(f"{text} at {path[key]:.0f} MB/s")
     return ", ".join(parts)
 
 
@@ -168,14 +172,14 @@ def shared_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
                 yield _shared(f"{place(trial, rank)} {found.get('path')}", found, peer)
 
 
-def _shared(subject: str, found: Mapping[str, Any], peer: str) -> Finding:
+def _shared(subject: str, path: Mapping[str, Any], peer: str) -> Finding:
     expected = f"the files of {peer}, and its renames"
-    seen, renamed = found.get("peer_file_ok"), found.get("peer_rename_ok")
+    seen, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
     if seen is None:
         return Finding(subject=subject, ok=None, observed="not tried: a node could not write", expected=expected)
     rename = "and its rename" if renamed else "its rename was not tried"
-    fault, observed = "", f"the file of {peer} after {found.get('peer_seconds') or 0:.2f} s, {rename}"
-    if not seen and found.get("peer_seconds") is not None:
+    fault, observed = "", f"the file of {peer} after {path.get('peer_seconds') or 0:.2f} s, {rename}"
+    if not seen and path.get("peer_seconds") is not None:
         fault, observed = "storage.corrupt", f"the files of {peer} are seen, with other or less content than it wrote"
     elif not seen:
         fault, observed = "storage.not-shared", f"nothing of what {peer} wrote under the same path"
@@ -258,17 +262,17 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
             yield _bucket(f"{node} {bucket.uri}", told.get(bucket.uri))
 
 
-def _bucket(subject: str, found: Mapping[str, Any] | None) -> Finding:
+def _bucket(subject: str, bucket: Mapping[str, Any] | None) -> Finding:
     expected = "reached, with credentials"
-    if found is None:
+    if bucket is None:
         return Finding(subject=subject, ok=None, observed="not tried", expected=expected)
-    fault, status = "", found.get("status")
-    signed = "keys in the environment" if found.get("can_sign") else "no keys in the environment"
-    observed = f"HTTP {status} from {found.get('endpoint') or 'amazonaws.com'}, {signed}"
-    if not found.get("reachable"):
-        fault, observed = "storage.s3-unreachable", str(found.get("error") or "no answer")
+    fault, status = "", bucket.get("status")
+    signed = "keys in the environment" if bucket.get("can_sign") else "no keys in the environment"
+    observed = f"HTTP {status} from {bucket.get('endpoint') or 'amazonaws.com'}, {signed}"
+    if not bucket.get("reachable"):
+        fault, observed = "storage.s3-unreachable", str(bucket.get("error") or "no answer")
     elif status == 404:
         fault = "storage.s3-bucket-missing"
-    elif not found.get("can_sign"):
-        fault, observed = "storage.s3-no-credentials", f"{observed}; not set: {', '.join(found.get('missing') or ())}"
+    elif not bucket.get("can_sign"):
+        fault, observed = "storage.s3-no-credentials", f"{observed}; not set: {', '.join(bucket.get('missing') or ())}"
     return Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)

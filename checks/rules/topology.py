@@ -94,24 +94,24 @@ def policy_findings(nodes: Iterable[str], zones: Mapping[str, Zones], spec: Tria
         )
 
 
-def refused(known: Zones, wanted: Mapping[str, int]) -> str:
+def refused(node_zones: Zones, devices: Mapping[str, int]) -> str:
     """Say why the Topology Manager could never admit a container with these devices; '' where it could.
 
     A device's best hint is the smallest set of NUMA nodes that has enough of it. `restricted` wants one set that is
     best for all devices; `single-numa-node` wants that set to be one node (Kubernetes, Topology Manager policies).
     """
-    if known.policy not in STRICT or not known.offers:
+    if node_zones.policy not in STRICT or not node_zones.offers:
         return ""
     best: dict[str, set[frozenset[int]]] = {}
-    for name, count in wanted.items():
-        if count and any(name in offer for offer in known.offers):  # what no zone lists has no place and no hint
-            best[name] = smallest(known.offers, name, count)
+    for name, count in devices.items():
+        if count and any(name in offer for offer in node_zones.offers):  # what no zone lists has no place and no hint
+            best[name] = smallest(node_zones.offers, name, count)
     for name, sets in best.items():
-        spread = " + ".join(str(offer.get(name, 0)) for offer in known.offers)
+        spread = " + ".join(str(offer.get(name, 0)) for offer in node_zones.offers)
         if not sets:
-            return f"{wanted[name]} {name} are more than the NUMA nodes have together ({spread})"
-        if known.policy == "single-numa-node" and all(len(each) > 1 for each in sets):
-            return f"{wanted[name]} {name} do not fit into one NUMA node ({spread})"
+            return f"{devices[name]} {name} are more than the NUMA nodes have together ({spread})"
+        if node_zones.policy == "single-numa-node" and all(len(each) > 1 for each in sets):
+            return f"{devices[name]} {name} do not fit into one NUMA node ({spread})"
     if best and not set.intersection(*best.values()):
         return f"no set of NUMA nodes is the best one for all of {', '.join(best)}"
     return ""

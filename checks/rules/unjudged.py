@@ -87,7 +87,7 @@ def _far_below(job: JobDocument) -> Iterator[str]:
     for table in job["tables"]:
         known = table.get("published")
         if known is not None and known["ratio"] < SMALL:
-            yield _told(
+            yield _below_published(
                 known["busbw_gbps"], known["size_bytes"], known["published_gbps"], known["topology"], known["source"]
             )
             continue
@@ -100,7 +100,7 @@ def _far_below(job: JobDocument) -> Iterator[str]:
         least = min(entries, key=lambda entry: max(entry.busbw_gbps.values()))
         peak = max(least.busbw_gbps.values())
         if value < peak * (SMALL if size >= _LARGE else _OF_MIDDLING):
-            yield _told(value, size, peak, str(least), least.source)
+            yield _below_published(value, size, peak, str(least), least.source)
 
 
 def _values(row: Row) -> list[float]:
@@ -108,8 +108,8 @@ def _values(row: Row) -> list[float]:
     return [side["busbw_gbps"] for side in sides if side and side["busbw_gbps"] is not None]
 
 
-def _told(value: float, size: int, known: float, topology: str, source: str) -> str:
+def _below_published(value: float, size: int, published: float, topology: str, source: str) -> str:
     return (
-        f"{value:g} GB/s at {format_size(size)} is {value / known:.0%} of the {known:g} GB/s that are published for"
-        f" {topology} ({source}), and nothing in the log says why"
+        f"{value:g} GB/s at {format_size(size)} is {value / published:.0%} of the {published:g} GB/s that are "
+        f"published for {topology} ({source}), and nothing in the log says why"
     )

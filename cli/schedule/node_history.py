@@ -255,10 +255,10 @@ def _at_work(finding: Mapping[str, Any]) -> bool:
     return finding.get("fault") in AT_WORK or (waits and all(name.endswith("/gpu") for name in short))
 
 
-def _naming(node: str, found: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The faults whose subject is this node or something on it, and no pair that it is half of."""
     alone = re.compile(rf"{re.escape(node)}(?![\w.-])(?!\s*(->|<->|-)\s)")
-    return tuple(dict.fromkeys(fault for fault, subject in found if alone.match(subject)))[:MOST_FAULTS]
+    return tuple(dict.fromkeys(fault for fault, subject in findings if alone.match(subject)))[:MOST_FAULTS]
 
 
 def _samples(record: Record) -> dict[str, dict[str, float]]:

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 LABEL = "seatrial/trial"
 CONDITION = "SeatrialFailed"
-_WORDS = {True: "failed", False: "passed", None: None}
+_STATES = {True: "failed", False: "passed", None: None}
 _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None: ("Unknown", "NotJudged")}
 
 
 def label(kube: Kube, node: str, bad: bool | None) -> None:
     """Label a node passed or failed; None takes the label away. Raises ClusterError."""
-    kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _WORDS[bad]}}})
+    kube.patch(path("nodes", node), {"metadata": {"labels": {LABEL: _STATES[bad]}}})
 
 
 def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] = (), turned: bool) -> None:
     """Set our condition of a node, and no other one; ``turned`` says that it was another one. Raises ClusterError."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     status, reason = _STATUS[bad]
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "type": CONDITION,
         "status": status,
         "reason": reason,
         "lastHeartbeatTime": now,
         "message": safe(", ".join(faults), 300),
     }
-    told |= {"lastTransitionTime": now} if turned else {}
-    kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [told]}}, strategic=True)
+    entry |= {"lastTransitionTime": now} if turned else {}
+    kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [entry]}}, strategic=True)

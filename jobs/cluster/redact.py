@@ -95,21 +95,21 @@ def redact(text: str) -> str:
     return _SETTING.sub(_masked, text)
 
 
-def _masked(found: re.Match[str]) -> str:
+def _masked(match: re.Match[str]) -> str:
     """Mask a value, but for what is no value of that name.
 
     max_tokens=512 is a setting, PASSWORD=512 is not; "the registry wants credentials: create a ..." and
     "secret/ngc-token: does not exist" are sentences.
     """
-    name, quote = found[1].rstrip("=: \t\"'\\"), found[2]
-    value = found[0][len(found[1]) + len(quote) :]
+    name, quote = match[1].rstrip("=: \t\"'\\"), match[2]
+    value = match[0][len(match[1]) + len(quote) :]
     if value.isdigit() and len(value) < 7 and _COUNTED.search(name):
-        return found[0]
-    before, after = found.string[max(0, found.start() - 40) : found.start()], found.string[found.end() :][:20]
-    prose = found[1].endswith(": ") and not quote and value.isalpha() and value.islower() and _GOES_ON.match(after)
+        return match[0]
+    before, after = match.string[max(0, match.start() - 40) : match.start()], match.string[match.end() :][:20]
+    prose = match[1].endswith(": ") and not quote and value.isalpha() and value.islower() and _GOES_ON.match(after)
     if prose and (name == "credentials" or _OF_A_KIND.search(before)):
-        return found[0]
-    return f"{found[1]}{quote}{MASK}"
+        return match[0]
+    return f"{match[1]}{quote}{MASK}"
 
 
 class LineRedactor:

@@ -122,7 +122,7 @@ class Case:
     def index(self, pod: Mapping[str, Any]) -> int:
         """The pod's rank; behind all ranks for a pod that only starts the others; MOST_REPLICAS where nothing tells."""
         found = self.kind.index(pod)
-        return self.wanted() - 1 if found >= MOST_REPLICAS and self.kind.multiplexed else found
+        return self.pods_wanted() - 1 if found >= MOST_REPLICAS and self.kind.multiplexed else found
 
     def tried_again(self, pod: Mapping[str, Any]) -> bool:
         """Tell whether a launcher pod failed and its controller starts another: no rank had begun then."""
@@ -171,7 +171,7 @@ class Case:
         """Pods that are not on their way out."""
         return [pod for pod in self.pods if not as_map(pod.get("metadata")).get("deletionTimestamp")]
 
-    def wanted(self) -> int:
+    def pods_wanted(self) -> int:
         """How many pods the job wants."""
         indexed = self.spec.get("completionMode") == "Indexed"
         counts = [self.spec.get("parallelism"), self.spec.get("completions") if indexed else None]

@@ -79,5 +79,3 @@ def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]
         elif present := _PRESENT.search(message):
             found.setdefault(names.get(present["image"], present["image"]), 0.0)
     return found
-
-

@@ -160,11 +160,11 @@ class _Judgement(Case):
     def refusal(self) -> tuple[Symptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
         said = [(event, words) for event in self.events if (words := self.kind.refused(event))]
-        if not said or (self.job and len(self.living()) >= self.wanted() and not self.finished()):
+        if not said or (self.job and len(self.living()) >= self.pods_wanted() and not self.finished()):
             return None
         refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])
         made = latest(self.events, *CREATED)
-        if self.finished() and made is not None and len(self.created) >= self.wanted():
+        if self.finished() and made is not None and len(self.created) >= self.pods_wanted():
             return None
         read = read_refusal(message)
         if read.fault == "namespace.terminating":
@@ -175,7 +175,7 @@ class _Judgement(Case):
             issue=Issue("FailedCreate", message),
             subject=read.subject,
             suggestion=read.suggestion,
-            expected=f"{self.wanted()} pods are created",
+            expected=f"{self.pods_wanted()} pods are created",
             rank=REFUSED,
             when=refused.when,
             grace_s=REFUSED_S,
@@ -183,17 +183,17 @@ class _Judgement(Case):
         return symptom, refused
 
     @staticmethod
-    def _stands(event: Event, message: str, said: Sequence[tuple[Event, str]]) -> bool:
+    def _stands(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
         """Tell whether a refusal is one: what a server says that is just starting, or not there, is none."""
         fault = read_refusal(message).fault
         if fault != "rights.missing":
             return fault != "job.start-timeout"
-        same = [other for other, words in said if read_refusal(words).fault == fault]
+        same = [other for other, words in refusals if read_refusal(words).fault == fault]
         return later(min(other.since for other in same), int(RIGHTS_S)) <= later(event.when, 0)
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
-    def replicas(self, found: Mapping[str, Symptom]) -> tuple[Replica, ...]:
+    def replicas(self, symptoms: Mapping[str, Symptom]) -> tuple[Replica, ...]:
         """One entry per rank, also for ranks whose pod could not be created."""
         chosen: dict[int, Mapping[str, Any]] = {}
         for position, pod in enumerate(self.pods):
@@ -202,15 +202,15 @@ class _Judgement(Case):
             before = chosen.get(index)
             if before is None or as_map(before.get("status")).get("phase") == "Failed":
                 chosen[index] = pod
-        made = [self._replica(index, pod, found) for index, pod in sorted(chosen.items())]
+        made = [self._replica(index, pod, symptoms) for index, pod in sorted(chosen.items())]
         if self.job and not self.finished() and not self.meta.get("deletionTimestamp"):
-            made += [self._missing(index) for index in range(self.wanted()) if index not in chosen]
+            made += [self._missing(index) for index in range(self.pods_wanted()) if index not in chosen]
         return tuple(sorted(made, key=lambda replica: replica.index))
 
-    def _replica(self, index: int, pod: Mapping[str, Any], found: Mapping[str, Symptom]) -> Replica:
+    def _replica(self, index: int, pod: Mapping[str, Any], symptoms: Mapping[str, Symptom]) -> Replica:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         name = str(meta.get("name") or "")
-        symptom = found.get(name)
+        symptom = symptoms.get(name)
         events = about(self.all_events, "Pod", name, str(meta.get("uid") or ""))
         return Replica(
             index=index,
@@ -233,18 +233,18 @@ class _Judgement(Case):
 
     # -- analysis --------------------------------------------------------------------------------------------------
 
-    def analysis(self, state: JobState, found: Mapping[str, Symptom]) -> FailureAnalysis | None:
+    def analysis(self, state: JobState, symptoms: Mapping[str, Symptom]) -> FailureAnalysis | None:
         """Choose the cause and put it into words; None where nothing is wrong."""
         if state is JobState.UNKNOWN:
             return None
         if state is JobState.COMPLETE:  # only an interruption still matters: the Job counts those pods as successes
-            taken = [s for s in found.values() if s.disrupted or s.issue.reason == "Evicted"]
+            taken = [s for s in symptoms.values() if s.disrupted or s.issue.reason == "Evicted"]
             return self._told(min(taken, key=self._precedence), taken) if taken else None
         if state is JobState.CANCELED:
             when = str(self.meta.get("deletionTimestamp") or "")
             gone = disruption(Issue("Deleted", f"job {self.name} was deleted by others"), when)
             return self._told(gone.at(pod=f"job/{self.name}", node=""), [])
-        candidates = list(found.values())
+        candidates = list(symptoms.values())
         if (refused := self.refusal()) is not None:
             candidates.append(refused[0])
         if (job_wide := self._job_wide(candidates)) is not None:
@@ -288,7 +288,7 @@ class _Judgement(Case):
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
         placed = sum(1 for pod in self.living() if as_map(pod.get("spec")).get("nodeName"))
-        words = Issue("PartialStart", f"{placed} of {self.wanted()} pods started; {cause.issue}")
+        words = Issue("PartialStart", f"{placed} of {self.pods_wanted()} pods started; {cause.issue}")
         advice = "Half a gang holds its GPUs and waits for ever: the queue must admit all pods or none."
         return replace(
             cause,

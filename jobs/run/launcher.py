@@ -36,7 +36,7 @@ from .logs import tail
 from .mpirun import explained
 from .queueing import QueueFacts, Queueing
 from .recorder import RecordedKube, Recorder
-from .result import Admission, TrialResult
+from .result import TrialResult
 from .sweep_watcher import SweepWatcher
 from .waiting import Limits, Outcome
 from .watcher import Watcher
@@ -211,7 +211,7 @@ class Launcher:
         name_of_queue = tags.get("kueue.x-k8s.io/queue-name")
         queue = Queue(kind="kueue", name=str(name_of_queue)) if name_of_queue else None
         queueing = Queueing(self._kube, queue, namespace, name) if queue else None
-        ranks = kind.wanted(raw) - (1 if kind.multiplexed else 0)
+        ranks = kind.pods_wanted(raw) - (1 if kind.multiplexed else 0)
         watcher = self._watcher(name, namespace, run, limits, "", kind, queueing, ranks)
         place = path(kind.resource, name, namespace=namespace, group=kind.group, version=kind.version)
         with renewed(self._kube, place, held(raw)):

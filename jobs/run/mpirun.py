@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..diagnosis.state import FailureAnalysis
 
 # (pattern, whose, advice)
-_WORDS = (
+_LAST_LINES = (
     (
         r"Could not resolve hostname (?P<host>[^\s:]+)",
         ERR_INFRA,
@@ -57,20 +57,20 @@ _WORDS = (
 _PASSING = re.compile(r"Could not resolve hostname|Connection refused")
 
 
-def is_final(said: Iterable[str]) -> bool:
+def is_final(output: Iterable[str]) -> bool:
     """Tell whether mpirun's words name a reason that another attempt will meet again."""
-    lines = list(said)
+    lines = list(output)
     if any(_PASSING.search(line) for line in lines):
         return False
-    return any(re.search(pattern, line) for pattern, _, _ in _WORDS for line in lines)
+    return any(re.search(pattern, line) for pattern, _, _ in _LAST_LINES for line in lines)
 
 
-def explained(analysis: FailureAnalysis | None, said: Iterable[str]) -> FailureAnalysis | None:
+def explained(analysis: FailureAnalysis | None, output: Iterable[str]) -> FailureAnalysis | None:
     """Put mpirun's own reason in the place of its exit code."""
     if analysis is None or analysis.fault != "job.failed":
         return analysis
-    lines = list(said)
-    for pattern, blame, advice in _WORDS:
+    lines = list(output)
+    for pattern, blame, advice in _LAST_LINES:
         for line in lines:
             found = re.search(pattern, line)
             if found:

@@ -90,19 +90,19 @@ class Recorder:
                 self._broken.add(kind)
                 self._add(kind, WATCH_ENDED, safe(f"{type(error).__name__}: {said}", 300))
 
-    def mark(self, words: str) -> None:
+    def mark(self, text: str) -> None:
         """Keep what seatrial itself did."""
         with self._lock:
-            self._add(MARK, "DONE", words)
+            self._add(MARK, "DONE", text)
 
     def conclude(self, result: TrialResult) -> None:
         """Take the result for the yaml; what comes later is not recorded."""
         self._result, self._concluded = result, time.monotonic() - self._began
 
-    def _add(self, kind: str, type_: str, told: Any) -> None:
+    def _add(self, kind: str, type_: str, value: Any) -> None:
         if self._result is not None or self._bytes > MOST_BYTES:
             return
-        text = json.dumps(told)
+        text = json.dumps(value)
         self._bytes += len(text)
         if self._bytes > MOST_BYTES:
             kind, type_, text = MARK, "DONE", json.dumps(f"the recording ends here: more than {MOST_BYTES >> 20} MiB")

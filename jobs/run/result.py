@@ -13,19 +13,6 @@ if TYPE_CHECKING:
     from .queueing import QueueFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Whether the API server would admit one pod of the trial; `allowed` is None where it could not tell."""
-
-    allowed: bool | None
-    fault: str = ""
-    subject: str = ""
-    reason: str = ""
-    message: str = ""
-    suggestion: str = ""
-    warnings: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
     """What became of one trial."""

@@ -85,5 +85,5 @@ def _node(pod: Mapping[str, Any]) -> str:
     return str(as_map(pod.get("spec")).get("nodeName") or _name(pod))
 
 
-def _more(found: list[dict[str, Any]]) -> str:
-    return f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+def _more(causes: list[dict[str, Any]]) -> str:
+    return f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""

@@ -333,7 +333,7 @@ class Watcher:
 
     def _lingers(self, outcome: Outcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
-        wanted = self._kind.wanted(self._last_job or {})
+        wanted = self._kind.pods_wanted(self._last_job or {})
         if sum(1 for pod in outcome.pods if self._has_ended(pod)) < wanted:
             self._ended_since = None
             return False
@@ -397,7 +397,7 @@ class Watcher:
 
     def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
         running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in ("Running", "Succeeded")]
-        return job is not None and len(running) >= self._kind.wanted(job)
+        return job is not None and len(running) >= self._kind.pods_wanted(job)
 
     def _is_shaken(self, pod: dict[str, Any]) -> bool:
         """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.

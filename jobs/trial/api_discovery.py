@@ -34,13 +34,13 @@ def serving(kube: Kube, group: str, resource: str) -> Serving:
     return Serving(tuple(found))
 
 
-def missing_fault(kind: Kind, found: Serving) -> str:
+def missing_fault(kind: Kind, serving_now: Serving) -> str:
     """The fault of a kind that is not served as we need it; nothing where it is."""
-    if kind.version in found.versions:
+    if kind.version in serving_now.versions:
         return ""
     # A Training Operator beside the MPI Operator brings a CRD of the same name that serves v1 only; whichever was
     # applied last is what the cluster has (kubeflow/mpi-operator README, "Training Operator").
-    return "mpi.wrong-version" if found.versions and kind.name == "mpijob" else "launcher.missing"
+    return "mpi.wrong-version" if serving_now.versions and kind.name == "mpijob" else "launcher.missing"
 
 
 def _has(kube: Kube, group: str, version: str, resource: str) -> bool:

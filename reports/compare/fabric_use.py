@@ -49,20 +49,20 @@ def fabric_use(side: Sequence[Record]) -> dict[str, Use]:
     return found
 
 
-def _of_job(found: dict[str, Use], collective: str, job: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def _of_job(uses: dict[str, Use], collective: str, job: Mapping[str, Any], names: Mapping[str, str]) -> None:
     devices: dict[str, set[str]] = {}
     for host in job.get("hosts") or []:
         node = names.get(str(host.get("name")), str(host.get("name")))
         rails = (host.get("rails") or {}).values()
         devices.setdefault(node, set()).update(str(device) for rail in rails for device in rail)
-        _direct(found.setdefault(node, Use()), host.get("gdr"))
+        _direct(uses.setdefault(node, Use()), host.get("gdr"))
     for node, used in devices.items():
         if used:  # a log that does not show it says nothing
-            found[node].rails.setdefault(collective, []).append(frozenset(used))
+            uses[node].rails.setdefault(collective, []).append(frozenset(used))
     for pair in job.get("pairs") or []:
         for end in ("src", "dst"):
             node = names.get(str(pair.get(end)), str(pair.get(end)))
-            found.setdefault(node, Use()).transports |= frozenset(map(str, pair.get("transports") or {}))
+            uses.setdefault(node, Use()).transports |= frozenset(map(str, pair.get("transports") or {}))
 
 
 def _direct(use: Use, gdr: object) -> None:

@@ -44,6 +44,6 @@ def _flat(value: object, path: str, depth: int = 0) -> Iterator[tuple[str, str]]
         yield path, str(value)
 
 
-def _described(version: str, told: object) -> str:
+def _described(version: str, details: object) -> str:
     """A version, with what is told of it unless that is a count or part of it: an image with its digest."""
-    return f"{version} ({told})" if isinstance(told, str) and told and told not in version else version
+    return f"{version} ({details})" if isinstance(details, str) and details and details not in version else version

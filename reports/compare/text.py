@@ -12,7 +12,7 @@ from tabulate import tabulate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Told = Mapping[str, Any]
+    Comparison = Mapping[str, Any]
 
 HEADLINE = {
     "worse": "WORSE: something does not work as well as before",
@@ -27,17 +27,19 @@ RUNS_SHOWN = 3
 """Runs of one side that are named, each in a line."""
 
 
-def render(told: Told, style: str) -> str:
+def render(comparison: Comparison, style: str) -> str:
     """Render what ``Comparison.to_dict`` gives; ``style`` is text, markdown or json."""
     if style == "json":
-        return _printable(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-    parts = [_head(told, style)]
+        return _printable(json.dumps(comparison, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    parts = [_head(comparison, style)]
     for part in (_sides, _no_longer_proven, _changes, _versions, _bandwidth):
-        parts += part(told, style)
-    if told["unclear"]:
-        parts.append(_title("Not compared", style) + "\n" + "\n".join(f"- {_clean(t, style)}" for t in told["unclear"]))
-    if told["notes"]:
-        parts.append("\n".join(f"note: {_clean(t, style)}" for t in told["notes"]))
+        parts += part(comparison, style)
+    if comparison["unclear"]:
+        parts.append(
+            _title("Not compared", style) + "\n" + "\n".join(f"- {_clean(t, style)}" for t in comparison["unclear"])
+        )
+    if comparison["notes"]:
+        parts.append("\n".join(f"note: {_clean(t, style)}" for t in comparison["notes"]))
     return _printable("\n\n".join(parts)) + "\n"
 
 
@@ -46,16 +48,16 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _head(told: Told, style: str) -> str:
-    text = f"{HEADLINE[told['verdict']]} (before: {told['before']}, after: {told['after']})"
+def _head(comparison: Comparison, style: str) -> str:
+    text = f"{HEADLINE[comparison['verdict']]} (before: {comparison['before']}, after: {comparison['after']})"
     return f"## seatrial compare: {text}" if style == "markdown" else text
 
 
-def _sides(told: Told, style: str) -> list[str]:
+def _sides(comparison: Comparison, style: str) -> list[str]:
     """Which cluster, server and time each side is of; of many runs the first ones."""
     mark = "- " if style == "markdown" else "  "
     lines = []
-    for name, runs in told["sides"].items():
+    for name, runs in comparison["sides"].items():
         named = [_run(run) for run in runs[:RUNS_SHOWN]]
         more = [f"and {len(runs) - RUNS_SHOWN} more runs"] if len(runs) > RUNS_SHOWN else []
         lines += [f"{mark}{name + ':':<7} {_clean(text, style)}" for text in (*named, *more)]
@@ -70,8 +72,8 @@ def _run(run: Mapping[str, str]) -> str:
     )
 
 
-def _no_longer_proven(told: Told, style: str) -> list[str]:
-    names = told["no_longer_proven"]
+def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
+    names = comparison["no_longer_proven"]
     if not names:
         return []
     count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
@@ -79,8 +81,8 @@ def _no_longer_proven(told: Told, style: str) -> list[str]:
     return [text if style == "markdown" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))]
 
 
-def _changes(told: Told, style: str) -> list[str]:
-    changes = sorted(told["changes"], key=lambda c: ORDER.index(c["kind"]) if c["kind"] in ORDER else len(ORDER))
+def _changes(comparison: Comparison, style: str) -> list[str]:
+    changes = sorted(comparison["changes"], key=lambda c: ORDER.index(c["kind"]) if c["kind"] in ORDER else len(ORDER))
     blocked = [c["subject"] for c in changes if c["area"] == "check" and c["after"] == "blocked"]
     rows = [
         [c["kind"], c["area"], c["subject"], c["before"], c["after"], c["note"]]
@@ -95,15 +97,15 @@ def _changes(told: Told, style: str) -> list[str]:
     return parts
 
 
-def _versions(told: Told, style: str) -> list[str]:
-    rows = [[c["subject"], c["before"], c["after"]] for c in told["versions"]]
+def _versions(comparison: Comparison, style: str) -> list[str]:
+    rows = [[c["subject"], c["before"], c["after"]] for c in comparison["versions"]]
     title = "What is installed otherwise (the likely causes)"
-    if not rows and told["verdict"] == "worse":
+    if not rows and comparison["verdict"] == "worse":
         return ["Nothing is installed otherwise, as far as both records know: look at the hardware."]
     return _table(title, ["", "before", "after"], rows, style) if rows else []
 
 
-def _bandwidth(told: Told, style: str) -> list[str]:
+def _bandwidth(comparison: Comparison, style: str) -> list[str]:
     rows = [
         [
             r["nodes"],
@@ -114,7 +116,7 @@ def _bandwidth(told: Told, style: str) -> list[str]:
             f"{100 * r['error']:.1f} %",
             r["kind"],
         ]
-        for r in told["bandwidth"]
+        for r in comparison["bandwidth"]
     ]
     heads = ["nodes", "collective", "before", "after", "change", "std. error", ""]
     title = "Bus bandwidth (GB/s) over the rows of 1 GiB and more, where no other sizes are named"

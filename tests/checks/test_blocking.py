@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.framework.blocking import NOT_JUDGED, blocks, covered, named, told
+from checks.framework.blocking import NOT_JUDGED, blocks, covered, named, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
 from reports.record import CheckResult, Finding, Outcome
@@ -49,7 +49,7 @@ def test_a_bad_node_is_withheld_and_the_others_are_judged():
     """The prerequisite that failed there is named."""
     found = blocks(declared(), result(), BY_NODE, NODES)
     assert (found.whole, found.nodes) == ((), {"n-1": ("nodes.gpu",)})
-    assert list(told(found.nodes)) == ["n-1 (nodes.gpu)"]
+    assert list(withheld_in_words(found.nodes)) == ["n-1 (nodes.gpu)"]
 
 
 @pytest.mark.parametrize(

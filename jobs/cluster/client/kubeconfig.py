@@ -202,12 +202,12 @@ def _files_exist(files: str, owner: str, folder: Path, body: dict[str, Any], key
             raise ConfigError(f"kubeconfig {files}: {key} of {owner} does not exist: {path}")
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """Say which of the `known` words was probably meant, and otherwise which there are."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+def nearest(word: str, choices: list[str]) -> str:
+    """Say which of the `choices` was probably meant, and otherwise which there are."""
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; it has {_some(known)}" if known else "; it has none"
+    return f"; it has {_some(choices)}" if choices else "; it has none"
 
 
 def _nearest_file(path: Path) -> str:

@@ -82,7 +82,7 @@ class Lease:
         held = as_map(found.get("spec"))
         holder = str(held.get("holderIdentity") or "")
         if holder and holder != self._holder and (left := self._left(held)) > 0:
-            raise HeldError(self._told(holder, held, left))
+            raise HeldError(self._held_by(holder, held, left))
         self._version = _version(found)
         transitions = held.get("leaseTransitions")
         self._transitions = (transitions if isinstance(transitions, int) else 0) + 1
@@ -159,7 +159,7 @@ class Lease:
         lasts = min(duration, LONGEST) if type(duration) is int else 0
         return lasts - age if age > -LONGEST else 0.0
 
-    def _told(self, holder: str, held: dict[str, Any], left: float) -> str:
+    def _held_by(self, holder: str, held: dict[str, Any], left: float) -> str:
         since = safe(held.get("acquireTime") or "an unknown time", 40)
         return (
             f"the lease {self._name} is held by {safe(holder, 100)} since {since}: another scheduled run is going "

@@ -62,7 +62,7 @@ def _moment(value: Any) -> bool:
         return False
 
 
-_WORDS: dict[Callable[[Any], bool], str] = {
+_EXPECTED: dict[Callable[[Any], bool], str] = {
     _text: "text",
     _flag: "true or false",
     _number: "a whole number",
@@ -218,7 +218,7 @@ _KINDS: dict[str, dict[str, Shape]] = {
         }
     },
 }
-_OTHERS: dict[str, Shape] = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
+_ANY_KIND: dict[str, Shape] = {"metadata": _META, "spec": {}, "status": {"conditions": _CONDITIONS}}
 """Of any other kind, custom resources among them: what all have; their own fields are read leniently."""
 
 
@@ -280,16 +280,16 @@ def _compile(shape: Shape) -> Callable[[Any], str]:  # noqa: C901 -- one small c
     test: Callable[[Any], bool] = shape
 
     def single(value: Any) -> str:
-        return "" if test(value) else _is(value, _WORDS[test])
+        return "" if test(value) else _is(value, _EXPECTED[test])
 
     return single
 
 
-def _in(key: str, found: str) -> str:
-    return f"{key}{'' if found.startswith(('[', ' ')) else '.'}{found}"
+def _in(key: str, problem: str) -> str:
+    return f"{key}{'' if problem.startswith(('[', ' ')) else '.'}{problem}"
 
 
-def _is(value: Any, wanted: str) -> str:
+def _is(value: Any, expected: str) -> str:
     kinds = {
         dict: "a mapping",
         list: "a list",
@@ -299,8 +299,8 @@ def _is(value: Any, wanted: str) -> str:
         float: "the number",
     }
     shown = "" if value is None or isinstance(value, (dict, list)) else f" {safe(repr(value), 60)}"
-    return f" is {kinds.get(type(value), 'null')}{shown}, not {wanted}"
+    return f" is {kinds.get(type(value), 'null')}{shown}, not {expected}"
 
 
-_OTHER = _compile(_OTHERS)
+_OTHER = _compile(_ANY_KIND)
 _COMPILED = {kind: _compile({"metadata": _META, **fields}) for kind, fields in _KINDS.items()}

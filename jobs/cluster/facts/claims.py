@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..client.kube import Kube
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A PersistentVolumeClaim. ``hidden``: why it cannot be seen; ``exists`` then says nothing."""

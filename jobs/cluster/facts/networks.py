@@ -21,23 +21,23 @@ GROUP, VERSION, RESOURCE = "k8s.cni.cncf.io", "v1", "network-attachment-definiti
 GKE_GROUP, GKE_RESOURCE = "networking.gke.io", "networks"
 """cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods"""
 
-Found = dict[tuple[str, str], dict[str, Any] | None]
+Definitions = dict[tuple[str, str], dict[str, Any] | None]
 
 
-def definitions(kube: Kube, wanted: Iterable[tuple[str, str]], *, tenant: bool = False) -> tuple[Found, str]:
+def definitions(kube: Kube, names: Iterable[tuple[str, str]], *, tenant: bool = False) -> tuple[Definitions, str]:
     """Return each definition by (namespace, name), None where there is none; and why none can be seen, if so."""
-    found: Found = {}
-    wanted = list(wanted)
-    if tenant and any(not namespace for namespace, _ in wanted):
+    definitions_by_name: Definitions = {}
+    names = list(names)
+    if tenant and any(not namespace for namespace, _ in names):
         return {}, f"{GKE_RESOURCE} of the cluster are not a tenant's to ask"
-    for namespace, name in sorted(wanted):
+    for namespace, name in sorted(names):
         place = path(RESOURCE, name, namespace=namespace, group=GROUP, version=VERSION)
         try:
             item = kube.get(place if namespace else path(GKE_RESOURCE, name, group=GKE_GROUP))
         except NotFound:
-            found[namespace, name] = None
+            definitions_by_name[namespace, name] = None
         except (Forbidden, Unauthorized) as error:
             return {}, safe(error.message, 300)
         else:
-            found[namespace, name] = item if isinstance(item, dict) else None
-    return found, ""
+            definitions_by_name[namespace, name] = item if isinstance(item, dict) else None
+    return definitions_by_name, ""

@@ -52,6 +52,7 @@ class Unschedulable:
     volume: bool
     hint: str = ""
 
+
 def read_unschedulable(
     message: str, pod: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]] = (), own: Container[str] = ()
 ) -> Unschedulable:

@@ -110,9 +110,9 @@ def listing(kube: Kube, resource: str, group: str, *versions: str) -> Listing:
     return Listing(served=False)
 
 
-def policies(found: Listing) -> tuple[Policy, ...]:
+def policies(listing: Listing) -> tuple[Policy, ...]:
     """Read the ClusterPolicies."""
-    return tuple(_policy(item) for item in found.items)
+    return tuple(_policy(item) for item in listing.items)
 
 
 def _policy(item: Mapping[str, Any]) -> Policy:
@@ -143,10 +143,10 @@ class DeviceClass:
     kind: str = ""
 
 
-def device_classes(found: Listing) -> dict[str, DeviceClass]:
+def device_classes(listing: Listing) -> dict[str, DeviceClass]:
     """Read the DeviceClasses; of their CEL expressions only what NVIDIA's and AMD's drivers write."""
     classes = {}
-    for name, item in zip(names(found), found.items, strict=True):
+    for name, item in zip(names(listing), listing.items, strict=True):
         cels = (as_map(each.get("cel")) for each in as_list(as_map(item.get("spec")).get("selectors")))
         text = " ".join(str(cel.get("expression") or "") for cel in cels)
         driver = re.search(r"device\.driver\s*==\s*['\"]([\w.-]+)['\"]", text)
@@ -155,17 +155,17 @@ def device_classes(found: Listing) -> dict[str, DeviceClass]:
     return classes
 
 
-def mapped_class(found: Listing, resource: str) -> str:
+def mapped_class(listing: Listing, resource: str) -> str:
     """Name the DeviceClass that stands for an extended resource; '' where none does.
 
     Pods then ask for the resource as ever, and no node counts it (DRAExtendedResource, beta in Kubernetes 1.36;
     https://www.kubernetes.dev/resources/keps/5004/).
     """
-    mapped = (as_map(item.get("spec")).get("extendedResourceName") == resource for item in found.items)
-    return next((name for name, fits in zip(names(found), mapped, strict=True) if fits), "")
+    mapped = (as_map(item.get("spec")).get("extendedResourceName") == resource for item in listing.items)
+    return next((name for name, fits in zip(names(listing), mapped, strict=True) if fits), "")
 
 
-def devices_by_node(found: Listing, driver: str = "", kind: str = "") -> dict[str, int]:
+def devices_by_node(listing: Listing, driver: str = "", kind: str = "") -> dict[str, int]:
     """Count the devices that a driver publishes for each node in ResourceSlices of the newest generation.
 
     `kind` is what their attribute `type` must say, where they have one: a MIG partition is no whole GPU.
@@ -173,7 +173,7 @@ def devices_by_node(found: Listing, driver: str = "", kind: str = "") -> dict[st
     """
     newest: dict[tuple[str, str], int] = {}
     slices: list[tuple[tuple[str, str], int, dict[str, Any]]] = []
-    for item in found.items:
+    for item in listing.items:
         spec = as_map(item.get("spec"))
         pool = as_map(spec.get("pool"))
         if driver and spec.get("driver") != driver:
@@ -199,9 +199,9 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def names(found: Listing) -> tuple[str, ...]:
+def names(listing: Listing) -> tuple[str, ...]:
     """The names of the objects."""
-    return tuple(safe(as_map(item.get("metadata")).get("name") or "", 253) for item in found.items)
+    return tuple(safe(as_map(item.get("metadata")).get("name") or "", 253) for item in listing.items)
 
 
 def image_version(image: str) -> str:
@@ -211,13 +211,13 @@ def image_version(image: str) -> str:
     return found[0] if found else tag
 
 
-def toolkit_version(found: Iterable[Policy], pods: Iterable[PodUse]) -> str:
+def toolkit_version(policies_found: Iterable[Policy], pods: Iterable[PodUse]) -> str:
     """Return the version of the container toolkit that the operator installs, '' where nothing shows it.
 
     From the ClusterPolicy, else from the image of the toolkit's DaemonSet; a toolkit that came as a package of the host
     is seen by neither.
     """
-    asked = [policy.versions["toolkit"] for policy in found if policy.versions.get("toolkit")]
+    asked = [policy.versions["toolkit"] for policy in policies_found if policy.versions.get("toolkit")]
     images = [image for pod in pods if operand(pod) == "toolkit" for image in pod.images]
     versions = [image_version(f"x:{text}") for text in asked] + [image_version(image) for image in images]
     return next((text for text in versions if re.match(r"v?\d", text)), "")

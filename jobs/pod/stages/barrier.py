@@ -24,8 +24,8 @@ class Barrier:
     def __init__(self, rendezvous: Rendezvous) -> None:
         self.rendezvous = rendezvous
         self.rank = rendezvous.me.rank
-        self.others = sorted(rendezvous.records)
-        self._words: Dict[Tuple[str, int], Dict[str, Any]] = {}
+        self.peers = sorted(rendezvous.records)
+        self._messages: Dict[Tuple[str, int], Dict[str, Any]] = {}
         self._decisions: Dict[str, Tuple[bool, str]] = {}
         self._ends: Dict[Tuple[str, int], str] = {}
         self._posts: Dict[Tuple[str, int], Dict[str, Any]] = {}
@@ -34,12 +34,12 @@ class Barrier:
 
     def agree(self, topic: str, objection: str, limit_s: float) -> Tuple[bool, str]:
         """Say yes (or object) to a topic and return what was decided for all ranks, and why not."""
-        if not self.others:
+        if not self.peers:
             return not objection, objection
         word = {"seatrial": 1, "kind": "ready", "topic": topic, "objection": objection[:MAX_WORDS]}
         if self.rank == 0:
             go, why = self._collect(topic, objection, limit_s)
-            for rank in self.others:
+            for rank in self.peers:
                 self._send(rank, {"seatrial": 1, "kind": "decision", "topic": topic, "go": go, "why": why[:MAX_WORDS]})
             return go, why
         reached = self._send(0, word)
@@ -54,7 +54,7 @@ class Barrier:
         with self._lock:
             if topic in self._decisions:
                 return not self._decisions[topic][0]
-            return any(word["objection"] for (about, _), word in self._words.items() if about == topic)
+            return any(word["objection"] for (about, _), word in self._messages.items() if about == topic)
 
     def post(self, rank: int, topic: str, body: Dict[str, Any]) -> bool:
         """Tell one peer something; only while the rendezvous's connections with it are open."""
@@ -76,7 +76,7 @@ class Barrier:
     def announce_end(self, topic: str, failure: str) -> None:
         """Tell all ranks that this one's part of a collective has ended; `failure` is empty when it went well."""
         message = {"seatrial": 1, "kind": "ended", "topic": topic, "rank": self.rank, "failure": failure[:MAX_WORDS]}
-        for rank in self.others if self.rank == 0 else [0] * bool(self.others):
+        for rank in self.peers if self.rank == 0 else [0] * bool(self.peers):
             self._send(rank, message)
 
     def ended(self, topic: str, rank: int) -> Optional[str]:
@@ -90,7 +90,7 @@ class Barrier:
             for (about, rank), failure in self._ends.items():
                 if about == topic and failure:
                     return "rank %d: %s" % (rank, failure)
-            for rank in self.others if self.rank == 0 else [0] * bool(self.others):
+            for rank in self.peers if self.rank == 0 else [0] * bool(self.peers):
                 if (topic, rank) not in self._ends and not self.rendezvous.channels(rank):
                     return "rank %d: its pod is gone" % rank
         return ""
@@ -102,7 +102,7 @@ class Barrier:
             if go is not None:
                 return go, why
             if time.monotonic() >= limit or self.rendezvous.watch.stopped():
-                missing = [str(rank) for rank in self.others if (topic, rank) not in self._words]
+                missing = [str(rank) for rank in self.peers if (topic, rank) not in self._messages]
                 return False, "rank %s did not get ready in time" % ", ".join(missing[:8])
             with self.rendezvous.changed:
                 self.rendezvous.changed.wait(0.05)
@@ -111,14 +111,14 @@ class Barrier:
         if objection:
             return False, "rank 0: %s" % objection
         with self._lock:
-            said = {rank: self._words[(topic, rank)] for rank in self.others if (topic, rank) in self._words}
+            said = {rank: self._messages[(topic, rank)] for rank in self.peers if (topic, rank) in self._messages}
         for rank, word in said.items():
             if word["objection"]:
                 return False, "rank %d: %s" % (rank, word["objection"])
-        for rank in self.others:
+        for rank in self.peers:
             if rank not in said and not self.rendezvous.channels(rank):
                 return False, "rank %d: its pod is gone" % rank
-        return (True, "") if len(said) == len(self.others) else (None, "")
+        return (True, "") if len(said) == len(self.peers) else (None, "")
 
     def _await_decision(self, topic: str, limit_s: float) -> Tuple[bool, str]:
         limit = time.monotonic() + limit_s
@@ -142,18 +142,18 @@ class Barrier:
         kind, topic = message.get("kind"), str(message.get("topic"))[:100]
         with self._lock:
             if kind == "ready":
-                self._words[(topic, rank)] = {"objection": str(message.get("objection") or "")[:MAX_WORDS]}
+                self._messages[(topic, rank)] = {"objection": str(message.get("objection") or "")[:MAX_WORDS]}
             elif kind == "decision" and rank == 0:
                 self._decisions[topic] = (message.get("go") is True, str(message.get("why") or "")[:MAX_WORDS])
             elif kind == "post" and isinstance(message.get("body"), dict):
                 self._posts[(topic, rank)] = message["body"]
             elif kind == "ended":
                 about = message.get("rank") if rank == 0 else rank
-                if isinstance(about, int) and (about in self.others):
+                if isinstance(about, int) and (about in self.peers):
                     self._ends[(topic, about)] = str(message.get("failure") or "")[:MAX_WORDS]
         if kind == "ended" and self.rank == 0:
             relay = dict(message, rank=rank)
-            for other in self.others:
+            for other in self.peers:
                 if other != rank:
                     self._send(other, relay)
         with self.rendezvous.changed:

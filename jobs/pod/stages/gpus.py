@@ -78,15 +78,15 @@ def read(
         data["toolkit"] = toolkit(env)
 
 
-def _list(tool: str, found: Dict[str, Any], watch: Watch) -> None:
+def _list(tool: str, gpu: Dict[str, Any], watch: Watch) -> None:
     """Ask for the bare list where the whole picture cannot be had: what is there is known, its health is not."""
     for question, reader in ((smi.TABLE, smi.table), (["-L"], smi.lines)):
         limit = min(QUERY_TIMEOUT_S, watch.left())
         if limit < 1 or watch.stopped():
             return
         answer = command.run([tool, *question], limit, smi.MAX_BYTES)
-        found["gpus"] = reader(answer.out.decode("utf-8", "replace"), found) if answer.exit == 0 else []
-        if found["gpus"]:
+        gpu["gpus"] = reader(answer.out.decode("utf-8", "replace"), gpu) if answer.exit == 0 else []
+        if gpu["gpus"]:
             return
 
 

@@ -32,22 +32,22 @@ INSTEAD = (
 )
 
 
-def reach(wanted: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Dict[str, Any]:
+def reach(bucket: Mapping[str, Any], env: Mapping[str, str], watch: Watch) -> Dict[str, Any]:
     """Ask for one bucket; returns what is known of it."""
     found: Dict[str, Any] = {
-        "uri": wanted["uri"],
-        "endpoint": wanted["endpoint"] or None,
+        "uri": bucket["uri"],
+        "endpoint": bucket["endpoint"] or None,
         "reachable": False,
         "status": None,
         "region": None,
-        "can_sign": can_sign(wanted["env"], env),
+        "can_sign": can_sign(bucket["env"], env),
         "missing": [],
         "seconds": None,
         "error": None,
     }
-    found["missing"] = [name for name in wanted["env"] if not env.get(name)]
+    found["missing"] = [name for name in bucket["env"] if not env.get(name)]
     url = url_of(
-        wanted["uri"], wanted["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
+        bucket["uri"], bucket["endpoint"] or env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or ""
     )
     began = time.monotonic()
     while True:
@@ -75,17 +75,17 @@ def url_of(uri: str, endpoint: str) -> str:
     return "https://%s.s3.amazonaws.com/" % bucket
 
 
-def _ask(url: str, found: Dict[str, Any]) -> Optional[str]:
+def _ask(url: str, data: Dict[str, Any]) -> Optional[str]:
     """Send one HEAD; fills status and region; returns why there was no answer."""
     request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "seatrial"})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310  (http or https, checked before)
-            found["status"], headers = answer.status, answer.headers
+            data["status"], headers = answer.status, answer.headers
     except urllib.error.HTTPError as refusal:  # an answer, too: the bucket was reached
-        found["status"], headers = refusal.code, refusal.headers
+        data["status"], headers = refusal.code, refusal.headers
         refusal.close()
     except (urllib.error.URLError, OSError, ValueError, ssl.SSLError) as error:
         return redact.text(str(getattr(error, "reason", None) or error))[:300]
-    found["reachable"] = found["status"] < 500
-    found["region"] = (headers.get("x-amz-bucket-region") or None) if headers else None
-    return None if found["reachable"] else "the endpoint answers %d" % found["status"]
+    data["reachable"] = data["status"] < 500
+    data["region"] = (headers.get("x-amz-bucket-region") or None) if headers else None
+    return None if data["reachable"] else "the endpoint answers %d" % data["status"]

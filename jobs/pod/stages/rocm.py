@@ -75,23 +75,23 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     return found, ""
 
 
-def _gpu(index: int, card: Dict[str, Any]) -> Dict[str, Any]:
+def _gpu(index: int, fields: Dict[str, Any]) -> Dict[str, Any]:
     gpu = blank_gpu(index)
-    total = _number(_value(card, "vram total memory (b)", "vram total memory"))
-    gpu["uuid"] = _value(card, "unique id")
-    gpu["name"] = _value(card, "card series", "card model", "product name", "marketing name")
-    gpu["bus_id"] = _value(card, "pci bus")
+    total = _number(_value(fields, "vram total memory (b)", "vram total memory"))
+    gpu["uuid"] = _value(fields, "unique id")
+    gpu["name"] = _value(fields, "card series", "card model", "product name", "marketing name")
+    gpu["bus_id"] = _value(fields, "pci bus")
     gpu["memory_mib"] = None if total is None else total >> 20
-    gpu["vbios"] = _value(card, "vbios version")
+    gpu["vbios"] = _value(fields, "vbios version")
     junction = ("temperature (sensor junction) (c)", "temperature (sensor edge) (c)", "temperature (sensor memory) (c)")
-    gpu["temperature_c"] = _number(_value(card, *junction))
-    gpu["retired_pending"] = _pages(card, "pending")
+    gpu["temperature_c"] = _number(_value(fields, *junction))
+    gpu["retired_pending"] = _pages(fields, "pending")
     return gpu
 
 
-def _pages(card: Dict[str, Any], word: str) -> Optional[bool]:
+def _pages(fields: Dict[str, Any], word: str) -> Optional[bool]:
     """Say whether memory pages wait for their retirement; null where rocm-smi says nothing of pages."""
-    told = {str(name).lower(): value for name, value in card.items() if "page" in str(name).lower()}
+    told = {str(name).lower(): value for name, value in fields.items() if "page" in str(name).lower()}
     return any(word in name and _some(value) for name, value in told.items()) if told else None
 
 
@@ -100,8 +100,8 @@ def _some(value: Any) -> bool:
     return bool(value) and text not in ("0", "none", "n/a", "no", "[]", "{}", "")
 
 
-def _value(card: Dict[str, Any], *names: str) -> Optional[str]:
-    known = {str(name).lower(): value for name, value in card.items()}
+def _value(fields: Dict[str, Any], *names: str) -> Optional[str]:
+    known = {str(name).lower(): value for name, value in fields.items()}
     for name in names:
         text = str(known.get(name, "")).strip()
         if text and text.lower() not in ("n/a", "none", "unknown", "null"):

@@ -143,10 +143,10 @@ def _seconds(raw: Mapping[str, Any], key: str, default: float) -> float:
     return float(value)
 
 
-def _choice(raw: Mapping[str, Any], key: str, known: Sequence[str]) -> str:
-    value = raw.get(key, known[0])
-    if value not in known:
-        raise SpecError("trial.json: %s is %r, expected one of %s" % (key, value, ", ".join(known)))
+def _choice(raw: Mapping[str, Any], key: str, choices: Sequence[str]) -> str:
+    value = raw.get(key, choices[0])
+    if value not in choices:
+        raise SpecError("trial.json: %s is %r, expected one of %s" % (key, value, ", ".join(choices)))
     return str(value)
 
 

@@ -83,7 +83,7 @@ class Kind:
         del pod
         return True
 
-    def wanted(self, raw: Mapping[str, Any]) -> int:
+    def pods_wanted(self, raw: Mapping[str, Any]) -> int:
         """How many pods it wants."""
         return whole(as_map(self.as_job(raw).get("spec")).get("parallelism"), 1)
 
@@ -124,14 +124,14 @@ def whole(value: object, default: int) -> int:
 
 
 def retold(
-    raw: Mapping[str, Any], words: Mapping[str, str], *, pods: int, suspended: object, backoff: int = 0
+    raw: Mapping[str, Any], condition_types: Mapping[str, str], *, pods: int, suspended: object, backoff: int = 0
 ) -> dict[str, Any]:
-    """Write an object with conditions as a batch/v1 Job: `words` maps its condition types to the Job's."""
+    """Write an object with conditions as a batch/v1 Job: `condition_types` maps its types to the Job's."""
     meta, status = as_map(raw.get("metadata")), as_map(raw.get("status"))
-    told = [
-        item | {"type": words[str(item.get("type"))]}
+    conditions = [
+        item | {"type": condition_types[str(item.get("type"))]}
         for item in as_list(status.get("conditions"))
-        if str(item.get("type")) in words
+        if str(item.get("type")) in condition_types
     ]
     spec = {
         "parallelism": pods,
@@ -140,4 +140,8 @@ def retold(
         "backoffLimit": backoff,
         "suspend": suspended is True,
     }
-    return {"metadata": dict(meta), "spec": spec, "status": {"conditions": told, "startTime": status.get("startTime")}}
+    return {
+        "metadata": dict(meta),
+        "spec": spec,
+        "status": {"conditions": conditions, "startTime": status.get("startTime")},
+    }
