@@ -12,6 +12,7 @@ import traceback
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -209,76 +210,6 @@ def plans(arguments: Sequence[str]) -> bool:
     return bool({"--plan", "-h", "--help"} & set(arguments))
 
 
-def explain(arguments: Sequence[str]) -> int:
-    """Judge NCCL logs from anywhere."""
-    from cli.explain import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def cleanup(arguments: Sequence[str]) -> int:
-    """Delete what earlier runs left behind."""
-    from cli.cleanup import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def profile(arguments: Sequence[str]) -> int:
-    """Lint a profile, or propose one."""
-    from cli.profile import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def compare(arguments: Sequence[str]) -> int:
-    """Compare the records of runs."""
-    from cli.compare import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def cron(arguments: Sequence[str]) -> int:
-    """Do what a CronJob starts."""
-    from cli.schedule.cron import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def policy(arguments: Sequence[str]) -> int:
-    """Print an admission policy from what was proven."""
-    from cli.policy import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def serve(arguments: Sequence[str]) -> int:
-    """Serve metrics."""
-    from cli.serve import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def rbac(arguments: Sequence[str]) -> int:
-    """Print the least rights for a selection of checks."""
-    from cli.rbac import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-def checks(arguments: Sequence[str]) -> int:
-    """Show the catalogue of checks."""
-    from cli.listing import show_checks  # noqa: PLC0415
-
-    return show_checks(arguments)
-
-
-def faults(arguments: Sequence[str]) -> int:
-    """Show the catalogue of faults."""
-    from cli.listing import show_faults  # noqa: PLC0415
-
-    return show_faults(arguments)
-
-
 def sim(arguments: Sequence[str]) -> int:
     """Serve the embedded cluster."""
     import pytest  # noqa: PLC0415
@@ -293,30 +224,24 @@ def sim(arguments: Sequence[str]) -> int:
     return int(program.main(list(arguments)))
 
 
-def rehearse(arguments: Sequence[str]) -> int:
-    """Run the trial on scenarios of the embedded cluster."""
-    from cli.rehearse import main  # noqa: PLC0415
-
-    return main(arguments)
-
-
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "preflight": preflight,
     "accept": accept,
     "sweep": sweep,
-    "explain": explain,
-    "checks": checks,
-    "faults": faults,
-    "cleanup": cleanup,
-    "compare": compare,
-    "cron": cron,
-    "policy": policy,
-    "serve": serve,
-    "profile": profile,
-    "rbac": rbac,
+    "explain": "cli.explain:main",
+    "checks": "cli.listing:show_checks",
+    "faults": "cli.listing:show_faults",
+    "cleanup": "cli.cleanup:main",
+    "compare": "cli.compare:main",
+    "cron": "cli.schedule.cron:main",
+    "policy": "cli.policy:main",
+    "serve": "cli.serve:main",
+    "profile": "cli.profile:main",
+    "rbac": "cli.rbac:main",
     "sim": sim,
-    "rehearse": rehearse,
+    "rehearse": "cli.rehearse:main",
 }
+"""Each command's function, or where it is: no command waits for the imports of another."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -354,15 +279,16 @@ def _dispatch(command: str, arguments: Sequence[str]) -> int:
     return _run(COMMANDS[command], arguments)
 
 
-def _run(command: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
+def _run(command: str | Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
     from checks.framework import signals  # noqa: PLC0415 -- found only now
 
     try:
-        if command in (accept, preflight) or (command is sweep and not plans(arguments)):
+        function: Callable[[Sequence[str]], int] = resolve_name(command) if isinstance(command, str) else command
+        if function in (accept, preflight) or (function is sweep and not plans(arguments)):
             signals.install()  # a run says itself where it may be interrupted
-            return command(arguments)
+            return function(arguments)
         with signals.interruptible():
-            return command(arguments)
+            return function(arguments)
     except KeyboardInterrupt as interrupt:
         print(f"seatrial: {interrupt or 'received SIGINT'}: ended early", file=sys.stderr)
         return signals.INTERRUPTED
