@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobs.trial.spec import Queue, SpecError, TrialSpec
 
 from ..profiles.cluster_defaults import pod_defaults
-from ..profiles.trial import queue_of_profile, spec_of
+from ..profiles.trial import spec_of
 
 if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
@@ -44,7 +44,7 @@ def build_spec(
         # Nodes that are named need no selector besides: --nodes says whom to judge, in any form that the API takes.
         node_selector={**profile.pool, **profile.pod.node_selector, **equalities("" if named else options.nodes)},
         launcher=options.launcher or profile.launch.launcher,
-        queue=queue_of(options.queue) if options.queue else queue_of_profile(profile),
+        queue=queue_of(options.queue) if options.queue else profile.launch.queue,
     )
     return replace(made, **told)
 

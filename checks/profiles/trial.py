@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from jobs.trial.spec import S3, Bench, Collective, Deadlines, Mpi, Network, Queue, Storage, TrialSpec
+from jobs.trial.spec import Bench, Collective, Deadlines, Network, Storage, TrialSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
     pod, bench = profile.pod, profile.bench
     launch = profile.launch
     asked = {f.name: getattr(pod, f.name) for f in fields(pod) if f.name != "shm"}
-    launched = {"launcher": launch.launcher, "queue": queue_of_profile(profile), "runtime": launch.runtime}
+    launched = {"launcher": launch.launcher, "queue": launch.queue, "runtime": launch.runtime}
     deadlines = {k: v for k, v in asdict(profile.deadlines).items() if v is not None}
     return TrialSpec(
         run_id=run_id,
@@ -47,15 +47,9 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         ),
         deadlines=Deadlines(**deadlines),
         network=Network(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
-        mpi=Mpi(**{f.name: getattr(launch.mpi, f.name) for f in fields(launch.mpi)}),
+        mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
     )
-
-
-def queue_of_profile(profile: Profile) -> Queue | None:
-    """Return the queue that the profile names."""
-    queue = profile.launch.queue
-    return Queue(kind=queue.kind, name=queue.name, priority_class=queue.priority_class) if queue.kind else None
 
 
 def stored(profile: Profile) -> dict[str, Any]:
@@ -66,7 +60,7 @@ def stored(profile: Profile) -> dict[str, Any]:
             Storage(name=p.name, path=p.path, claim=p.claim, shared=p.shared, write=p.write, bytes=p.bytes)
             for p in asked.paths
         ),
-        "s3": tuple(S3(uri=b.uri, endpoint=b.endpoint, env=b.env) for b in asked.s3),
+        "s3": asked.s3,
         "scratch": asked.scratch,
         "burst_bytes": int(asked.burst),
         "env_secrets": asked.env_secrets,

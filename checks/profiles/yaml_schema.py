@@ -145,7 +145,8 @@ def _record(cls: type[Any], value: Any, path: str) -> Any:
         raise
     except ValueError as error:  # a record refuses a value that cannot be true: '.field why'
         text = str(error)
-        raise ProfileError(f"{path}{text}" if path else text.lstrip(".")) from error
+        colon = "" if text.startswith(".") else ": "
+        raise ProfileError(f"{path}{colon}{text}" if path else text.lstrip(".")) from error
 
 
 def _mapping(hint: Any, value: Any, path: str) -> dict[str, Any]:

@@ -48,7 +48,9 @@ def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocumen
 
 def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expected) -> JobDocument | None:
     evidence = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
-    partials = [nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and isinstance(data.get("nccl"), dict)]
+    partials = [
+        nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and isinstance(data.get("nccl"), dict)
+    ]
     if not partials:
         return None
     jobs = nccl.conclude(nccl.merge(partials), expected, one_job=True)

@@ -15,6 +15,7 @@ from jobs.cluster.unstructured import as_map, by_type
 from jobs.trial.api_discovery import missing_fault
 from jobs.trial.launch_stack import LaunchStack, shares
 from jobs.trial.launchers import kind_of
+from jobs.trial.parts import MPI_LAUNCHER
 from jobs.trial.pod import resources
 from reports.record import Finding
 
@@ -187,7 +188,7 @@ def total(spec: TrialSpec) -> dict[str, Decimal]:
     amounts = {name: quantity(str(text)) for name, text in each.items()}
     found = {name: amount * spec.nodes for name, amount in amounts.items() if amount is not None}
     if spec.launcher == "mpijob":  # its launcher is one more pod of the job
-        for name, text in (("cpu", spec.mpi.launcher_cpu), ("memory", spec.mpi.launcher_memory)):
+        for name, text in MPI_LAUNCHER.items():
             found[name] = found.get(name, Decimal(0)) + (quantity(text) or Decimal(0))
     return found
 

@@ -16,6 +16,8 @@ from .names import ENV_NAME, SUBDOMAIN, SpecError, label, whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
+"""What the pod asks for in which an MPIJob runs mpirun."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
@@ -130,8 +132,6 @@ class Mpi:
     ssh_path: str = ""  # sshAuthMountPath; nothing: /root/.ssh, or /home/mpiuser/.ssh for another user
     mpirun: tuple[str, ...] = ("mpirun", "--allow-run-as-root")
     args: tuple[str, ...] = ()  # further options of mpirun
-    launcher_cpu: str = "1"
-    launcher_memory: str = "2Gi"
 
     def __post_init__(self) -> None:
         for what, words in (("sshd", self.sshd), ("mpirun", self.mpirun), ("args", self.args)):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.profiles.schema.storage import Bucket, Storage, StoragePath
+from checks.profiles.schema.storage import S3, Storage, StoragePath
 from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
 from checks.rules.storage import (
@@ -21,7 +21,7 @@ RESULTS = StoragePath(
     name="results", path="/results", claim="results", shared=True, write=True, bytes=Size(2**20), write_mb_s=100.0
 )
 DATA = StoragePath(name="data", path="/data", claim="data", not_empty=True)
-BUCKET = Bucket(uri="s3://bucket/x", endpoint="http://e")
+BUCKET = S3(uri="s3://bucket/x", endpoint="http://e")
 ASKED = Storage(paths=(DATA, RESULTS), s3=(BUCKET,), burst=Size(2**20), burst_mb_s=500.0, source="us")
 NODES = ["gpu-node-0", "gpu-node-1"]
 

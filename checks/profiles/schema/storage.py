@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jobs.trial.parts import S3  # noqa: TC001 -- the strict reader asks for it at run time
+
 from ..yaml_schema import Size, require
 
 SIXTY_FOUR_MI = Size(2**26)
@@ -33,20 +35,11 @@ class StoragePath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """A bucket that the pod must reach; its credentials are judged by presence in the environment only."""
-
-    uri: str
-    endpoint: str = ""
-    env: tuple[str, ...] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """Layer 15. Empty: the profile asks for nothing, and nothing is tried."""
 
     paths: tuple[StoragePath, ...] = ()
-    s3: tuple[Bucket, ...] = ()
+    s3: tuple[S3, ...] = ()
     classes: tuple[str, ...] = ()  # StorageClasses that must exist
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
     burst: Size = Size(0)  # noqa: RUF009 -- a number; what every rank writes at once, as a checkpoint does

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...cluster.unstructured import as_map
 from .. import pod
+from ..parts import MPI_LAUNCHER
 from .kind import MOST_REPLICAS, Kind, number, retold, whole
 from .queues import pod_annotations, queue_allowance, scheduler
 
@@ -145,13 +146,12 @@ def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
 
 def _launcher(spec: TrialSpec) -> dict[str, Any]:
     """A small pod without devices, anywhere: it only runs mpirun."""
-    amounts = {"cpu": spec.mpi.launcher_cpu, "memory": spec.mpi.launcher_memory}
     container: dict[str, Any] = {
         "name": pod.CONTAINER,
         "image": spec.image,
         "command": mpirun(spec),
         "env": [{"name": key, "value": value} for key, value in pod.fixed_environment(spec).items()],
-        "resources": {"requests": amounts, "limits": dict(amounts)},
+        "resources": {"requests": dict(MPI_LAUNCHER), "limits": dict(MPI_LAUNCHER)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     if spec.env_secrets:
