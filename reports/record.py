@@ -271,12 +271,6 @@ def bill(bom: Mapping[str, Any], head: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def counts(results: Iterable[CheckResult]) -> Mapping[Outcome, int]:
-    """How many checks ended in each outcome, worst first, outcomes that did not occur left out."""
-    found = [r.outcome for r in results]
-    return {o: found.count(o) for o in reversed(Outcome) if o in found}
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` so that a reader sees the old file or the whole new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ...cluster.unstructured import as_map
 from .. import pod
 from ..parts import MPI_LAUNCHER
-from .kind import MOST_REPLICAS, Kind, number, retold, whole
-from .queues import pod_annotations, queue_allowance, scheduler
+from .kind import MOST_REPLICAS, number, retold, whole
+from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
+from .queues import pod_annotations, scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,31 +23,21 @@ if TYPE_CHECKING:
     from ..spec import TrialSpec
 
 ROLE = "training.kubeflow.org/job-role"
-REPLICA = "training.kubeflow.org/replica-index"
-JOB = "training.kubeflow.org/job-name"
 # A launcher that starts before the names of its workers are published ends at once; nothing has run anywhere then.
 BACKOFF = 3
-_CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
 
 
-class MpiJob(Kind):
+class MpiJob(KubeflowJob):
     """kubeflow.org/v2beta1 MPIJob."""
 
     name = "mpijob"
-    group, version, resource, kind = "kubeflow.org", "v2beta1", "mpijobs", "MPIJob"
+    version, resource, kind = "v2beta1", "mpijobs", "MPIJob"
     operator = "mpi-operator"
     uses_service = False  # the operator makes a Service of the job's name, and refuses one that is not its own
     multiplexed = True
 
     def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         """One worker per node with one slot, and a launcher without devices."""
-        policy: dict[str, Any] = {
-            "cleanPodPolicy": "Running",  # sshd never ends by itself
-            "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
-            "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
-            "backoffLimit": BACKOFF,
-            "suspend": True,
-        }
         return {
             "apiVersion": "kubeflow.org/v2beta1",
             "kind": "MPIJob",
@@ -57,7 +48,7 @@ class MpiJob(Kind):
                 "launcherCreationPolicy": "WaitForWorkersReady",
                 "mpiImplementation": "OpenMPI",
                 "sshAuthMountPath": ssh_path(spec),
-                "runPolicy": policy,
+                "runPolicy": run_policy(spec, clean="Running", backoff=BACKOFF),  # sshd never ends by itself
                 "mpiReplicaSpecs": {
                     "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(spec)},
                     "Worker": {"replicas": spec.nodes, "restartPolicy": "Never", "template": _worker(spec, keys)},
@@ -72,21 +63,13 @@ class MpiJob(Kind):
             return None
         return dict(job) | {"spec": {key: value for key, value in job["spec"].items() if key not in unknown}}
 
-    def resume(self) -> dict[str, Any]:
-        """Its suspend stands in the run policy."""
-        return {"spec": {"runPolicy": {"suspend": False}}}
-
-    def selector(self, name: str) -> str:
-        """The label that the operator sets on workers and launcher."""
-        return f"{JOB}={name}"
-
     def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Succeeded is Complete; the launcher counts as one more pod, behind the workers."""
         spec = as_map(raw.get("spec"))
         suspended = as_map(spec.get("runPolicy")).get("suspend")
         return retold(
             raw,
-            _CONDITIONS,
+            CONDITIONS,
             pods=_workers(raw) + 1,
             suspended=suspended,
             backoff=whole(as_map(spec.get("runPolicy")).get("backoffLimit"), 0),
@@ -139,9 +122,7 @@ def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         annotations=pod_annotations(spec),
         scheduler=scheduler(spec),
     )
-    made = pod.template(spec, keys, shape)
-    del made["spec"]["restartPolicy"]  # the replica's counts; the operator warns of a second one
-    return made
+    return template(spec, keys, shape)
 
 
 def _launcher(spec: TrialSpec) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...cluster.unstructured import as_map
 from .. import pod
-from .kind import MOST_REPLICAS, Kind, number, retold, whole
-from .queues import pod_annotations, queue_allowance, scheduler
+from .kind import MOST_REPLICAS, number, retold, whole
+from .kubeflow import CONDITIONS, REPLICA, KubeflowJob, run_policy, template
+from .queues import pod_annotations, scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,28 +20,20 @@ if TYPE_CHECKING:
     from ..spec import TrialSpec
 
 TYPE = "training.kubeflow.org/replica-type"
-REPLICA = "training.kubeflow.org/replica-index"
-JOB = "training.kubeflow.org/job-name"
-_CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
 
 
-class PyTorchJob(Kind):
+class PyTorchJob(KubeflowJob):
     """kubeflow.org/v1 PyTorchJob."""
 
     name = "pytorchjob"
-    group, version, resource, kind = "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"
+    version, resource, kind = "v1", "pytorchjobs", "PyTorchJob"
     operator = "training-operator"
     container = "pytorch"  # by this name the operator finds the container whose environment it sets
 
     def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         """Rank 0 is the master, rank 1 the worker."""
-        policy = {
-            "cleanPodPolicy": "None",  # the master may end a moment before the worker has told all
-            "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
-            "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
-            "backoffLimit": 0,
-            "suspend": True,
-        }
+        # The master may end a moment before the worker has told all: no pod is deleted at the end.
+        policy = run_policy(spec, clean="None", backoff=0)
         return {
             "apiVersion": "kubeflow.org/v1",
             "kind": "PyTorchJob",
@@ -55,20 +48,12 @@ class PyTorchJob(Kind):
             },
         }
 
-    def resume(self) -> dict[str, Any]:
-        """Its suspend stands in the run policy."""
-        return {"spec": {"runPolicy": {"suspend": False}}}
-
-    def selector(self, name: str) -> str:
-        """The label that the operator sets."""
-        return f"{JOB}={name}"
-
     def as_job(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Succeeded is Complete."""
         spec = as_map(raw.get("spec"))
         kinds = as_map(spec.get("pytorchReplicaSpecs")).values()
         pods = sum(whole(as_map(each).get("replicas"), 1) for each in kinds) or 1
-        return retold(raw, _CONDITIONS, pods=pods, suspended=as_map(spec.get("runPolicy")).get("suspend"))
+        return retold(raw, CONDITIONS, pods=pods, suspended=as_map(spec.get("runPolicy")).get("suspend"))
 
     def index(self, pod: Mapping[str, Any]) -> int:
         """The master is rank 0, workers count from 1."""
@@ -90,6 +75,4 @@ def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> dict[str, 
         annotations=pod_annotations(spec),
         scheduler=scheduler(spec),
     )
-    made = pod.template(spec, keys, shape)
-    del made["spec"]["restartPolicy"]  # the replica's counts; the operator warns of a second one
-    return made
+    return template(spec, keys, shape)

@@ -1,0 +1,50 @@
+"""What the jobs of Kubeflow's older operators (kubeflow.org: MPIJob, PyTorchJob) share: run policy and labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import pod
+from .kind import Kind
+from .queues import queue_allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..spec import TrialSpec
+
+REPLICA = "training.kubeflow.org/replica-index"
+JOB = "training.kubeflow.org/job-name"
+CONDITIONS = {"Succeeded": "Complete", "Failed": "Failed", "Suspended": "Suspended"}
+
+
+class KubeflowJob(Kind):
+    """A job whose suspend, deadline and retries stand in spec.runPolicy."""
+
+    group = "kubeflow.org"
+
+    def resume(self) -> dict[str, Any]:
+        """Its suspend stands in the run policy."""
+        return {"spec": {"runPolicy": {"suspend": False}}}
+
+    def selector(self, name: str) -> str:
+        """The label that the operator sets on all its pods."""
+        return f"{JOB}={name}"
+
+
+def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> dict[str, Any]:
+    """The run policy; ``clean``: which pods the operator deletes at the end (cleanPodPolicy)."""
+    return {
+        "cleanPodPolicy": clean,
+        "ttlSecondsAfterFinished": int(spec.deadlines.ttl_s),
+        "activeDeadlineSeconds": int(spec.deadlines.job_s + queue_allowance(spec)),
+        "backoffLimit": backoff,
+        "suspend": True,
+    }
+
+
+def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.Shape) -> dict[str, Any]:
+    """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
+    made = pod.template(spec, keys, shape)
+    del made["spec"]["restartPolicy"]
+    return made
