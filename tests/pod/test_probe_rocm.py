@@ -55,9 +55,9 @@ def test_uncorrectable_errors_are_read_where_the_driver_counts_them(tmp_path: Pa
     (ras / "umc_err_count").write_text("ue: 2\nce: 14\n")
     (ras / "gfx_err_count").write_text("ue: 1\nce: 0\n")
     (ras / "features").write_text("feature mask: 0x7\n")
-    there, gone = rocm.blank_gpu(0), rocm.blank_gpu(1)
+    there, gone = smi.blank(0), smi.blank(1)
     there["bus_id"], gone["bus_id"] = "0000:05:00.0", "0000:06:00.0"
-    gpus_ = [there, gone, rocm.blank_gpu(2)]
+    gpus_ = [there, gone, smi.blank(2)]
     rocm.add_errors(gpus_, str(tmp_path))
     assert [gpu["ecc_uncorrected_volatile"] for gpu in gpus_] == [3, None, None]
     (ras / "gfx_err_count").write_text("not supported\n")

@@ -12,7 +12,9 @@ import os
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
-__all__ = ["MAX_BYTES", "QUESTION", "add_errors", "blank_gpu", "read"]
+from . import smi
+
+__all__ = ["MAX_BYTES", "QUESTION", "add_errors", "read"]
 
 MAX_BYTES = 4 << 20
 # github.com/ROCm/rocm_smi_lib, python_smi_tools: the options that rocm-smi has had since ROCm 4.
@@ -20,18 +22,6 @@ QUESTION = (
     "--showuniqueid --showproductname --showdriverversion --showmeminfo vram --showbus --showtemp --showvbios"
     " --showretiredpages --showpendingpages --json"
 ).split()
-
-
-def blank_gpu(index: int) -> Dict[str, Any]:
-    """Return a GPU of which nothing is known; the keys are those of smi.py."""
-    keys = (
-        "uuid name bus_id memory_mib vbios ecc_uncorrected_volatile ecc_uncorrected_aggregate retired_pending"
-        " remap_pending remap_failure recovery_action mig persistence fabric_state fabric_status fabric_health"
-        " nvlinks_active temperature_c pcie"
-    )
-    gpu: Dict[str, Any] = dict.fromkeys(keys.split())
-    gpu.update(index=index, mig_devices=0, throttle=None, clock_limits=[])
-    return gpu
 
 
 def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
@@ -76,15 +66,15 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
 
 
 def _gpu(index: int, fields: Dict[str, Any]) -> Dict[str, Any]:
-    gpu = blank_gpu(index)
-    total = _number(_value(fields, "vram total memory (b)", "vram total memory"))
+    gpu = dict(smi.blank(index), mig_devices=0, clock_limits=[])
+    total = smi.number(_value(fields, "vram total memory (b)", "vram total memory"))
     gpu["uuid"] = _value(fields, "unique id")
     gpu["name"] = _value(fields, "card series", "card model", "product name", "marketing name")
     gpu["bus_id"] = _value(fields, "pci bus")
     gpu["memory_mib"] = None if total is None else total >> 20
     gpu["vbios"] = _value(fields, "vbios version")
     junction = ("temperature (sensor junction) (c)", "temperature (sensor edge) (c)", "temperature (sensor memory) (c)")
-    gpu["temperature_c"] = _number(_value(fields, *junction))
+    gpu["temperature_c"] = smi.number(_value(fields, *junction))
     gpu["retired_pending"] = _pages(fields, "pending")
     return gpu
 
@@ -107,8 +97,3 @@ def _value(fields: Dict[str, Any], *names: str) -> Optional[str]:
         if text and text.lower() not in ("n/a", "none", "unknown", "null"):
             return text[:200]
     return None
-
-
-def _number(text: Optional[str]) -> Optional[int]:
-    found = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
-    return int(found.group(1)) if found else None

@@ -11,7 +11,7 @@ import re
 from typing import Any, Dict, List, Optional, Tuple
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-__all__ = ["MAX_BYTES", "TABLE", "lines", "links", "read", "table"]
+__all__ = ["MAX_BYTES", "TABLE", "blank", "lines", "links", "number", "read", "table"]
 
 MAX_BYTES = 16 << 20  # 8 x H100 make 212 KB; the limit is far above any machine
 _BEGIN = re.compile(rb"<\?xml|<!DOCTYPE|<nvidia_smi_log\b")
@@ -59,7 +59,7 @@ def _parse(document: bytes, found: Dict[str, Any]) -> str:
             elif element.tag == "cuda_version":
                 found["cuda"] = found["cuda"] or _value(element.text)
             elif element.tag == "attached_gpus":
-                found["attached"] = _number(element.text)
+                found["attached"] = number(element.text)
         parser.close()
     except ParseError as problem:  # read_events hands on what the parser met
         error = error or "broken XML: %s" % problem
@@ -74,7 +74,7 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "uuid": _at(gpu, "uuid"),
         "name": _at(gpu, "product_name"),
         "bus_id": _at(gpu, "pci/pci_bus_id") or _value(gpu.get("id")),
-        "memory_mib": _number(_at(gpu, "fb_memory_usage/total")),
+        "memory_mib": number(_at(gpu, "fb_memory_usage/total")),
         "vbios": _at(gpu, "vbios_version"),
         "ecc_uncorrected_volatile": _uncorrected(volatile),
         "ecc_uncorrected_aggregate": _uncorrected(aggregate),
@@ -91,7 +91,7 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "fabric_status": _plain(gpu, "fabric/status"),
         "fabric_health": _fabric_health(gpu),
         "nvlinks_active": None,
-        "temperature_c": _number(_at(gpu, "temperature/gpu_temp")),
+        "temperature_c": number(_at(gpu, "temperature/gpu_temp")),
         "pcie": _pcie(gpu),
     }
 
@@ -102,7 +102,7 @@ def table(text: str, found: Dict[str, Any]) -> List[Dict[str, Any]]:
     for line in text.splitlines():
         fields = [_value(field) for field in line.split(",")]
         if len(fields) == 4 and fields[0] and fields[0].isdigit():
-            gpus.append(_bare(len(gpus), fields[1], fields[2]))
+            gpus.append(dict(blank(len(gpus)), uuid=fields[1], name=fields[2]))
             found["driver"] = found["driver"] or fields[3]
     return gpus
 
@@ -110,11 +110,12 @@ def table(text: str, found: Dict[str, Any]) -> List[Dict[str, Any]]:
 def lines(text: str, _: Dict[str, Any]) -> List[Dict[str, Any]]:
     """Read `nvidia-smi -L`: a line for each GPU, further in those of its MIG devices."""
     named = [match.groups() for match in map(_LISTED.match, text.splitlines()) if match]
-    return [_bare(index, uuid, name) for index, (name, uuid) in enumerate(named)]
+    return [dict(blank(index), uuid=uuid, name=name) for index, (name, uuid) in enumerate(named)]
 
 
-def _bare(index: int, uuid: Optional[str], name: Optional[str]) -> Dict[str, Any]:
-    return dict(dict.fromkeys(_gpu(Element("gpu"), 0)), index=index, uuid=uuid, name=name)
+def blank(index: int) -> Dict[str, Any]:
+    """Return a GPU of which nothing else is known."""
+    return dict(dict.fromkeys(_gpu(Element("gpu"), 0)), index=index)
 
 
 def _clock_reasons(gpu: Element) -> Tuple[Optional[List[str]], List[str]]:
@@ -133,11 +134,11 @@ def _uncorrected(counters: Optional[Element]) -> Optional[int]:
     """Sum what could not be corrected; older GPUs count single and double bit errors instead of naming the memory."""
     if counters is None:
         return None
-    numbers = [_number(child.text) for child in counters if "uncorrectable" in str(child.tag)]
-    if all(number is None for number in numbers):
-        numbers = [_number(_at(counters, "double_bit/total"))]
-    known = [number for number in numbers if number is not None]
-    return sum(known) if known else None
+    numbers = [number(child.text) for child in counters if "uncorrectable" in str(child.tag)]
+    if all(count is None for count in numbers):
+        numbers = [number(_at(counters, "double_bit/total"))]
+    counted = [count for count in numbers if count is not None]
+    return sum(counted) if counted else None
 
 
 def _fabric_health(gpu: Element) -> Optional[Dict[str, str]]:
@@ -188,7 +189,8 @@ def _value(text: Optional[str]) -> Optional[str]:
     return None if text.lower() in _ABSENT or text.startswith("Requested functionality") else text[:200]
 
 
-def _number(text: Optional[str]) -> Optional[int]:
+def number(text: Optional[str]) -> Optional[int]:
+    """Return the whole number that a text begins with, None where it begins with none."""
     found = re.match(r"\s*(-?\d{1,18})(?:\.\d+)?\b", text or "")
     return int(found.group(1)) if found else None
 
