@@ -14,6 +14,9 @@ from cli.matrix import page
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = "tests/hang/test_hang.py"
 SYMPTOMS, LOGS = "tests/nccl/test_nccl_symptoms.py", "tests/e2e/test_told_by_logs.py"
+CAUSES = "tests/nccl/test_nccl_causes.py"
+IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "bootstrap-link-local", "node-count")
+IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{
@@ -21,6 +24,7 @@ SHOWN_OTHERWISE = {
         for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
     },
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
+    **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
     "nccl.gdr-no-module": (SYMPTOMS, "a cause that older NCCL prints"),

@@ -103,7 +103,7 @@ def test_a_cluster_that_fails_while_a_log_is_read_is_one_line(error, code, monke
         yield b"gpu-node-0:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n" * 9000
         raise error
 
-    monkeypatch.setattr(explain, "_from_cluster", broken)
+    monkeypatch.setattr(explain._Workload, "open", broken)
     assert explain.main(["job/y"]) == code
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...pod.nccl_reader.events.signals import watch_summary
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.state.seen import channels_in
+from .causes import refine
 from .judge import DEADLY, Judgement
 from .quotes import crash_cause, crash_lines
 from .subjects import subject_of
@@ -27,8 +28,10 @@ def judge_ending(judgement: Judgement) -> None:
     cause = first_cause(judgement)
     if cause is not None and _stopped_the_job(judgement, cause[0]):
         name, note, procs = cause
-        why = "nccl.bootstrap-unroutable" if name in _UNREACHED and _virtual_interfaces(judgement) else None
-        judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why)
+        why, text = refine(judgement, name, note)
+        if why is None and name in _UNREACHED and _virtual_interfaces(judgement):
+            why, text = "nccl.bootstrap-unroutable", None
+        judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why, cause=text)
         if judgement.hang:
             judgement.add(
                 "nccl.hang",
@@ -101,7 +104,7 @@ def first_cause(judgement: Judgement) -> tuple[str, Note, list[Proc]] | None:
             if name in _CAUSES:
                 late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
                 found.append((late, note.source, note.line, name, note))
-    if not found:
+    if all(name == "nccl.cuda-failure" for *_, name, _ in found):  # an application's own word may stand before it
         for source in judgement.job.sources.values():
             for event, note in source.events.items():
                 if event.startswith("symptom ") and event[8:] in _CAUSES:

@@ -34,6 +34,9 @@ def judge_network(judgement: Judgement) -> None:
     if not view.crossings and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
+    if view.split_nodes:
+        text = "NCCL counts %d nodes on %d hosts" % (view.split_nodes, view.nodes or 0)
+        judgement.add("nccl.node-count", "the job", [], cause=text + ": parts of a host are nodes to it")
 
 
 # What keeps a process from its fabric, whatever it took instead: worth saying where the log does not show that.
@@ -43,6 +46,7 @@ _HINTS = (
     "nccl.plugin-too-old",
     "nccl.ib-open",
     "nccl.plugin-init-failed",
+    "nccl.gdrcopy",
 )
 
 
@@ -52,6 +56,9 @@ def _hint(judgement: Judgement) -> tuple[str | None, list[EvidenceLine]]:
         note, _ = judgement.earliest(name)
         if note is not None and judgement.view.transport == "unknown":
             return name, judgement.line(note)
+    if judgement.view.transport in TCP:  # sockets were chosen; that they carried anything, the log does not show
+        why, evidence, _ = why_sockets(judgement, judgement.job.procs)
+        return why, evidence
     return None, []
 
 

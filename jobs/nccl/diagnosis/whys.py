@@ -15,6 +15,7 @@ _WHY = (
     "nccl.ofi-no-provider",
     "nccl.ib-disabled",
     "nccl.libibverbs-missing",
+    "nccl.verbs-provider",
     "nccl.ib-open",
     "nccl.ib-filter",
     "nccl.ib-no-device",
@@ -26,7 +27,7 @@ _WHY = (
 _PLUGGED = frozenset(("efa", "cxi", "gib", "tcpx", "fastrak"))
 
 
-def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, list[EvidenceLine], str | None]:  # noqa: PLR0911 -- one return per form
+def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, list[EvidenceLine], str | None]:  # noqa: PLR0911, PLR0912 -- one return per form
     """Return why these processes use sockets: the fault that explains it, its evidence, and a cause in words."""
     for variable in ("NCCL_NET", "NCCL_NET_PLUGIN"):
         values = {proc.env[variable] for proc in procs if variable in proc.env}
@@ -47,6 +48,8 @@ def why_sockets(judgement: Judgement, procs: list[Proc]) -> tuple[str | None, li
                 return why, line, "NCCL_IB_DISABLE=%s is set" % off[0].env["NCCL_IB_DISABLE"]
             continue
         note = _first_note("nccl.ib-no-device" if why == "nccl.ib-filter" else why, procs)
+        if why == "nccl.verbs-provider":  # libibverbs says it on standard error, without NCCL's head
+            note = note or judgement.event("symptom " + why)
         if note is None:
             continue
         if why == "nccl.ib-filter":

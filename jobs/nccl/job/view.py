@@ -43,6 +43,17 @@ class Crossing(NamedTuple):
     device: str
 
 
+def _addressed(procs: list[Proc]) -> bool:
+    """Say whether hosts can be told apart: each process printed host and address, and none was told its host's id."""
+    return all(
+        proc.host is not None
+        and proc.facts.get("boot")
+        and not proc.facts.get("hostid")
+        and "NCCL_HOSTID" not in proc.env
+        for proc in procs
+    )
+
+
 class View:
     """The facts of one job."""
 
@@ -50,6 +61,7 @@ class View:
         self.job = job
         self.crossings: list[Crossing] = []
         self.local_net: list[Crossing] = []
+        self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
         self.collnet = 0
         # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
@@ -172,7 +184,7 @@ class View:
         return "cxi" if self._slingshot else "efa"
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
-    def _nodes(self) -> int | None:  # noqa: PLR0911 -- one return per form
+    def _nodes(self) -> int | None:  # noqa: PLR0911, PLR0912 -- one return per form
         job = self.job
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
@@ -183,6 +195,9 @@ class View:
             known = complete and all(proc.host is not None for proc in job.procs)
             known = known or table is not None or len(seen) > 1
             return max(printed, len(seen), table or 0) if known else None
+        if complete and printed > len(seen) > 1 and _addressed(job.procs):
+            self.split_nodes = printed  # NCCL took parts of one host for nodes
+            return len(seen)
         if printed:
             return printed
         if table is not None and len(seen) <= table:

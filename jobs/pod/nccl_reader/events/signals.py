@@ -129,6 +129,9 @@ _ORDINARY = (
     b" Pid ",
     b"Collective test",
     b"using nccl==",
+    b"libibverbs: W",
+    b"PollConnect: ",
+    b"ocalGid ",
 )
 
 
@@ -148,6 +151,7 @@ def matters(raw: bytes) -> bool:
     return False
 
 
+_SPEAKS = re.compile(rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: ")  # words of NCCL and of what it stands on
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
 
@@ -202,7 +206,9 @@ class SignalReader:
             if pattern.search(raw):
                 self.source.note(what, self.index, line, raw)
                 break
-        if b"NCCL" in raw or b"CUDA" in raw or b"UCX" in raw or b"NET/OFI" in raw or _OLD_WARN.search(raw):
+        if b"ocalGid " in raw:  # the second half of a line that was wrapped
+            self.source.note("gids", self.index, line, raw)
+        if _SPEAKS.search(raw) or _OLD_WARN.search(raw):
             self._symptom(raw, line)
 
     def _watch(self, rank: str, number: int) -> None:

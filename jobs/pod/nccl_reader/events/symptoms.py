@@ -41,12 +41,9 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     ),
     _symptom("", BENIGN, rb"kvConvertTo|KV Convert to int", 64),
     _symptom("", BENIGN, rb"(?:GIN|TUNER|PROFILER|ENV|RMA)/Plugin ?:"),
-    _symptom(
-        "",
-        BENIGN,
-        rb"Could not load libgdrapi|[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"
-        rb"|Need to force simple protocol",
-    ),
+    _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
+    _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
+    _symptom("nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for"),
     _symptom(
         "",
         BENIGN,
@@ -145,6 +142,12 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         rb"Unable to register memory|Failed to register memory|register_mr_buffers.*failed",
         61,
     ),
+    # libibverbs itself (init.c: verbs_load_drivers): the device is there, and its user-space half is not.
+    _symptom(
+        "nccl.verbs-provider",
+        WHY,
+        rb"no userspace device-specific driver found for|libibverbs: Warning: couldn't load driver",
+    ),
     _symptom("nccl.libibverbs-missing", WHY, rb"(?:Failed to|Could not|Count not) open libibverbs", 4),
     _symptom(
         "nccl.ib-open",
@@ -237,6 +240,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("nccl.cuda-arch", CAUSE, rb"invalid device function|no kernel image", 57),
     _symptom("nccl.nic-count", CAUSE, rb"mixed local Net device counts", 67),
     _symptom("nccl.pxn-off", DEGRADED, rb"PXN Disabled as plugin is v4", 55),
+    _symptom("nccl.topology-too-large", CAUSE, rb"too many XML nodes"),
     _symptom("nccl.topology-virtual", WHY, rb"Topology detection: network path .* is not a PCI device", 65),
     _symptom("nccl.topology-odd", DEGRADED, rb"Could not find a path for pattern", 66),
     _symptom("nccl.collnet-off", BENIGN, rb"Cannot initialize CollNet|SHARP coll init error", 53),

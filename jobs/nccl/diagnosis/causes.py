@@ -1,0 +1,87 @@
+"""What a failing line holds beyond its kind: addresses of a failed connection, an errno, the size of a segment.
+
+Given the fault that a line speaks of, and the line, return the fault that explains it and the cause in words.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...pod.nccl_reader.state.seen import Note
+    from .judge import Judgement
+
+_ADDRESS = r"([0-9a-fA-F]{0,4}[:.][0-9a-fA-F:.]{2,44})"
+# 'localGid A remoteGids B hca mlx5_1' (ncclIbTest, 2.19 and later), 'local GID A, remote GID B' (ncclIbRtrQp); both of
+# Ethernet only: net_ib prints no GID of InfiniBand, whose subnets are all fe80::/64.
+_GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _ADDRESS + r"(?:.{0,20}?hca (\S+))?")
+_PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
+_ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
+_REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
+_CUDA = ("nccl.cuda-failure", "nccl.nvls-failed")
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
+    """Return (why, cause) of a fault by its line; (None, None) where the line says no more than its kind."""
+    if fault in _ROUTED:
+        return _gids(note.text, judgement.event("gids"), note)
+    if fault in _REFUSED:
+        found = _PEER.search(note.text)
+        peer = _address(found[1]) if found else None
+        if peer is not None and peer.is_link_local:
+            return "nccl.bootstrap-link-local", (
+                f"the peer announced {peer}, a link-local address, which is good on its own host only: NCCL took an "
+                "interface that no other host can reach (EKS Pod Identity's pod-id-link0 is one)"
+            )
+        if peer is not None and fault == "nccl.connect-refused":
+            return None, (
+                f"nothing listens at {peer} any more: the process there ended first (read its log), another interface "
+                "was announced, or a firewall rejects it"
+            )
+    if fault == "nccl.shm-attach" and re.search(r"\(size 0\)|/dev/shm/nccl-\W", note.text):
+        return "nccl.shm-name", None
+    if fault in _CUDA and re.search(r"\b802\b|system not yet initialized", note.text):
+        return "nccl.fabric-manager", None
+    return None, None
+
+
+def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | None]:
+    """Compare the two ends of a failed connection; a line that was wrapped holds them in its second half."""
+    found = _GIDS.search(text)
+    if found is None and other is not None and other.source == note.source and 0 <= other.line - note.line <= 2:
+        found = _GIDS.search(other.text)
+    if found is None:
+        return None, None
+    ends = _address(found[1]), _address(found[2])
+    local, remote = ends
+    if local is None or remote is None:
+        return None, None
+    card = f" ({found[3]})" if found[3] else ""
+    if local.is_link_local or remote.is_link_local:
+        return "nccl.gid-link-local", (
+            f"the connection ran from {local}{card} to {remote}: a link-local address is not routed and says that this "
+            "card has no other one, or that NCCL_IB_GID_INDEX names the wrong entry"
+        )
+    if _network(local) != _network(remote):
+        return "nccl.gid-subnets", (
+            f"the connection ran from {local}{card} to {remote}, another subnet: two rails that nothing connects, "
+            "unless this fabric routes between its subnets (then GID index, MTU, VLAN or PFC)"
+        )
+    return None, None
+
+
+def _address(text: str) -> Address | None:
+    try:
+        found: Address = ipaddress.ip_address(text.rstrip(".:") if not text.endswith("::") else text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _network(address: Address) -> object:
+    """Return an address's subnet as fabrics are numbered: a /24 for each rail, or an IPv6 /64 (RFC 4291)."""
+    bits = 24 if address.version == 4 else 64
+    return ipaddress.ip_network((address, bits), strict=False)
