@@ -22,7 +22,7 @@ USAGE = 4  # pytest's exit code for what the user got wrong, used by every comma
 
 INTERNAL = 3  # pytest's exit code for an error of the program itself
 
-FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "collect-only", "co")
+FLAGS = ("verbose", "quiet", "exitfirst", "showlocals", "print-manifests", "with-files", "collect-only", "co")
 """Options without a value, behind which a word names what to collect."""
 
 HELP = """\
@@ -62,7 +62,8 @@ preflight and accept take:
   --check ID          only this check and what it requires
   --tenant            judge with the rights of one namespace
   --check-secrets     see that the pull secrets exist (never their content)
-  --print-manifests   show what would be created, create nothing
+  --print-manifests   show what would be created, create nothing; --with-files
+                      with the probe's source, for kubectl create -f -
   -v, -q              a line for each check, and why it was skipped; one line
   --out DIR           write report.json, .html, .md, junit.xml, logs/
   --github            step summary and annotations of a GitHub workflow
@@ -251,7 +252,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.path.insert(0, root)
     from checks.framework import streams  # noqa: PLC0415 -- found only now
 
-    command, *arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    command, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
     with streams.tolerant() as output:
         code = _dispatch(command, arguments)
         kept = command in ("preflight", "accept", "sweep", "cron") and any(
@@ -266,6 +267,10 @@ def _dispatch(command: str, arguments: Sequence[str]) -> int:
     if asks_help or (command in ("preflight", "accept") and {"-h", "--help"} & set(arguments)):
         print(HELP, end="")
         return 0
+    if not command:
+        from cli.start import main as start  # noqa: PLC0415
+
+        return start()
     if command in ("-V", "--version"):
         from checks.framework.version import version  # noqa: PLC0415
 

@@ -15,7 +15,7 @@ from checks.framework.selection import Declaration, declaration
 from cli.usage import USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class _Collector:
@@ -57,42 +57,62 @@ def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
     if _asks_help(arguments):
-        print("usage: seatrial checks [ID ...]\n\nList the checks, or show the named ones in full.")
+        print(
+            "usage: seatrial checks [ID|FAMILY|WORD ...]\n\n"
+            "List the checks, those of a family or about a word; or show one in full.\n\n"
+            "  seatrial checks nccl\n  seatrial checks nccl.gdr"
+        )
         return 0
     found = declared_checks()
-    if not arguments:
-        rows = [(d.id, d.stage, d.title) for d in found.values()]
-        print(tabulate(rows, headers=["check", "stage", "asserts"], disable_numparse=True))
-        return 0
-    return _each(arguments, found, "check", lambda name: _check(found[name]))
+    about = {name: f"{name} {d.title} {d.doc}" for name, d in found.items()}
+    rows = {name: (name, d.stage, d.title) for name, d in found.items()}
+    return _listed(arguments, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(found[name]))
 
 
 def show_faults(arguments: Sequence[str]) -> int:
     """Print the list of faults, or the faults named in full."""
     if _asks_help(arguments):
-        print("usage: seatrial faults [ID ...]\n\nList the faults, or show the named ones in full.")
+        print(
+            "usage: seatrial faults [ID|FAMILY|WORD ...]\n\n"
+            "List the faults, those of a family or about a word; or show one in full.\n\n"
+            "  seatrial faults gdr\n  seatrial faults nccl.gdr-off"
+        )
         return 0
     from checks.faults.catalogue import FAULTS, explain  # noqa: PLC0415 -- the list of checks does not need them
 
-    if not arguments:
-        rows = [(name, explain(name)["title"]) for name in FAULTS]
-        print(tabulate(rows, headers=["fault", "means"], disable_numparse=True))
-        return 0
-    return _each(arguments, FAULTS, "fault", lambda name: _entry(name, explain(name)))
+    about = {name: f"{name} {fault.title} {fault.meaning}" for name, fault in FAULTS.items()}
+    rows = {name: (name, explain(name)["title"]) for name in FAULTS}
+    return _listed(arguments, "fault", about, rows, ("fault", "means"), lambda name: _entry(name, explain(name)))
 
 
 def _asks_help(arguments: Sequence[str]) -> bool:
     return bool({"-h", "--help"} & set(arguments))
 
 
-def _each(names: Sequence[str], entries: Mapping[str, object], kind: str, text: object) -> int:
-    assert callable(text)
-    try:
-        chosen = [selection.one_of(name, entries, kind) for name in names]
-    except pytest.UsageError as error:
-        print(f"seatrial: {error}", file=sys.stderr)
-        return USAGE
-    print("\n\n".join(text(name) for name in chosen))
+def _listed(
+    words: Sequence[str],
+    kind: str,
+    about: Mapping[str, str],
+    rows: Mapping[str, tuple[str, ...]],
+    headers: tuple[str, ...],
+    text: Callable[[str], str],
+) -> int:
+    """Print all rows, the entries named by their ids in full, or the rows of a family or about a word."""
+    if words and all(word in about for word in words):
+        print("\n\n".join(text(name) for name in words))
+        return 0
+    chosen = dict.fromkeys(about) if not words else {}
+    for word in words:
+        named = [word] if word in about else [name for name in about if name.split(".")[0] == word]
+        named = named or [name for name in about if word.casefold() in about[name].casefold()]
+        if not named:
+            try:
+                selection.one_of(word, about, kind)
+            except pytest.UsageError as error:
+                print(f"seatrial: {error}", file=sys.stderr)
+                return USAGE
+        chosen |= dict.fromkeys(named)
+    print(tabulate([rows[name] for name in chosen], headers=headers, disable_numparse=True))
     return 0
 
 

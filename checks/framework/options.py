@@ -39,6 +39,7 @@ class Options:
     queue: str = ""
     gang: bool = False
     print_manifests: bool = False
+    with_files: bool = False  # of the probe, among the manifests
     out: Path | None = None
     tenant: bool = False
     check_secrets: bool = False
@@ -124,6 +125,11 @@ def add_options(parser: pytest.Parser) -> None:
         help="get the pull secrets that the profile names, to see that they exist (their content is not looked at)",
     )
     option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
+    option(
+        "--with-files",
+        action="store_true",
+        help="with --print-manifests: the probe's source, too, to create it by hand",
+    )
     option("--out", metavar="DIR", help="write report.json, report.html, report.md, junit.xml and logs/ there")
     option(
         "--record",
@@ -168,6 +174,7 @@ def read_options(config: pytest.Config) -> Options:
         queue=get("--queue"),
         gang=get("--gang"),
         print_manifests=get("--print-manifests"),
+        with_files=get("--with-files"),
         out=out,
         tenant=get("--tenant"),
         check_secrets=get("--check-secrets"),

@@ -153,7 +153,7 @@ class Session:
         from jobs.pod import files  # noqa: PLC0415
         from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
 
-        return manifests.to_yaml(manifests.build(self.trial_spec(), files()))
+        return manifests.to_yaml(manifests.build(self.trial_spec(), files()), with_files=self.options.with_files)
 
     @property
     def kube(self) -> Kube:

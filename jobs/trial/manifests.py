@@ -46,6 +46,10 @@ _HOW_TO_APPLY = """\
 # For kubectl create -f - (or kubectl apply --server-side): the ConfigMap with the probe is too large for the annotation
 # of a plain kubectl apply. What launches the pods is suspended until it owns the rest; seatrial resumes it then.
 """
+_LEFT_OUT = """\
+# What the trial would create. The ConfigMap's data, {files} files of the probe ({size} KB), are left out: --with-files
+# prints them, too, for kubectl create -f -.
+"""
 CLAIM_TEMPLATES = "resourceclaimtemplates"
 _SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
 
@@ -236,12 +240,18 @@ def dry_pod(spec: TrialSpec) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"] | named}
 
 
-def to_yaml(manifests: Manifests) -> str:
+def to_yaml(manifests: Manifests, *, with_files: bool = False) -> str:
     """Write the objects as one YAML stream in the order in which they are created.
 
-    A client-side apply repeats each object in an annotation, which holds 256 KiB; the probe's ConfigMap is larger.
+    Without ``with_files`` the probe's source, thousands of lines, is left out of its ConfigMap. A client-side apply
+    repeats each object in an annotation, which holds 256 KiB; the probe's ConfigMap is larger.
     """
     import yaml  # noqa: PLC0415  (only for --print-manifests)
 
     objects = [manifests.job, *(item.body for item in manifests.all_owned())]
-    return _HOW_TO_APPLY + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)
+    head = _HOW_TO_APPLY
+    if not with_files:
+        sources = [str(text) for each in objects for text in (each.get("data") or {}).values()]
+        objects = [{key: value for key, value in each.items() if key != "data"} for each in objects]
+        head = _LEFT_OUT.format(files=len(sources), size=sum(map(len, sources)) // 1000)
+    return head + yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False, width=120)

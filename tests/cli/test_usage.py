@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli import listing, start
 from cli.__main__ import _verbosity
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,9 +177,47 @@ def test_a_pipe_that_closes_early_is_not_a_go(tmp_path):
 def test_the_printed_manifests_are_yaml_and_nothing_else():
     """What is printed goes into `kubectl create -f -`."""
     yaml = pytest.importorskip("yaml")
-    done = seatrial("accept", "--cluster", "sim:healthy", "--print-manifests")
+    done = seatrial("accept", "--cluster", "sim:healthy", "--print-manifests", "--with-files")
     assert done.returncode == 0, done.stderr
-    assert [d["kind"] for d in yaml.safe_load_all(done.stdout) if d] == ["Job", "ConfigMap", "Service"]
+    shown = [d for d in yaml.safe_load_all(done.stdout) if d]
+    assert [d["kind"] for d in shown] == ["Job", "ConfigMap", "Service"]
+    assert "probe.py" in shown[1]["data"]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ((), ["seatrial accept --cluster sim:healthy --out report", "seatrial explain LOG", "seatrial help"]),
+        (("kubeconfig",), ["seatrial preflight", "seatrial profile detect > my.yaml"]),
+        (("kubeconfig", "report"), ["seatrial compare report new"]),
+    ],
+)
+def test_without_a_command_it_says_what_comes_next(found, expected, tmp_path, monkeypatch, capsys):
+    """Three commands, by what there is: a kubeconfig, a report, or nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    if "kubeconfig" in found:
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube" / "config").touch()
+    if "report" in found:
+        (tmp_path / "report").mkdir()
+        (tmp_path / "report" / "report.json").write_text("{}")
+    assert start.main() == 0
+    said = capsys.readouterr().out
+    assert len([line for line in said.splitlines() if line.startswith("  seatrial ")]) == 3
+    assert not [line for line in expected if f"  {line}" not in said], said
+
+
+@pytest.mark.parametrize(("kind", "word", "shown"), [("checks", "nccl", "nccl.gdr"), ("faults", "gdr", "nccl.gdr-off")])
+def test_a_word_finds_what_is_about_it(kind, word, shown, capsys):
+    """By family, or by a word of id, title or text; nothing found is said with the nearest id."""
+    show = {"checks": listing.show_checks, "faults": listing.show_faults}[kind]
+    assert show([word]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row for row in rows if row.startswith(shown + " ")]
+    assert not [row for row in rows if row.startswith("storage.claims")]
+    assert show(["no-such-word"]) == 4
 
 
 def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):

@@ -232,7 +232,7 @@ def test_leftovers_are_removed_within_the_printed_rights(tmp_path: Path, seen: l
     rules = printed("--tenant", "--profile", "h100-ib")
     with running(world("healthy", rules)) as cluster:
         config = str(cluster.write_kubeconfig(tmp_path / "kubeconfig"))
-        shown = seatrial("accept", "--profile", "h100-ib", "--kubeconfig", config, "--print-manifests")
+        shown = seatrial("accept", "--profile", "h100-ib", "--kubeconfig", config, "--print-manifests", "--with-files")
         objects = [
             each
             for each in yaml.safe_load_all(shown.stdout)

@@ -214,9 +214,17 @@ def test_a_dry_run_pod_is_the_jobs_pod():
 
 def test_printed_manifests_are_yaml_in_the_order_of_creation():
     """What --print-manifests shows can be created, and says so: a client-side apply has no room for the ConfigMap."""
-    text = to_yaml(build(FULL, FILES))
+    text = to_yaml(build(FULL, FILES), with_files=True)
     assert [item["kind"] for item in yaml.safe_load_all(text)] == ["Job", "ConfigMap", "Service"]
     assert "kubectl create -f -" in text.splitlines()[0]
+
+
+def test_the_probes_source_is_printed_only_where_it_is_asked_for():
+    """A Job of a hundred lines is not looked for among thousands; the rest is the same."""
+    whole = list(yaml.safe_load_all(to_yaml(build(FULL, FILES), with_files=True)))
+    short = list(yaml.safe_load_all(to_yaml(build(FULL, FILES))))
+    assert whole[1].pop("data")
+    assert short == whole
 
 
 def test_a_probe_that_does_not_fit_is_refused():

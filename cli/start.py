@@ -1,0 +1,42 @@
+"""What to do next: three commands, by what is found here (a kubeconfig, an earlier report, or nothing)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+REPORT = "report"
+"""The folder that README's commands write their report to."""
+
+
+def main() -> int:
+    """Print them; returns 0."""
+    kubeconfig = any(Path(place).is_file() for place in os.environ.get("KUBECONFIG", "").split(os.pathsep) if place)
+    kubeconfig = kubeconfig or (Path.home() / ".kube" / "config").is_file()
+    if (Path(REPORT) / "report.json").is_file():
+        here = f"There is a report in {REPORT}/. Next:"
+        rows = [
+            ("seatrial accept --profile my.yaml --out new", "the same again, beside it"),
+            (f"seatrial compare {REPORT} new", "what became better or worse"),
+            ("seatrial cleanup", "delete what runs left behind"),
+        ]
+    elif kubeconfig:
+        here = "There is a kubeconfig. Next:"
+        rows = [
+            ("seatrial preflight", "reads the API only, seconds"),
+            ("seatrial profile detect > my.yaml", "what this cluster should offer: read it"),
+            ("seatrial accept --profile my.yaml --out report", "plus a two-node trial job, minutes"),
+        ]
+    else:
+        here = "There is no kubeconfig here. Next:"
+        rows = [
+            ("seatrial accept --cluster sim:healthy --out report", "see it on an embedded cluster"),
+            ("seatrial explain LOG", "judge an NCCL log from anywhere"),
+            ("seatrial help", "all commands"),
+        ]
+    width = max(len(command) for command, _ in rows)
+    print(f"seatrial: sea trials for GPU Kubernetes clusters. {here}\n")
+    for command, what in rows:
+        print(f"  {command:<{width}}  {what}")
+    print("\nseatrial help shows all commands; what it looks like: seatrial accept --cluster sim:healthy")
+    return 0
