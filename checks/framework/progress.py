@@ -30,6 +30,7 @@ class Progress:
         self._closed = threading.Event()
         self._reminder: threading.Thread | None = None
         quiet = config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) <= QUIET
+        quiet = quiet or config.getoption("--print-manifests")  # a stream of YAML and nothing else
         if self._terminal is not None and not self._terminal.isatty and not quiet:
             self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
             self._reminder.start()

@@ -22,12 +22,15 @@ class Reporter:
 
 
 class Config:
-    def __init__(self, isatty):
-        self.reporter = Reporter(isatty)
+    def __init__(self, isatty, verbosity=-1, prints=False):
+        self.reporter, self.verbosity, self.prints = Reporter(isatty), verbosity, prints
         self.pluginmanager = self
 
     def get_verbosity(self, _kind):
-        return -1
+        return self.verbosity
+
+    def getoption(self, name):
+        return name == "--print-manifests" and self.prints
 
     def getplugin(self, name):
         return self.reporter if name == "terminalreporter" else None
@@ -37,8 +40,8 @@ class Config:
 def progress():
     made = []
 
-    def make(*, isatty, every_s=0.01):
-        config = Config(isatty)
+    def make(*, isatty, every_s=0.01, **more):
+        config = Config(isatty, **more)
         made.append(Progress(config, every_s))
         return made[-1], config.reporter
 
@@ -90,3 +93,10 @@ def test_a_secret_is_not_told(progress):
     tell, reporter = progress(isatty=True)
     tell("pulling with token=ghp_" + "a" * 36)
     assert "ghp_a" not in reporter.lines[0]
+
+
+@pytest.mark.parametrize("more", [{"verbosity": -2}, {"prints": True}])
+def test_one_line_stays_one_line(progress, more):
+    """-q prints the verdict and nothing else, --print-manifests YAML and nothing else."""
+    tell, _ = progress(isatty=False, **more)
+    assert tell._reminder is None
