@@ -246,6 +246,16 @@ def test_no_innocent_pair_is_blamed_for_a_part_of_the_fabric_that_is_congested()
         assert model.sweep(made).findings == ()
 
 
+def test_a_few_slow_nodes_are_no_healthy_group():
+    """Three of 16 nodes at 0.87 are in 38 % of the pairs: as many as a healthy group of leaves, and they are blamed."""
+    slow = ("n002", "n007", "n011")
+    blame, _ = play(fleet_of(16), RULES, lambda t, _: 87.0 if len(t) > 1 and set(slow).intersection(t) else 100.0)
+    assert tuple(f.names[0] for f in blame.findings) == slow
+    group = fleet_of(16).nodes[11:]
+    blame, _ = play(fleet_of(16), RULES, lambda t, _: 92.0 if len(t) > 1 and set(group).intersection(t) else 100.0)
+    assert (blame.verdict, blame.findings) == ("go", ())
+
+
 def nodes_of(text):
     """cnode2-[001,004] or cnode2-[001-002] or cnode3-002,cnode3-003."""
     prefix, digits = re.match(r"(\w+-)", text)[1], re.findall(r"\d{3}", text)

@@ -137,8 +137,8 @@ Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/
 
 def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: Set[int], notes: List[str]) -> Reference:
     """Levels by base rounds; where these have few tests, by all: what was singled out may be all that is healthy."""
-    base: Dict[Tuple[str, int], List[float]] = {}
-    rest: Dict[Tuple[str, int], List[float]] = {}
+    base: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
+    rest: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
     for done in history:
         if done.round.number in undone:
             continue
@@ -149,23 +149,32 @@ def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: S
                 continue
             for rail, value in enumerate([result.busbw, *result.rails], -1):
                 if value:
-                    values.setdefault((kind_of(fleet, nodes), rail), []).append(value)
+                    values.setdefault((kind_of(fleet, nodes), rail), []).append((value, nodes))
     for key, found in rest.items():
         if len(base.get(key, ())) < FEW:
             base.setdefault(key, []).extend(found)
     return {key: _level(key, found, notes) for key, found in base.items()}
 
 
-def _level(key: Tuple[str, int], values: List[float], notes: List[str]) -> float:
-    """Return the median, or that of the lower group where a large part of the tests is one of its own."""
+def _level(key: Tuple[str, int], found: List[Tuple[float, Nodes]], notes: List[str]) -> float:
+    """Return the median, or that of the lower group where a large part of the tests is one of its own.
+
+    It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
+    """
+    values = [value for value, _ in found]
     middle = _upper(values)
-    low = [v for v in values if GROUP[0] * middle <= v < GROUP[1] * middle]
+    low = [(value, nodes) for value, nodes in found if GROUP[0] * middle <= value < GROUP[1] * middle]
     if len(low) < max(2, GROUP_SHARE * len(values)):
         return middle
+    quick = {node for value, nodes in found if value >= GROUP[1] * middle for node in nodes}
+    slow = {node for _, nodes in low for node in nodes} - quick
+    if len(slow) < GROUP_SHARE * len(slow | quick) and all(slow.intersection(nodes) for _, nodes in low):
+        return middle
+    level = median([value for value, _ in low])
     if key[1] < 0:
-        share = median(low) / middle
+        share = level / middle
         notes.append("two groups %s, %d of %d tests at %.2f: told, not blamed" % (key[0], len(low), len(values), share))
-    return median(low)
+    return level
 
 
 def _upper(values: Sequence[float]) -> float:
