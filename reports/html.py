@@ -14,6 +14,7 @@ from . import plot
 from .matrix import matrix
 from .record import CheckResult, Finding, Outcome, Run, bill
 from .summary import summarize
+from .sweep.page import page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +60,7 @@ def overview(run: Run) -> Iterable[str]:
     yield _list("Not seen, so not judged", run.not_seen)
     yield _list("Left behind, not deleted", run.leftovers)
     yield matrix(run)
+    yield from page(run.sweep or {})
     yield from plot.bandwidth(run.collectives, run.floors)
     yield _sentences(run.collectives, (run.trial or {}).get("hosts") or {})
     yield _bill(run)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Record = Mapping[str, Any]
 
+SWEEP_STATES = ("proven", "flaky", "suspect", "not tested", "at fault")
 MOST_SERIES = 1000
 """Of one metric: a run over thousands of nodes must not fill a monitoring system; what is left out is counted."""
 LEAST_SIZE = 1 << 30
@@ -49,6 +50,7 @@ def registry(
     _of_nodes(made, record)
     _of_checks(made, record)
     _of_trial(made, record)
+    _of_sweep(made, record)
     made.gauge("seatrial_series_left_out", "Series that the bound on cardinality left out.").set(made.left_out)
     return made.registry
 
@@ -142,6 +144,30 @@ def _of_trial(made: _Metrics, record: Record) -> None:
     made.fill(used, {labels: float(len(devices)) for labels, devices in rails.items() if devices})
     dns = made.gauge("seatrial_dns_first_answer_seconds", "Until a rank resolved all of its peers.", ("node",))
     made.fill(dns, {(str(node),): float(s) for node, s in (trial.get("dns_seconds") or {}).items()})
+
+
+def _of_sweep(made: _Metrics, record: Record) -> None:
+    """What a sweep found; nothing at all of a run that was none, so that an alert on its absence can be written."""
+    sweep = record.get("sweep")
+    if not sweep:
+        return
+    nodes = [str(node.get("state")) for node in (sweep.get("elements") or {}).get("nodes") or []]
+    states = made.gauge("seatrial_sweep_nodes", "Nodes of the last sweep, by what it showed of them.", ("state",))
+    made.fill(states, {(state,): float(nodes.count(state)) for state in SWEEP_STATES})
+    rounds = sweep.get("rounds") or []
+    made.gauge("seatrial_sweep_rounds", "Rounds of the last sweep.").set(len(rounds))
+    made.gauge("seatrial_sweep_tests", "Tests of the last sweep.").set(sum(int(r.get("tests") or 0) for r in rounds))
+    bad = made.gauge(
+        "seatrial_sweep_fault",
+        "1 for an element that the last sweep found at fault: kind is node, rail, uplink or pair.",
+        ("kind", "subject", "rail"),
+    )
+    found: dict[tuple[str, ...], float] = {}
+    for finding in sweep.get("findings") or []:
+        subject = " - ".join(map(str, finding.get("names") or []))
+        for rail in finding.get("rails") or [""]:
+            found[str(finding.get("kind")), subject, str(rail)] = 1.0
+    made.fill(bad, found or {("none", "", ""): 0.0})
 
 
 def _rows(run: str, job: Mapping[str, Any], nodes: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:

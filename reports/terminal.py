@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from .record import CheckResult, Finding, Outcome, Run, Verdict
 from .summary import Summary, blocked_roots, summarize
+from .sweep.text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,6 +100,11 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
             _found(terminal, run, result, width)
     _not_judged(terminal, run, told, width, detailed=detailed)
+    if run.sweep:
+        terminal.write_line("")
+        terminal.write_line("The sweep:", bold=True)
+        for text in lines(run.sweep):
+            _paragraph(terminal, "", text, width)
     if run.cleaned:
         terminal.write_line("Deleted first, left by runs that were killed:", bold=True)
         for name in run.cleaned:

@@ -15,9 +15,10 @@ from .history import tidy
 from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
 
 PASS, FAIL, UNCLEAR, NOTHING, HARD = "pass", "fail", "unclear", "nothing", "hard"
-SMALL = 128
-"""Nodes up to which every node is paired four times: a node that fails with four of five partners is missed by four
-matchings in one sweep of 600, by two in one of 25. In larger fleets that would cost more than 2.5 tests a node."""
+PAIRINGS = ((32, 6), (128, 4))
+"""Nodes up to which every node is paired so many times; twice in larger fleets, where more would be above 2.5 tests a
+node. A node that fails with four of five partners passes with all of six once in 15,000 sweeps, of four once in 600, of
+two once in 25."""
 TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
 FALLEN = 0.90  # a round's median below this share of an earlier one's: the tolerance of a single test
 RISEN = 1.05  # halving helped: more than two groups' noise (2 %) explains
@@ -63,8 +64,9 @@ class Facts:
 
 def matchings_of(fleet: Fleet, rules: Rules) -> int:
     """Return how many times every node is paired before anything is ambiguous."""
-    wanted = rules.matchings or (4 if len(fleet.nodes) <= SMALL else 2)
-    return min(wanted, max(0, len(fleet.nodes) - 1))
+    size = len(fleet.nodes)
+    wanted = rules.matchings or next((times for most, times in PAIRINGS if size <= most), 2)
+    return min(wanted, max(0, size - 1))
 
 
 def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:

@@ -260,5 +260,6 @@ def _words(tests: Iterable[Judged]) -> str:
     failed = [each for each in tests if each.grade in (FAIL, HARD)]
     dead = sorted({each.outcome for each in failed if not each.value})
     slow = sorted(each.value for each in failed if each.value)
-    words = ["%.2f to %.2f of the median" % (slow[0], slow[-1])] if slow else []
+    spread = list(dict.fromkeys("%.2f" % each for each in slow))
+    words = ["%s of the median" % " to ".join(dict.fromkeys((spread[0], spread[-1])))] if slow else []
     return ", ".join([*words, *dead])

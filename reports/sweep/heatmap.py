@@ -1,0 +1,202 @@
+"""Heatmaps of a sweep: node by node, opened nodes by partner, node by rail, uplink by rail.
+
+Up to a hundred nodes each has a row; beyond, leaves have, and what is not proven is opened.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .svg import CHARACTER, DARK, FAILED, grade, rect, short, svg, text, together, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Sweep = Mapping[str, Any]
+
+MOST_ROWS = 100
+"""Nodes that get a row of their own; and groups of nodes in larger fleets."""
+GROUPS = 32
+"""Groups of neighbours where no leaf is known."""
+OPENED = 24
+"""Nodes that are opened below a picture of leaves, worst first."""
+PARTNERS = 16
+STATES = ("at fault", "suspect", "not tested", "flaky", "proven")
+
+
+class Cell(NamedTuple):
+    """The worst of some pairs, how many there are, how many failed for good, and their lowest share."""
+
+    grade: str
+    pairs: int
+    failed: int
+    share: float | None
+
+
+class Axis(NamedTuple):
+    """Rows of a picture: their labels, the row of each node, and where a leaf begins."""
+
+    labels: Sequence[str]
+    row: Mapping[str, int]
+    begins: Sequence[tuple[int, str]]
+
+
+def axis_of(nodes: Sequence[Mapping[str, Any]]) -> Axis:
+    """Order nodes by leaf; more than a hundred are put together by leaf, or by neighbours where no leaf is known."""
+    ordered = sorted(nodes, key=lambda node: str(node["leaf"]))
+    leaves: dict[str, list[str]] = {}
+    for node in ordered:
+        leaves.setdefault(str(node["leaf"]), []).append(str(node["name"]))
+    if len(nodes) <= MOST_ROWS:
+        names = [name for mates in leaves.values() for name in mates]
+        begins, at = [], 0
+        for leaf, mates in leaves.items():
+            begins.append((at, leaf))
+            at += len(mates)
+        return Axis([short(name) for name in names], {name: row for row, name in enumerate(names)}, begins)
+    groups = list(leaves.items())
+    if len(leaves) == 1:
+        names, size = leaves[groups[0][0]], -(-len(nodes) // GROUPS)
+        parts = [names[at : at + size] for at in range(0, len(names), size)]
+        groups = [(f"{short(part[0], 13)} to {short(part[-1], 13)}", part) for part in parts]
+    step = -(-len(groups) // MOST_ROWS)
+    merged = [groups[at : at + step] for at in range(0, len(groups), step)]
+    labels = [part[0][0] + (f" to {part[-1][0]}" if len(part) > 1 else "") for part in merged]
+    row = {name: at for at, part in enumerate(merged) for _, mates in part for name in mates}
+    return Axis([short(label, 30) or "no leaf known" for label in labels], row, ())
+
+
+def cells(sweep: Sweep, axis: Axis) -> dict[tuple[int, int], Cell]:
+    """Return what each pair of rows shows; on the diagonal nodes alone, and pairs inside of a group."""
+    rules = sweep.get("rules") or {}
+    of: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for test in sweep.get("tests") or []:
+        of.setdefault(tuple(test["nodes"]), []).append(test)
+    found: dict[tuple[int, int], Cell] = {}
+    for nodes, tests in of.items():
+        rows = [axis.row[name] for name in nodes if name in axis.row]
+        said = together(tests, rules)
+        if not said or not rows:
+            continue
+        key = (min(rows), max(rows))
+        before = found.get(key, Cell("pass", 0, 0, None))
+        shares = [value for value in (before.share, *(test.get("share") for test in tests)) if value is not None]
+        failed = before.failed + (said in FAILED)
+        found[key] = Cell(worst([before.grade, said]), before.pairs + 1, failed, min(shares, default=None))
+    return found
+
+
+def opened(sweep: Sweep, nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the nodes to open: at fault first, then halves of bad paths, suspects, those not tested."""
+    named = [name for found in sweep.get("findings") or [] if found["kind"] != "uplink" for name in found["names"]]
+    open_ = sorted((n for n in nodes if n["state"] not in ("proven", "flaky")), key=lambda n: STATES.index(n["state"]))
+    return list(dict.fromkeys([*named, *(str(node["name"]) for node in open_)]))[:OPENED]
+
+
+def matrix(axis: Axis, found: Mapping[tuple[int, int], Cell], *, grouped: bool) -> str:
+    """Return the heatmap of pairs, both halves."""
+    count = len(axis.labels)
+    size = max(7.0, min(26.0, 760 / count))
+    left, top = _margins(axis.labels, size)
+    each = -(-11 // int(size)) if size < 11 else 1  # labels that fit
+    parts = [f'<rect x="{left:g}" y="{top:g}" width="{size * count:g}" height="{size * count:g}" fill="#f6f8fa"/>']
+    for (a, b), cell in sorted(found.items()):
+        share = f", lowest {cell.share:.2f}" if cell.share is not None else ""
+        what = axis.labels[a] if a == b else f"{axis.labels[a]} - {axis.labels[b]}"
+        said = f"{what}: {cell.grade}, {cell.failed} of {cell.pairs} failed{share}"
+        side = size - 1 if size > 8 else size - 0.5
+        parts.append(rect(left + b * size, top + a * size, side, side, cell.grade, said))
+        if a != b:
+            parts.append(rect(left + a * size, top + b * size, side, side, cell.grade, "" if grouped else said))
+    for at, label in enumerate(axis.labels):
+        if at % each == 0:
+            parts.append(text(left - 5, top + at * size + size / 2 + 4, label, anchor="end"))
+    parts += _above(axis.labels, left, top, size)
+    whole = size * count
+    for at, leaf in axis.begins[1:]:
+        place = at * size - 0.5
+        said = f"<title>{escape(leaf)} begins</title>"
+        parts.append(f'<path d="M{left:g} {top + place:g}h{whole:g}" stroke="#57606a">{said}</path>')
+        parts.append(f'<path d="M{left + place:g} {top:g}v{whole:g}" stroke="#57606a">{said}</path>')
+    return svg(left + whole + 20 + top / 2, top + whole + 6, "how each pair of nodes did", parts)
+
+
+def _margins(labels: Sequence[str], size: float) -> tuple[float, float]:
+    longest = CHARACTER * max(map(len, labels)) + 12
+    return longest, longest if size < 18 else longest * 0.9
+
+
+def _above(labels: Sequence[str], left: float, top: float, size: float) -> Iterator[str]:
+    """Labels of columns: slanted where there is room, else upright, and so many as fit."""
+    each = -(-11 // int(size)) if size < 11 else 1
+    for at, label in enumerate(labels):
+        if at % each == 0:
+            x = left + at * size + size / 2
+            yield text(x + 4, top - 5, label, turned=90) if size < 18 else text(x, top - 5, label, turned=60)
+
+
+def partners(sweep: Sweep, names: Sequence[str]) -> str:
+    """Return a row for each opened node: its tests alone, then with each partner, in the order of the rounds."""
+    of: dict[str, list[tuple[str, str, float | None]]] = {name: [] for name in names}
+    for test in sweep.get("tests") or []:
+        how = grade(test, sweep.get("rules") or {})
+        for name in test["nodes"]:
+            if name in of and how and len(of[name]) < PARTNERS:
+                partner = next((other for other in test["nodes"] if other != name), "alone")
+                of[name].append((partner, how, test.get("share")))
+    left, size, row = CHARACTER * min(26, max(map(len, names))) + 12, 44.0, 20.0
+    parts = []
+    for at, (name, tests) in enumerate(of.items()):
+        parts.append(text(left - 5, at * row + 14, short(name), anchor="end"))
+        if not tests:
+            parts.append(text(left, at * row + 14, "not tested"))
+        for column, (partner, how, share) in enumerate(tests):
+            x, y = left + column * size, at * row
+            parts.append(rect(x, y, size - 2, row - 2, how, f"{name} - {partner}"))
+            said = "" if share is None else f"{share:.2f}"
+            parts.append(text(x + size / 2 - 1, y + 13, said, anchor="middle", light=how in DARK))
+    return svg(left + PARTNERS * size, len(names) * row + 4, "each opened node with each partner", parts)
+
+
+def rails(sweep: Sweep, nodes: Sequence[Mapping[str, Any]], axis: Axis, *, grouped: bool) -> Iterator[str]:
+    """A strip for nodes (or the worst of each group) and one for uplinks: a row for each rail."""
+    worst: dict[int, list[float]] = {}
+    for node in nodes:
+        row = axis.row[str(node["name"])]
+        shares = [float(share) for share in node["rails"]]
+        worst[row] = [min(pair) for pair in zip(worst[row], shares, strict=False)] if row in worst else shares
+    if any(worst.values()):
+        yield f"<h3>Rails of each {'leaf: its worst node' if grouped else 'node'}</h3>"
+        yield _strip(sweep, [(axis.labels[row], shares) for row, shares in sorted(worst.items())])
+        if grouped and (chosen := set(opened(sweep, nodes))):
+            named = [(str(n["name"]), [float(s) for s in n["rails"]]) for n in nodes if n["name"] in chosen]
+            yield "<h3>Rails of the opened nodes</h3>"
+            yield _strip(sweep, named)
+    uplinks = [
+        (str(each["leaf"]), [float(share) for share in each["rails"] or [each["share"]] if share is not None])
+        for each in (sweep.get("elements") or {}).get("uplinks") or []
+    ][:MOST_ROWS]
+    if any(shares for _, shares in uplinks):
+        yield "<h3>Uplinks of leaves, by rail where rails were measured</h3>"
+        yield _strip(sweep, uplinks)
+
+
+def _strip(sweep: Sweep, columns: Sequence[tuple[str, Sequence[float]]]) -> str:
+    rules = sweep.get("rules") or {}
+    rows = max(len(shares) for _, shares in columns)
+    size = max(7.0, min(26.0, 760 / len(columns)))
+    labels = [short(name) for name, _ in columns]
+    left, high = 60.0, 14.0
+    top = _margins(labels, size)[1]
+    parts = [
+        text(left - 5, top + rail * high + 11, f"rail {rail}" if rows > 1 else "all", anchor="end")
+        for rail in range(rows)
+    ]
+    parts += _above(labels, left, top, size)
+    for at, (name, shares) in enumerate(columns):
+        for rail, share in enumerate(shares):
+            how = grade({"outcome": "measured", "nodes": ("", ""), "share": share}, rules)
+            said = f"{name} rail {rail}: {share:.2f}"
+            parts.append(rect(left + at * size, top + rail * high, size - 1, high - 1, how, said))
+    return svg(left + size * len(columns) + 20 + top / 2, top + rows * high + 4, "the best share of each rail", parts)

@@ -1,0 +1,57 @@
+"""A sweep as lines of text: one for each finding, then who was proven, flaky, suspect and not tested."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    Sweep = Mapping[str, Any]
+
+FINDINGS, NAMES = 20, 8
+"""Lines and names that a terminal shows; the record has all of them."""
+
+
+def lines(sweep: Sweep) -> Iterator[str]:
+    """Yield what a person is told at the end of a sweep; plain text, to be escaped or wrapped by who shows it."""
+    findings = sweep.get("findings") or []
+    yield from (finding_line(found) for found in findings[:FINDINGS])
+    if len(findings) > FINDINGS:
+        yield f"… and {len(findings) - FINDINGS} more in the report"
+    proven, flaky = sweep.get("proven") or [], sweep.get("flaky") or []
+    suspects, not_tested = sweep.get("suspects") or {}, sweep.get("not_tested") or {}
+    total = len((sweep.get("elements") or {}).get("nodes") or [])
+    pairs = {tuple(test["nodes"]) for test in sweep.get("tests") or [] if len(test["nodes"]) > 1}
+    yield f"{len(proven)} of {total} nodes proven, in {len(pairs)} pairs and {len(sweep.get('rounds') or [])} rounds"
+    if flaky:
+        yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"
+    if suspects:
+        yield f"Suspect, neither proven nor blamed: {_named([f'{name} ({why})' for name, why in suspects.items()], 4)}"
+    if not_tested:
+        yield f"Not proven: {_named([f'{name} ({why})' for name, why in not_tested.items()], 4)}"
+    if bad := cordon(sweep):
+        yield f"kubectl cordon {' '.join(map(shlex.quote, bad[:NAMES]))}{' …' if len(bad) > NAMES else ''}"
+    yield from (f"Note: {note}" for note in (sweep.get("notes") or [])[:NAMES])
+
+
+def finding_line(found: Mapping[str, Any]) -> str:
+    """Say of one element what speaks against it."""
+    rails = ", ".join(map(str, found["rails"]))
+    where = f" {'rail' if len(found['rails']) == 1 else 'rails'} {rails}" if found["rails"] else ""
+    names = " - ".join(found["names"])
+    what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(found["kind"], names)
+    return f"{what}{where}: {found['why']}"
+
+
+def cordon(sweep: Sweep) -> Sequence[str]:
+    """Return the nodes to keep work off: those that are at fault themselves, as a whole or with a rail."""
+    return tuple(
+        sorted({found["names"][0] for found in sweep.get("findings") or [] if found["kind"] in ("node", "rail")})
+    )
+
+
+def _named(names: Sequence[str], most: int = NAMES) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

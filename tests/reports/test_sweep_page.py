@@ -1,0 +1,118 @@
+"""What a person sees of a sweep: lines, pictures of bounded size that name what failed, tables, metrics."""
+
+import importlib.util
+import json
+import random
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from jobs.pod.sweep.model import Done, Fleet, Result
+from jobs.pod.sweep.plan import next_round
+from jobs.pod.sweep.section import section
+from reports import html, metrics
+from reports.record import Run
+from reports.sweep.page import page
+from reports.sweep.text import cordon, lines
+
+ROOT = Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("sweep_model", ROOT / "benchmarks" / "sweep_model.py")
+model = importlib.util.module_from_spec(spec)
+sys.modules["sweep_model"] = model
+spec.loader.exec_module(model)
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+def swept(size, leaf, faults, rails=8, names=None):
+    """The section of a sweep of a model fleet."""
+    made = model.Model(size, random.Random(size), rails=rails, leaf_size=leaf)
+    fleet = made.fleet()
+    if names:
+        fleet = Fleet(names, {})
+    made.faults = faults(fleet.nodes)
+    rules = replace(model.RULES, alone=True, node_floor=10.0, pair_floor=80.0)
+    history = []
+    while (each := next_round(fleet, rules, history)) is not None:
+        history.append(made.run(fleet, each, 40, 120))
+    return json.loads(json.dumps(section(fleet, rules, history)))
+
+
+def pictures(text):
+    """The pictures of a page, read as XML."""
+    return [ElementTree.fromstring(part) for part in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+
+
+@pytest.mark.parametrize(("size", "leaf"), [(2, 0), (16, 4), (100, 25), (101, 0), (1000, 32)])
+def test_the_page_is_bounded_whatever_the_size_and_names_what_failed(size, leaf):
+    sweep = swept(size, leaf, lambda n: {(n[1], 2): 0.6} if size > 2 else {})
+    text = "".join(page(sweep))
+    assert len(text) < 400_000
+    drawn = pictures(text)
+    assert len(drawn) >= 3
+    assert all(float(each.get("width")) < 1300 and float(each.get("height")) < 1300 for each in drawn)
+    assert all(each.get("role") == "img" and each.get("aria-label") for each in drawn)
+    assert "<table>" in text
+    assert "floor" in text
+    if size > 2:
+        assert f"n00001 rail 2: {sweep['findings'][0]['why']}" in text
+        assert "at fault" in text
+        assert "n00001 rail 2: 0.6" in text or "n00001 rail 2: 0.5" in text, "the strip shows it"
+
+
+def test_names_of_nodes_are_text_wherever_they_stand():
+    sweep = swept(6, 0, lambda n: {n[0]: 0.5}, names=(HOSTILE, "a", "b", "c", "d", "e" * 250))
+    sweep["notes"] = [HOSTILE]
+    text = "".join(html.overview(Run(sweep=sweep)))
+    assert "<script" not in text
+    assert "alert(1)" in text
+    pictures(text)
+    assert "Every node, every link" in text
+    assert "Every node, every link" not in "".join(html.overview(Run()))
+
+
+def test_lines_say_who_where_and_what_to_do():
+    sweep = swept(16, 4, lambda n: {(n[3], 2): 0.6, n[9]: 0.0, (n[4], n[5]): 0.6})
+    said = list(lines(sweep))
+    assert said[0].startswith("n00003 rail 2: ")
+    assert any(line.startswith("path n00004 - n00005: 0.5") or "path n00004 - n00005: 0.6" in line for line in said)
+    assert "14 of 16 nodes proven" in "\n".join(said)
+    assert cordon(sweep) == ("n00003", "n00009")
+    assert "kubectl cordon n00003 n00009" in said
+    many = {**sweep, "findings": sweep["findings"] * 500, "suspects": dict.fromkeys(map(str, range(5000)), "x")}
+    assert len(list(lines(many))) < 40
+    assert max(map(len, lines(many))) < 2000
+
+
+def test_a_repeated_failure_that_passed_is_flaky_and_a_wrong_sum_is_not():
+    fleet = Fleet(("a", "b", "c", "d"))
+    rules = replace(model.RULES, alone=False)
+    history, seen = [], set()
+    while (each := next_round(fleet, rules, history)) is not None:
+        results = {}
+        for test in each.tests:
+            slow = test == ("a", "b") and test not in seen
+            seen.add(test)
+            results[test] = Result(
+                "wrong sums" if test == ("c", "d") else "measured", 50.0 if slow else 100.0, (), test
+            )
+        history.append(Done(each, results))
+    text = "".join(page(section(fleet, rules, history)))
+    assert "a - b: flaky" in text
+    assert "c - d: dead, 1 of 1 failed" in text
+
+
+def test_metrics_are_bounded_and_absent_without_a_sweep():
+    sweep = swept(16, 4, lambda n: {(n[3], 2): 0.6})
+    text = metrics.exposition(Run(sweep=sweep).to_dict())
+    assert 'seatrial_sweep_fault{kind="rail",rail="2",subject="n00003"} 1.0' in text
+    assert 'seatrial_sweep_nodes{state="at fault"} 1.0' in text
+    assert "seatrial_sweep" not in metrics.exposition(Run().to_dict())
+    finding = sweep["findings"][0]
+    sweep["findings"] = [{**finding, "names": [f"n{i}"]} for i in range(3000)]
+    text = metrics.exposition(Run(sweep=sweep).to_dict())
+    assert text.count("seatrial_sweep_fault{") == 1000
+    assert "seatrial_series_left_out 2000.0" in text
