@@ -94,9 +94,13 @@ def short(label: str, most: int = 26) -> str:
 def legend() -> str:
     """Return what the colours mean."""
     marks = "".join(
-        f'<span style="white-space:nowrap;margin-right:14px"><i style="background:{colour};border-color:#8c959f"></i> '
-        f"{WORDS[name]}</span> "
+        f'<span style="white-space:nowrap;margin-right:14px">{_mark(colour)} {WORDS[name]}</span> '
         for name, colour in COLOURS.items()
     )
-    empty = '<span style="white-space:nowrap"><i style="background:#f6f8fa"></i> not tested together</span>'
+    empty = f'<span style="white-space:nowrap">{_mark("#f6f8fa")} not tested together</span>'
     return f'<p style="font-size:12px">{marks}{empty}</p>'
+
+
+def _mark(colour: str) -> str:
+    style = f"display:inline-block;width:13px;height:13px;border:1px solid #8c959f;background:{colour}"
+    return f'<b style="{style};vertical-align:-2px"></b>'

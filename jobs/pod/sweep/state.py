@@ -16,7 +16,7 @@ QUANTILE = 2.326  # one-sided 99 %
 SILENT = 3  # tests without a report before a node is given up
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
-ALIKE = 0.10  # three failures of a path that agree so well are no accident: 5 sigma of noise
+ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
 UPLINK_PROOFS = 2  # of three probes with quiet leaves
 
 
@@ -180,7 +180,11 @@ class State:
             for node in {n for pair in pairs for n in pair}:
                 bad = {p for p in self.against(node) if self.trusted(p)}
                 good = {p for p in self.passed[node] if not self.accused(p)}
-                if len(bad) >= self.rules.proofs and self._by_rate(node, len(bad), len(good), pairs, tested):
+                if (
+                    len(bad) >= self.rules.proofs
+                    and self._alike(node, bad)
+                    and self._by_rate(node, len(bad), len(good), pairs, tested)
+                ):
                     found.append((-len(bad), len(good), node))
             if not found:
                 return
@@ -190,6 +194,11 @@ class State:
             self._name("node", (node,), tests, "%s: %s" % (count, _words(tests)))
             pairs = {pair for pair in pairs if node not in pair}
             tested = {pair for pair in tested if node not in pair}
+
+    def _alike(self, node: str, partners: Set[str]) -> bool:
+        """Say whether failures are of one kind, or more than an accident explains: three of 1 % each do happen."""
+        values = [t.value or 0.0 for p in partners for t in self.of[pair_of(node, p)] if t.grade in (FAIL, HARD)]
+        return len(partners) > self.rules.proofs or max(values) - min(values) <= ALIKE
 
     def _by_rate(self, node: str, bad: int, good: int, pairs: Set[Nodes], tested: Set[Nodes]) -> bool:
         if not good:
