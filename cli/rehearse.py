@@ -197,7 +197,7 @@ def _make(folder: Path) -> None:
 def _environment(compiled: Path | None = None) -> dict[str, str]:
     """The environment of a process of ours; what the user set for a real cluster is not meant for this one."""
     kept = {name: value for name, value in own_program()[1].items() if name not in NOT_MEANT}
-    if compiled is not None:  # hundreds of modules are compiled once, and not once for every trial
+    if compiled is not None and sys.dont_write_bytecode:  # hundreds of modules are compiled once, not for every trial
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         kept["PYTHONPYCACHEPREFIX"] = str(compiled)
     return kept

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def pytest_configure(config: pytest.Config) -> None:
     """A warning is an error here; on a user's machine it must not become a verdict."""
     config.addinivalue_line("filterwarnings", "error")
-    # asyncio closes the TLS transports of a server that was stopped in a later turn of its loop, and a test's loop ends
-    # first (https://docs.aiohttp.org/en/stable/client_advanced.html#graceful-shutdown); the warning would then hit any test.
-    config.addinivalue_line("filterwarnings", "ignore:unclosed transport:ResourceWarning")
+    # The tests start hundreds of processes of ours: what one has compiled, the others need not (up to half of their time).
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # A shell in the background hands SIGINT down as ignored; the tests that send it mean a terminal's.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import gc
 import os
 import time
 from dataclasses import replace
@@ -98,6 +99,7 @@ class Session:
             )
         except (ProfileError, ConfigError) as error:
             raise pytest.UsageError(str(error)) from error
+        gc.freeze()  # what was imported stays: no collection, of which pytest makes two at its end, looks at it again
         try:
             self.trial_spec()
         except SpecError as error:

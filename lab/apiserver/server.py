@@ -5,6 +5,7 @@ It listens on loopback only, plus whatever sockets it is given (the pod network'
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import re
@@ -76,8 +77,13 @@ class Server:
     _runner: web.ServerRunner
 
     async def stop(self) -> None:
-        """Close the listeners and every open watch."""
+        """Close the listeners and every connection; when it returns, no socket of this server is open."""
+        server = self._runner.server
+        transports = [each.transport for each in server.connections if each.transport] if server else []
         await self._runner.cleanup()
+        for transport in transports:
+            transport.abort()  # a TLS connection that is closed would wait for its client's closing alert
+        await asyncio.sleep(0)  # the loop closes the sockets in its next turn
 
 
 async def serve(
@@ -99,11 +105,15 @@ async def serve(
     handler = around(front.handle) if around else front.handle
     runner = web.ServerRunner(web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=1.0)
     await runner.setup()
-    context = store.authority.server_context([*HOSTS, *hosts])
-    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
-    await site.start()
-    for extra in sockets:
-        await web.SockSite(runner, extra, ssl_context=context).start()
+    try:
+        context = store.authority.server_context([*HOSTS, *hosts])
+        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
+        await site.start()
+        for extra in sockets:
+            await web.SockSite(runner, extra, ssl_context=context).start()
+    except BaseException:  # also when whoever starts it gives up: its port is given back
+        await runner.cleanup()
+        raise
     bound: Any = site._server  # noqa: SLF001 - aiohttp offers no other way to learn the chosen port
     front.address = f"127.0.0.1:{bound.sockets[0].getsockname()[1]}"
     url = f"https://{front.address}"

@@ -1,0 +1,64 @@
+"""The API server's end: no socket of it stays open, whatever its clients do."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import http.client
+import ssl
+import warnings
+
+import pytest
+
+from lab.apiserver import serve, server
+from lab.apiserver.store import Store
+
+
+def unclosed(talk) -> list[str]:
+    """Run a coroutine function in a loop of its own; what it left open when the loop had ended."""
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(talk())
+        gc.collect()
+    return [str(each.message) for each in caught if issubclass(each.category, ResourceWarning)]
+
+
+def test_a_client_that_stays_connected_keeps_no_socket_of_the_server_open():
+    """kubectl and every HTTP library keep connections for their next request."""
+    clients = []
+
+    async def talk():
+        served = await serve(Store())
+        context = ssl.create_default_context(cadata=served.authority.ca_pem)
+
+        def ask() -> int:
+            client = http.client.HTTPSConnection(served.url.removeprefix("https://"), context=context, timeout=20)
+            clients.append(client)
+            client.request("GET", "/healthz")
+            answer = client.getresponse()
+            answer.read()
+            return answer.status
+
+        assert await asyncio.to_thread(ask) == 200
+        await served.stop()
+
+    left = unclosed(talk)
+    for client in clients:
+        client.close()
+    assert left == []
+
+
+def test_a_server_that_does_not_come_up_gives_its_port_back(monkeypatch):
+    """An error behind the first listener, or a start that is cancelled."""
+
+    def refuse(*_, **__):
+        raise OSError("no second listener")
+
+    monkeypatch.setattr(server.web, "SockSite", refuse)
+
+    async def talk():
+        with pytest.raises(OSError, match="no second listener"):
+            await serve(Store(), sockets=[None])
+
+    assert unclosed(talk) == []
