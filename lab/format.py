@@ -248,6 +248,13 @@ def merge(base: Any, patch: Any) -> Any:
     return merged
 
 
+def compose(below: Any, above: Any) -> Any:
+    """Return two merge patches as one: maps are merged, else the upper one says; its nulls still take away."""
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return copy.deepcopy(above)
+    return {**below, **{key: compose(below.get(key), value) for key, value in above.items()}}
+
+
 def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str) -> None:
     """Check the keys and types of a world, down to the parts whose keys are fixed."""
     check(world, allowed, where)

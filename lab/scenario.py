@@ -10,6 +10,8 @@ Shipped ones are known by name; a path works as well, so that anybody can write 
       - {fault: nccl.rail-missing, subject: gpu-node-1}   # whom it must accuse: a name, a pattern (*), or a list;
                                                           # tells: TEXT, what its findings must say
     outcome: no-go                   # go | no-go | inconclusive, or a list of those that are right
+    extends: healthy-storage        # optional: the scenario, or the file beside this one, whose world, weather and run
+                                    # this one changes; null takes away, objects are changed by kind and name
     run: {profile: h100-ib, options: [--tenant]}          # optional: how the trial is started
     world:                           # optional; see WORLD below for the keys
       hardware: {gpu-node-1: {rdma: {devices: {mlx5_3: {state: DOWN}}}}}
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from .chaos.api_faults import Weather
-from .format import PLATFORM, WORLD, ScenarioError, check, check_places, check_world, merge, nearest, read_yaml
+from .format import PLATFORM, WORLD, ScenarioError, check, check_places, check_world, compose, merge, nearest, read_yaml
 from .rehearsal import read_faults, read_run, read_words
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ TOP = {
     "name": str,
     "title": str,
     "breaks": str,
+    "extends": str,
     "faults": list,
     "outcome": (str, list),
     "run": dict,
@@ -138,13 +141,33 @@ def _replay(ref: str) -> Scenario:
     )
 
 
-def _read(path: Path) -> Scenario:
+def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a scenario's file and put its world, weather and run over those of the scenario that it extends."""
     where = path.stem if path.parent == SHIPPED else str(path)
     data = read_yaml(path)
     check(data, TOP, where)
     for key in ("name", "title", "breaks", "faults", "outcome"):
         if key not in data:
             raise ScenarioError(f"scenario {where}: {key!r} is missing")
+    check_world(data.get("world") or {}, WORLD, where)
+    parent = data.pop("extends", None)
+    if not parent:
+        return data
+    if path in trail:
+        raise ScenarioError(f"scenario {where}: scenarios extend each other")
+    beside = path.parent / parent
+    if not (parent.endswith((".yaml", ".yml")) and beside.is_file()) and parent not in names():
+        raise ScenarioError(f"scenario {where}: extends: unknown scenario {parent!r}{nearest(parent, names())}")
+    below = _document(SHIPPED / f"{parent}.yaml" if parent in names() else beside, (*trail, path))
+    world, run = (compose(below.get(key) or {}, data.get(key) or {}) for key in ("world", "run"))
+    world["objects"] = _both(*((each.get("world") or {}).get("objects") or [] for each in (below, data)))
+    run = {key: value for key, value in run.items() if value is not None}
+    return {**({"weather": below["weather"]} if "weather" in below else {}), **data, "world": world, "run": run}
+
+
+def _read(path: Path) -> Scenario:
+    where = path.stem if path.parent == SHIPPED else str(path)
+    data = _document(path)
     if not _NAME.fullmatch(data["name"]):
         raise ScenarioError(f"scenario {where}: name {data['name']!r} is not lower-case letters, digits and dashes")
     outcomes = [data["outcome"]] if isinstance(data["outcome"], str) else data["outcome"]
@@ -154,7 +177,6 @@ def _read(path: Path) -> Scenario:
     faults = read_faults(data["faults"], f"scenario {where}")
     run = read_run(data.get("run") or {}, f"scenario {where}", path.parent)
     changes = data.get("world") or {}
-    check_world(changes, WORLD, where)
     platform = _platform(changes.get("platform", "h100-ib"), path.parent)
     apart = ("platform", "node", "objects")
     world = merge(platform, {key: value for key, value in changes.items() if key not in apart})
@@ -188,6 +210,17 @@ def _over(objects: list[Any], changes: list[Any]) -> list[Any]:
         else:
             merged[name] = merge(merged.get(name), change)
     return list(merged.values())
+
+
+def _both(below: list[Any], above: list[Any]) -> list[Any]:
+    """Return two lists of changes to a platform's objects as one."""
+    found = {_identity(each): each for each in below}
+    for number, each in enumerate(above):
+        known = _identity(each)
+        name = known if known[-1] else (*known, number)
+        gone = isinstance(each, dict) and each.get("absent")
+        found[name] = each if gone or name not in found else compose(found[name], each)
+    return list(found.values())
 
 
 def _identity(obj: Any) -> tuple[Any, ...]:

@@ -80,24 +80,45 @@ def gone(kube, deadline_s=15.0):
     return left
 
 
+def reached(kube, process, moment, limit_s=120):
+    """Wait until a run is that far: it reads its program, says something, has made an object, or its pods run."""
+    if moment == "output":
+        assert process.stdout.read(1)
+        return
+    end = time.monotonic() + limit_s
+    while True:
+        if moment == "imports":
+            mapped = Path(f"/proc/{process.pid}/maps").read_text()
+            if "_socket" in mapped or process.poll() is not None:
+                return
+        elif moment == "Running":
+            pods, _ = kube.list("/api/v1/namespaces/default/pods", labelSelector=OURS)
+            if pods and all(pod["status"].get("phase") == moment for pod in pods):
+                return
+        elif any(name.startswith(moment) for name in labelled(kube)):
+            return
+        assert time.monotonic() < end, moment
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "after_s"),
+    ("number", "moment"),
     [
-        (signal.SIGINT, 0.7),
-        (signal.SIGTERM, 0.9),
-        (signal.SIGTERM, 1.1),
-        (signal.SIGINT, 1.4),
-        (signal.SIGTERM, 2.5),
-        (signal.SIGQUIT, 3.0),
-        (signal.SIGHUP, 4.0),
+        (signal.SIGINT, "imports"),
+        (signal.SIGTERM, "output"),
+        (signal.SIGTERM, "configmaps/"),
+        (signal.SIGINT, "jobs/"),
+        (signal.SIGTERM, "pods/"),
+        (signal.SIGQUIT, "Running"),
+        (signal.SIGHUP, "Running"),
     ],
     ids=lambda v: getattr(v, "name", str(v)),
 )
-def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, tmp_path, number, after_s):
+def test_an_interrupted_run_leaves_nothing_and_says_what_ended_it(served, kube, tmp_path, number, moment):
     """Exit code 2, a report that names the signal, and an empty namespace."""
     process = start(served, tmp_path / "out")
-    time.sleep(after_s)
+    reached(kube, process, moment)
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     assert process.returncode in (2, -number), said  # before the program runs, the signal ends Python itself
@@ -132,7 +153,7 @@ def test_a_served_lab_says_simulated_however_one_comes_to_it(served, tmp_path):
 def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
     """An impatient second Ctrl-C must not leave a Job behind."""
     process = start(served, tmp_path / "out")
-    time.sleep(2.0)
+    reached(kube, process, "configmaps/")
     process.send_signal(signal.SIGINT)
     time.sleep(0.05)
     process.send_signal(signal.SIGINT)

@@ -1,6 +1,7 @@
 """A dead run is told from a living one by watching its lease, with no regard to anybody's clock."""
 
 import json
+import threading
 import time
 import types
 
@@ -133,14 +134,19 @@ def test_what_was_applied_by_hand_has_no_lease(item):
     assert held(item) is None
 
 
+def renewing(before):
+    """The threads that renew a lease and did not run before."""
+    return [each for each in set(threading.enumerate()) - before if each.name == "renewal"]
+
+
 def test_a_runner_renews_until_it_stops_or_the_object_is_gone(kube, api):
     """Each renewal is another; nothing but the annotation is written."""
     api.answer = lambda asked: (200, {}, {}) if len(api.asked) < 4 else (404, {}, {"reason": "NotFound"})
+    before = set(threading.enumerate())
     Renewal(kube, URL, 0.4)
-    end = time.monotonic() + 30
-    while len(api.asked) < 4 and time.monotonic() < end:
-        time.sleep(0.01)
-    time.sleep(0.3)
+    for thread in renewing(before):
+        thread.join(60)
+        assert not thread.is_alive()  # it ends by itself: the fourth answer was that the object is gone
     assert [asked.verb for asked in api.asked] == ["PATCH"] * 4
     texts = [asked.body["metadata"]["annotations"][ANNOTATION] for asked in api.asked]
     assert len(set(texts)) == 4
@@ -163,8 +169,9 @@ def test_an_outage_does_not_end_the_renewals(kube, api):
 
 def test_who_attaches_to_a_job_without_a_lease_gives_it_none(kube, api):
     """It would be deleted by others as soon as the one who watches it goes away."""
+    before = set(threading.enumerate())
     with renewed(kube, URL, None):
-        time.sleep(0.2)
+        assert renewing(before) == []
     assert api.asked == []
     with renewed(kube, URL, Held(lease(), 0.2)):
         end = time.monotonic() + 30

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import gzip
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 import zlib
@@ -138,6 +142,32 @@ def test_a_file_that_grows_is_read_up_to_where_it_ended(tmp_path):
     assert taken == size
 
 
+def wait_for(condition, limit_s=60):
+    """Wait until something holds."""
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def unread(descriptor):
+    """How many bytes lie in a pipe."""
+    size = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, size)
+    return size[0]
+
+
+def waits_in_a_call(pid):
+    """Whether a process sleeps: it has done what there was to do."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def catches(pid, number):
+    """Whether a process has a handler for a signal."""
+    mask = re.search(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())[1]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
     """Ctrl-C on a FIFO or a pipe that goes on: what was read is judged, and the user is told."""
     program = (
@@ -155,7 +185,7 @@ def test_an_interrupt_ends_a_stream_that_has_no_end(tmp_path):
     ) as process:
         process.stdin.write(LOG * 40)
         process.stdin.flush()
-        time.sleep(1.5)  # until it waits for more
+        wait_for(lambda: waits_in_a_call(process.pid) and unread(process.stdin.fileno()) == 0)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"[4]\n"), err
@@ -172,7 +202,8 @@ def test_a_timeout_ends_a_stream_that_has_no_end(tmp_path):
             end = os.open(pipe, os.O_RDWR) if written else -1
             if written:
                 os.write(end, written)
-            time.sleep(3)  # until it waits for more
+            wait_for(lambda: catches(process.pid, signal.SIGTERM) and waits_in_a_call(process.pid))
+            wait_for(lambda: not written or unread(end) == 0)  # noqa: B023 -- called at once
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=30)
             if written:

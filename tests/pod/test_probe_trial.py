@@ -187,7 +187,10 @@ def test_sigterm_prints_what_there_is(pods) -> None:
         lines.append(line)
         if b"collective.ring starts" in line:
             break
-    time.sleep(0.5)
+    end = time.monotonic() + 60
+    while not all(any(t.read_text() for t in Path(f"/proc/{p.pid}/task").glob("*/children")) for p in processes):
+        assert time.monotonic() < end  # the collective is a child of each
+        time.sleep(0.02)
     for process in processes:
         process.send_signal(signal.SIGTERM)
     rest, _ = processes[0].communicate(timeout=15)
@@ -327,20 +330,25 @@ def test_strangers_on_the_port_change_nothing(pods) -> None:
         json.dumps(other).encode() + b"\n",
     ]
 
+    heard, knocked = [], threading.Event()
+
     def knock() -> None:
         while not stop.is_set():
             for noise in noises:
                 try:
                     with socket.create_connection(("127.0.0.1", pods.trial["master_port"]), timeout=1) as line:
                         line.sendall(noise)
+                        heard.append(noise)
                 except OSError:
                     time.sleep(0.01)
+            if len(heard) >= 2 * len(noises):
+                knocked.set()
 
     knocker = threading.Thread(target=knock)
     knocker.start()
     try:
         pods.start(0)
-        time.sleep(0.7)
+        assert knocked.wait(60)
         pods.start(1)
         found = {rank: pods.stages(rank) for rank in (0, 1)}
     finally:

@@ -91,7 +91,7 @@ class Cluster:
         who: str = "admin",
         **headers: str,
     ) -> Answer:
-        connection = HTTPSConnection(self.server.url.removeprefix("https://"), context=self.context, timeout=10)
+        connection = self.connect()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if who:
             sent["Authorization"] = f"Bearer {self.tokens.get(who, who)}"
@@ -104,13 +104,17 @@ class Cluster:
         connection.close()
         return answer
 
+    def connect(self) -> HTTPSConnection:
+        """A connection of its own."""
+        return HTTPSConnection(self.server.url.removeprefix("https://"), context=self.context, timeout=60)
+
     def on_loop(self, call: Any) -> Any:
         """Run something where the store lives."""
 
         async def run() -> Any:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(60)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +132,7 @@ def cluster() -> Iterator[Cluster]:
         controllers.start()
         return await serve(store, kubelet=LogOnly())
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     context = ssl.create_default_context(cadata=server.authority.ca_pem)
     try:
         yield Cluster(store, server, loop, context)
@@ -138,9 +142,9 @@ def cluster() -> Iterator[Cluster]:
             controllers.close()
             await server.stop()
 
-        asyncio.run_coroutine_threadsafe(stop(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

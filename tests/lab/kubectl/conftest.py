@@ -61,7 +61,7 @@ class Kubectl:
     def env(self) -> dict[str, str]:
         return {**os.environ, "HOME": str(self.folder), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "true"}
 
-    def run(self, *words: str, text: str | None = None, timeout: float = 40) -> Result:
+    def run(self, *words: str, text: str | None = None, timeout: float = 180) -> Result:
         stdin = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
         done = subprocess.run(
             self.command(*words), capture_output=True, text=True, timeout=timeout, check=False, env=self.env, **stdin
@@ -90,7 +90,7 @@ class Kubectl:
             stdin=subprocess.DEVNULL,
         )
 
-    def eventually(self, expected: str, *words: str, within_s: float = 15) -> str:
+    def eventually(self, expected: str, *words: str, within_s: float = 60) -> str:
         end = time.monotonic() + within_s
         while True:
             shown = self.run(*words).out
@@ -134,7 +134,7 @@ def served(root, tmp_path_factory):
         assert '"ready": true' in process.stdout.readline()
         yield folder
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.fixture(scope="module")

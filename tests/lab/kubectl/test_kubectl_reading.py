@@ -34,7 +34,7 @@ def job(kubectl):
         },
     }
     kubectl("apply", "-f", "-", text=json.dumps(manifest))
-    kubectl("wait", "--for=condition=complete", "job/train", "--timeout=20s")
+    kubectl("wait", "--for=condition=complete", "job/train", "--timeout=120s")
 
 
 def test_tables_have_the_columns_of_a_real_server(kubectl):
@@ -92,7 +92,7 @@ def test_a_watch_shows_changes_until_its_time_is_up(kubectl):
     """-w with a time-out ends without an error."""
     watching = kubectl.background("get", "configmaps", "-w", "--request-timeout=3s")
     kubectl("create", "configmap", "watched", "--from-literal=a=b")
-    out, err = watching.communicate(timeout=20)
+    out, err = watching.communicate(timeout=120)
     assert watching.returncode == 0, err
     assert "watched" in out
 

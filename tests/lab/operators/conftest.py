@@ -13,7 +13,7 @@ from lab.controlplane import Controllers
 from lab.controlplane.scheduler.scheduler import Scheduler
 
 PLATFORM = {"gpu": {"resource": "nvidia.com/gpu", "count": 8}, "fabric": {}}
-LIMIT_S = 10
+LIMIT_S = 60
 
 
 class Bench:

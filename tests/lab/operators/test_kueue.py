@@ -254,7 +254,7 @@ def test_jobs_without_a_queue_are_left_alone_unless_the_namespace_has_a_default_
             assert not lab.apply(job("free", queue=None))["spec"].get("suspend")
             lab.apply(queues().replace("name: team", "name: default"))
             assert lab.apply(job("taken", queue=None))["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
-            await lab.until(lambda: said(lab, "taken")["Admitted"])
+            await lab.until(lambda: not lab.store.get("jobs.batch", "default", "taken")["spec"]["suspend"])
             with pytest.raises(ApiError, match="field is immutable"):
                 running = lab.store.get("jobs.batch", "default", "taken")
                 lab.store.replace(

@@ -138,3 +138,54 @@ def test_merge_patches_as_rfc_7386():
     patched = scenario.merge(base, {"a": {"b": None, "c": [2]}, "e": {"f": None}})
     assert patched == {"a": {"c": [2]}, "d": 2, "e": {}}
     assert base == {"a": {"b": 1, "c": [1]}, "d": 2}
+
+
+BASE = (
+    GOOD.replace("mine", "base")
+    + """
+weather: storm:7
+run: {profile: {extends: h100-ib, nodes: 2}, options: [--tenant]}
+world:
+  nodes: 3
+  dns: {delay_s: 1}
+  node: {gpu-node-0: {labels: {a: b}}}
+  objects:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: default}, data: {a: "1", b: "2"}}
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: default}}
+"""
+)
+
+
+def test_a_scenario_changes_the_one_that_it_extends(tmp_path):
+    """World, weather and run are taken over; null takes away, objects are changed by kind and name."""
+    (tmp_path / "base.yaml").write_text(BASE)
+    changes = """
+extends: base.yaml
+run: {profile: {nodes: 3}, options: null}
+world:
+  dns: {delay_s: null}
+  node: {gpu-node-0: {labels: {a: null}}}
+  objects:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: default}, data: {a: null, c: "3"}}
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: default}, absent: true}
+"""
+    found = scenario.load(written(tmp_path, GOOD + changes))
+    assert (found.name, found.title, str(found.weather)) == ("mine", "Mine", "storm:7")
+    assert found.run == {"profile": {"extends": "h100-ib", "nodes": 3}}
+    assert found.world["nodes"] == 3
+    assert found.world["dns"] == {}
+    assert found.world["node_changes"] == {"gpu-node-0": {"labels": {"a": None}}}
+    maps = [each for each in found.world["objects"] if each["kind"] == "ConfigMap"]
+    assert [(each["metadata"]["name"], each["data"]) for each in maps] == [("one", {"b": "2", "c": "3"})]
+    assert scenario.load(written(tmp_path, GOOD + "extends: base.yaml\nweather: storm:8\n")).weather.seed == 8
+
+
+def test_what_a_scenario_extends_must_be_there_and_end(tmp_path):
+    """One line each: a name that is none, a file that is none, and a circle."""
+    for text, words in (
+        ("healthy-storag", "did you mean 'healthy-storage'"),
+        ("no.yaml", "unknown scenario 'no.yaml'"),
+        ("mine.yaml", "scenarios extend each other"),
+    ):
+        with pytest.raises(ScenarioError, match=words):
+            scenario.load(written(tmp_path, GOOD + f"extends: {text}\n"))
