@@ -15,6 +15,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any, BinaryIO
 
 from ..pod.nccl_reader.errors import NcclLogError
@@ -122,14 +123,14 @@ def _why(error: Exception) -> str:
     return {"No such file or directory": "no such file"}.get(reason, printable(reason.lower(), 120))
 
 
-def logs_below(folder: str) -> list[str]:
+def logs_below(folder: str, without: AbstractSet[str] = frozenset()) -> list[str]:
     """List the files below a directory that hold NCCL lines or a benchmark's table, in a stable order."""
     found: list[str] = []
     for parent, names, files in os.walk(folder):
         names[:] = sorted(item for item in names if not item.startswith("."))
         for item in sorted(files):
             path = os.path.join(parent, item)
-            if item.startswith(".") or not os.path.isfile(path):
+            if path in without or item.startswith(".") or not os.path.isfile(path):
                 continue
             try:
                 head = _head(path)

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from cli.explain import main
+from cli.running_job import _take
+from jobs.cluster.client.pod_exec import Executed
+from jobs.nccl import conclude_hang
+from jobs.nccl.hang.model import Evidence
 from jobs.nccl.hang.pickles import PickleRefusedError, loads
+from reports.explain import exit_code
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "hang"
@@ -69,11 +74,32 @@ def test_recordings_of_real_nccl(explain, case, diagnosis, late, dead, waiting):
     assert job["stuck"] == {"group": "default_pg", "operation": "all_reduce", "sequence": 21}
 
 
-def test_a_rank_that_waits_in_a_communicators_creation_clears_no_sleeper(explain):
-    """Nothing that is read tells rank 0's wait from rank 1's sleep: both are named, and nobody who waits for them."""
+def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_path):
+    """Rank 1 sleeps, and rank 0 waits for it in ncclCommInitRank, which its log begins and does not end."""
     _, job = explain(DATA / "nccl-2.28.9" / "nested")
-    assert 1 in job["late_ranks"]
-    assert job["waiting_ranks"] == [2, 3]
+    assert (job["late_ranks"], job["waiting_ranks"]) == ([1], [0, 2, 3])
+    shutil.copytree(DATA / "nccl-2.28.9" / "nested", tmp_path / "without", ignore=shutil.ignore_patterns("*.log"))
+    _, job = explain(tmp_path / "without")
+    assert (job["late_ranks"], job["waiting_ranks"]) == ([0, 1], [2, 3])  # without the logs nothing tells them apart
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "diagnosis", "late"),
+    [
+        ("late", 1, "hang-late", [2]),
+        ("alive", 10, "alive", []),
+        ("slow", 10, "alive", []),
+        ("stalled", 10, "hang-undecided", []),
+    ],
+)
+def test_what_the_client_heard_of_real_nccl(case, code, diagnosis, late):
+    """jobs/pod/ras_client.py beside four ranks of NCCL 2.28.9 on a GPU: what it printed, word for word."""
+    evidence = Evidence()
+    printed = (DATA / "nccl-2.28.9" / "live" / f"{case}.jsonl").read_bytes()
+    _take("pod", Executed(out=bytearray(printed), code=0), evidence)
+    (job,) = conclude_hang(evidence, [])
+    assert (len(evidence.samples), evidence.not_seen) == (3, [])
+    assert (exit_code([job]), job["diagnosis"], job["late_ranks"]) == (code, diagnosis, late)
 
 
 @given
@@ -170,6 +196,9 @@ def ras(counts, stamp="1"):
         (([4, 5, 4], [4, 5, 4], [4, 5, 4]), 1, "hang-late", [0, 2]),  # the larger side may be late
         (([5, 5, 5], [5, 5, 5], [5, 5, 5]), 10, "hang-undecided", []),  # inside one, or idle
         (([5, 4, 5],), 10, "hang-undecided", [1]),
+        (([5, 4, 5], [7, 6, 7], [9, 8, 9]), 10, "slow", [1]),
+        (([5, 4, 5], [7, 7, 7], [9, 8, 9]), 10, "alive", []),  # once it was not behind
+        (([4, 4, 5], [6, 6, 7], [8, 8, 9]), 10, "alive", []),  # one that is ahead slows nobody
     ],
 )
 def test_samples_of_ras(explain, tmp_path, samples, code, diagnosis, late):
@@ -240,7 +269,7 @@ def test_ten_thousand_ranks(explain, tmp_path):
     before = time.process_time()
     code, job = explain(tmp_path)
     assert (code, job["late_ranks"], len(job["waiting_ranks"])) == (1, [7777], 9_999)
-    assert time.process_time() - before < 60
+    assert time.process_time() - before < 30
 
 
 def dumped(folder, entries):
@@ -283,3 +312,24 @@ def test_all_are_inside_of_one_operation(explain, tmp_path):
     code, job = explain(tmp_path)
     assert (code, job["diagnosis"], job["late_ranks"]) == (1, "hang-inside", [])
     assert job["faults"][0]["fault"] == "nccl.hang-inside"
+
+
+@pytest.mark.parametrize(
+    ("name", "diagnosis"),
+    [
+        ("broadcast", "hang-mismatch"),
+        ("_all_gather_base", "hang-mismatch"),
+        ("_reduce_scatter_base", "hang-mismatch"),
+        ("all_to_all", "hang-inside"),  # its splits may differ
+        ("all_gather", "hang-inside"),  # so may the tensors of a list
+        ("scatter", "hang-inside"),
+        ("all_reduce_coalesced", "hang-inside"),
+    ],
+)
+def test_sizes_that_must_be_equal_are_compared_and_no_others(explain, tmp_path, name, diagnosis):
+    dumped(tmp_path, [[("g", 1, name, "started")]] * 2)
+    assert explain(tmp_path)[1]["diagnosis"] == "hang-inside"
+    content = loads((tmp_path / "_dump_1").read_bytes())
+    content["entries"][0]["input_sizes"] = [[16]]
+    (tmp_path / "_dump_1").write_bytes(pickle.dumps(content, protocol=2))
+    assert explain(tmp_path)[1]["diagnosis"] == diagnosis

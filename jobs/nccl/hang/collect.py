@@ -35,7 +35,7 @@ def collect(paths: list[str]) -> tuple[Evidence, list[str]]:
             rest.append(path)
         elif os.path.isdir(path):
             taken = {name for name in _files(path) if _take(evidence, name, members)}
-            rest += [path] if not taken else [name for name in logs_below(path) if name not in taken]
+            rest += [path] if not taken else logs_below(path, taken)
         elif not os.path.isfile(path) or not _take(evidence, path, members):
             rest.append(path)
     if evidence.notes and not _any(evidence) and not rest:

@@ -152,6 +152,7 @@ def _from_counts(made: Decision, evidence: Evidence) -> bool:
     frozen = several and bool(series) and not moved and all(len(v) == len(evidence.samples) for v in series.values())
     if moved and not evidence.timeouts:
         made.kind, made.because = "alive", [(evidence.samples[-1].file, 0, "RAS: the counts of operations advance")]
+        _pace(made, evidence)
         return True
     for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
         counts, others = values[-1], wholes[comm, operation][-1]
@@ -184,6 +185,33 @@ def _from_counts(made: Decision, evidence: Evidence) -> bool:
         made.operation = None
         return True
     return False
+
+
+def _pace(made: Decision, evidence: Evidence) -> None:
+    """Name the ranks that are behind in every one of three samples or more while the job goes on, a minority: its pace.
+
+    A rank that computes longer than the others launches its next operation last, each time; chance hits another one.
+    """
+    behind: list[set[int]] = []
+    for sample in evidence.samples:
+        last = max(
+            (
+                counts
+                for (comm, _), counts in sample.counts.items()
+                if comm == sample.world and len(counts) == sample.size
+            ),
+            key=lambda counts: max(counts.values()),
+            default={},
+        )
+        low = min(last.values(), default=0)
+        behind.append({rank for rank, count in last.items() if count == low} if len(set(last.values())) > 1 else set())
+    size = evidence.samples[-1].size
+    if len(behind) < 3 or not behind[0] or any(found != behind[0] for found in behind) or 2 * len(behind[0]) >= size:
+        return
+    made.kind, made.late = "slow", behind[0]
+    made.because.append(
+        (evidence.samples[-1].file, 0, f"RAS: ranks {sorted(behind[0])[:8]} are behind in every sample")
+    )
 
 
 def _from_watchdog(made: Decision, evidence: Evidence) -> bool:

@@ -9,7 +9,7 @@ from ..diagnosis.faults import found_fault
 from ..document import conclude as conclude_logs
 from .collect import structured
 from .decide import Decision, decide
-from .join import join, processes, told
+from .join import join, processes, told, waits_in_creation
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.partial import Partial
@@ -35,6 +35,7 @@ def conclude(
         return jobs
     made = decide(evidence)
     logged = processes(partial, one_job=bool(evidence.pods)) if partial is not None else {}
+    waits_in_creation(made, logged)
     if not structured(evidence):  # the log's own words: they say more of a hang that the log has already
         for job in jobs:
             if job["diagnosis"] in ("hang", "no-evidence") and made.proven:
@@ -76,13 +77,13 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         if not other:
             job["diagnosis"] = f"hang-{made.kind}"
         job["sentence"] = text + (f" The log: {job['sentence']}" if other else "")
-    elif job["verdict"] == "no-go" or (made.kind == "alive" and evidence.pods and job["verdict"] == "go"):
+    elif job["verdict"] == "no-go" or (made.kind in ("alive", "slow") and evidence.pods and job["verdict"] == "go"):
         job["sentence"] = (
             f"{job['sentence']} {text}"  # a running job's log was judged; that it goes on takes nothing away
         )
     else:
         job["verdict"] = "inconclusive"
-        job["diagnosis"] = "alive" if made.kind == "alive" else "hang-undecided"
+        job["diagnosis"] = made.kind if made.kind in ("alive", "slow") else "hang-undecided"
         job["sentence"] = text
     job["advice"] = _advice(made, evidence) or job.get("advice")
 
@@ -170,6 +171,11 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911
         return f"{who} in the place of {where}{waits}. Which side is right, the program tells" + _missing(made)
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
+    if made.kind == "slow":
+        return (
+            f"The job goes on, and {_placed(made, late)} {'were' if many else 'was'} behind the others in every sample:"
+            " if it is slower than it should be, look there first (data loader, clocks, a GPU or host under load)"
+        )
     if made.kind == "alive":
         return "The job is alive: the counts of its operations advance between the samples. That proves no health"
     if late:

@@ -35,6 +35,8 @@ class Process:
     pid: int
     alone: bool
     """Nobody else spoke in that log."""
+    creating: int = 0
+    """The size of a communicator whose creation it began and did not end, the world's apart."""
 
 
 def processes(partial: Partial, *, one_job: bool = False) -> dict[int, Process]:
@@ -52,10 +54,28 @@ def processes(partial: Partial, *, one_job: bool = False) -> dict[int, Process]:
         if proc.host is None or proc.pid is None or not proc.sources:
             continue
         source = max(proc.sources)
+        begun = [
+            c.nranks for (key, _), c in proc.comms.items() if key not in job.world and c.started and not c.completed
+        ]
         for key, rank in proc.comms:
             if key in job.world and source in job.sources:
-                found[rank] = Process(job.sources[source].name, proc.host, proc.pid, crowd[source] == 1)
+                found[rank] = Process(
+                    job.sources[source].name, proc.host, proc.pid, crowd[source] == 1, max(begun, default=0)
+                )
     return found
+
+
+def waits_in_creation(made: Decision, logged: Mapping[int, Process]) -> None:
+    """Clear late ranks that wait for others in the creation of a communicator, where others are late that do not."""
+    creating = {rank for rank in made.late if rank in logged and logged[rank].creating}
+    if made.kind != "late" or not creating or not made.late - creating:
+        return
+    made.late -= creating
+    made.waiting |= creating
+    for rank in sorted(creating)[:4]:
+        spoke = logged[rank]
+        text = f"rank {rank} began to create a communicator of {spoke.creating} ranks and waits there for the others"
+        made.because.append((spoke.file, 0, text))
 
 
 def join(

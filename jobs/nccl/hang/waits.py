@@ -14,6 +14,13 @@ from .flight_recorder import gloo
 from .model import Evidence, Group, Operation, Rank
 
 MAX_EDGES = 3_000_000
+ALIKE = frozenset(
+    ["all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base", "all_gather_into_tensor"]
+)
+"""Collectives whose sizes must be equal on all ranks (torch/distributed/flight_recorder, components/types.py).
+
+The others may differ: a scatter's root, all_to_all's splits, lists of all_gather and reduce_scatter, coalesced ones.
+"""
 
 
 @dataclass(slots=True)
@@ -100,20 +107,16 @@ def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
 
     A rank that called another operation may be through with it: the others may have given it what it waited for.
     """
+    through: dict[tuple[str, int], dict[int, Operation]] = defaultdict(dict)
+    for rank, made in evidence.ranks.items():
+        for group, done in made.finished.items():
+            through[group, done.sequence][rank] = done
     for (group, sequence), standing in sorted(at.items(), key=lambda item: item[0]):
-        called = {rank: found.heads[rank] for rank in standing}
-        for rank in set(evidence.groups[group].members) - standing:
-            done = evidence.ranks[rank].finished.get(group) if rank in evidence.ranks else None
-            if done is not None and done.sequence == sequence:
-                called[rank] = done
+        called = {**through.get((group, sequence), {}), **{rank: found.heads[rank] for rank in standing}}
         ranks = set(called)
         names = Counter(operation.name for operation in called.values())
-        exact = {rank: operation.sizes for rank, operation in called.items()} if len(names) == 1 else {}
-        sized = (
-            Counter(exact.values())
-            if "all_reduce" in next(iter(names)) and "coalesced" not in next(iter(names))
-            else Counter()
-        )
+        alike = len(names) == 1 and next(iter(names)).rpartition(":")[2] in ALIKE
+        sized = Counter(operation.sizes for operation in called.values()) if alike else Counter()
         kinds = names if len(names) > 1 else sized
         if len(kinds) < 2:
             continue
@@ -178,7 +181,7 @@ def _partners(evidence: Evidence, heads: dict[int, Operation], rank: int, head: 
     return {m for m in members if m != rank and (m not in heads or heads[m].group != head.group)}
 
 
-def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:
+def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> None:  # noqa: PLR0912
     """Find the ends of all chains of waits: groups of nodes that wait for nobody outside of themselves."""
     awaited = {node for targets in edges.values() for node in targets if isinstance(node, int)}
     for part in _components(edges):
@@ -195,9 +198,13 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             found.crossed = found.crossed or (len(operations) > 1 and not pairs)
             found.inside |= known
     # Those that stand at a collective in which nobody is missing form no part of two: their node has no way out.
+    stands: dict[Node, set[int]] = defaultdict(set)
+    for rank, head in found.heads.items():
+        if not head.p2p:
+            stands[head.group, head.sequence].add(rank)
     for node, targets in edges.items():
         if isinstance(node, tuple) and not targets:
-            here = {r for r, head in found.heads.items() if not head.p2p and (head.group, head.sequence) == node}
+            here = stands[node]
             members = set(evidence.groups[node[0]].members)
             done = {m for m in members - here if _completed(evidence.ranks.get(m), *node)}
             if done and len(done) >= len(members - here):
@@ -206,8 +213,9 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             else:
                 found.inside |= here
     roots = found.late or found.inside
-    for root in sorted(roots):
-        waiters = [found.heads[r] for r in sorted(found.heads) if r not in roots and _waits_for(edges, r, root)]
+    others = sorted(set(found.heads) - roots)
+    for root in sorted(roots) if others else ():
+        waiters = [found.heads[r] for r in others if _waits_for(edges, r, root)]
         if waiters:
             found.stuck = min(waiters, key=lambda op: (op.p2p, len(evidence.groups[op.group].members), op.sequence))
             break
