@@ -209,8 +209,10 @@ class Coordinator:
                 return "its budget of %.0f s is over after round %d" % (self.sweep["budget_s"], len(history))
             if each is None:
                 return self._end(fleet, rules, history)
-            history.append(self._run_round(each))
-            self._tell_progress(fleet, rules, history)
+            done = self._run_round(each)
+            if done is not None:
+                history.append(done)
+                self._tell_progress(fleet, rules, history)
         return "stopped: %s" % self.watch.reason
 
     def _fleet(self) -> Fleet:
@@ -232,9 +234,12 @@ class Coordinator:
         self.writer.stage("sweep.fleet.%d" % self._fleets, 0, data, "ok")
         self.writer.say("sweep: %d of %d nodes are here" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
 
-    def _run_round(self, each: Round) -> Done:
+    def _run_round(self, each: Round) -> Optional[Done]:
+        """Run a round and print it; None where the pod was told to end meanwhile: half a round says nothing."""
         began = time.monotonic()
         found = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
+        if self.watch.stopped():
+            return None
         self._without_cards(found)
         results = {nodes: self.planner.result(nodes, found[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began

@@ -1,0 +1,210 @@
+"""The pods of a sweep: agents and coordinator as real processes, each on its loopback address, with a played torchrun."""
+
+import json
+import re
+import signal
+import socket
+import time
+
+import pytest
+
+PLAY = r'''
+"""Plays torchrun for a sweep: writes a log and a table; FAKE_BAD names the hosts of a slow pair, FAKE_MODE what happens."""
+import json, os, sys, time
+
+options = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+rank, nodes = int(options["node-rank"]), int(options["nnodes"])
+mode, node = os.environ.get("FAKE_MODE", ""), os.environ["SEATRIAL_NODE_NAME"]
+if mode == "hang " + node and nodes > 1:
+    time.sleep(600)
+net = "Socket/0" if mode == "sockets " + node else "IB/0/GDRDMA"
+path = os.environ["NCCL_DEBUG_FILE"].replace("%h", node).replace("%p", "77")
+if mode != "silent " + node:
+    with open(path, "w") as log:
+        head = "%s:77:77 [0] NCCL INFO " % node
+        log.write(head + "NCCL version 2.28.9+cuda13.0\n")
+        log.write(head + "ncclCommInitRankConfig comm 0x1 rank %d nranks %d cudaDev 0 nvmlDev 0 busId 1b000 commId 0x2 - Init START\n" % (rank, nodes))
+        log.write(head + "Channel 00/0 : 0[0] -> 1[0] [send] via NET/%s\n" % net)
+if mode == "crash " + node:
+    sys.exit("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error")
+if rank == 0:
+    wrong = 3 if mode == "wrong" else 0
+    print("# nThread 1 nGpus 1 minBytes 1048576 maxBytes 1048576 step: 2(factor) warmup iters: 1 iters: 1 agg iters: 1 validation: 1 graph: 0")
+    print("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong")
+    print("     1048576        262144     float     sum      -1      N/A     N/A     N/A    N/A    10.00  100.00  100.00 %6d" % wrong)
+    print("# Out of bounds values : %d OK\n# Avg bus bandwidth    : 100" % wrong)
+    with open(os.environ["SEATRIAL_BENCH_FACTS"], "w") as facts:
+        json.dump({"rails": [50.0]}, facts)
+'''
+
+
+@pytest.fixture
+def fleet(pods, trial):
+    """A sweep over four nodes of one GPU."""
+    nodes = [f"gpu-node-{n}" for n in range(4)]
+    bench = {"min_bytes": 1048576, "max_bytes": 1048576, "factor": 2, "iters": 1, "warmup": 1}
+    trial.update(nodes=4, gpus_per_node=1, peers=[f"127.0.0.{n + 1}" for n in range(4)], collectives=[], deadline_s=100)
+    trial["sweep"] = {
+        "token": "a-token",
+        "nodes": nodes,
+        "rules": {"alone": False, "matchings": 2},
+        "pair": bench,
+        "alone": bench,
+        "fabric": "ib",
+        "gdr": True,
+        "budget_s": 60,
+        "settle_s": 2,
+        "test_s": 6,
+    }
+    pods.tool("torchrun", PLAY)
+    return pods
+
+
+def rounds(stages):
+    """All tests of all rounds, in order."""
+    numbered = sorted((int(name.rpartition(".")[2]), data) for name, data in stages.items() if "sweep.round." in name)
+    return [test for _, data in numbered for test in data["tests"]]
+
+
+def test_a_sweep_runs_its_rounds_and_ends_everywhere(fleet):
+    """Every pair of the plan is measured, one job over all follows, and all pods end with 0 by themselves."""
+    found = fleet.run()
+    told = found[0]
+    assert [test["outcome"] for test in rounds(told)] == ["measured"] * 4
+    assert {test["busbw"] for test in rounds(told)} == {100.0}
+    assert all(test["rails"] == [50.0] for test in rounds(told))
+    assert told["sweep.fleet.1"]["gone"] == {}
+    assert told["sweep.job"]["outcome"] == "measured"
+    assert len(told["sweep.job"]["nodes"]) == 4
+    assert told["sweep.end"] == {"why": ""}
+    assert all(found[rank]["end"]["stopped"] is None for rank in range(4))
+    assert set(found[1]) == {"start", "end"}  # whoever only runs tests has nothing to say
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "outcome", "why"),
+    [
+        ("sockets gpu-node-2", "wrong transport", "1 channels through Socket"),
+        ("crash gpu-node-2", "failed", "exit code 1"),
+        ("silent gpu-node-2", "nothing", "does not show what carried the data"),
+        ("wrong", "wrong sums", ""),
+    ],
+)
+def test_what_a_node_shows_of_a_test_is_told(fleet, mode, outcome, why):
+    """With the words of its own log; and who cannot be judged is no failure of a partner."""
+    told = fleet.run(FAKE_MODE=mode)[0]
+    tests = rounds(told)
+    hit = [test for test in tests if "gpu-node-2" in test["nodes"]] if "gpu" in mode else tests
+    assert hit
+    assert {test["outcome"] for test in hit} == {outcome}
+    assert {test["outcome"] for test in tests if test not in hit} <= {"measured"}
+    if why:
+        assert why in hit[0]["why"]["gpu-node-2"]
+    if outcome == "nothing":
+        assert "gpu-node-2" not in hit[0]["reported"]
+    if outcome == "wrong transport":
+        assert hit[0]["at"] == ["gpu-node-2"]
+
+
+@pytest.mark.slow
+def test_a_test_that_hangs_is_killed_and_reported(fleet, trial):
+    """Within its time limit; its processes are gone, and the sweep goes on."""
+    trial["sweep"]["test_s"] = 2
+    told = fleet.run(timeout=90, FAKE_MODE="hang gpu-node-1")[0]
+    tests = rounds(told)
+    assert {test["outcome"] for test in tests if "gpu-node-1" in test["nodes"]} == {"nothing"}
+    assert "it had not reached NCCL" in next(test for test in tests if "why" in test)["why"]["gpu-node-1"]
+    assert told["sweep.end"] == {"why": ""}
+
+
+@pytest.mark.slow
+def test_a_pod_that_never_comes_is_named_and_not_waited_for_long(fleet):
+    """Whoever has come begins after a moment; the other is gone, and why is told."""
+    for rank in range(3):
+        fleet.start(rank)
+    told = fleet.stages(0)
+    assert told["sweep.fleet.1"]["gone"] == {"gpu-node-3": "its agent did not come"}
+    assert all("gpu-node-3" not in test["nodes"] for test in rounds(told))
+    assert told["sweep.end"] == {"why": ""}
+
+
+def heard(fleet, rank, words):
+    """Read a pod's output until a line holds these words."""
+    lines = []
+    for line in fleet.processes[rank].stdout:
+        lines.append(line)
+        if words.encode() in line:
+            return lines
+    raise AssertionError(b"".join(lines)[-2000:])
+
+
+def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
+    """kill -9 of one agent in the middle: its partner is not blamed."""
+    for rank in range(4):
+        fleet.start(rank)
+    lines = heard(fleet, 0, "nodes are here")
+    fleet.processes[3].send_signal(signal.SIGKILL)
+    rest, _ = fleet.processes[0].communicate(timeout=60)
+    told = fleet.evidence(b"".join(lines) + rest, 0)
+    last = told[max((name for name in told if name.startswith("sweep.fleet.")), key=lambda name: int(name[12:]))]
+    assert last["gone"] == {"gpu-node-3": "its pod is gone"}
+    assert {test["outcome"] for test in rounds(told) if "gpu-node-3" not in test["nodes"]} == {"measured"}
+    assert {test["outcome"] for test in rounds(told)} <= {"measured", "nothing"}
+    assert told["sweep.end"] == {"why": ""}
+
+
+def test_agents_end_when_the_coordinator_is_told_to(fleet):
+    """SIGTERM to rank 0: it says what it has, ends with 143, and the others end by themselves."""
+    for rank in range(4):
+        fleet.start(rank)
+    lines = heard(fleet, 0, "nodes are here")
+    fleet.processes[0].send_signal(signal.SIGTERM)
+    rest, _ = fleet.processes[0].communicate(timeout=30)
+    assert fleet.processes[0].returncode == 143
+    told = fleet.evidence(b"".join(lines) + rest, 0)
+    assert told["end"]["stopped"] == "SIGTERM"
+    assert "SIGTERM" in told["sweep.end"]["why"]
+    for rank in range(1, 4):
+        fleet.processes[rank].communicate(timeout=30)
+        assert fleet.processes[rank].returncode == 0
+
+
+@pytest.mark.slow
+def test_a_stranger_is_not_let_in(fleet, trial):
+    """Who does not know the token gets no order, and disturbs nobody; nor does one who says nothing, or too much."""
+    fleet.start(0)
+    limit = time.monotonic() + 20
+    while True:
+        try:
+            line = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=5)
+            break
+        except OSError:
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+    stream = line.makefile("rwb")
+    challenge = json.loads(stream.readline())
+    assert re.fullmatch(r"[0-9a-f]{32}", challenge["nonce"])
+    hello = {"seatrial": 1, "kind": "hello", "rank": 1, "node": "gpu-node-1", "pod_ip": "127.0.0.2", "nonce": "x"}
+    stream.write(json.dumps({**hello, "proof": "0" * 64}).encode() + b"\n")
+    stream.flush()
+    assert stream.readline() == b""
+    stream.close()
+    line.close()
+    other = socket.create_connection(("127.0.0.1", trial["master_port"]), timeout=5)
+    other.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 9000)
+    for rank in range(1, 4):
+        fleet.start(rank)
+    rest, _ = fleet.processes[0].communicate(timeout=60)
+    other.close()
+    told = fleet.evidence(rest, 0)
+    assert told["sweep.fleet.1"]["gone"] == {}
+    assert {test["outcome"] for test in rounds(told)} == {"measured"}
+
+
+def test_a_budget_that_is_over_ends_the_rounds(fleet, trial):
+    """What was not run is not told as run, and the reason is given."""
+    trial["sweep"]["budget_s"] = 0.01
+    told = fleet.run()[0]
+    assert rounds(told) == []
+    assert "budget" in told["sweep.end"]["why"]
