@@ -47,7 +47,7 @@ SIMULATED_NETWORK_S = 0.2
 """Seconds of TCP between two pods: their network is this machine."""
 
 
-SWEEP_REQUIRED = ("rights.run", "gpu.allocatable", "sweep.ran", "sweep.nodes", "sweep.links")
+SWEEP_REQUIRED = ("rights.run", "sweep.ran", "sweep.nodes", "sweep.links")
 """Of a sweep: whatever a profile requires of a trial, it does not run."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from checks.framework.evidence import Blocked
-from checks.framework.sweep_spec import rules_of, sweep_spec
+from checks.framework.sweep_spec import leaves_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
 from checks.rules.sweep import Swept, read_sweep
 from jobs.pod.sweep.saved import saved
@@ -39,16 +39,23 @@ def run_sweep(
     """Run the sweep; raises Blocked where no node is free for it."""
     history = resumed(options.resume) if options.resume else []
     spec = confined(pool.without(unfit), spec)
-    found = rooms(cluster, pool.nodes, spec, pool.parts)
-    left = {room.node: room.observed for room in found if room.fault}
-    left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
-    known = {room.node for room in found}
-    free = [node for node in pool.nodes if node.name in known and node.name not in left]
+    left: dict[str, str] = {}
+    if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
+        free, leaves = tuple(dict.fromkeys(options.on)), {}
+        if not free:
+            raise Blocked("the nodes are not ours to see: name those to sweep with --on NODE,NODE")
+    else:
+        rest = rooms(cluster, pool.nodes, spec, pool.parts)
+        left = {room.node: room.observed for room in rest if room.fault}
+        left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
+        known = {room.node for room in rest}
+        nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
+        free, leaves = tuple(node.name for node in nodes), leaves_of(nodes, profile.topology.leaf_label)
     if not free:
         first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])
         raise Blocked(f"no node is free for a sweep: {first or 'the pool has none'}")
     try:
-        made = sweep_spec(spec, free, profile, options, history=history)
+        made = sweep_spec(spec, free, leaves, profile, options, history=history)
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None

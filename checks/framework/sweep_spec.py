@@ -14,7 +14,7 @@ from jobs.pod.sweep.model import Fleet, Rules
 from jobs.trial.spec import Bench, Deadlines, SpecError, Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Node
     from jobs.pod.sweep.model import Done
@@ -59,25 +59,28 @@ def floors_of(profile: Profile) -> Floors:
     return Floors(rows[0], rows[1])
 
 
-def leaves_of(nodes: Sequence[Node], label: str | None = None) -> tuple[str, dict[str, str]]:
-    """Return the label that tells the leaves, and the leaf of each node; ('', {}) where no label tells all of them.
+def leaves_of(nodes: Sequence[Node], label: str | None = None) -> dict[str, str]:
+    """Return the leaf of each node by the first label that tells it of all of them; {} where none does.
 
     A label by which each node, or all of them, would be one leaf tells nothing.
     """
     for name in (label,) if label else LEAF_LABELS:
         found = {node.name: node.labels[name] for node in nodes if node.labels.get(name)}
         if len(found) == len(nodes) and 1 < len(set(found.values())) < len(nodes):
-            return name, found
-    return "", {}
+            return found
+    return {}
 
 
 def sweep_spec(
-    spec: TrialSpec, nodes: Sequence[Node], profile: Profile, options: Options, *, history: Sequence[Done] = ()
+    spec: TrialSpec,
+    names: tuple[str, ...],
+    leaves: Mapping[str, str],
+    profile: Profile,
+    options: Options,
+    history: Sequence[Done] = (),
 ) -> TrialSpec:
     """Return the job of a sweep over these nodes. Raises SpecError for what it cannot be."""
-    names = tuple(node.name for node in nodes)
     floors = floors_of(profile)
-    _, leaves = leaves_of(nodes, profile.topology.leaf_label)
     rules: dict[str, Any] = {
         "at_once": options.at_once,
         "alone": spec.gpus_per_node > 1,
@@ -91,7 +94,7 @@ def sweep_spec(
     made = Sweep(
         token=secrets.token_hex(24),
         nodes=names,
-        leaves=leaves,
+        leaves=dict(leaves),
         rules=rules,
         pair=_bench(spec.bench, floors.pair[0] if floors.pair else PAIR_BYTES),
         alone=_bench(spec.bench, floors.alone[0] if floors.alone else ALONE_BYTES),
