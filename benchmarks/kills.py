@@ -3,9 +3,11 @@
 Each round starts a trial on the embedded cluster and sends SIGKILL, SIGTERM, SIGINT or SIGQUIT to its runner, or to the
 processes of one of its pods, at a random moment. Then: a runner that could clean up left nothing and says 2 in record
 and exit code alike, unless it had ended before; what SIGKILL left is gone after `cleanup` or after the next run, which
-is go; what others own in the namespace is as it was. Ends with exit code 1 if any round did not.
+is go; what others own in the namespace is as it was. In a share of the rounds a second trial, the neighbour, runs in
+the same namespace meanwhile: it is go at its first attempt, and nothing of it is deleted while it lives. Ends with exit
+code 1 if any round did not.
 
-Usage: python benchmarks/kills.py [--kills N] [--seed S] [--minutes M]
+Usage: python benchmarks/kills.py [--kills N] [--seed S] [--minutes M] [--neighbours SHARE]
 """
 
 import argparse
@@ -14,17 +16,21 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from checks.framework.session import RUN_ID  # noqa: E402
 from jobs.cluster.client.kube import Kube  # noqa: E402
+from jobs.trial.spec import new_run_id  # noqa: E402
 
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 LAUNCHERS = ("indexed", "indexed", "indexed", "mpijob", "pytorchjob", "trainjob")
@@ -34,7 +40,7 @@ WORLD = {
     "breaks": "nothing",
     "faults": [],
     "outcome": "go",
-    "world": {"operators": ["mpi", "training", "trainer"]},
+    "world": {"nodes": 4, "operators": ["mpi", "training", "trainer"]},
 }
 PROFILE = {"extends": "h100-ib", "name": "kills", "deadlines": {"lease_s": 8}}
 OURS = "app.kubernetes.io/managed-by=seatrial"
@@ -117,21 +123,22 @@ class Lab:
             found[path] = (meta["uid"], meta["resourceVersion"])
         return found
 
-    def left(self):
-        """Everything of ours, by kind and name."""
-        items = ((path, item) for path in KINDS for item in self.kube.list(path, labelSelector=OURS)[0])
+    def left(self, run=""):
+        """Everything of ours, or of one run, by kind and name."""
+        selector = OURS + (f",app.kubernetes.io/instance={run}" if run else "")
+        items = ((path, item) for path in KINDS for item in self.kube.list(path, labelSelector=selector)[0])
         names = (f"{path.rpartition('/')[2]}/{item['metadata']['name']}" for path, item in items)
         return sorted(name for name in names if "/seatrial-" in name)
 
-    def gone(self, within_s=60.0):
+    def gone(self, within_s=60.0, run=""):
         """What is left when the garbage collector had its time."""
         end = time.monotonic() + within_s
-        while (left := self.left()) and time.monotonic() < end:
+        while (left := self.left(run)) and time.monotonic() < end:
             time.sleep(0.2)
         return left
 
-    def accept(self, out, launcher):
-        """Start a trial."""
+    def accept(self, out, launcher, run_id=""):
+        """Start a trial; what it prints goes to a file beside `out`."""
         command = [
             sys.executable,
             "-m",
@@ -146,17 +153,21 @@ class Lab:
             "--out",
             str(out),
         ]
-        with (self.folder / "said").open("w") as said:
-            return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        shutil.rmtree(out, ignore_errors=True)
+        told = os.environ | ({RUN_ID: run_id} if run_id else {})
+        with said_by(out).open("w") as said:
+            return subprocess.Popen(
+                command, cwd=ROOT, env=told, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
-    def pods(self):
-        """The processes of the trial's pods, by pod."""
+    def pods(self, run):
+        """The processes of a trial's pods, by pod."""
         found = collections.defaultdict(list)
         for place in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
                 if place.name.isdigit() and str(self.process.pid) != place.name:
                     told = dict(each.partition(b"=")[::2] for each in (place / "environ").read_bytes().split(b"\0"))
-                    if (name := told.get(b"SEATRIAL_POD_NAME")) and self.owns(int(place.name)):
+                    if run.encode() in (name := told.get(b"SEATRIAL_POD_NAME", b"")) and self.owns(int(place.name)):
                         found[name.decode()].append(int(place.name))
         return found
 
@@ -171,6 +182,56 @@ class Lab:
         return False
 
 
+class Neighbour:
+    """A trial beside the one that is struck, which nobody may touch."""
+
+    def __init__(self, lab, launcher):
+        self.lab, self.out, self.run = lab, lab.folder / "neighbour", new_run_id()
+        self.process = lab.accept(self.out, launcher, self.run)
+        self.seen, self.lost, self.looks = set(), set(), 0  # what it has, what vanished, how often that was looked at
+        self.watch = threading.Thread(target=self.keep_looking)
+        self.watch.start()
+
+    def keep_looking(self):
+        """While it runs: what belongs to a Job that is neither over nor being deleted must not vanish."""
+        while self.process.poll() is None:
+            owned = {(path, meta["uid"]) for path, meta, _ in self.has((SERVICES, CONFIGMAPS))}
+            if any(not over(meta, status) for _, meta, status in self.has((JOBS, *OPERATORS))):  # asked later
+                self.lost |= {path for path, _ in self.seen - owned}
+                self.seen |= owned
+                self.looks += 1
+            time.sleep(0.3)
+
+    def has(self, kinds):
+        """Its objects of these kinds: path, metadata, status."""
+        for path in kinds:
+            for item in self.lab.kube.list(path, labelSelector=f"{OURS},app.kubernetes.io/instance={self.run}")[0]:
+                yield path, item["metadata"], item.get("status") or {}
+
+    def ended(self):
+        """What is wrong with how it ended."""
+        code, record = self.process.wait(LIMIT_S), record_of(self.out)
+        self.watch.join()
+        if code or record is None or record["verdict"] != "go":
+            yield f"the neighbour ended with {code}: {said_by(self.out).read_text()[-9000:]}"
+        elif record["trial"]["job"] != f"seatrial-{self.run}":
+            yield f"the neighbour needed a second attempt: {record['trial']['job']}"
+        if self.lost:
+            yield f"the neighbour lost {sorted(self.lost)} while it ran"
+
+
+def over(meta, status):
+    """Whether what launches pods has ended, or is being deleted."""
+    ends = {"Complete", "Failed", "Succeeded", "FailureTarget", "SuccessCriteriaMet"}
+    told = {each.get("type") for each in status.get("conditions") or [] if each.get("status") == "True"}
+    return bool(told & ends or "deletionTimestamp" in meta)
+
+
+def said_by(out):
+    """The file that holds what a run printed."""
+    return out.with_name(f"{out.name}.said")
+
+
 def record_of(out):
     """The record of a run, if it left one."""
     try:
@@ -181,7 +242,7 @@ def record_of(out):
 
 def ended(out, code):
     """What is wrong with how a run ended that was asked to end: record, exit code and terminal must agree."""
-    record, said = record_of(out), (out.parent / "said").read_text()
+    record, said = record_of(out), said_by(out).read_text()
     if "!!!" in said or "Traceback" in said:
         yield f"printed {said[-400:]!r}"
     if record is None:
@@ -197,14 +258,14 @@ def ended(out, code):
         yield f"{record['verdict']}, exit code {code}: {failed}"
 
 
-def strike(lab, dice, process, lasts):
+def strike(lab, dice, process, lasts, run):
     """Wait for a random moment, send a signal to the runner or to a pod; what was hit, with which, and when."""
     moment, number, target = dice.uniform(0, 1.1 * lasts), dice.choice(SIGNALS), dice.choice(("runner",) * 3 + ("pod",))
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(moment)
     if target == "pod":
         end = time.monotonic() + lasts
-        while not (pods := lab.pods()) and process.poll() is None and time.monotonic() < end:
+        while not (pods := lab.pods(run)) and process.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
         victims = pods[dice.choice(sorted(pods))] if pods else []
     else:
@@ -216,15 +277,41 @@ def strike(lab, dice, process, lasts):
     return (target if victims else "nothing"), number, moment
 
 
-def one_round(lab, dice, lasts, counts):
+def swept(lab, counts, beside):
+    """What `cleanup` does wrong."""
+    command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", lab.config]
+    told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=LIMIT_S, check=False)
+    kept = [line for line in told.stdout.splitlines() if line.startswith("kept")]
+    counts["cleanup"] += 1
+    counts["cleanup kept a neighbour's trial"] += bool(kept)
+    if told.returncode or any(not beside or beside.run not in line for line in kept):
+        yield f"cleanup said {told.stdout} {told.stderr}"
+
+
+def followed(lab, counts, launcher, left):
+    """What is wrong with the run that follows: it must delete what a dead one left, say so, and be go."""
+    following = lab.accept(lab.folder / "next", launcher).wait(LIMIT_S)
+    record = record_of(lab.folder / "next")
+    counts["next run"] += 1
+    if following or record is None or record["verdict"] != "go":
+        yield f"the next run ended with {following}: {said_by(lab.folder / 'next').read_text()[-9000:]}"
+    launched = [name for name in left if name.split("/")[0] not in ("services", "configmaps", "pods")]
+    if launched and record and not record["cleaned"]:
+        yield f"the next run does not say that it deleted {left}"
+
+
+def one_round(lab, dice, lasts, counts, share):
     """One kill; yields what went wrong."""
-    out, launcher = lab.folder / "out", dice.choice(LAUNCHERS)
-    process = lab.accept(out, launcher)
-    target, number, moment = strike(lab, dice, process, lasts)
+    out, launcher, run = lab.folder / "out", dice.choice(LAUNCHERS), new_run_id()
+    beside = Neighbour(lab, dice.choice(LAUNCHERS)) if dice.random() < share else None
+    if beside:
+        time.sleep(dice.uniform(0, lasts / 2))
+    process = lab.accept(out, launcher, run)
+    target, number, moment = strike(lab, dice, process, lasts, run)
     code = process.wait(LIMIT_S)
     record = record_of(out)
-    left = lab.left()
-    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s"
+    left = lab.left(run)
+    how = f"{launcher}: {number.name} to {target} after {moment:.1f} s{', beside a neighbour' if beside else ''}"
     counts[f"{number.name} to {target}"] += 1
     if target == "pod":
         counts[f"a pod was killed: {record['verdict'] if record else code}"] += 1
@@ -232,27 +319,21 @@ def one_round(lab, dice, lasts, counts):
             yield f"{how}: exit code {code}, record {record and record['exit_code']}"
     elif number != signal.SIGKILL:
         yield from (f"{how}: {text}" for text in ended(out, code))
-    if left and (number != signal.SIGKILL or target == "pod") and (left := lab.gone(10)):
+    if left and (number != signal.SIGKILL or target == "pod") and (left := lab.gone(10, run)):
         yield f"{how}: left {left}; the run itself said {record and record['leftovers']}"
     if left:
         counts["left objects"] += 1
-    if dice.random() < 0.5:
-        command = [sys.executable, "-m", "checks", "cleanup", "--kubeconfig", lab.config]
-        told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=LIMIT_S, check=False)
-        counts["cleanup"] += 1
-        if told.returncode or "kept" in told.stdout:
-            yield f"{how}: cleanup said {told.stdout} {told.stderr}"
-    else:
-        counts["next run"] += 1
-        following = lab.accept(lab.folder / "next", launcher).wait(LIMIT_S)
-        record = record_of(lab.folder / "next")
-        if following or record is None or record["verdict"] != "go":
-            yield f"{how}: the next run ended with {following}: {(lab.folder / 'said').read_text()[-3000:]}"
-        launched = [name for name in left if name.split("/")[0] not in ("services", "configmaps", "pods")]
-        if launched and record and not record["cleaned"]:
-            yield f"{how}: the next run does not say that it deleted {left}"
-    if still := lab.gone():
+    lives = beside is not None and beside.process.poll() is None
+    how_cleaned = swept(lab, counts, beside) if dice.random() < 0.5 else followed(lab, counts, launcher, left)
+    yield from (f"{how}: {text}" for text in how_cleaned)
+    if still := lab.gone(run=run):
         yield f"{how}: {still} is left"
+    if beside:
+        counts["a neighbour lived when others cleaned up"] += lives
+        yield from (f"{how}: {text}" for text in beside.ended())
+        counts["looks at a neighbour's objects"] += beside.looks
+        if still := lab.gone():
+            yield f"{how}: the neighbour left {still}"
     if lab.touched() != lab.strangers:
         yield f"{how}: something of somebody else was touched: {lab.touched()}"
 
@@ -263,6 +344,7 @@ def main():
     options.add_argument("--kills", type=int, default=500)
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
     options.add_argument("--minutes", type=float, default=600.0)
+    options.add_argument("--neighbours", type=float, default=0.5, help="share of the rounds with a second trial")
     asked = options.parse_args()
     print(f"seed {asked.seed}", flush=True)
     dice, counts, wrong = random.Random(asked.seed), collections.Counter(), []
@@ -272,10 +354,10 @@ def main():
         try:
             began = time.monotonic()
             code = lab.accept(lab.folder / "first", "indexed").wait(LIMIT_S)
-            assert code == 0, (lab.folder / "said").read_text()
+            assert code == 0, said_by(lab.folder / "first").read_text()
             lasts = time.monotonic() - began
             while done < asked.kills and time.monotonic() < end:
-                for text in one_round(lab, dice, lasts, counts):
+                for text in one_round(lab, dice, lasts, counts, asked.neighbours):
                     wrong.append(text)
                     print(f"WRONG in round {done}: {text}", flush=True)
                 done += 1

@@ -70,7 +70,11 @@ def held(item: Mapping[str, Any]) -> Held | None:
 
 
 class Renewal:
-    """Renews the lease of one object, in a thread, until `stop`, or until the object is gone."""
+    """Renews the lease of one object, in a thread, until `stop`.
+
+    An answer of 404 does not end it: a restarted API server gives it for custom resources until it has read their
+    definitions, and a run whose lease is not renewed any more would be taken for dead while it lives.
+    """
 
     def __init__(self, kube: Kube, url_path: str, seconds: float) -> None:
         self._kube, self._path, self._seconds = kube, url_path, seconds
@@ -87,8 +91,6 @@ class Renewal:
             try:
                 patch = {"metadata": {"annotations": record(self._seconds)}}
                 self._kube.patch(self._path, patch, deadline_s=self._seconds / 4)
-            except NotFound:
-                return
             except ClusterError:  # an outage: whoever watches meanwhile cannot read either, and waits
                 continue
 

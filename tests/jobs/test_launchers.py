@@ -58,7 +58,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_objects_of_each_launcher_are_these(name):
     """Golden manifests (delete one and run again to write it anew); the ConfigMap's data is not of this test."""
-    made = list(yaml.safe_load_all(to_yaml(build(CASES[name], FILES))))
+    made = list(yaml.safe_load_all(to_yaml(build(CASES[name], FILES), with_files=True)))
     for item in made:
         if item["kind"] == "ConfigMap":
             item["data"] = sorted(item["data"])
