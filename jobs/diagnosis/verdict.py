@@ -89,6 +89,8 @@ class _Judgement(Case):
         found: dict[str, Symptom] = {}
         for pod in self.pods:
             meta = as_map(pod.get("metadata"))
+            if self._served(pod):
+                continue
             symptom = examine(pod, self._around(pod))
             if symptom is not None and symptom.fault == "job.failed" and self.tried_again(pod):
                 continue
@@ -96,7 +98,7 @@ class _Judgement(Case):
                 found[str(meta.get("name"))] = self._placed(symptom)
         for pod in self.history.departed.values():
             name = str(as_map(pod.get("metadata")).get("name"))
-            if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR}:
+            if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR} and not self._served(pod):
                 symptom = examine(pod, self._around(pod))
                 if symptom is not None:
                     found[name] = self._placed(symptom)
@@ -109,6 +111,10 @@ class _Judgement(Case):
                 if symptom is not None:
                     found[name] = self._placed(symptom)
         return found
+
+    def _served(self, pod: Mapping[str, Any]) -> bool:
+        """Tell whether a pod only served those that tell, and they have come to a good end: its operator removes it."""
+        return "Complete" in self.conditions and not self.kind.tells(pod)
 
     def _around(self, pod: Mapping[str, Any]) -> Surroundings:
         meta, spec = as_map(pod.get("metadata")), as_map(pod.get("spec"))

@@ -171,10 +171,9 @@ def sweep(
     all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
-    found, denied = _found(kube, namespace, run_id, where)
+    found, denied, answered = _found(kube, namespace, run_id, where)
     alive = {} if living else _alive(kube, namespace, found, tell)
-    unseen = {run for _, _, run in found} if LAUNCHERS & denied.keys() and not living else set()
-    unseen -= {run for (resource, *_), _, run in found if resource in LAUNCHERS}
+    unseen = set() if living else _unseen(kube, namespace, found, LAUNCHERS & denied.keys(), answered)
     alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
     deleted: list[str] = []
     left: list[str] = []
@@ -222,13 +221,53 @@ def _alive(kube: Kube, namespace: str, found: _Found, tell: Callable[[str], None
     return unknown | {run: f"its run is going on, {next(iter(each.values()))}" for run, each in going_on.items()}
 
 
+def _unseen(kube: Kube, namespace: str, found: _Found, refused: Collection[str], answered: Collection[str]) -> set[str]:
+    """The runs whose launched object was not found and may exist all the same: nobody can tell whether they live.
+
+    An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
+    not know for a moment. What belongs to nothing, or to something that is gone, is left over.
+    """
+    roots = {run for (resource, *_), item, run in found if resource in LAUNCHERS and not _owners(item)}
+    unseen = {run for *_, run in found} - roots if refused else set()
+    known: dict[str, bool] = {}
+    for _, item, run in found:
+        for owner in _owners(item) if run not in roots else ():
+            uid = str(owner.get("uid") or "")
+            if uid not in known:
+                known[uid] = _may_exist(kube, namespace, owner, answered)
+            if known[uid]:
+                unseen.add(run)
+    return unseen
+
+
+def _owners(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return as_list(as_map(item.get("metadata")).get("ownerReferences"))
+
+
+def _may_exist(kube: Kube, namespace: str, owner: Mapping[str, Any], answered: Collection[str]) -> bool:
+    """Tell whether an owner is there, or whether that cannot be known; of kinds that were listed it can."""
+    kind = next((kind for kind in LAUNCHED.values() if kind.kind == owner.get("kind")), None)
+    if kind is None or kind.resource not in answered:
+        return True
+    url_path = path(
+        kind.resource, str(owner.get("name") or ""), namespace=namespace, group=kind.group, version=kind.version
+    )
+    try:
+        meta = as_map(as_map(kube.get(url_path)).get("metadata"))
+    except NotFound:
+        return False
+    except ClusterError:
+        return True
+    return meta.get("uid") == owner.get("uid")
+
+
 _Found = list[tuple[tuple[str, str, str], dict[str, Any], str]]
 
 
 def _found(
     kube: Kube, namespace: str, run_id: str | None, kinds: Sequence[tuple[str, str, str]]
-) -> tuple[_Found, dict[str, ApiError]]:
-    """All of ours as (kind, object, run), what launches first, and the refusals to list a kind.
+) -> tuple[_Found, dict[str, ApiError], set[str]]:
+    """All of ours as (kind, object, run), what launches first; the refusals to list a kind, and the kinds listed.
 
     What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
     is never seen without what tells that it lives.
@@ -265,7 +304,7 @@ def _found(
                 found.append((where, item, str(tags.get(LABEL_RUN) or "")))
     if not found and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
         raise next(reversed(denied.values()))
-    return sorted(found, key=lambda each: each[0][0] not in LAUNCHERS), denied
+    return sorted(found, key=lambda each: each[0][0] not in LAUNCHERS), denied, answered
 
 
 def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -> None:

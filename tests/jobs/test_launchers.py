@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jobs.diagnosis.history import History
 from jobs.diagnosis.state import FailureAnalysis
 from jobs.diagnosis.verdict import diagnose
 from jobs.run.mpirun import explained, is_final
@@ -257,6 +258,20 @@ def test_workers_that_the_operator_takes_away_were_not_deleted_by_others():
     failed = pod("l-1", "launcher", phase="Failed", state=ENDED)
     assert look(mpijob(("Failed", "backoff")), [failed, *gone])[2].fault == "job.failed"
     assert look(mpijob(("Running", "")), gone)[2].disrupted
+
+
+@pytest.mark.parametrize("departed", [False, True])
+def test_workers_that_are_taken_away_after_success_were_not_interrupted(departed):
+    """sshd never ends by itself: the operator deletes it, seen while it runs or when it is gone."""
+    ended = pod("l-1", "launcher", phase="Succeeded", state={"terminated": {"exitCode": 0, "reason": "Completed"}})
+    meta = {"deletionTimestamp": "2026-01-01T00:00:19Z"}
+    gone = [item | {"metadata": item["metadata"] | meta | {"uid": item["metadata"]["name"]}} for item in WORKERS]
+    history = History()
+    history.enter(None, [ended, *gone])
+    if departed:
+        history.enter(None, [ended], gone)
+    state, _, analysis = look(mpijob(("Succeeded", "")), [ended] if departed else [ended, *gone], history=history)
+    assert (state, analysis) == ("Complete", None)
 
 
 def test_an_operator_that_never_comes_is_named():

@@ -311,6 +311,27 @@ def test_where_launchers_cannot_be_seen_nothing_that_may_be_theirs_is_deleted(ku
     assert swept.kept == ("pod/seatrial-r1-worker-0: what launched it cannot be seen",)
 
 
+def test_what_an_operator_made_is_not_deleted_without_a_look_at_what_it_belongs_to(kube, api):
+    """An MPIJob's launcher has ended while its runner still reads: a Job with our labels, to a run of another kind."""
+    cluster = Cluster(api)
+    url = cluster.add("mpijobs", "r1", group="kubeflow.org", version="v2beta1", leased=True, spec={}, status={})
+    owner = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "seatrial-r1", "uid": "u-seatrial-r1"}
+    owned = {"metadata": {"ownerReferences": [owner]}}
+    cluster.add("jobs", "r1", group="batch", suffix="-launcher", **COMPLETE | owned)
+    cluster.add("pods", "r1", suffix="-worker-0", **owned)
+    cluster.living = {"r1"}
+    assert sweep_dead(kube, "indexed").deleted == ()
+    unknown = cluster.objects.pop(url)  # as a restarted API server answers that has not read the definitions yet
+    api.answer = lambda asked: (404, {}, {"reason": "NotFound"}) if "/mpijobs" in asked.path else cluster.answer(asked)
+    swept = sweep(kube, "ns")
+    assert swept.deleted == ()
+    assert "pod/seatrial-r1-worker-0: what launched it cannot be seen" in swept.kept
+    api.answer = cluster.answer
+    assert set(sweep(kube, "ns").deleted) == {"job/seatrial-r1-launcher", "pod/seatrial-r1-worker-0"}
+    cluster.objects[url] = unknown
+    assert sweep(kube, "ns").deleted == ()
+
+
 def test_the_next_run_asks_for_what_it_has_rights_on_and_says_what_it_watches(kube, api):
     """Jobs and the kind it launches itself: all else goes with them."""
     cluster = Cluster(api)
