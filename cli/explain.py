@@ -18,6 +18,7 @@ from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.nccl.job_document import NOTHING
 from reports import explain as render
+from reports.explain_page import to_html
 from reports.record import EXIT_CODES, Verdict
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def parser() -> Parser:
     made.add_argument(
         "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
     )
-    made.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    made.add_argument("--format", choices=(*render.RENDERERS, "html"), default="text")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     coloured = options.color == "always" or (
         options.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
-    print(render.RENDERERS[options.format](jobs, color=coloured), end="")
+    print(to_html(jobs) if options.format == "html" else render.RENDERERS[options.format](jobs, color=coloured), end="")
     return render.exit_code(jobs)
 
 

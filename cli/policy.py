@@ -25,6 +25,12 @@ Print a ValidatingAdmissionPolicy and its binding (Kubernetes 1.30 and later): i
 GPUs of a node must also ask for what the trial's pods needed to train across nodes (network card, network annotation,
 IPC_LOCK, the queue's label). Apply it as an administrator: seatrial policy ... | kubectl apply -f -"""
 
+SWITCH_ON = """\
+# No rule, an advice: what training pods set so that the next hang explains itself (docs/hang.md):
+#   NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, TORCH_FR_BUFFER_SIZE=2000,
+#   TORCH_NCCL_DUMP_ON_TIMEOUT=1, TORCH_FR_DUMP_TEMP_FILE on a volume that outlives the pod; NCCL_RAS_ENABLE left alone
+"""
+
 
 def parser() -> Parser:
     """The options of ``seatrial policy``."""
@@ -61,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
         why = "ask for nothing beside GPUs" if spec.gpu_resource else "claim their GPUs; a pod does not say how many"
         print(f"seatrial policy: the pods of profile {profile} {why}", file=sys.stderr)
         return USAGE
-    print(yaml.safe_dump_all(made, sort_keys=False, width=118), end="")
+    print(SWITCH_ON + yaml.safe_dump_all(made, sort_keys=False, width=118), end="")
     return 0
 
 

@@ -85,7 +85,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
         job["verdict"] = "inconclusive"
         job["diagnosis"] = made.kind if made.kind in ("alive", "slow") else "hang-undecided"
         job["sentence"] = text
-    job["advice"] = _advice(made, evidence) or job.get("advice")
+    job["advice"] = _advice(made, evidence, job) or job.get("advice")
 
 
 def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]]) -> None:
@@ -201,12 +201,19 @@ def _missing(made: Decision) -> str:
     return f". No dump is there of {_ranks(made.unknown)}: neither guilty nor cleared"
 
 
-def _advice(made: Decision, evidence: Evidence) -> str:
+def _advice(made: Decision, evidence: Evidence, job: Document) -> str:
+    """Return what was not switched on, or not given, and would have said more of this hang."""
     wanted = []
     if not evidence.ranks or made.unknown:
         wanted.append(
-            "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep the dump of every rank in one folder"  # noqa: E501
+            "set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1, and keep every rank's dump in one folder"
         )
-    if len(evidence.samples) < 3 and not made.proven:
+    if not job["nccl_lines"]:
+        wanted.append(
+            "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,ENV,NET, and keep the log of every rank"
+        )
+    if job["env"].get("NCCL_RAS_ENABLE") == "0":
+        wanted.append("leave NCCL_RAS_ENABLE alone: it is 0, and RAS says at once who is missing")
+    elif len(evidence.samples) < 3 and not made.proven:
         wanted.append("take three samples of ncclras some seconds apart")
     return "; ".join(wanted)

@@ -1,0 +1,144 @@
+"""The page of `seatrial explain --format html`: who talks to whom by host, with transports, and the late ranks marked.
+
+One file without scripts or anything from elsewhere; every text of a log is escaped.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from .explain import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jobs.nccl.job_document import JobDocument as Job
+    from jobs.nccl.job_document import Pair
+
+MAX_HOSTS = 96
+"""Hosts in the matrix, those of late and dead ranks first; the JSON form has all."""
+MAX_RANKS = 4096
+STATES = (("dead_ranks", "dead"), ("late_ranks", "late"), ("unknown_ranks", "unknown"), ("waiting_ranks", "waiting"))
+_FAST = frozenset(("ib", "roce", "efa", "cxi", "gib", "mnnvl"))
+STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222;background:#fff}
+h1{font-size:1.2rem}.no-go{color:#b00020}.go{color:#1a7f37}.inconclusive{color:#8a5a00}
+table{border-collapse:collapse;margin:.6rem 0}
+td,th{border:1px solid #ccc;padding:.2rem .45rem;text-align:left;vertical-align:top}
+.wide{overflow-x:auto}.ok{background:#e3f4e6}.bad{background:#fbdcdc}.other{background:#fdf3d7}
+.rank{display:inline-block;min-width:1.9em;margin:1px;padding:0 .2em;text-align:center;border:1px solid #bbb}
+.late{background:#b00020;color:#fff}.dead{background:#222;color:#fff}
+.waiting{background:#fdf3d7}.unknown{background:#ddd}
+code{background:#f3f3f3;padding:0 .2em;overflow-wrap:anywhere}
+"""
+
+
+def to_html(jobs: Sequence[Job]) -> str:
+    """Return the page of all jobs."""
+    body = "\n".join("\n".join(_job(job)) for job in jobs)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/><title>seatrial explain</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+        f"<style>{STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def _text(value: object, limit: int = 400) -> str:
+    return escape(plain(value, limit))
+
+
+def _job(job: Job) -> Iterator[str]:
+    yield f'<h1><span class="{job["verdict"]}">{job["verdict"].upper()}</span> {_text(job["diagnosis"], 60)}</h1>'
+    yield f"<p>{_text(job['sentence'], 2000)}</p>"
+    states = {rank: state for key, state in reversed(STATES) for rank in _ranks(job, key)}
+    yield from _places(job)
+    yield from _hosts(job, states)
+    yield from _matrix(job, states)
+    for fault in job["faults"]:
+        yield f"<h2>{_text(fault['title'])} <code>{_text(fault['fault'], 60)}</code></h2>"
+        yield f"<p>{_text(fault['subject'])}</p><ul>"
+        for item in fault["evidence"]:
+            yield f"<li><code>{_text(item['file'] or '', 200)}:{item['line']} {_text(item['text'])}</code></li>"
+        yield f"</ul><p>{_text(fault['cause'], 600)}</p><p>confirm: <code>{_text(fault['confirm'])}</code></p>"
+        yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
+    if job.get("not_seen"):
+        items = "".join(f"<li>{_text(item, 600)}</li>" for item in job["not_seen"][:50])
+        yield f"<h2>Not seen</h2><ul>{items}</ul>"
+
+
+def _ranks(job: Job, key: str) -> list[int]:
+    found: Any = job.get(key) or []
+    return list(found)
+
+
+def _places(job: Job) -> Iterator[str]:
+    places = job.get("places") or {}
+    if not places:
+        return
+    yield "<h2>Ranks that do not come</h2>"
+    yield "<table><tr><th>rank</th><th>host, GPU</th><th>pod, node</th><th>last words</th></tr>"
+    for rank, place in list(places.items())[:64]:
+        here = ", ".join(_text(part, 120) for part in (place["host"], place["gpu"] and f"GPU {place['gpu']}") if part)
+        pods = (place.get("pod"), place.get("node"), place.get("pod_state"), place.get("node_state"))
+        pod = ", ".join(_text(part, 200) for part in pods if part)
+        words = _text(place.get("last_words", ""))
+        yield f"<tr><td>{_text(rank, 12)}</td><td>{here}</td><td>{pod}</td><td>{words}</td></tr>"
+    yield "</table>"
+
+
+def _hosts(job: Job, states: dict[int, str]) -> Iterator[str]:
+    """Yield the ranks by host, each with its state; of no host those that have one."""
+    rows = [(host["name"] or "host not shown", host["ranks"]) for host in job["hosts"]]
+    shown = {rank for _, ranks in rows for rank in ranks}
+    if rest := sorted(set(states) - shown):
+        rows.append(("host not shown", rest))
+    if not rows:
+        return
+    rows.sort(key=lambda row: not any(states.get(rank) in ("late", "dead") for rank in row[1]))
+    yield "<h2>Ranks by host</h2>"
+    if states:
+        yield "<p>" + " ".join(f'<span class="rank {state}">{state}</span>' for _, state in STATES) + "</p>"
+    yield "<table>"
+    left = MAX_RANKS
+    for name, ranks in rows:
+        cells = "".join(f'<span class="rank {states.get(rank, "")}">{rank}</span>' for rank in ranks[:left])
+        yield f"<tr><th>{_text(name, 80)}</th><td>{cells}</td></tr>"
+        left -= len(ranks)
+        if left <= 0:
+            yield '<tr><td colspan="2">the JSON form has all ranks</td></tr>'
+            break
+    yield "</table>"
+
+
+def _matrix(job: Job, states: dict[int, str]) -> Iterator[str]:
+    """Yield the matrix of hosts: a row sends, a column receives."""
+    pairs = {(pair["src"], pair["dst"]): pair for pair in job["pairs"]}
+    if not pairs:
+        return
+    lost = {rank for rank, state in states.items() if state in ("late", "dead")}
+    marked = {str(host["name"]) for host in job["hosts"] if lost & set(host["ranks"])}
+    names = sorted({end for ends in pairs for end in ends}, key=lambda name: (name not in marked, name))
+    shown = names[:MAX_HOSTS]
+    yield "<h2>Who talks to whom (row sends to column, channels by transport)</h2>"
+    yield '<div class="wide"><table><tr><th></th>' + "".join(_head(name, marked) for name in shown) + "</tr>"
+    for source in shown:
+        cells = "".join(_cell(pairs.get((source, target))) for target in shown)
+        yield f"<tr>{_head(source, marked)}{cells}</tr>"
+    yield "</table></div>"
+    if len(names) > len(shown):
+        yield f"<p>{len(names) - len(shown)} more hosts are in the JSON form.</p>"
+
+
+def _cell(pair: Pair | None) -> str:
+    if pair is None:
+        return "<td></td>"
+    kinds = sorted(pair["transports"])
+    colour = "bad" if "socket" in kinds else "ok" if set(kinds) <= _FAST else "other"
+    words = ", ".join(f"{kind} x{pair['transports'][kind]}" for kind in kinds)
+    direct = {True: " GDR", "mixed": " GDR in part"}.get(pair["gdr"] or "", "")
+    return f'<td class="{colour}">{_text(words + direct, 80)}</td>'
+
+
+def _head(name: str, marked: set[str]) -> str:
+    return f'<th class="{"late" if name in marked else ""}">{_text(name, 60)}</th>'

@@ -1,0 +1,133 @@
+"""The forms of `explain` for programs and browsers: the published schema, and the page of a hang."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import types
+import typing
+from html.parser import HTMLParser
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from cli.explain import main
+from jobs.nccl import job_document
+from reports.explain_page import MAX_HOSTS, to_html
+
+SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "explain.schema.json"
+HANG = Path(__file__).resolve().parents[1] / "hang" / "data"
+LOG = Path(__file__).resolve().parents[1] / "nccl" / "data" / "recorded" / "ib-disabled.log"
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+
+
+def schema_of(hint, found):  # noqa: PLR0911 -- one return per form
+    """Return the JSON Schema of a type of jobs/nccl/job_document.py."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is typing.Any:
+        return {}
+    if origin is typing.NotRequired:
+        return schema_of(inner[0], found)
+    if origin is typing.Literal:
+        return {"enum": list(inner)}
+    if origin in (types.UnionType, typing.Union):
+        return {"anyOf": [schema_of(part, found) for part in inner]}
+    if origin is list:
+        return {"type": "array", "items": schema_of(inner[0], found)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": schema_of(inner[1], found)}
+    if typing.is_typeddict(hint):
+        if hint.__name__ not in found:
+            found[hint.__name__] = {}
+            hints = typing.get_type_hints(hint, vars(job_document), include_extras=True)
+            optional = {name for name, part in hints.items() if typing.get_origin(part) is typing.NotRequired}
+            found[hint.__name__] |= {
+                "description": hint.__doc__.splitlines()[0],
+                "type": "object",
+                "properties": {name: schema_of(part, found) for name, part in hints.items()},
+                "required": sorted(set(hints) - optional),
+            }
+        return {"$ref": f"#/$defs/{hint.__name__}"}
+    return {"type": _PLAIN[hint]}
+
+
+def made():
+    found = {}
+    job = schema_of(job_document.JobDocument, found)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "seatrial explain --format json",
+        "type": "object",
+        "properties": {"schema": {"const": 1}, "jobs": {"type": "array", "items": job}},
+        "required": ["schema", "jobs"],
+        "$defs": dict(sorted(found.items())),
+    }
+
+
+def test_the_published_schema_is_that_of_the_types():
+    """docs/explain.schema.json; on a change write json.dumps(made(), indent=1) there."""
+    assert json.loads(SCHEMA.read_text()) == made()
+
+
+@pytest.mark.parametrize(
+    "path", [LOG, HANG / "nccl-2.28.9" / "sleep", HANG / "dies", HANG / "nested"], ids=lambda p: p.name
+)
+def test_what_explain_prints_is_of_that_form(path, capsys):
+    main([str(path), "--format", "json"])
+    jsonschema.validate(json.loads(capsys.readouterr().out), json.loads(SCHEMA.read_text()))
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.marked, self.now = [], [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+        self.now = dict(attrs).get("class") or ""
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "rank " in self.now:
+            self.marked.append((self.now.removeprefix("rank "), data.strip()))
+            self.now = ""
+
+
+def test_the_page_of_a_hang_marks_the_late_rank_and_its_host(capsys):
+    main([str(HANG / "nccl-2.28.9" / "sleep"), "--format", "html"])
+    text = capsys.readouterr().out
+    page = Page(text)
+    assert page.open == []
+    assert ("late", "2") in page.marked
+    assert ("waiting", "0") in page.marked
+    assert re.search(r'<th class="late">vm \(gpu-node-2\)</th>', text)
+    assert "socket x2" in text
+    assert "script" not in page.tags
+
+
+def test_nothing_of_a_log_is_markup_and_a_large_job_is_bounded(capsys):
+    main([str(LOG), "--format", "json"])
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    evil = "<script>alert(1)</script>"
+    hosts = [f"{evil}{n}" for n in range(200)]
+    job["pairs"] = [{**job["pairs"][0], "src": a, "dst": b} for a, b in itertools.pairwise(hosts)]
+    job["hosts"] = [
+        {**job["hosts"][0], "name": name, "ranks": list(range(n * 64, n * 64 + 64))} for n, name in enumerate(hosts)
+    ]
+    job["sentence"], job["places"] = evil, {"3": {"host": evil, "gpu": None, "pid": None, "last_words": evil}}
+    job["late_ranks"] = [64 * 150]
+    text = to_html([job])
+    assert "<script" not in text
+    assert len(text) < 2_000_000
+    assert text.count("<tr><th class") + text.count('<tr><th class="late"') <= 2 * MAX_HOSTS + 2
+    assert re.search(r'class="rank late">9600<', text)
