@@ -44,7 +44,7 @@ def parser() -> Parser:
     made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
     made.add_argument("--kubeconfig", metavar="FILE", help="for job/NAME and pod/NAME, like the next two")
     made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-    made.add_argument("--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    made.add_argument("-n", "--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
     return made
 
 

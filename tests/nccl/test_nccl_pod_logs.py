@@ -213,3 +213,16 @@ def test_an_empty_name_is_said_to_be_one(capsys, name, said):
     """A shell variable that was not set."""
     assert explain.main([name]) == 4
     assert said in capsys.readouterr().err
+
+
+def test_the_namespace_is_given_as_to_kubectl(monkeypatch, capsys):
+    """docs/explain.md and docs/hang.md write -n."""
+    asked = {}
+
+    def connect(**settings):
+        asked.update(settings)
+        raise NotFound("https://api.example: pod/x", status=404, reason="NotFound", message="none")
+
+    monkeypatch.setattr(Kube, "connect", connect)
+    assert explain.main(["pod/x", "-n", "team"]) == 4
+    assert asked["namespace"] == "team"
