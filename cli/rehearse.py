@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
 
             print(page(_listed()), end="")
             return 0
-        asked = list(wanted(options))
+        asked = list(rehearsals(options))
         if options.out:
             _make(options.out)
     except UsageError as error:
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if missed else 0
 
 
-def wanted(options: argparse.Namespace) -> Iterator[Rehearsal]:
+def rehearsals(options: argparse.Namespace) -> Iterator[Rehearsal]:
     """What is to be rehearsed, in the order given; a name that is wrong is refused before anything starts."""
     suffix = ""
     if options.weather is not None:
@@ -206,7 +206,7 @@ def _environment(compiled: Path | None = None) -> dict[str, str]:
 def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -> None:
     """Run all, some at once, and print each row of the matrix as soon as all before it are known."""
     columns = ("scenario", "expected", "found", "verdict", "seconds", "recognised")
-    faults = max([len(_words(each.expected)) for each in asked] + [len("expected")])
+    faults = max([len(_joined(each.expected)) for each in asked] + [len("expected")])
     widths = (max([len(each.name) for each in asked] + [8]), faults, faults, len("inconclusive"), 7, 10)
     print(_row(columns, widths), flush=True)
     trials: list[subprocess.Popen[str]] = []
@@ -217,8 +217,8 @@ def _rehearse(asked: Sequence[Rehearsal], out: Path, scratch: Path, jobs: int) -
                 _wait(asked, runs, run)
                 seen = (
                     each.name,
-                    _words(each.expected),
-                    _words(each.found),
+                    _joined(each.expected),
+                    _joined(each.found),
                     each.verdict,
                     f"{each.seconds:.1f}",
                     "yes" if each.recognised else "NO",
@@ -322,7 +322,7 @@ def said_of(record: dict[str, Any]) -> dict[str, str]:
     return {fault: "\n".join(texts) for fault, texts in found.items()}
 
 
-def _words(faults: Sequence[str]) -> str:
+def _joined(faults: Sequence[str]) -> str:
     return " ".join(faults) or "-"
 
 

@@ -41,7 +41,7 @@ class Newest:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[tuple[Path, float, int], Known] = {}
+        self._known: dict[tuple[Path, float, int], KnownRecord] = {}
 
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics of the newest record, and whether it could be read."""
@@ -64,7 +64,7 @@ class Newest:
         found = list(self._records())
         newest = max((k for k in found if k.error is None), key=lambda k: (k.ended, k.stamp), default=None)
         scheduled = None if (self.folder / "report.json").exists() else _left_by_a_scheduled_run(self.folder)
-        stamp = max(k.stamp for k in (newest, scheduled and scheduled[0], Known(self.folder, 0.0)) if k)
+        stamp = max(k.stamp for k in (newest, scheduled and scheduled[0], KnownRecord(self.folder, 0.0)) if k)
         for known in found:  # what is older must not speak for a newer record that cannot be read
             if known.error is not None and known.stamp >= stamp:
                 raise known.error
@@ -75,9 +75,9 @@ class Newest:
         last_success = max((k.success for k in found if k.success), default=None)
         return registry(read_json(newest.place), last_success=last_success).collect()
 
-    def _records(self) -> Iterator[Known]:
+    def _records(self) -> Iterator[KnownRecord]:
         """Yield what is known of each record; one that did not change is not read again at every scrape."""
-        known: dict[tuple[Path, float, int], Known] = {}
+        known: dict[tuple[Path, float, int], KnownRecord] = {}
         for place in (self.folder / "report.json", *sorted(self.folder.glob("*/report.json"))):
             try:
                 about = place.stat()
@@ -86,12 +86,12 @@ class Newest:
             if not S_ISREG(about.st_mode):
                 continue
             key = (place, about.st_mtime, about.st_size)
-            known[key] = self._known.get(key) or Known.read(place, about.st_mtime)
+            known[key] = self._known.get(key) or KnownRecord.read(place, about.st_mtime)
             yield known[key]
         self._known = known
 
 
-def _left_by_a_scheduled_run(folder: Path) -> tuple[Known, list[Metric]] | None:
+def _left_by_a_scheduled_run(folder: Path) -> tuple[KnownRecord, list[Metric]] | None:
     """Return what is known of the run, and its metrics; None where there are none. Raises RecordError."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
@@ -104,11 +104,11 @@ def _left_by_a_scheduled_run(folder: Path) -> tuple[Known, list[Metric]] | None:
         (ended,) = (s.value for f in found for s in f.samples if s.name == "seatrial_run_timestamp_seconds")
     except (OSError, ValueError) as error:
         raise RecordError(f"{place} is damaged, or holds no metrics of a run") from error
-    return Known(place, place.stat().st_mtime, ended), found
+    return KnownRecord(place, place.stat().st_mtime, ended), found
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownRecord:
     """A record in short: when it was written, when its run ended, and whether that was a success."""
 
     place: Path
@@ -118,7 +118,7 @@ class Known:
     error: RecordError | None = None
 
     @classmethod
-    def read(cls, place: Path, stamp: float) -> Known:
+    def read(cls, place: Path, stamp: float) -> KnownRecord:
         """Read a record; one that cannot be read is known as such."""
         try:
             record = read_json(place)

@@ -53,7 +53,7 @@ def overview(run: Run) -> Iterable[str]:
         yield '<div class="sim">SIMULATED: an embedded cluster; this says nothing about any real one.</div>'
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-            yield _found(run, result)
+            yield _failure(run, result)
     if told.proven:
         yield f"<h2>Proven, in {told.seconds:.0f} s</h2>{_facts_table(told.proven)}"
     yield _not_judged(told)
@@ -144,7 +144,7 @@ def _flat(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _found(run: Run, result: CheckResult) -> str:
+def _failure(run: Run, result: CheckResult) -> str:
     kind = "fault error" if result.outcome is Outcome.ERROR else "fault"
     title = f"{result.outcome.upper()} {result.id}: {result.title}"
     parts = [f'<h2>{escape(title)}</h2><div class="{kind}">']
@@ -201,10 +201,10 @@ def row(report: Any, cells: list[str]) -> None:
         # The filter of pytest-html knows 'Skipped' only; the reader sees the word of this suite.
         cells[0] = '<td class="col-result" hidden>Skipped</td><td class="col-result">Blocked</td>'
     cells[1] = f'<td class="col-testId">{escape(result.id)}: {escape(result.title)}</td>'
-    cells[3] = f"<td>{escape(result.reason or _seen(result.findings))}</td>"
+    cells[3] = f"<td>{escape(result.reason or _first_finding(result.findings))}</td>"
 
 
-def _seen(findings: Sequence[Finding]) -> str:
+def _first_finding(findings: Sequence[Finding]) -> str:
     """What a check that passed has seen, in a line: the whole stands in the row's details."""
     said = [f"{f.subject}: {f.observed} {f.unit}".strip() for f in findings[:2]]
     return "; ".join(said) + (f" … and {len(findings) - 2} more" if len(findings) > 2 else "")

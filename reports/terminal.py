@@ -98,7 +98,7 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
     _proven(terminal, told, width)
     for result in run.results:
         if result.outcome in (Outcome.FAILED, Outcome.ERROR):
-            _found(terminal, run, result, width)
+            _failure(terminal, run, result, width)
     _not_judged(terminal, run, told, width, detailed=detailed)
     if run.sweep:
         terminal.write_line("")
@@ -209,7 +209,7 @@ def _where(result: CheckResult) -> str:
     return f" ({left[0] if len(left) == 1 else f'{len(left)} subjects'})"
 
 
-def _found(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
+def _failure(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
     terminal.write_line("")
     terminal.write(f"{result.outcome.upper()} ", **MARKUP[result.outcome])
     terminal.write_line(_plain(f"{result.id}: {result.title}"), bold=True)

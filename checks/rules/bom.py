@@ -47,10 +47,10 @@ def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: 
 
 
 def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> dict[str, Any]:
-    """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the cards, images by digest."""
+    """Record what the trial's pods saw: driver, CUDA, NCCL, firmware of the NICs, images by digest."""
     runtimes = [stage(trial, rank, "runtime") or {} for rank in sorted(trial.evidence)]
-    cards = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]
-    devices = [device for each in cards for device in each.get("devices") or []]
+    rdma_stages = [stage(trial, rank, "rdma") or {} for rank in sorted(trial.evidence)]
+    devices = [device for each in rdma_stages for device in each.get("devices") or []]
     found = {
         "driver": _counted(str(each.get("driver") or "") for each in runtimes),
         "cuda": _counted(str(each.get("cuda") or "") for each in runtimes),

@@ -272,7 +272,7 @@ def _samples(record: Record) -> dict[str, dict[str, float]]:
 def trend(state: State, record: Record, *, least: float = 0.93, runs: int = 5) -> list[str]:
     """Say where bandwidth fell below its own history: below 93 % of the median of at least five accepted runs.
 
-    93 %: see drift.py. History is of the same nodes, collective and size.
+    93 %: see reports/compare/regression.py. History is of the same nodes, collective and size.
     """
     said = []
     for group, rows in _samples(record).items():

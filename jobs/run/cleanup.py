@@ -171,7 +171,7 @@ def sweep(
     all that belongs to it, for who has rights on no others. ``tell`` hears what is waited for.
     """
     where = tuple(each for each in (*FURTHER, *KINDS) if not launched or each[0] in launched)
-    found, denied, answered = _found(kube, namespace, run_id, where)
+    found, denied, answered = _leftovers(kube, namespace, run_id, where)
     alive = {} if living else _alive(kube, namespace, found, tell)
     unseen = set() if living else _unseen(kube, namespace, found, LAUNCHERS & denied.keys(), answered)
     alive |= dict.fromkeys(unseen, "what launched it cannot be seen")
@@ -201,11 +201,11 @@ def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _
     return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
 
 
-def _alive(kube: Kube, namespace: str, found: _Found, tell: Callable[[str], None]) -> dict[str, str]:
+def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[str], None]) -> dict[str, str]:
     """Say of which runs the runner lives, or may live, and why we think so."""
     leases: dict[str, dict[str, Held]] = {}
     unknown: dict[str, str] = {}
-    for (resource, group, version), item, run in found:
+    for (resource, group, version), item, run in leftovers:
         if resource not in LAUNCHERS:
             continue
         url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
@@ -221,7 +221,9 @@ def _alive(kube: Kube, namespace: str, found: _Found, tell: Callable[[str], None
     return unknown | {run: f"its run is going on, {next(iter(each.values()))}" for run, each in going_on.items()}
 
 
-def _unseen(kube: Kube, namespace: str, found: _Found, refused: Collection[str], answered: Collection[str]) -> set[str]:
+def _unseen(
+    kube: Kube, namespace: str, found: _Leftovers, refused: Collection[str], answered: Collection[str]
+) -> set[str]:
     """The runs whose launched object was not found and may exist all the same: nobody can tell whether they live.
 
     An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
@@ -261,19 +263,19 @@ def _may_exist(kube: Kube, namespace: str, owner: Mapping[str, Any], answered: C
     return meta.get("uid") == owner.get("uid")
 
 
-_Found = list[tuple[tuple[str, str, str], dict[str, Any], str]]
+_Leftovers = list[tuple[tuple[str, str, str], dict[str, Any], str]]
 
 
-def _found(
+def _leftovers(
     kube: Kube, namespace: str, run_id: str | None, kinds: Sequence[tuple[str, str, str]]
-) -> tuple[_Found, dict[str, ApiError], set[str]]:
+) -> tuple[_Leftovers, dict[str, ApiError], set[str]]:
     """All of ours as (kind, object, run), what launches first; the refusals to list a kind, and the kinds listed.
 
     What belongs to a launched object is listed before it: it was created after it, so that a run that begins meanwhile
     is never seen without what tells that it lives.
     """
     selector = f"{LABEL_MANAGED}={MANAGED_BY}" + (f",{LABEL_RUN}={run_id}" if run_id else "")
-    found: _Found = []
+    leftovers: _Leftovers = []
     denied: dict[str, ApiError] = {}
     answered: set[str] = set()
     for where in sorted(kinds, key=lambda each: each[0] in LAUNCHERS):
@@ -301,10 +303,10 @@ def _found(
             name, tags = str(meta.get("name") or ""), as_map(meta.get("labels"))
             ours = tags.get(LABEL_MANAGED) == MANAGED_BY and (not run_id or tags.get(LABEL_RUN) == run_id)
             if ours and name.startswith(PREFIX):
-                found.append((where, item, str(tags.get(LABEL_RUN) or "")))
-    if not found and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
+                leftovers.append((where, item, str(tags.get(LABEL_RUN) or "")))
+    if not leftovers and denied.keys() >= {resource for resource, *_ in kinds if resource in ALWAYS}:
         raise next(reversed(denied.values()))
-    return sorted(found, key=lambda each: each[0][0] not in LAUNCHERS), denied, answered
+    return sorted(leftovers, key=lambda each: each[0][0] not in LAUNCHERS), denied, answered
 
 
 def _only_where_granted(kube: Kube, namespace: str, resource: str, group: str) -> None:

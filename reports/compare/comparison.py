@@ -208,7 +208,7 @@ def _check(kind: str, name: str, was: Mapping[str, Any] | None, now: Mapping[str
 
 def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
     """Faults on subjects that one side shows and the other does not."""
-    old, new = _found(before), _found(after)
+    old, new = _bad_findings(before), _bad_findings(after)
     others = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
     for key in dict.fromkeys([*old, *new]):
         if (key in old) == (key in new):
@@ -224,7 +224,7 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
 
 
-def _found(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
+def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
     """By fault and subject: the check that told it, and the finding."""
     found: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
     for record in side:

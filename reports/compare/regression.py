@@ -154,8 +154,8 @@ def judge(before: Samples, after: Samples) -> Iterator[Row]:
                 kind="appeared",
                 change=0.0,
                 error=0.0,
-                told_before=_told({}),
-                told_after=_told(after[group]),
+                told_before=_as_text({}),
+                told_after=_as_text(after[group]),
             )
             continue
         yield _large(group, old[0], new[0], usual)
@@ -168,8 +168,8 @@ def judge(before: Samples, after: Samples) -> Iterator[Row]:
                 kind="unclear",
                 change=0.0,
                 error=0.0,
-                told_before=_told(old[1]),
-                told_after=_told(new[1]),
+                told_before=_as_text(old[1]),
+                told_after=_as_text(new[1]),
                 note=told,
                 sizes=_span(missing),
             )
@@ -189,7 +189,13 @@ def _large(group: Group, old: Rows, new: Rows, usual: float) -> Row:
     if not old.keys() & new.keys():
         note = "not measured on both sides: other nodes, other rows, or a trial that did not get so far"
         return Row(
-            group=group, kind="unclear", change=0.0, error=0.0, told_before=_told(old), told_after=_told(new), note=note
+            group=group,
+            kind="unclear",
+            change=0.0,
+            error=0.0,
+            told_before=_as_text(old),
+            told_after=_as_text(new),
+            note=note,
         )
     found = _part(group, old, new, usual, LEAST_CHANGE)
     if (missing := sorted(old.keys() - new.keys())) and found.kind != "worse":
@@ -249,8 +255,8 @@ def _judged(group: Group, old: Rows, new: Rows, usual: float, *, least: float, e
         change=math.expm1(change),
         error=error,
         note=note,
-        told_before=_told(old),
-        told_after=_told(new),
+        told_before=_as_text(old),
+        told_after=_as_text(new),
     )
 
 
@@ -302,7 +308,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
 
-def _told(rows: Rows) -> str:
+def _as_text(rows: Rows) -> str:
     if not rows:
         return "not measured"
     return f"{math.exp(_value(rows[max(rows)])):.1f} GB/s at {format_size(max(rows))}"

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 #: One of each family, for those who deselect the slow ones.
 QUICK = {"socket-fallback", "gpu-missing", "port-blocked"}
-ASKED = {each.name: each for each in rehearse.wanted(rehearse.parse([]))}
+ASKED = {each.name: each for each in rehearse.rehearsals(rehearse.parse([]))}
 
 
 @pytest.fixture(scope="session")

@@ -215,7 +215,7 @@ def test_the_stage_works_without_any_tool(tmp_path: Path) -> None:
     (tmp_path / "sys/bus/pci/devices/0000:1b:00.0").symlink_to(tmp_path / place)
     data = topology.blank()
     gpus = [{"index": 0, "bus_id": "00000000:1B:00.0"}]
-    topology.read(data, found=gpus, env={"PATH": str(tmp_path)}, watch=Watch(60, 1), root=str(tmp_path))
+    topology.read(data, runtime_gpus=gpus, env={"PATH": str(tmp_path)}, watch=Watch(60, 1), root=str(tmp_path))
     assert data["paths"] == [{"gpu": 0, "nic": "mlx5_0", "path": "PIX"}]
     assert data["gpus"] == [{"index": 0, "bus_id": "0000:1b:00.0", "numa": 0}]
     assert data["rows"] == ["GPU0 NUMA 0 |  | PIX"]

@@ -56,8 +56,8 @@ def test_a_folder_of_each_node_is_not_shared(pods, tmp_path: Path) -> None:
         stage.read_text()
         .replace("VISIBLE_S = 10.0", "VISIBLE_S = 0.5")
         .replace(
-            'path = wanted["path"]\n',
-            'path = wanted["path"] = "%s/node%d" % (os.path.dirname(wanted["path"]), self.me.rank)\n',
+            'path = asked["path"]\n',
+            'path = asked["path"] = "%s/node%d" % (os.path.dirname(asked["path"]), self.me.rank)\n',
             1,
         )
     )
@@ -72,8 +72,8 @@ def test_a_file_that_the_other_node_sees_cut_is_not_shared(pods, tmp_path: Path)
     stage = pods.here / "stages" / "storage.py"
     stage.write_text(
         stage.read_text().replace(
-            'found["read_mb_s"] = rate(size, time.monotonic() - began)\n',
-            'found["read_mb_s"] = rate(size, time.monotonic() - began)\n        os.truncate(whole, self.me.rank * size)\n',
+            'result["read_mb_s"] = rate(size, time.monotonic() - began)\n',
+            'result["read_mb_s"] = rate(size, time.monotonic() - began)\n        os.truncate(whole, self.me.rank * size)\n',
             1,
         )
     )

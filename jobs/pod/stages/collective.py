@@ -36,7 +36,7 @@ READY_S = 120.0  # ranks end the stage before at different times: analysis, and 
 # What torchrun sets for its children, and what an operator of another kind may have set for it.
 FOREIGN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 TALKATIVE = ("INFO", "ABORT", "TRACE")  # levels that print INFO's lines (NCCL, debug.cc)
-TOLD = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
+SUBSYSTEMS = ("INIT", "BOOTSTRAP", "ENV", "NET", "GRAPH", "TUNING")
 _RANK = re.compile(r"^(?:# seatrial bench: rank \S+ failed: |\[rank\d+\]: )")
 FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "SLURM_")
 
@@ -316,10 +316,10 @@ def _spoken(env: Mapping[str, str]) -> Dict[str, str]:
     subsystems = env.get("NCCL_DEBUG_SUBSYS", "").upper()
     names = [name for name in subsystems.lstrip("^").split(",") if name]
     if subsystems.startswith("^"):
-        kept = [name for name in names if name not in TOLD and name != "ALL"]
+        kept = [name for name in names if name not in SUBSYSTEMS and name != "ALL"]
         wanted = "^" + ",".join(kept) if kept else "ALL"
     else:
-        wanted = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(TOLD) + names))
+        wanted = subsystems if "ALL" in names else ",".join(dict.fromkeys(list(SUBSYSTEMS) + names))
     return {"NCCL_DEBUG": level if level in TALKATIVE else "INFO", "NCCL_DEBUG_SUBSYS": wanted}
 
 

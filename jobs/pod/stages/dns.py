@@ -33,7 +33,7 @@ _CODES = {
 # What a name is told to be whose pod has no address yet, as dnsquery says it.
 NOT_THERE = ("NXDOMAIN", "NODATA")
 
-Found = Callable[[int, List[str]], None]
+Resolved = Callable[[int, List[str]], None]
 Until = Callable[[Dict[str, Any]], float]
 
 
@@ -111,12 +111,12 @@ def resolve_all(
     *,
     until: Until,
     watch: Watch,
-    found: Found,
+    on_resolved: Resolved,
     own: Optional[int] = None,
     resolv_conf: str = "/etc/resolv.conf",
     lookup: Optional[Callable[[str], List[str]]] = None,
 ) -> None:
-    """Fill the `dns` stage's data; `found` hears of every resolved peer at once, so that it can be dialled.
+    """Fill the `dns` stage's data; `on_resolved` hears of every resolved peer at once, so that it can be dialled.
 
     `until` says from a name's record until when (monotonic) it is asked again, and may change its mind. `own` is the
     index of this rank's own name, which is asked first.
@@ -138,7 +138,7 @@ def resolve_all(
                 return
             if _try(name, resolver, min(watch.soft_ends, until(name.record)), began, lookup or addresses):
                 board.done(hurry=name.record["index"] == own)
-                found(name.record["index"], name.record["addresses"])
+                on_resolved(name.record["index"], name.record["addresses"])
             else:
                 board.put_back(name)
 

@@ -161,7 +161,7 @@ class Probe:
         while self.watch.elapsed() < PUBLISHED_S and not self.watch.stopped():
             time.sleep(0.05)
         until = self.patience(data, time.monotonic())
-        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, found=rendezvous.dial, own=self.me.rank)
+        dns.resolve_all(data, trial.peers, until=until, watch=self.watch, on_resolved=rendezvous.dial, own=self.me.rank)
         resolved = [record for record in data["peers"] if record["addresses"]]
         self.writer.say("dns: %d of %d names resolve" % (len(resolved), trial.nodes))
         limit = time.monotonic() + 1  # a peer that is there answers at once; the others are told by the port stage
@@ -228,7 +228,7 @@ class Probe:
 
     def topology(self, data: Dict[str, Any]) -> str:
         """See how near GPUs and network cards are to each other."""
-        topology.read(data, found=self.gpus, env=os.environ, watch=self.watch)
+        topology.read(data, runtime_gpus=self.gpus, env=os.environ, watch=self.watch)
         return "failed" if data["error"] else "ok"
 
     def network(self, data: Dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ def read(text: bytes) -> Tuple[Dict[str, Any], str]:
     return found, error or around
 
 
-def _parse(document: bytes, found: Dict[str, Any]) -> str:
+def _parse(document: bytes, answer: Dict[str, Any]) -> str:
     parser: XMLPullParser[Any] = XMLPullParser(events=("end",))
     error = ""
     try:
@@ -53,13 +53,13 @@ def _parse(document: bytes, found: Dict[str, Any]) -> str:
         for event in parser.read_events():
             element: Any = event[-1]
             if element.tag == "gpu":
-                found["gpus"].append(_gpu(element, len(found["gpus"])))
+                answer["gpus"].append(_gpu(element, len(answer["gpus"])))
             elif element.tag == "driver_version":
-                found["driver"] = found["driver"] or _value(element.text)
+                answer["driver"] = answer["driver"] or _value(element.text)
             elif element.tag == "cuda_version":
-                found["cuda"] = found["cuda"] or _value(element.text)
+                answer["cuda"] = answer["cuda"] or _value(element.text)
             elif element.tag == "attached_gpus":
-                found["attached"] = number(element.text)
+                answer["attached"] = number(element.text)
         parser.close()
     except ParseError as problem:  # read_events hands on what the parser met
         error = error or "broken XML: %s" % problem
@@ -96,14 +96,14 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
     }
 
 
-def table(text: str, found: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Read the answer to TABLE: the GPUs, and the driver's version into `found`."""
+def table(text: str, answer: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """Read the answer to TABLE: the GPUs, and the driver's version into `answer`."""
     gpus: List[Dict[str, Any]] = []
     for line in text.splitlines():
         fields = [_value(field) for field in line.split(",")]
         if len(fields) == 4 and fields[0] and fields[0].isdigit():
             gpus.append(dict(blank(len(gpus)), uuid=fields[1], name=fields[2]))
-            found["driver"] = found["driver"] or fields[3]
+            answer["driver"] = answer["driver"] or fields[3]
     return gpus
 
 

@@ -37,15 +37,15 @@ def blank() -> Dict[str, Any]:
     return {"paths": [], "burst": None, "s3": [], "error": None}
 
 
-def blank_path(wanted: Dict[str, Any]) -> Dict[str, Any]:
+def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
     """Return what is known of a path before it was looked at."""
     keys = (
         "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
         " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device error errno"
     )
-    found: Dict[str, Any] = dict.fromkeys(keys.split())
-    found.update({key: wanted[key] for key in ("name", "path", "kind", "shared", "write")})
-    return found
+    result: Dict[str, Any] = dict.fromkeys(keys.split())
+    result.update({key: asked[key] for key in ("name", "path", "kind", "shared", "write")})
+    return result
 
 
 class Storage:
@@ -53,112 +53,115 @@ class Storage:
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, places: Set[str]) -> None:
         self.trial, self.me, self.watch, self.barrier, self.places = trial, me, watch, barrier, places
-        self.wanted: Dict[str, Any] = trial.storage or {}
+        self.asked: Dict[str, Any] = trial.storage or {}
 
     def run(self, data: Dict[str, Any]) -> str:
         """Fill the stage's data; everything written is removed again."""
-        wanted = self.wanted
+        asked = self.asked
         # Buckets first: they need no other rank, and a path that hangs would hide them.
-        data["s3"] = [objects.reach(each, os.environ, self.watch) for each in wanted["s3"]]
-        data["paths"] = [blank_path(each) for each in wanted["paths"]]
+        data["s3"] = [objects.reach(each, os.environ, self.watch) for each in asked["s3"]]
+        data["paths"] = [blank_path(each) for each in asked["paths"]]
         try:
-            for each, found in zip(wanted["paths"], data["paths"]):
+            for each, result in zip(asked["paths"], data["paths"]):
                 if not self.watch.stopped():
-                    self._path(each, found)
+                    self._path(each, result)
             self._burst(data)
         finally:
             self._tidy()
-        bad = [found for found in data["paths"] if found["error"] or not found["exists"]]
+        bad = [result for result in data["paths"] if result["error"] or not result["exists"]]
         bad += [each for each in data["s3"] if each["error"]]
         return "failed" if bad else "ok"
 
     # -- one path ------------------------------------------------------------------------------------------------------
 
-    def _path(self, wanted: Dict[str, Any], found: Dict[str, Any]) -> None:
-        path = wanted["path"]
+    def _path(self, asked: Dict[str, Any], result: Dict[str, Any]) -> None:
+        path = asked["path"]
         try:
             os.stat(path)
-            found["exists"] = True
-            found["fs"], found["device"], found["readonly"] = mounted(path)
+            result["exists"] = True
+            result["fs"], result["device"], result["readonly"] = mounted(path)
             space = os.statvfs(path)
-            found["free_bytes"], found["total_bytes"] = space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize
-            found["entries"] = listed(path)
-            if wanted["write"]:
-                self._write(wanted, found)
+            result["free_bytes"], result["total_bytes"] = (
+                space.f_bavail * space.f_frsize,
+                space.f_blocks * space.f_frsize,
+            )
+            result["entries"] = listed(path)
+            if asked["write"]:
+                self._write(asked, result)
             else:
-                found["read_mb_s"] = sample(path, self.watch)
+                result["read_mb_s"] = sample(path, self.watch)
         except OSError as error:
-            found["exists"] = bool(found["exists"])
-            found["error"], found["errno"] = said(error), code(error)
-        if wanted["write"] and wanted["shared"] and self.trial.nodes > 1:
-            self._shared(wanted, found)
+            result["exists"] = bool(result["exists"])
+            result["error"], result["errno"] = error_text(error), code(error)
+        if asked["write"] and asked["shared"] and self.trial.nodes > 1:
+            self._shared(asked, result)
 
-    def _folder(self, wanted: Dict[str, Any], rank: Optional[int] = None) -> str:
+    def _folder(self, asked: Dict[str, Any], rank: Optional[int] = None) -> str:
         """Return this run's folder of a rank below a path."""
         number = self.me.rank if rank is None else rank
-        return os.path.join(wanted["path"], ".seatrial-%s-%d" % (self.trial.run, number))
+        return os.path.join(asked["path"], ".seatrial-%s-%d" % (self.trial.run, number))
 
-    def _write(self, wanted: Dict[str, Any], found: Dict[str, Any]) -> None:
+    def _write(self, asked: Dict[str, Any], result: Dict[str, Any]) -> None:
         """Write, fsync, rename and read back, as a checkpoint is written."""
-        folder = self._folder(wanted)
-        found["writable"] = False
+        folder = self._folder(asked)
+        result["writable"] = False
         os.mkdir(folder, 0o700)
         self.places.add(folder)
-        found["writable"] = True
-        size = self.bounded(wanted["bytes"], found["free_bytes"], self.trial.nodes)
-        found["write_bytes"] = size
+        result["writable"] = True
+        size = self.bounded(asked["bytes"], result["free_bytes"], self.trial.nodes)
+        result["write_bytes"] = size
         part, whole = os.path.join(folder, "part"), os.path.join(folder, "whole")
         seed = "%s/%d" % (self.trial.run, self.me.rank)
-        seconds, found["fsync_s"] = written(part, size, seed, self.watch)
-        found["write_mb_s"] = rate(size, seconds)
+        seconds, result["fsync_s"] = written(part, size, seed, self.watch)
+        result["write_mb_s"] = rate(size, seconds)
         os.replace(part, whole)
-        found["rename_ok"] = os.path.exists(whole) and not os.path.exists(part)
+        result["rename_ok"] = os.path.exists(whole) and not os.path.exists(part)
         began = time.monotonic()
-        found["read_back_ok"] = same(whole, size, seed, self.watch)
-        found["read_mb_s"] = rate(size, time.monotonic() - began)
+        result["read_back_ok"] = same(whole, size, seed, self.watch)
+        result["read_mb_s"] = rate(size, time.monotonic() - began)
         with open(os.path.join(folder, "note"), "w", encoding="ascii") as note:
             note.write("first of %s, %d bytes\n" % (seed, size))
 
-    def bounded(self, wanted: int, free: int, writers: int) -> int:
+    def bounded(self, asked: int, free: int, writers: int) -> int:
         """Return how much one of so many writers writes: never more than their share of the free space."""
-        return max(0, min(wanted, int(free * FREE_SHARE / max(1, writers))))
+        return max(0, min(asked, int(free * FREE_SHARE / max(1, writers))))
 
     # -- what the other nodes see --------------------------------------------------------------------------------------
 
-    def _shared(self, wanted: Dict[str, Any], found: Dict[str, Any]) -> None:
+    def _shared(self, asked: Dict[str, Any], result: Dict[str, Any]) -> None:
         """Look for the next rank's files, and whether a rename of theirs is seen here."""
-        topic, peer = "storage.%s" % wanted["name"], (self.me.rank + 1) % self.trial.nodes
-        ready = "" if found["read_back_ok"] else "%s cannot be written" % wanted["path"]
+        topic, peer = "storage.%s" % asked["name"], (self.me.rank + 1) % self.trial.nodes
+        ready = "" if result["read_back_ok"] else "%s cannot be written" % asked["path"]
         go, _ = self.barrier.agree(topic + ".written", ready, self._patience())
         if not go:  # somebody could not write: that is told there, and nobody looks for what is not
             return
-        theirs, seed = self._folder(wanted, peer), "%s/%d" % (self.trial.run, peer)
+        theirs, seed = self._folder(asked, peer), "%s/%d" % (self.trial.run, peer)
         seen = awaited(os.path.join(theirs, "note"), "first of %s, " % seed, VISIBLE_S, self.watch)
-        found["peer_file_ok"], found["peer_seconds"] = seen is not None, seen[0] if seen else None
+        result["peer_file_ok"], result["peer_seconds"] = seen is not None, seen[0] if seen else None
         if seen is not None:
             try:  # all of it: a file whose name is seen before its content holds nothing, and nothing that is wrong
-                found["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(seen[1].split()[0]), seed, self.watch)
+                result["peer_file_ok"] = same(os.path.join(theirs, "whole"), int(seen[1].split()[0]), seed, self.watch)
             except OSError as error:
-                found["peer_file_ok"], found["error"] = False, said(error)
-        objection = "" if found["peer_file_ok"] else "the files of rank %d are not seen" % peer
+                result["peer_file_ok"], result["error"] = False, error_text(error)
+        objection = "" if result["peer_file_ok"] else "the files of rank %d are not seen" % peer
         go, _ = self.barrier.agree(topic + ".read", objection, self._patience())
         if go:  # for all or for none: who went on alone would wait for the others
-            self._renamed(wanted, found, theirs, seed, topic)
+            self._renamed(asked, result, theirs, seed, topic)
         self.barrier.agree(topic + ".done", "", self._patience())  # nobody removes what another still reads
 
-    def _renamed(self, wanted: Dict[str, Any], found: Dict[str, Any], theirs: str, seed: str, topic: str) -> None:
+    def _renamed(self, asked: Dict[str, Any], result: Dict[str, Any], theirs: str, seed: str, topic: str) -> None:
         """Replace the note that the other node has read, and see whether it notices."""
-        mine = self._folder(wanted)
+        mine = self._folder(asked)
         try:
             with open(os.path.join(mine, "next"), "w", encoding="ascii") as note:
                 note.write("second of %s/%d, replaced\n" % (self.trial.run, self.me.rank))
             os.replace(os.path.join(mine, "next"), os.path.join(mine, "note"))
         except OSError as error:
-            found["error"] = said(error)
+            result["error"] = error_text(error)
         go, _ = self.barrier.agree(topic + ".renamed", "", self._patience())
         if go:
             took = awaited(os.path.join(theirs, "note"), "second of %s, " % seed, VISIBLE_S, self.watch)
-            found["peer_rename_ok"] = took is not None
+            result["peer_rename_ok"] = took is not None
 
     def _patience(self) -> float:
         return min(AGREE_S + VISIBLE_S, self.watch.left())
@@ -167,24 +170,24 @@ class Storage:
 
     def _burst(self, data: Dict[str, Any]) -> None:
         """Write a checkpoint from every rank of every node at the same time, to the first path that takes one."""
-        targets = [each for each in self.wanted["paths"] if each["write"] and each["kind"] != "scratch"]
-        if not self.wanted["burst_bytes"] or not targets:
+        targets = [each for each in self.asked["paths"] if each["write"] and each["kind"] != "scratch"]
+        if not self.asked["burst_bytes"] or not targets:
             return
-        wanted = next((each for each in targets if each["shared"]), targets[0])
-        found = next(each for each in data["paths"] if each["name"] == wanted["name"])
-        objection = "" if found["writable"] and not found["error"] else "%s cannot be written" % wanted["path"]
+        asked = next((each for each in targets if each["shared"]), targets[0])
+        result = next(each for each in data["paths"] if each["name"] == asked["name"])
+        objection = "" if result["writable"] and not result["error"] else "%s cannot be written" % asked["path"]
         go, why = self.barrier.agree("storage.burst", objection, self._patience())
         if not go:
-            data["burst"] = {"path": wanted["path"], "error": why}
+            data["burst"] = {"path": asked["path"], "error": why}
             return
         writers = max(1, self.trial.gpus_per_node)
-        size = self.bounded(self.wanted["burst_bytes"], found["free_bytes"], self.trial.nodes * writers)
+        size = self.bounded(self.asked["burst_bytes"], result["free_bytes"], self.trial.nodes * writers)
         took: List[float] = []
         problems: List[OSError] = []
 
         def one(number: int) -> None:
             try:
-                target = os.path.join(self._folder(wanted), "burst-%d" % number)
+                target = os.path.join(self._folder(asked), "burst-%d" % number)
                 took.append(written(target, size, "%d" % number, self.watch)[0])
             except OSError as error:
                 problems.append(error)
@@ -198,13 +201,13 @@ class Storage:
         seconds = time.monotonic() - began
         total = size * len(took)
         data["burst"] = {
-            "path": wanted["path"],
+            "path": asked["path"],
             "bytes": total,
             "writers": writers,
             "seconds": round(seconds, 4),
             "mb_s": rate(total, seconds),
             "slowest_rank_s": round(max(took), 4) if took else None,
-            "error": said(problems[0]) if problems else None,
+            "error": error_text(problems[0]) if problems else None,
             # None where the time was up: that accuses no file system
             "errno": next((code(error) for error in problems if error.errno != errno.EINTR), None),
         }
@@ -283,14 +286,14 @@ def sample(path: str, watch: Watch) -> Optional[float]:
 
 def first_files(path: str) -> List[str]:
     """Return a few files below a folder, without walking all of it."""
-    found: List[str] = []
+    result: List[str] = []
     looked = 0
     for folder, _, names in os.walk(path):
         looked += 1
-        found += [os.path.join(folder, name) for name in sorted(names)[:8]]
-        if len(found) >= 8 or looked >= 32:
+        result += [os.path.join(folder, name) for name in sorted(names)[:8]]
+        if len(result) >= 8 or looked >= 32:
             break
-    return found[:8]
+    return result[:8]
 
 
 def listed(path: str) -> Optional[int]:
@@ -348,7 +351,7 @@ def rate(size: int, seconds: float) -> Optional[float]:
     return round(size / seconds / 1e6, 2) if size and seconds > 0 else None
 
 
-def said(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """Return an error in words, without the paths of the probe's own files."""
     return "%s (%s)" % (error.strerror or error, code(error) or "no code")
 

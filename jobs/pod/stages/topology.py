@@ -37,14 +37,19 @@ def blank() -> Dict[str, Any]:
 
 
 def read(
-    data: Dict[str, Any], *, found: Sequence[Mapping[str, Any]], env: Mapping[str, str], watch: Watch, root: str = "/"
+    data: Dict[str, Any],
+    *,
+    runtime_gpus: Sequence[Mapping[str, Any]],
+    env: Mapping[str, str],
+    watch: Watch,
+    root: str = "/",
 ) -> None:
-    """Fill the `topology` stage's data; `found`: the GPUs of the runtime stage, with their bus ids."""
-    data["gpus"] = [_gpu(root, gpu) for gpu in found] or _amd(root)
+    """Fill the `topology` stage's data; `runtime_gpus`: the GPUs of the runtime stage, with their bus ids."""
+    data["gpus"] = [_gpu(root, gpu) for gpu in runtime_gpus] or _amd(root)
     data["nics"] = [_nic(root, name) for name in dict.fromkeys(name for name, _ in rdma.ports(root))]
     links: Dict[Tuple[str, str], str] = {}
     tool = gpus.find(env)
-    if tool is not None and found:
+    if tool is not None and runtime_gpus:
         answer = command.run([tool, "topo", "-m"], min(TIMEOUT_S, max(1.0, watch.left())), 1 << 20)
         text = answer.out.decode("utf-8", "replace")
         if answer.exit == 0:
@@ -62,7 +67,7 @@ def read(
 
 
 def parse(text: str) -> Dict[Tuple[str, str], str]:
-    """Read the matrix: (row, column) -> PIX, NV18, SYS, ...; cards under their device names.
+    """Read the matrix: (row, column) -> PIX, NV18, SYS, ...; NICs under their device names.
 
     Old drivers print the device names in the matrix, newer ones NIC0 with a legend below. Columns are tabs; copied text
     has blanks.
@@ -166,20 +171,20 @@ def distance(one: Sequence[str], two: Sequence[str], numa_one: Optional[int], nu
 
 
 def _rows(data: Mapping[str, Any], links: Mapping[Tuple[str, str], str]) -> List[str]:
-    """Return one line for each GPU that is the same on machines that are built alike, whatever cards are called."""
+    """Return one line for each GPU that is the same on machines that are built alike, whatever NICs are called."""
     ways = {(path["gpu"], path["nic"]): path["path"] for path in data["paths"]}
     rows = []
     for gpu in data["gpus"]:
         others = [links.get(("GPU%s" % gpu["index"], "GPU%s" % other["index"]), "") for other in data["gpus"]]
         near = ["NV" if word.startswith("NV") else word for word in others if word]
-        cards = [ways.get((gpu["index"], nic["name"]), "?") for nic in data["nics"]]
+        nics = [ways.get((gpu["index"], nic["name"]), "?") for nic in data["nics"]]
         numa = "?" if gpu["numa"] is None else gpu["numa"]
-        rows.append("GPU%s NUMA %s | %s | %s" % (gpu["index"], numa, " ".join(near), " ".join(cards)))
+        rows.append("GPU%s NUMA %s | %s | %s" % (gpu["index"], numa, " ".join(near), " ".join(nics)))
     return rows
 
 
 def _acs(data: Mapping[str, Any]) -> Optional[List[Dict[str, Any]]]:
-    """Return ACS of the bridges above the GPUs and cards; None where not one of them can be read."""
+    """Return ACS of the bridges above the GPUs and NICs; None where not one of them can be read."""
     bridges: Dict[str, str] = {}
     for entry in data["gpus"] + data["nics"]:
         for depth in range(2, len(entry["place"])):

@@ -38,14 +38,14 @@ def local_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[i
 class Listeners:
     """A few listening ports, spread over the range; whoever dials says the run's token first."""
 
-    def __init__(self, host: str, token: bytes, wanted: Sequence[int], count: int = 4) -> None:
+    def __init__(self, host: str, token: bytes, ports: Sequence[int], count: int = 4) -> None:
         self._token = token
         self._closing = threading.Event()
         self._lines: List[socket.socket] = []
         self.error: Optional[str] = None
         self.ports: List[int] = []
-        for port in wanted or _spread(count):
-            line = self._listen(host, port, chosen=bool(wanted))
+        for port in ports or _spread(count):
+            line = self._listen(host, port, chosen=bool(ports))
             if line is not None:
                 self._lines.append(line)
                 self.ports.append(int(line.getsockname()[1]))
