@@ -10,9 +10,9 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from checks.rules.ranks import COLLECTIVE
 from jobs import nccl
 from jobs.run.evidence import Reader
+from jobs.run.stages import COLLECTIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

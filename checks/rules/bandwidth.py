@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from reports.record import Finding
 from reports.sizes import format_size
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.nccl.job_document import JobDocument, Row, Table
+    from jobs.run.stages import ProgramFacts
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Floor, Profile
@@ -180,7 +181,7 @@ def _peak(row: Row) -> float:
 
 
 def notes(
-    algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: Mapping[str, Any] | None = None
+    algorithm: str, job: JobDocument, table: Table, profile: Profile, facts: ProgramFacts | None = None
 ) -> Iterator[str]:
     """Say what is shown and not judged: the average with its sweep, what the wires carried, how slow the first was."""
     rows = table["rows"]
@@ -210,10 +211,9 @@ def _for_each_gpu(busbw: float, profile: Profile) -> str:
     return f", {busbw / gpus:.1f} GB/s for each GPU" if gpus and gpus != profile.fabric.rails else ""
 
 
-def _dips(rows: Rows, facts: Mapping[str, Any] | None) -> Iterator[str]:
+def _dips(rows: Rows, facts: ProgramFacts | None) -> Iterator[str]:
     """Name the large sizes whose first repetition took much longer than the others: what a job pays at its start."""
-    first = (facts or {}).get("first_us")
-    for size, took in first.items() if isinstance(first, dict) else ():
+    for size, took in ((facts or {}).get("first_us") or {}).items():
         times = [
             time
             for row in rows

@@ -6,21 +6,23 @@ Each pod analysed the log files of its own ranks; merged, that is the analysis o
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import nccl
 from jobs.nccl.job_document import Expected
 from jobs.pod.stages.capture import causes
+from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
 from ..profiles.trial import DEFAULT, NODE, OPERATIONS, RING
-from .ranks import COLLECTIVE, hosts, missing_stage, place, stage
+from .ranks import hosts, missing_stage, place, ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import CollectiveRun
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
@@ -47,10 +49,8 @@ def conclude_nodes(trial: TrialResult, profile: Profile) -> dict[int, JobDocumen
 
 
 def _conclude(trial: TrialResult, ranks: list[int], name: str, expected: Expected) -> JobDocument | None:
-    evidence = [stage(trial, rank, COLLECTIVE + name) for rank in ranks]
-    partials = [
-        nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and isinstance(data.get("nccl"), dict)
-    ]
+    evidence = [ran(trial, rank, name) for rank in ranks]
+    partials = [nccl.Partial.from_dict(data["nccl"]) for data in evidence if data and data.get("nccl")]
     if not partials:
         return None
     jobs = nccl.conclude(nccl.merge(partials), expected, one_job=True)
@@ -91,19 +91,19 @@ def completed_findings(
 ) -> Iterator[Finding]:
     """Judge whether each collective over all nodes came to its end on every rank: one finding for each."""
     for name, subject in over_all_nodes(spec).items():
-        data = {rank: stage(trial, rank, COLLECTIVE + name) for rank in range(spec.nodes)}
+        data = {rank: ran(trial, rank, name) for rank in range(spec.nodes)}
         yield _completed(trial, subject, name, data, jobs.get(name))
 
 
 def alone_findings(trial: TrialResult, spec: TrialSpec, jobs: Mapping[int, JobDocument | None]) -> Iterator[Finding]:
     """Judge whether every node came to an end with its own GPUs: one finding for each node."""
     for rank in range(spec.nodes):
-        data = {rank: stage(trial, rank, COLLECTIVE + NODE)}
+        data = {rank: ran(trial, rank, NODE)}
         yield _completed(trial, place(trial, rank), NODE, data, jobs.get(rank))
 
 
 def _completed(
-    trial: TrialResult, subject: str, name: str, data: Mapping[int, dict[str, Any] | None], job: JobDocument | None
+    trial: TrialResult, subject: str, name: str, data: Mapping[int, CollectiveRun | None], job: JobDocument | None
 ) -> Finding:
     expected = "every rank ends and the table is whole"
     ran = {rank: d for rank, d in data.items() if d is not None and "skipped" not in d}
@@ -153,11 +153,11 @@ def _explained(job: JobDocument | None) -> bool:
     return wrong or any(f["fault"] == "nccl.low-bandwidth" for f in job["faults"])
 
 
-def _seconds(ran: Mapping[int, dict[str, Any]]) -> str:
+def _seconds(ran: Mapping[int, CollectiveRun]) -> str:
     return f"{max((float(d.get('seconds') or 0) for d in ran.values()), default=0.0):.1f}"
 
 
-def _bad_exit(trial: TrialResult, ran: Mapping[int, dict[str, Any]]) -> str:
+def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
     """Say which rank's program ended badly; a rank that was stopped because of another one is not it."""
     for rank, d in ran.items():
         if why := d.get("error") or (f"exit code {d['exit']}" if d.get("exit") else ""):

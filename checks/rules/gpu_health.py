@@ -6,9 +6,8 @@ Corrected errors, aggregate counters and what is normal under load are history o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
-from jobs.cluster.unstructured import as_list
 from reports.record import Finding
 
 from .ranks import missing_stage, place, stage
@@ -17,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import Gpu
     from jobs.trial.spec import TrialSpec
 
-    Ailments = Callable[[dict[str, Any]], Iterable[tuple[str, str, str]]]
+    Ailments = Callable[[Gpu], Iterable[tuple[str, str, str]]]
 
 MEMORY = ("ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "recovery_action")
 ABSENT = ("None", "N/A", "[N/A]", "")
@@ -44,7 +44,7 @@ SLOWED = {
 sw_thermal_slowdown is how a warm GPU under load behaves: it is noted."""
 
 
-def memory_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def memory_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
     """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver asks for.
 
     NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
@@ -61,7 +61,7 @@ def memory_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "gpu.recovery-needed", f"the driver asks for: {action}", "no recovery action"
 
 
-def clock_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def clock_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
     """Yield what slows one GPU down."""
     slowed = [str(reason) for reason in gpu.get("throttle") or [] if str(reason) in SLOWED]
     if slowed:
@@ -69,7 +69,7 @@ def clock_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "gpu.throttled", f"{', '.join(slowed)} ({why})", "no hardware slowdown"
 
 
-def fabric_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def fabric_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
     """Yield what keeps one GPU out of the NVLink fabric."""
     state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
     summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
@@ -81,7 +81,7 @@ def fabric_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield "gpu.fabric", f"{told}, but {parts}", "Completed, Success, Healthy"
 
 
-def persistence_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def persistence_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
     """Yield that the driver does not stay loaded."""
     if gpu.get("persistence") is False:
         yield "runtime.persistence-off", "persistence mode is off", "on (runtime.persistence)"
@@ -90,7 +90,7 @@ def persistence_ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 def link_ailments(expected_links: int) -> Ailments:
     """Return what is said of the NVLinks of one GPU that should have ``expected_links`` active ones."""
 
-    def ailments(gpu: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    def ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
         if active is not None and active < expected_links:
             yield "gpu.nvlink-down", f"{active} active NVLinks", f"{expected_links} (runtime.nvlinks)"
@@ -122,8 +122,9 @@ def each_gpu(
                 yield _healthy(subject, gpu, keys, expected)
 
 
-def _healthy(subject: str, gpu: dict[str, Any], keys: tuple[str, ...], expected: str) -> Finding:
-    told = [(key, gpu[key]) for key in keys if gpu.get(key) is not None]
+def _healthy(subject: str, gpu: Gpu, keys: tuple[str, ...], expected: str) -> Finding:
+    told = [(key, value) for key, value in gpu.items() if key in keys and value is not None]
+    told.sort(key=lambda each: keys.index(each[0]))
     seen = [key if isinstance(value, bool | list) else f"{key} {value}" for key, value in told]
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(seen)}" if seen else "nothing is told"
     return Finding(subject=subject, ok=bool(seen) or None, observed=observed, expected=expected)
@@ -132,7 +133,7 @@ def _healthy(subject: str, gpu: dict[str, Any], keys: tuple[str, ...], expected:
 def xid_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may."""
     for rank in range(spec.nodes):
-        for entry in as_list((stage(trial, rank, "runtime") or {}).get("xid")):
+        for entry in (stage(trial, rank, "runtime") or {}).get("xid") or []:
             number = entry.get("xid")
             if _is_known(number):
                 observed = f"Xid {number}, {entry.get('count')} times: {XIDS[number]}"
@@ -164,6 +165,6 @@ def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         warm = [str(gpu.get("index")) for gpu in gpus if "sw_thermal_slowdown" in (gpu.get("throttle") or [])]
         if warm:
             yield f"{node}: GPU {', '.join(warm)} near the limit of its temperature (sw_thermal_slowdown)"
-        others = [entry for entry in as_list(data.get("xid")) if not _is_known(entry.get("xid"))]
+        others = [entry for entry in data.get("xid") or [] if not _is_known(entry.get("xid"))]
         if others:
             yield f"{node}: other Xids in the kernel's log: {', '.join(sorted({str(e.get('xid')) for e in others}))}"

@@ -6,7 +6,7 @@ path that is smaller than its interfaces and says so (ICMP) is only smaller.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from reports.record import Finding
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import Interface, NetworkPeer
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
 
-STAGE = "network"
+STAGE: Final = "network"
 EVERY_PAIR = 4
 """Nodes; with more, the probe tries each rank's two neighbours (jobs/pod/stages/network.py)."""
 
@@ -45,7 +46,7 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
     record, why = _record(trial, source, target)
     first, last = _range(trial, source)
     expected = f"ports that the kernel picks ({first}-{last}) open between the pods, as NCCL needs"
-    tried = [p for p in (record or {}).get("ports") or [] if isinstance(p, dict)]
+    tried = (record or {}).get("ports") or []
     if record is None or not tried:
         observed = why or str((record or {}).get("error") or "no port was tried")
         return Finding(subject=subject, ok=None, observed=observed, expected=expected)
@@ -72,7 +73,7 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
     record, why = _record(trial, *pair)
     if record is None:
         return Finding(subject=subject, ok=None, observed=why)
-    first, fits, learned = (record.get(key) for key in ("first_mtu", "path_mtu", "learned_mtu"))
+    first, fits, learned = record.get("first_mtu"), record.get("path_mtu"), record.get("learned_mtu")
     wanted = profile.network.mtu
     size, whose = (wanted, f"profile {profile.name}") if wanted else (first, "as the interface says")
     expected = f"packets of {size} bytes get through uncut ({whose})"
@@ -107,10 +108,9 @@ def _own_mtu(trial: TrialResult, rank: int) -> int | None:
     return None
 
 
-def interfaces(trial: TrialResult, rank: int) -> list[dict[str, Any]]:
+def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
     """Return what the probe saw of a pod's interfaces."""
-    found = (stage(trial, rank, STAGE) or {}).get("interfaces") or []
-    return [each for each in found if isinstance(each, dict)]
+    return (stage(trial, rank, STAGE) or {}).get("interfaces") or []
 
 
 def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def _own(trial: TrialResult, rank: int) -> str:
     """Name the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
     address = (stage(trial, rank, "start") or {}).get("pod_ip")
     found = (each for each in interfaces(trial, rank) if address and address in (each.get("addresses") or []))
-    return str(next(found, {}).get("name") or "eth0")
+    return next((each.get("name") for each in found), None) or "eth0"
 
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -178,17 +178,17 @@ def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iter
         )
 
 
-def _record(trial: TrialResult, source: int, target: int) -> tuple[dict[str, Any] | None, str]:
+def _record(trial: TrialResult, source: int, target: int) -> tuple[NetworkPeer | None, str]:
     """Return what one rank found out about another, or why there is nothing."""
     data = stage(trial, source, STAGE)
     if data is None:
         return None, missing_stage(trial, source, STAGE)
     for each in data.get("peers") or []:
-        if isinstance(each, dict) and each.get("index") == target:
+        if each.get("index") == target:
             return each, ""
     return None, str(data.get("error") or "this direction was not tried")
 
 
-def _range(trial: TrialResult, rank: int) -> tuple[Any, Any]:
+def _range(trial: TrialResult, rank: int) -> tuple[int, int]:
     found = (stage(trial, rank, STAGE) or {}).get("port_range")
-    return (found[0], found[1]) if isinstance(found, list) and len(found) == 2 else (32768, 60999)
+    return (found[0], found[1]) if found and len(found) == 2 else (32768, 60999)

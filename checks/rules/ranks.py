@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
+
+from jobs.run.stages import COLLECTIVE
 
 if TYPE_CHECKING:
     from jobs.run.launcher import TrialResult
-
-COLLECTIVE = "collective."
+    from jobs.run.stages import (
+        CollectiveRun,
+        Dns,
+        Network,
+        ProgramFacts,
+        Rdma,
+        Rendezvous,
+        Runtime,
+        Start,
+        Storage,
+        Topology,
+    )
 
 
 def place(trial: TrialResult, rank: int) -> str:
@@ -18,17 +30,37 @@ def place(trial: TrialResult, rank: int) -> str:
     return f"rank {rank}"
 
 
-def stage(trial: TrialResult, rank: int, name: str) -> dict[str, Any] | None:
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["start"]) -> Start | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["runtime"]) -> Runtime | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["rdma"]) -> Rdma | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["topology"]) -> Topology | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["dns"]) -> Dns | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["port"]) -> Rendezvous | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["network"]) -> Network | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["storage"]) -> Storage | None: ...
+def stage(trial: TrialResult, rank: int, name: str) -> Any:
     """Return the data of one stage of one rank, or None where it never arrived."""
     evidence = trial.evidence.get(rank)
-    found = evidence.stages.get(name) if evidence else None
-    return found if isinstance(found, dict) else None
+    return evidence.stages.get(name) if evidence else None
 
 
-def facts(trial: TrialResult, rank: int, name: str) -> dict[str, Any] | None:
+def ran(trial: TrialResult, rank: int, name: str) -> CollectiveRun | None:
+    """Return what a rank told of one collective, or None where that never arrived."""
+    evidence = trial.evidence.get(rank)
+    return cast("CollectiveRun | None", evidence.stages.get(COLLECTIVE + name)) if evidence else None
+
+
+def facts(trial: TrialResult, rank: int, name: str) -> ProgramFacts | None:
     """Return what a collective's program left beside its table; None where it left nothing."""
-    found = (stage(trial, rank, COLLECTIVE + name) or {}).get("facts")
-    return found if isinstance(found, dict) else None
+    return (ran(trial, rank, name) or {}).get("facts")
 
 
 def missing_stage(trial: TrialResult, rank: int, name: str) -> str:
@@ -56,8 +88,8 @@ def dns_seconds(trial: TrialResult) -> dict[str, float]:
     found = {}
     for rank in trial.evidence:
         peers = (stage(trial, rank, "dns") or {}).get("peers") or []
-        waits = [peer.get("seconds_to_first_answer") for peer in peers if isinstance(peer, dict)]
-        known = [float(wait) for wait in waits if isinstance(wait, int | float)]
+        waits = [peer.get("seconds_to_first_answer") for peer in peers]
+        known = [wait for wait in waits if wait is not None]
         if known and len(known) == len(waits):
             found[place(trial, rank)] = max(known)
     return found

@@ -7,7 +7,7 @@ order in which one would look: cable, subnet manager, rate, address, partition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reports.record import Finding
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import Rdma, RdmaPort
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
 
-STAGE = "rdma"
-Port = dict[str, Any]
+STAGE: Final = "rdma"
 SHOWN_GIDS = 8
 """So many of a port's GIDs the probe sends home (jobs/pod/stages/rdma.py); with fewer, these are all."""
 FULL_MEMBER = 0x8000
@@ -41,7 +41,7 @@ class Wrong(NamedTuple):
     expected: str
 
 
-def considered(ports: list[Port], env: Mapping[str, str]) -> list[Port]:
+def considered(ports: list[RdmaPort], env: Mapping[str, str]) -> list[RdmaPort]:
     """Return the ports that NCCL may use by the pods' own NCCL_IB_HCA; all where that lets none through.
 
     Then the filter is wrong and not the cards: NCCL says so itself.
@@ -81,9 +81,9 @@ def device_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> It
         yield from _devices(node, data, devices[rank], (spec, profile, elsewhere))
 
 
-def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[Port]:
+def _devices_in_pod(trial: TrialResult, rank: int, spec: TrialSpec) -> list[RdmaPort]:
     devices = (stage(trial, rank, STAGE) or {}).get("devices") or []
-    return considered([p for p in devices if isinstance(p, dict)], spec.env)
+    return considered(devices, spec.env)
 
 
 def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 
 
 def _devices(
-    node: str, data: Mapping[str, Any], ports: list[Port], rest: tuple[TrialSpec, Profile, list[set[str]]]
+    node: str, data: Rdma, ports: list[RdmaPort], rest: tuple[TrialSpec, Profile, list[set[str]]]
 ) -> Iterator[Finding]:
     spec, profile, others = rest
     wanted, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")
@@ -134,7 +134,7 @@ def _devices(
     wrong = {_name(p): found for p in right if (found := ailment(p, spec, profile))}
     good = [p for p in right if _name(p) not in wrong]
     if len(good) < wanted and not wrong:  # a filter that leaves out good cards is not the cards' fault: NCCL shows it
-        everything = [p for p in data.get("devices") or [] if isinstance(p, dict) and p.get("usable") is not False]
+        everything = [p for p in data.get("devices") or [] if p.get("usable") is not False]
         everything = [p for p in everything if layer is None or p.get("link_layer") in (layer, None)]
         good = [p for p in everything if ailment(p, spec, profile) is None]
     blamed = [name for name in wrong if len(good) < wanted or (others and all(name in names for names in others))]
@@ -162,7 +162,9 @@ def _devices(
     yield from _too_few(node, usable, good, (wanted, layer, expected))
 
 
-def _too_few(node: str, usable: list[Port], good: list[Port], rest: tuple[int, str | None, str]) -> Iterator[Finding]:
+def _too_few(
+    node: str, usable: list[RdmaPort], good: list[RdmaPort], rest: tuple[int, str | None, str]
+) -> Iterator[Finding]:
     wanted, layer, expected = rest
     foreign = [p for p in usable if layer is not None and p.get("link_layer") not in (layer, None)]
     if foreign and len(usable) >= wanted:
@@ -184,16 +186,16 @@ def _too_few(node: str, usable: list[Port], good: list[Port], rest: tuple[int, s
     )
 
 
-def _name(port: Port) -> str:
+def _name(port: RdmaPort) -> str:
     number = port.get("port")
     return str(port.get("name")) + (f":{number}" if number not in (1, None) else "")
 
 
-def _good_names(ports: list[Port], spec: TrialSpec, profile: Profile) -> set[str]:
+def _good_names(ports: list[RdmaPort], spec: TrialSpec, profile: Profile) -> set[str]:
     return {_name(p) for p in ports if ailment(p, spec, profile) is None}
 
 
-def ailment(port: Port, spec: TrialSpec, profile: Profile) -> Wrong | None:
+def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
     """Return the first thing that is wrong with a port of the right link layer; what was not read is not wrong."""
     state, rate, wanted = port.get("state"), port.get("rate_gbps"), profile.fabric.device_rate
     infiniband = port.get("link_layer") == "InfiniBand"
@@ -206,9 +208,9 @@ def ailment(port: Port, spec: TrialSpec, profile: Profile) -> Wrong | None:
     return _address(port, spec) or (_partition(port, spec) if infiniband else None)
 
 
-def _address(port: Port, spec: TrialSpec) -> Wrong | None:
+def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
-    gids = [gid for gid in port.get("gids") or [] if isinstance(gid, dict)]
+    gids = port.get("gids") or []
     if port.get("gid") is False:
         return Wrong("rdma.gid-missing", "every entry of the port's GID table is zero", "a GID")
     known = [gid.get("index") for gid in gids]
@@ -222,7 +224,7 @@ def _address(port: Port, spec: TrialSpec) -> Wrong | None:
     return None
 
 
-def _partition(port: Port, spec: TrialSpec) -> Wrong | None:
+def _partition(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     """Judge the entry of the P_Key table that NCCL uses: NCCL_IB_PKEY is an index, 0 where it is not set."""
     table = port.get("pkeys")
     if not table and port.get("counters") == 0:  # ibv_devinfo does not tell

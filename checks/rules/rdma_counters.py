@@ -5,11 +5,12 @@ Rule: history is not judged. A counter that has not moved while gigabytes went t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from jobs.run.stages import COLLECTIVE
 from reports.record import Finding
 
-from .ranks import COLLECTIVE, place, stage
+from .ranks import place, ran, stage
 from .rdma import considered
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
     for name in evidence.stages if evidence else ():
         if not name.startswith(COLLECTIVE):
             continue
-        moved = (stage(trial, rank, name) or {}).get("rdma_counters") or {}
-        for key, value in moved.items() if isinstance(moved, dict) else ():
-            device, _, rest = str(key).partition("/")
+        moved = (ran(trial, rank, name.removeprefix(COLLECTIVE)) or {}).get("rdma_counters") or {}
+        for key, value in moved.items():
+            device, _, rest = key.partition("/")
             port, _, counter = rest.partition("/")
-            if counter and isinstance(value, int):
+            if counter:
                 each = total.setdefault(f"{device}:{port}", {})
                 each[counter] = each.get(counter, 0) + value
     return total
@@ -65,7 +66,7 @@ def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge every port that carried something, on every rank."""
     for rank in range(spec.nodes):
         node, moved = place(trial, rank), growth(trial, rank)
-        ports = [p for p in (stage(trial, rank, "rdma") or {}).get("devices") or [] if isinstance(p, dict)]
+        ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
         counted = [p for p in considered(ports, spec.env) if p.get("counters")]
         bad = 0
         for port in counted:
@@ -102,8 +103,7 @@ def idle_note(trial: TrialResult, spec: TrialSpec) -> str:
         moved = growth(trial, rank)
         if not any(_carried(each) > MUCH for each in moved.values()):
             continue
-        found: list[Any] = (stage(trial, rank, "rdma") or {}).get("devices") or []
-        ports = [p for p in found if isinstance(p, dict)]
+        ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
         idle += [
             f"{place(trial, rank)} {p.get('name')}"
             for p in considered(ports, spec.env)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.pod.stages.dns import NOT_THERE
 from reports.record import Finding
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import DnsPeer, PortPeer
     from jobs.trial.spec import TrialSpec
 
 MAX_SKEW_S = 5.0
@@ -36,7 +37,7 @@ def convention_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     wanted = [name for name in CONVENTIONS if name != "NODE_RANK" or spec.launcher != "mpijob"]
     for rank in range(spec.nodes):
         env = (stage(trial, rank, "start") or {}).get("env")
-        gone = [name for name in wanted if isinstance(env, dict) and not env.get(name)]
+        gone = [name for name in wanted if env is not None and not env.get(name)]
         if gone:
             yield (
                 f"{place(trial, rank)}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} not set in the pod; a "
@@ -57,12 +58,12 @@ def dns_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         if data is None:
             yield Finding(subject=place(trial, rank), ok=None, observed=missing_stage(trial, rank, "dns"))
             continue
-        seen = {str(p.get("index")): p for p in data.get("peers") or [] if isinstance(p, dict)}
+        seen = {str(p.get("index")): p for p in data.get("peers") or []}
         for peer in range(spec.nodes):
             yield _lookup(arrow(trial, rank, peer), seen.get(str(peer)), _pod_ip(trial, peer), names[peer])
 
 
-def _lookup(subject: str, record: dict[str, Any] | None, pod_ip: str | None, name: str) -> Finding:
+def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str) -> Finding:
     expected = f"{name} = {pod_ip}" if pod_ip else f"{name} resolves"
     if record is None:
         return Finding(subject=subject, ok=None, observed="this name was not looked up", expected=expected)
@@ -135,9 +136,9 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
     return Finding(subject=subject, ok=None, observed=missing_stage(trial, source, "port"), expected=expected)
 
 
-def _peer(trial: TrialResult, rank: int, peer: int) -> dict[str, Any] | None:
+def _peer(trial: TrialResult, rank: int, peer: int) -> PortPeer | None:
     data = stage(trial, rank, "port") or {}
-    return next((p for p in data.get("peers") or [] if isinstance(p, dict) and p.get("index") == peer), None)
+    return next((p for p in data.get("peers") or [] if p.get("index") == peer), None)
 
 
 def largest_skew_s(trial: TrialResult, spec: TrialSpec) -> float:

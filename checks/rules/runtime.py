@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from jobs.cluster.unstructured import as_list, as_texts
 from reports.record import Finding
 from reports.sizes import format_size
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import Runtime, Start
     from jobs.trial.spec import TrialSpec
 
     from ..framework.evidence import Evidence
@@ -62,7 +62,7 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
         yield found
 
 
-def _of_other_kind(data: Mapping[str, Any], patterns: tuple[str, ...]) -> list[str]:
+def _of_other_kind(data: Runtime, patterns: tuple[str, ...]) -> list[str]:
     """Return the models that are not the profile's; feature discovery writes the driver's names with dashes."""
     names = {str(gpu["name"]) for gpu in data.get("gpus") or [] if gpu.get("name")} if patterns else set()
     return sorted(n for n in names if not any(fnmatchcase(n.replace(" ", "-"), p.replace(" ", "-")) for p in patterns))
@@ -78,12 +78,12 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         first.update((uuid, where) for uuid in found if uuid not in first)
 
 
-def _uuids(data: Mapping[str, Any]) -> list[str]:
+def _uuids(data: Runtime) -> list[str]:
     """Return what tells the GPUs of a pod apart; those that do not say are left out."""
     return [str(gpu["uuid"]) for gpu in data.get("gpus") or [] if gpu.get("uuid")]
 
 
-def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | None) -> Finding:
+def _gpus(subject: str, data: Runtime, requested: int, driver_min: str | None) -> Finding:
     smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
     tool = smi.get("name") or "nvidia-smi"
     expected = f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
@@ -116,10 +116,10 @@ def _gpus(subject: str, data: dict[str, Any], requested: int, driver_min: str | 
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
 
 
-def _foreign(data: Mapping[str, Any]) -> int:
+def _foreign(data: Runtime) -> int:
     """Count the GPUs that the pod sees and was not given, where the device plugin's list is known."""
-    given = as_texts(data.get("assigned"))
-    return len([g for g in as_list(data.get("gpus")) if given and g.get("uuid") and g["uuid"] not in given])
+    given = data.get("assigned")
+    return len([g for g in data.get("gpus") or [] if given and g.get("uuid") and g["uuid"] not in given])
 
 
 def version_at_least(version: str, minimum: str) -> bool | None:
@@ -158,13 +158,17 @@ def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     return unlike({place(trial, rank): _facts(stage(trial, rank, "runtime")) for rank in ranks}, "runtime.drift")
 
 
-def _facts(data: Mapping[str, Any] | None) -> dict[str, str]:
+def _facts(data: Runtime | None) -> dict[str, str]:
     """Return what should be the same everywhere; several values of one node's GPUs are joined."""
     found = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")}
-    for name, key in (("model", "name"), ("memory", "memory_mib"), ("VBIOS", "vbios")):
-        values = {str(gpu[key]) for gpu in (data or {}).get("gpus") or [] if gpu.get(key) is not None}
-        found[name] = "/".join(sorted(values)) or None
-    return {name: str(value) for name, value in found.items() if value}
+    gpus = (data or {}).get("gpus") or []
+    for name, values in (
+        ("model", [gpu.get("name") for gpu in gpus]),
+        ("memory", [gpu.get("memory_mib") for gpu in gpus]),
+        ("VBIOS", [gpu.get("vbios") for gpu in gpus]),
+    ):
+        found[name] = "/".join(sorted({str(value) for value in values if value is not None}))
+    return {name: value for name, value in found.items() if value}
 
 
 def limit_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:
@@ -184,12 +188,12 @@ def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
     for rank in range(spec.nodes):
         data = stage(trial, rank, "start") or {}
         cpu, memory = data.get("cpu_max"), data.get("memory_max")
-        told = [f"{cpu:g} CPUs" if isinstance(cpu, int | float) else "CPUs without limit"]
-        told.append(f"{memory / 2**30:.3g} GiB" if isinstance(memory, int) and memory > 0 else "memory without limit")
+        told = [f"{cpu:g} CPUs" if cpu is not None else "CPUs without limit"]
+        told.append(f"{memory / 2**30:.3g} GiB" if memory and memory > 0 else "memory without limit")
         yield f"{place(trial, rank)}: the container may use {', '.join(told)}"
 
 
-def _shm(subject: str, data: Mapping[str, Any], asked: int) -> Finding:
+def _shm(subject: str, data: Start, asked: int) -> Finding:
     found, most = data.get("shm_bytes"), data.get("memory_max")
     if found is None:
         observed = "the size of /dev/shm was not read"
@@ -197,7 +201,7 @@ def _shm(subject: str, data: Mapping[str, Any], asked: int) -> Finding:
     # A tmpfs rounds down to pages, and a memory limit below its size is legal: 1 % is no fault.
     ok = found >= asked * 0.99
     observed = f"{found / 2**30:.2f} GiB of /dev/shm"
-    if not ok and isinstance(most, int) and 0 < most <= found * 1.01:
+    if not ok and most is not None and 0 < most <= found * 1.01:
         observed += ", as much as the container's memory limit allows (the profile's, or a LimitRange's)"
     return Finding(
         subject=subject,
@@ -208,7 +212,7 @@ def _shm(subject: str, data: Mapping[str, Any], asked: int) -> Finding:
     )
 
 
-def _memlock(subject: str, data: dict[str, Any], least: int) -> Finding:
+def _memlock(subject: str, data: Start, least: int) -> Finding:
     found = data.get("memlock_bytes")
     expected = f"{format_size(least)} lockable, or IPC_LOCK"
     if can_lock(data.get("cap_eff")):

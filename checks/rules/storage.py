@@ -5,7 +5,7 @@ The API says which claims are bound and who may mount them; only the pod itself 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reports.record import Finding
 from reports.sizes import format_size
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import Bucket, Burst, TriedPath
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.schema.storage import Storage, StoragePath
@@ -107,7 +108,7 @@ def path_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iter
             hung = "" if unanswered else hung  # those after the one that hangs were not tried
 
 
-def _unanswered(path: Mapping[str, Any]) -> bool:
+def _unanswered(path: TriedPath) -> bool:
     """Say whether a path was begun and not finished, or never begun."""
     if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
         return True
@@ -115,7 +116,7 @@ def _unanswered(path: Mapping[str, Any]) -> bool:
     return bool(tried and path.get("read_back_ok") is None)
 
 
-def _path(subject: str, seen_path: Mapping[str, Any], asked_path: StoragePath | None, hung: str) -> Finding:
+def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath | None, hung: str) -> Finding:
     write = bool(seen_path.get("write"))
     expected = "there and writable" if write else "there and readable"
     error, code = str(seen_path.get("error") or ""), str(seen_path.get("errno") or "")
@@ -147,13 +148,13 @@ def _needed(path: StoragePath | None) -> int | None:
     return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
-def _as_seen(path: Mapping[str, Any]) -> str:
+def _as_seen(path: TriedPath) -> str:
     parts = [str(path.get("fs") or "file system not told")]
-    if isinstance(path.get("free_bytes"), int):
-        parts.append(f"{format_gib(path['free_bytes'])} free")
-    for key, text in (("write_mb_s", "written"), ("read_mb_s", "read")):
-        if path.get(key) is not None:
-            parts.append(f"{text} at {path[key]:.0f} MB/s")
+    if (free := path.get("free_bytes")) is not None:
+        parts.append(f"{format_gib(free)} free")
+    for rate, text in ((path.get("write_mb_s"), "written"), (path.get("read_mb_s"), "read")):
+        if rate is not None:
+            parts.append(f"{text} at {rate:.0f} MB/s")
     return ", ".join(parts)
 
 
@@ -172,7 +173,7 @@ def shared_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
                 yield _shared(f"{place(trial, rank)} {found.get('path')}", found, peer)
 
 
-def _shared(subject: str, path: Mapping[str, Any], peer: str) -> Finding:
+def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     expected = f"the files of {peer}, and its renames"
     seen, renamed = path.get("peer_file_ok"), path.get("peer_rename_ok")
     if seen is None:
@@ -220,7 +221,7 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Ite
     for rank in range(spec.nodes):
         subject, burst = place(trial, rank), (stage(trial, rank, "storage") or {}).get("burst")
         expected = f"at least {storage.burst_mb_s:g}" if storage.burst_mb_s else "it ends"
-        if not isinstance(burst, dict):
+        if burst is None:
             yield Finding(subject=subject, ok=None, observed="no burst was tried", expected=expected)
         elif code := burst.get("errno"):  # a write that the file system refused: no later one will do better
             fault = "storage.full" if code in FULL else "storage.read-only"
@@ -233,7 +234,7 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Ite
             yield _burst(subject, burst, storage.burst_mb_s, expected)
 
 
-def _burst(subject: str, burst: Mapping[str, Any], floor: float | None, expected: str) -> Finding:
+def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Finding:
     speed = float(burst.get("mb_s") or 0.0)
     took, slowest = burst.get("seconds") or 0.0, burst.get("slowest_rank_s") or 0.0
     observed = (
@@ -262,7 +263,7 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
             yield _bucket(f"{node} {bucket.uri}", told.get(bucket.uri))
 
 
-def _bucket(subject: str, bucket: Mapping[str, Any] | None) -> Finding:
+def _bucket(subject: str, bucket: Bucket | None) -> Finding:
     expected = "reached, with credentials"
     if bucket is None:
         return Finding(subject=subject, ok=None, observed="not tried", expected=expected)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jobs.cluster.quantity import whole
 from reports.record import Finding
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import Topology
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
 
-STAGE = "topology"
+STAGE: Final = "topology"
 STRICT = ("single-numa-node", "restricted")
 MOST_ZONES = 8
 """The Topology Manager refuses nodes with more NUMA nodes, too
@@ -159,9 +160,9 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
             yield Finding(subject=node, ok=True, observed=f"nearest cards: {shown}", expected=expected)
 
 
-def _nearest(data: Mapping[str, Any], trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
+def _nearest(data: Topology, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
     """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
-    ports = [p for p in (stage(trial, rank, "rdma") or {}).get("devices") or [] if isinstance(p, dict)]
+    ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
     best: dict[Any, tuple[str, str]] = {}
@@ -224,9 +225,9 @@ def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge ACS of the bridges above GPUs and cards, on the nodes where pods can read it."""
     for rank in range(spec.nodes):
         bridges = (stage(trial, rank, STAGE) or {}).get("acs")
-        if not isinstance(bridges, list):
+        if bridges is None:
             continue
-        on = [str(b.get("bus_id")) for b in bridges if isinstance(b, dict) and b.get("enabled")]
+        on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]
         observed = f"ACS redirects on {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}" if on else "ACS is off"
         yield Finding(
             subject=place(trial, rank),

@@ -8,19 +8,17 @@ unknown. Fields that are not listed are nobody's to read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from ..cluster.redact import safe
 from ..cluster.unstructured import as_map
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import Partial
+from .stages import COLLECTIVE, COUNT, FIGURE, FLAG, LABEL, LARGEST, LOG_PART, NUMBER, STAGES, TEXT, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-LARGEST = 2**64
-"""Counters of ports have 64 bits; nothing that a probe tells is larger."""
-COLLECTIVE = "collective."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,43 +36,11 @@ class Of:
     values: object
 
 
-TEXT, FLAG, NUMBER, COUNT = "text", "true or false", "a number", "a count"
-LABEL = "a number or text"
-FIGURE = "a figure"  # as a log had it: damaged ones may have any size
 RECORD = "a list of numbers and text"
 RANK = "rank, host, process, device, bus, name and line"
+_PLAIN = {str: TEXT, bool: FLAG, float: NUMBER}
 _TEXTS = (TEXT,)
 
-_PEER = {"index": COUNT, "address": TEXT}
-_GPU = {
-    "index": COUNT,
-    **dict.fromkeys(("uuid", "name", "bus_id", "vbios", "recovery_action", "mig"), TEXT),
-    **dict.fromkeys(("fabric_state", "fabric_status", "pcie"), TEXT),
-    **dict.fromkeys(("ecc_uncorrected_volatile", "ecc_uncorrected_aggregate"), COUNT),
-    **dict.fromkeys(("mig_devices", "nvlinks_active"), COUNT),
-    **dict.fromkeys(("retired_pending", "remap_pending", "remap_failure", "persistence"), FLAG),
-    **dict.fromkeys(("throttle", "clock_limits"), _TEXTS),
-    **dict.fromkeys(("temperature_c", "memory_mib"), NUMBER),
-    "fabric_health": Of(TEXT),
-}
-_PORT = {
-    **dict.fromkeys(("name", "state", "phys_state", "link_layer", "netdev", "fw", "board"), TEXT),
-    **dict.fromkeys(("lid", "sm_lid", "mtu", "counters"), COUNT),
-    "rate_gbps": NUMBER,
-    "port": LABEL,
-    "gid": FLAG,
-    "usable": FLAG,
-    "gids": [{"index": COUNT, "gid": TEXT, "type": TEXT}],
-    "pkeys": [TEXT],
-    "errors": Of(COUNT),
-}
-_PATH = {
-    **dict.fromkeys(("name", "path", "kind", "fs", "device", "error", "errno"), TEXT),
-    **dict.fromkeys(("exists", "writable", "rename_ok", "read_back_ok", "shared", "write", "readonly"), FLAG),
-    **dict.fromkeys(("peer_file_ok", "peer_rename_ok"), FLAG),
-    **dict.fromkeys(("entries", "write_bytes", "free_bytes", "total_bytes"), COUNT),
-    **dict.fromkeys(("write_mb_s", "fsync_s", "read_mb_s", "peer_seconds"), NUMBER),
-}
 _SIDE = Whole(dict.fromkeys(("time_us", "algbw_gbps", "busbw_gbps", "wrong"), FIGURE), {})
 _ROW: dict[str, object] = {
     **dict.fromkeys(("type", "redop"), TEXT),
@@ -94,110 +60,33 @@ _SOURCE: dict[str, object] = {
     "tables": [Whole(_TABLE, {"swapped": FLAG, "left": _TEXTS, "avg_line": FIGURE})],
     "ranks": [RANK],
 }
-STAGES: dict[str, dict[str, object]] = {
-    "start": {
-        **dict.fromkeys(("python", "hostname", "pod_ip", "node", "kernel", "cap_eff", "error"), TEXT),
-        **dict.fromkeys(("time", "memlock_bytes", "shm_bytes", "memory_max", "cpu_max"), NUMBER),
-        "uid": COUNT,
-        "env": Of(TEXT),
-    },
-    "runtime": {
-        **dict.fromkeys(("driver", "cuda", "kind", "toolkit", "error"), TEXT),
-        **dict.fromkeys(("requested", "extra_gpus"), COUNT),
-        **dict.fromkeys(("assigned", "devices", "mig_devices"), _TEXTS),
-        "nvidia_smi": {"found": FLAG, "listed": FLAG, "exit": NUMBER, "error": TEXT, "name": TEXT},
-        "gpus": [_GPU],
-        "xid": [{"bus_id": TEXT, "xid": COUNT, "count": COUNT}],
-    },
-    "rdma": {"devices": [_PORT], "uverbs": [TEXT], "source": TEXT, "error": TEXT},
-    "topology": {
-        **dict.fromkeys(("signature", "source", "error", "matrix"), TEXT),
-        "gpus": [{"index": COUNT, "bus_id": TEXT, "numa": NUMBER}],
-        "nics": [{"name": TEXT, "bus_id": TEXT, "numa": NUMBER}],
-        "paths": [{"gpu": COUNT, "nic": TEXT, "path": TEXT}],
-        "rows": [TEXT],
-        "acs": [{"bus_id": TEXT, "enabled": FLAG, "control": COUNT}],
-    },
-    "dns": {
-        "error": TEXT,
-        "resolver": {"nameservers": [TEXT], "search": [TEXT], "ndots": NUMBER},
-        "peers": [
-            {
-                **dict.fromkeys(("name", "error", "first_error"), TEXT),
-                **dict.fromkeys(("index", "attempts"), COUNT),
-                "addresses": [TEXT],
-                "pod_ip_matches": FLAG,
-                "seconds_to_first_answer": NUMBER,
-            }
-        ],
-    },
-    "port": {
-        "port": COUNT,
-        "listening": FLAG,
-        "error": TEXT,
-        "peers": [
-            {
-                **_PEER,
-                **dict.fromkeys(("name", "outbound_error", "pod_ip"), TEXT),
-                **dict.fromkeys(("outbound", "inbound"), FLAG),
-                **dict.fromkeys(("clock_skew_s", "outbound_seconds"), NUMBER),
-            }
-        ],
-    },
-    "network": {
-        "error": TEXT,
-        "seconds": NUMBER,
-        "port_range": [COUNT],
-        "interfaces": [{"name": TEXT, "mtu": COUNT, "up": FLAG, "addresses": [TEXT], "speed_mbit": NUMBER}],
-        "peers": [
-            {
-                **_PEER,
-                **dict.fromkeys(("error", "mtu_error"), TEXT),
-                **dict.fromkeys(("first_mtu", "path_mtu", "learned_mtu", "bytes"), COUNT),
-                **dict.fromkeys(("throughput_gbit_s", "peak_gbit_s"), NUMBER),
-                "df_ok": FLAG,
-                "ports": [{"port": COUNT, "ok": FLAG, "error": TEXT}],
-            }
-        ],
-    },
-    "storage": {
-        "error": TEXT,
-        "paths": [_PATH],
-        "burst": {
-            **dict.fromkeys(("path", "error", "errno"), TEXT),
-            **dict.fromkeys(("bytes", "writers"), COUNT),
-            **dict.fromkeys(("seconds", "mb_s", "slowest_rank_s"), NUMBER),
-        },
-        "s3": [
-            {
-                **dict.fromkeys(("uri", "endpoint", "region", "error"), TEXT),
-                **dict.fromkeys(("reachable", "can_sign"), FLAG),
-                "status": COUNT,
-                "seconds": NUMBER,
-                "missing": [TEXT],
-            }
-        ],
-    },
-    COLLECTIVE: {
-        **dict.fromkeys(("name", "op", "scope", "program", "stopped", "output_tail", "error", "skipped"), TEXT),
-        **dict.fromkeys(("repeats", "world_size", "output_bytes", "log_bytes"), COUNT),
-        **dict.fromkeys(("exit", "seconds"), NUMBER),
-        **dict.fromkeys(("command", "logs"), _TEXTS),
-        "timed_out": FLAG,
-        "env": Of(TEXT),
-        "nccl_conf": Of(TEXT),
-        "rdma_counters": Of(COUNT),
-        "facts": {"op": TEXT, "cycles": COUNT, "largest": COUNT, "first_us": Of(NUMBER)},
-        "nccl": {"sources": [_SOURCE]},
-    },
-    "end": {"seconds": NUMBER, "stopped": TEXT},
-}
+
+
+def _shape(hint: Any) -> object:
+    """Return what a value of a type must look like: the name of a kind, or containers of such."""
+    if get_origin(hint) is Annotated:
+        kind = hint.__metadata__[0]
+        return {"sources": [_SOURCE]} if kind == LOG_PART else kind
+    if get_origin(hint) is list:
+        return [_shape(get_args(hint)[0])]
+    if get_origin(hint) is dict:
+        return Of(_shape(get_args(hint)[1]))
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    fields = {name: _shape(each) for name, each in get_type_hints(hint, include_extras=True).items()}
+    required = {name: fields.pop(name) for name in list(fields) if name in hint.__required_keys__}
+    return Whole(required, fields) if required else fields
 
 
 def misfit(stage: str, data: dict[str, object]) -> str:
     """Return where a stage's data is not as the probe gives it, and how; '' where it is, or nobody reads the stage."""
-    shape = STAGES.get(COLLECTIVE if stage.startswith(COLLECTIVE) else stage, {})
+    shape = _shapes().get(COLLECTIVE if stage.startswith(COLLECTIVE) else stage, {})
     return _differs(data, shape, stage) or _unread(data.get("nccl"), stage)
+
+
+@cache
+def _shapes() -> dict[str, object]:
+    return {stage: _shape(kind) for stage, kind in STAGES.items()}
 
 
 def _unread(found: object, stage: str) -> str:
@@ -262,6 +151,7 @@ _KINDS: dict[str, Callable[[object], bool]] = {
     TEXT: lambda value: isinstance(value, str),
     FLAG: lambda value: isinstance(value, bool),
     NUMBER: is_number,
+    WHOLE: lambda value: is_number(value) and isinstance(value, int),
     COUNT: lambda value: is_number(value) and isinstance(value, int) and value >= 0,
     LABEL: lambda value: isinstance(value, str | int | float),
     FIGURE: lambda value: isinstance(value, int | float) and abs(value) < 1e300,
