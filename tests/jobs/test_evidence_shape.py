@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.nccl import open_sources, read
-from jobs.pod.stages import collective, gpus, ibvinfo, network, rdma, rocm, smi, storage, topology
+from jobs.pod.stages import collective, gpus, ibvinfo, network, rdma, smi, storage, topology
 from jobs.run.evidence import parse
 from jobs.run.evidence_shape import STAGES, misfit
 
@@ -36,7 +36,7 @@ def test_what_the_tools_tell_is_taken():
     """nvidia-smi's own XML of a real GPU, rocm-smi's blank, ibv_devinfo's text."""
     found, _ = smi.read((TESTS / "pod/data/h200-q-x.xml").read_bytes())
     assert found["gpus"]
-    assert misfit("runtime", {"gpus": [*found["gpus"], rocm.blank_gpu(0)], "driver": found["driver"]}) == ""
+    assert misfit("runtime", {"gpus": [*found["gpus"], smi.blank(0)], "driver": found["driver"]}) == ""
     said = "hca_id: mlx5_0\n\tport:\t1\n\t\tstate:\tPORT_ACTIVE (4)\n\t\tactive_width:\t4X (2)\n\t\tactive_speed:\t100.0 Gbps (128)\n"
     assert len(ports := ibvinfo.parse(said)) == 1
     assert misfit("rdma", {"devices": ports}) == ""
