@@ -1,4 +1,4 @@
-"""How does a scenario become a cluster that answers, and how does it end without leaving anything behind?
+"""A cluster that plays a scenario: its start, and its end without leftovers.
 
 One event loop holds everything: store, API server, controllers, scheduler, kubelet, DNS. Pods are processes of the pod
 network's agent, which ends with this process however that ends.

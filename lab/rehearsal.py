@@ -1,4 +1,4 @@
-"""What does a scenario say to whoever rehearses it: which faults, accusing whom, and how to start the trial?
+"""What a scenario says to whoever rehearses it: the faults, whom they accuse, and how to start the trial.
 
 None of it changes the world, and nothing in the cluster can be asked for it: only `--list --json` shows it.
 """

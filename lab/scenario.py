@@ -1,6 +1,5 @@
-"""Which worlds can the cluster in a box play, and what is wrong in each of them?
+"""Scenarios: YAML files with a world (changes to a platform), at most one broken thing in it, and what must be found.
 
-A scenario is a YAML file: a world (changes to a platform), at most one broken thing in it, and what must be found.
 Shipped ones are known by name; a path works as well, so that anybody can write their own:
 
     name: one-port-down              # lower case, digits, dashes
@@ -159,10 +158,19 @@ def _document(path: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not (parent.endswith((".yaml", ".yml")) and beside.is_file()) and parent not in names():
         raise ScenarioError(f"scenario {where}: extends: unknown scenario {parent!r}{nearest(parent, names())}")
     below = _document(SHIPPED / f"{parent}.yaml" if parent in names() else beside, (*trail, path))
-    world, run = (compose(below.get(key) or {}, data.get(key) or {}) for key in ("world", "run"))
+    run = _overridden(below.get("run") or {}, data.get("run") or {})
+    world = compose(below.get("world") or {}, data.get("world") or {})
     world["objects"] = _both(*((each.get("world") or {}).get("objects") or [] for each in (below, data)))
-    run = {key: value for key, value in run.items() if value is not None}
     return {**({"weather": below["weather"]} if "weather" in below else {}), **data, "world": world, "run": run}
+
+
+def _overridden(below: Any, above: Any) -> Any:
+    """Merge two maps: null takes away what is there; one that takes nothing away is left for the profile itself."""
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    gone = {key for key, value in above.items() if value is None and key in below}
+    changed = {key: _overridden(below.get(key), value) for key, value in above.items() if key not in gone}
+    return {key: value for key, value in below.items() if key not in gone} | changed
 
 
 def _read(path: Path) -> Scenario:

@@ -1,4 +1,4 @@
-"""Which columns has each kind?
+"""The table columns of each kind, as kubectl get prints them.
 
 As k8s.io/kubernetes pkg/printers/internalversion prints them: names, order, priorities (1 is `-o wide`).
 """

@@ -1,4 +1,4 @@
-"""What stands in the rows of nodes, events, Services, claims, bindings and the rest?"""
+"""Table cells of nodes, events, Services, claims, bindings and other kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers do the fields of pods and of rarer kinds have in protobuf?
+"""Protobuf field numbers of pods and of rarer kinds.
 
 From generated.proto of k8s.io/api, in the order of the numbers; `name=N` where the sequence jumps, `+Type` where a
 struct is embedded in Go: a message of its own on the wire, no level of its own in JSON.

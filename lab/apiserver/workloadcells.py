@@ -1,4 +1,4 @@
-"""What stands in the rows of jobs, deployments and their kin?"""
+"""Table cells of Jobs, Deployments and the other workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What turns wishes into objects: Jobs into pods, Services into endpoints, deletions into absence?
+"""The controllers: Jobs become pods, Services endpoints; what is deleted goes with its dependents.
 
 `Controllers(store).start()` runs them all in the event loop; each is a synchronous function over a queue of keys.
 """

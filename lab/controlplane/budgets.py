@@ -1,4 +1,4 @@
-"""How many pods may be evicted right now without breaking a PodDisruptionBudget?"""
+"""The disruption controller: how many evictions a PodDisruptionBudget allows now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a PersistentVolumeClaim get a volume?
+"""The PersistentVolume controller's binding of claims.
 
 A class that the world offers provides one at once; without a class, or with one that is missing, the claim stays
 Pending and says why.

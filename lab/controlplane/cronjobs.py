@@ -1,4 +1,4 @@
-"""Which Jobs does a CronJob start, and which does it clear away?"""
+"""The CronJob controller: starts Jobs by their schedule and clears old ones away."""
 
 from __future__ import annotations
 

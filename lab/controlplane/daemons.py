@@ -1,4 +1,4 @@
-"""Does every node that a DaemonSet wants have its pod?"""
+"""The DaemonSet controller: one pod on every node that matches."""
 
 from __future__ import annotations
 

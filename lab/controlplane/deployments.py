@@ -1,4 +1,4 @@
-"""Which ReplicaSet carries out a Deployment, and how far is its rollout?"""
+"""The Deployment controller: ReplicaSets and rollouts."""
 
 from __future__ import annotations
 

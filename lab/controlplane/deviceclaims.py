@@ -1,4 +1,4 @@
-"""Where do the ResourceClaims of pods come from, and when do their devices become free?
+"""The ResourceClaim controller: claims from templates, and the release of devices.
 
 As pkg/controller/resourceclaim: one claim per pod and template, which goes when the pod has ended; a claim that nobody
 uses any more gives its devices back.

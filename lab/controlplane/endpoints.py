@@ -1,4 +1,4 @@
-"""Which pods stand behind a Service right now?
+"""The EndpointSlice controller: the pods behind each Service.
 
 EndpointSlices of at most 100 endpoints, and the older Endpoints object, from the pods that a Service selects.
 """

@@ -1,4 +1,4 @@
-"""What goes when its owner goes?
+"""The garbage collector: objects go with their owners.
 
 Dependents follow their last owner (background), hold it until they are gone (foreground), or stay without the
 reference (orphan); a dependent of an owner that never was is collected too.

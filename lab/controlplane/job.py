@@ -1,4 +1,4 @@
-"""When is a Job looked at, and what happens to it after its end?
+"""The Job controller's queue: when a Job is synchronised, and its removal after its time to live.
 
 Each look is a `JobSync`; a Job that has ended lets its pods go and, with a TTL, goes itself.
 """

@@ -1,4 +1,4 @@
-"""What do a Job's pods look like, and what does a failed one mean?
+"""Pods of a Job: their templates, indexes and pod failure policy.
 
 Pure functions: the pod of a template and an index, ranges of indexes, the pod failure policy, the success policy.
 """

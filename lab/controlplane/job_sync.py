@@ -1,4 +1,4 @@
-"""Which pods does a Job need now, and how far is it?
+"""One synchronisation of a Job: which pods it needs now, and its status.
 
 The rules and texts of pkg/controller/job of Kubernetes 1.36: every pod is counted once (a finalizer holds it until
 then), an end is announced by FailureTarget or SuccessCriteriaMet and becomes Failed or Complete when no pod runs.

@@ -1,4 +1,4 @@
-"""What does a namespace get when it is born, and what must be gone before it may go?"""
+"""The namespace controller: what a new namespace gets, and the deletion of its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which taints does a node's state put on it, and which pods must leave?"""
+"""The node lifecycle controller: taints from a node's conditions, and evictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods belong to a workload, how is a new one made from its template, and which of them count as available?"""
+"""Pods of a workload: adoption, creation from its template, availability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a controller learn what to look at, once, soon, and again after a failure?
+"""The controllers' work queue, with delays and retries after failures.
 
 Keys are queued once however often they change; the work itself is a synchronous function on the store, therefore
 atomic, and is called from the event loop.

@@ -1,4 +1,4 @@
-"""How much of its quotas does a namespace use?
+"""The ResourceQuota controller: what a namespace uses.
 
 Admission counts for itself; this keeps the status that people read.
 """

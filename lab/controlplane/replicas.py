@@ -1,4 +1,4 @@
-"""Are there as many pods as a ReplicaSet wants?"""
+"""The ReplicaSet controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many replicas may old and new ReplicaSets of a Deployment have right now?
+"""Rolling updates: how many replicas old and new ReplicaSets of a Deployment may have now.
 
 Pure arithmetic of a rolling update (pkg/controller/deployment/rolling.go): never more than maxSurge above the wish,
 never fewer available than maxUnavailable below it.

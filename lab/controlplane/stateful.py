@@ -1,4 +1,4 @@
-"""Has a StatefulSet its pods, one after the other and each with its name and claims?"""
+"""The StatefulSet controller: ordered pods, each with its name and claims."""
 
 from __future__ import annotations
 

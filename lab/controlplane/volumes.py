@@ -1,4 +1,4 @@
-"""Which existing volume suits a claim, and what becomes of a volume whose claim is gone?"""
+"""PersistentVolumes: which one suits a claim, and what happens to it when the claim is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What do pods find of the hardware of their node?
+"""The hardware of a node as its pods see it: devices, files and programs.
 
 A pod that was given GPUs or RDMA devices gets what device plugins and the container toolkit would give it: device
 files, sysfs entries, and on its PATH the stand-ins, which read what they say from `/run/sim/node.json`.

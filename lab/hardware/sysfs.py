@@ -1,4 +1,4 @@
-"""What does sysfs show of a node's network cards, GPUs and the PCI bridges between them?
+"""The sysfs of a node: network cards, GPUs, and the PCI bridges between them.
 
 Files shaped like the kernel's: /sys/class/infiniband (drivers/infiniband/core/sysfs.c), infiniband_verbs, and the PCI
 tree. The tree cannot lie in /sys/devices without hiding the machine's own: its links lead to /run/sim/sys instead.

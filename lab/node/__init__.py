@@ -1,4 +1,4 @@
-"""How do pods that are bound to a node become processes, and what do they report?
+"""The kubelets: pods that are bound to a node become processes, and report.
 
 `Kubelet(store, network, images, hardware).start()` serves all simulated nodes.
 """

@@ -1,4 +1,4 @@
-"""Which further networks does Multus attach to a pod, and what does it write down about them?
+"""Multus: the further networks of a pod, and the annotation that tells of them.
 
 A pod names NetworkAttachmentDefinitions in an annotation; each brings the next of the pod's virtual functions with its
 RDMA device, and an address. What was attached stands in the pod's `network-status` annotation, as the specification of

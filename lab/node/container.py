@@ -1,4 +1,4 @@
-"""How does one container live: pull, configure, start, watch, end, and start again?
+"""The life of one container: pull, configure, start, watch, end, and start again.
 
 Waiting reasons, exit codes, messages and events are those of a 1.36 kubelet on containerd (api-contract/recordings).
 """

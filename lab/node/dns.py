@@ -1,4 +1,4 @@
-"""Which name has which address inside the cluster?
+"""The cluster's DNS server.
 
 A real DNS server on the cluster's 10.96.0.10:53, answering from Services and EndpointSlices as CoreDNS' kubernetes
 plugin does: headless names, NXDOMAIN with an SOA, and its cache, which keeps a denial for a while after the name

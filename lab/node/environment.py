@@ -1,4 +1,4 @@
-"""Which environment does a container start with?
+"""The environment variables of a container.
 
 Service links, then envFrom, then env, later ones winning; `$(NAME)` is expanded in values, command and args from
 what is defined so far, `$$` escapes.  A missing ConfigMap or key is a `ConfigError` with the kubelet's text.

@@ -1,4 +1,4 @@
-"""How does a pod on Google's clusters ask for further networks, and get one card for each?
+"""GKE's multi-networking: the further networks and cards that a pod asks for.
 
 Its annotation `networking.gke.io/interfaces` names a Network for each interface; the node's agent moves the card of
 that network into the pod (cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods). The

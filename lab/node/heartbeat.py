@@ -1,4 +1,4 @@
-"""How does the cluster know that a node lives?
+"""Node leases and the Ready condition.
 
 Every node renews its Lease; one without power does not, and after a while the control plane says Unknown of it.
 """

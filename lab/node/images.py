@@ -1,4 +1,4 @@
-"""Which images can be had, and what do they lack?"""
+"""The registry: which images there are, and what they lack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs the pods that are bound to nodes?
+"""The kubelet of all nodes: starts and ends the pods that are bound to them.
 
 One kubelet for all simulated nodes.  Pods that were already running when it started are the world's furniture:
 objects without processes, which it only removes when they are deleted.

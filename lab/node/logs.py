@@ -1,4 +1,4 @@
-"""What did a container print, and which part of it is asked for?
+"""Container logs: how they are written, and the parts that can be asked for.
 
 Files in the container runtime's style, one line `<RFC 3339 nanoseconds> <stream> <F|P> <text>`, rotated at
 containerLogMaxSize; a reader sees only the current file, as through the API.

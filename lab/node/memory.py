@@ -1,4 +1,4 @@
-"""When has a container used more memory than its limit?
+"""The memory limit of a container, and the OOM kill.
 
 There are no cgroups without rights, so the limit is shown in files where a program looks for it, and watched from
 outside: who is above it is killed as the kernel's OOM killer would.

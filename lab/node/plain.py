@@ -1,4 +1,4 @@
-"""How does a pod's command find its files and names where the kernel grants no namespaces?
+"""Pods without namespaces: how a command finds the files and names of its pod.
 
 Paths of mounts are replaced in command and environment, and Python programs get the network's shim, which does the
 rest while they run.

@@ -1,4 +1,4 @@
-"""How does one pod live on its node, from the binding to the last trace?
+"""The life of one pod on its node, from the binding to its removal.
 
 One task per pod: volumes, sandbox, init containers one by one, then the others at once; a deletion or a deadline
 interrupts whatever is under way.

@@ -1,4 +1,4 @@
-"""Is a container alive, ready, or has it started?
+"""Liveness, readiness and startup probes.
 
 Probes run from the node: commands inside the container, TCP and HTTP to the pod's address.
 """

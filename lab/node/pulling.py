@@ -1,4 +1,4 @@
-"""Is a container's image there, and what is said while it is not?
+"""Image pulls: their events, waiting reasons and back-off.
 
 Every image that can be had lies on the simulated nodes already; only what the registry refuses, what is slow to come,
 and what must always be pulled is seen being pulled.

@@ -1,4 +1,4 @@
-"""What would runc say and grant?
+"""The errors and defaults of runc.
 
 The texts of containerd and runc (api-contract/recordings/command-not-found), and the capabilities of a container.
 """

@@ -1,4 +1,4 @@
-"""What must the world supply so that pods can run: images, hardware, and the node's view of the cluster?"""
+"""The interfaces to what kubelets need: images, hardware, and the node's view of the cluster."""
 
 from __future__ import annotations
 

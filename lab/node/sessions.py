@@ -1,4 +1,4 @@
-"""How does somebody outside talk to a process inside: `exec` a new one, or `attach` to the one that runs?
+"""`exec` and `attach`: streams between a client and a process in a container.
 
 A session has output by stream, an input that can be closed, a terminal size, and a result once the process has ended.
 """

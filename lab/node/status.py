@@ -1,4 +1,4 @@
-"""What does a pod's status say, given what its containers did?
+"""The status of a pod, from the states of its containers.
 
 Pure functions from the spec and the state of each container to phase, conditions and container statuses, in the
 shape and with the reasons that a 1.36 kubelet writes.

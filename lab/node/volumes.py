@@ -1,4 +1,4 @@
-"""Which files does a pod bring along?
+"""The volumes of a pod.
 
 Every volume becomes a folder below the pod's own; a container gets them as bind mounts.  A source that is missing is
 a `MountError` with the kubelet's text, and the pod waits in ContainerCreating.

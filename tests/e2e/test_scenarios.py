@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from cli import rehearse
@@ -18,7 +19,14 @@ ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
 #: One of each family, for those who deselect the slow ones.
 QUICK = {"socket-fallback", "gpu-missing", "port-blocked"}
+SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
 ASKED = {each.name: each for each in rehearse.rehearsals(rehearse.parse([]))}
+
+
+def conforms(record):
+    """Hold a record against the published schema: a key that is added is documented there."""
+    jsonschema.validate(record, SCHEMA)
+    assert record.keys() == SCHEMA["properties"].keys()
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +51,7 @@ def test_a_scenario_is_recognised_for_the_right_reason(name, tmp_path, scratch):
     said = "\n".join(f"{c['id']}: {c['outcome']} {c['reason']}" for c in record["checks"] if c["outcome"] != "passed")
     assert asked.recognised, f"{asked.trouble}; {asked.mistaken}; found {asked.accused}, {asked.verdict}:\n{said}"
     assert record["exit_code"] == EXIT[record["verdict"]]
+    conforms(record)
     assert record["verdict"] != "go" or not asked.expected
     for fault in asked.expected:
         entry = record["faults"][fault]
@@ -68,6 +77,16 @@ def in_every_form(out, record):
     assert metrics.count('outcome="failed"} 1.0') == told.counts.get("failed", 0)
 
 
+def test_the_schema_refuses_a_damaged_record(tmp_path, scratch):
+    """Of a run that could not even begin: an outcome that there is not."""
+    rehearse.rehearse(ASKED["api-down"], tmp_path / "out", scratch, [])
+    record = json.loads((tmp_path / "out" / "report.json").read_text())
+    conforms(record)
+    record["checks"][0]["outcome"] = "green"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(record, SCHEMA)
+
+
 def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):
     """go, every check passed, SIMULATED in every report; the trial itself stays far below its budget of 15 s."""
     began = time.monotonic()
@@ -82,6 +101,7 @@ def test_the_healthy_cluster_is_go_in_seconds_and_marked_simulated(tmp_path):
     took = time.monotonic() - began
     record = json.loads((tmp_path / "out" / "report.json").read_text())
     assert {c["outcome"] for c in record["checks"]} <= {"passed", "skipped"}, done.stdout
+    conforms(record)
     assert (record["verdict"], done.returncode, record["simulated"]) == ("go", 0, True)
     assert "SIMULATED" in done.stdout
     assert "SIMULATED" in (tmp_path / "out" / "report.html").read_text()

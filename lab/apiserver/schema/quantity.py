@@ -95,9 +95,3 @@ def add(first: str, second: str) -> str:
     """Return the canonical sum; the format is that of the first unless it is zero."""
     shape = form(second) if value(first) == 0 else form(first)
     return render(value(first) + value(second), shape)
-
-
-def subtract(first: str, second: str) -> str:
-    """Return the canonical difference."""
-    shape = form(second) if value(first) == 0 else form(first)
-    return render(value(first) - value(second), shape)

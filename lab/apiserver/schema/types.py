@@ -88,11 +88,6 @@ def of_kind(api_version: str, kind: str) -> str:
     return name
 
 
-def type_names() -> list[str]:
-    """Return every known type name."""
-    return list(_document()["types"])
-
-
 def kinds() -> dict[str, str]:
     """Return apiVersion.Kind -> type name."""
     found: dict[str, str] = _document()["kinds"]

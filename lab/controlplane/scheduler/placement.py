@@ -1,4 +1,4 @@
-"""Which nodes can take a pod, and why can the others not?
+"""The scheduler's filters: which nodes can take a pod, and why the others cannot.
 
 Pure filters in the order of kube-scheduler's plugins: the first that refuses a node names its reason.  A refusal that
 evicting other pods could not change is `final` ("Preemption is not helpful for scheduling").

@@ -1,4 +1,4 @@
-"""On which node does a pod run?
+"""The scheduler: its queue, scheduling attempts and preemption.
 
 Pods wait in a queue by priority; those that fit nowhere wait until a node or a placed pod changes.  Messages,
 conditions and events are those of kube-scheduler 1.36.

@@ -1,4 +1,4 @@
-"""What do the programs say that need hardware the cluster in a box does not have?
+"""Fakes of the programs that need hardware which the embedded cluster does not have.
 
 Each module is one executable that a pod finds on its PATH (or a part of one): `nvidia_smi`, `ibv_devinfo`, `ibstat`,
 `torchrun`. They answer from `/run/sim/node.json` (the hardware that this pod was given, and how it behaves) and from

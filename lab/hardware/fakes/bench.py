@@ -1,4 +1,4 @@
-"""How fast is a collective of these sizes on this hardware, and what does the bench print?
+"""The model of a collective's bandwidth, and the table that the bench prints.
 
 The time of one is a start-up time plus the bytes over the plateau's rate; the plateaus are published ones: two nodes of
 8 H100 on 8x400G InfiniBand reach 467 GB/s at 8 GiB with NCCL's own choice (Together documentation), Ring 386.6 GB/s at

@@ -1,4 +1,4 @@
-"""What is left of a collective in which a process dies with an NCCL error?
+"""Logs and exit codes of a collective in which a process dies with an NCCL error.
 
 The rank that the world names prints the error that it met (`collective.dies`); the others lose their connections and
 print what NCCL then prints, later. All of them end with torch's exception, as torchrun reports it.

@@ -1,4 +1,4 @@
-"""What do torch and torchrun say when a job does not come to its end?
+"""What torch and torchrun print when a job does not end well.
 
 The texts and their order as recorded with torch 2.11 (`NCCL_NET=IB` without a device) and as torchrun prints its
 summary of failed children.

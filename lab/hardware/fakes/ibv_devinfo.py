@@ -1,4 +1,4 @@
-"""Which RDMA devices can this pod use?
+"""Fake ibv_devinfo: the RDMA devices of this pod.
 
 `ibv_devinfo`, `ibv_devices` and `ibstat`, as far as they are read: the devices come from the pod's RDMA resource;
 without it the programs say what the real ones say without `/dev/infiniband`.

@@ -1,4 +1,4 @@
-"""What do the programs of nccl-tests do: alone with `-g` GPUs, or one process for each rank below mpirun?
+"""Fake nccl-tests: one process with `-g` GPUs, or one for each rank below mpirun.
 
 Plays `all_reduce_perf` and its siblings. The ranks find each other through mpirun's exchange and are then played as
 torchrun's are: each process writes the logs of its own ranks, and the first prints the table.

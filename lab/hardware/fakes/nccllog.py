@@ -1,4 +1,4 @@
-"""What does NCCL 2.28.9 print for one rank, from its first line to the last?
+"""The log of NCCL 2.28.9 for one rank, from its first line to the last.
 
 Line shapes, their order and their subsystems as recorded with NCCL 2.28.9 under torch 2.11; what a single-GPU
 recording cannot show (cards, GPUDirect, rails, NVLink SHARP) as in published logs of two H100 nodes.

@@ -1,4 +1,4 @@
-"""Which network does one rank choose, and what does NCCL 2.28.9 print while it does?
+"""The network that a rank chooses, and the lines of NCCL 2.28.9 about it.
 
 The order (plugin, verbs, sockets) and the lines are those of NCCL 2.28.9 as recorded with real runs:
 nothing usable, `NCCL_IB_DISABLE`, a filter that matches nothing, `NCCL_NET=IB` without a device, a missing plugin.

@@ -1,4 +1,4 @@
-"""What does nvidia-smi say about the GPUs of this pod?
+"""Fake nvidia-smi: the GPUs of this pod.
 
 The table, `-L`, `-q -x`, `--query-gpu`, `topo -m` and `nvlink -s`, shaped like recordings with driver 580. Only the
 GPUs allocated to the pod are shown. What the world says of a GPU's health stands in its `gpus` entry.

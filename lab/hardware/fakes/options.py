@@ -1,4 +1,4 @@
-"""What was torchrun asked to start?
+"""The command line of torchrun.
 
 torchrun's own options (dashes or underscores, also from the PET_* variables), then the script and the bench's options.
 """

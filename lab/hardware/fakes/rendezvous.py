@@ -1,4 +1,4 @@
-"""Do all nodes of the job find each other, and what does each of them know afterwards?
+"""The rendezvous of a job's nodes over TCP: each learns of all others.
 
 Real TCP: node 0 listens on MASTER_PORT and waits for the others, the others resolve MASTER_ADDR with the pod's own
 resolver and connect, again and again until the time is up, as torch's store does. What is exchanged is one JSON line

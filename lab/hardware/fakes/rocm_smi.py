@@ -1,4 +1,4 @@
-"""What does rocm-smi say about the GPUs of this pod?
+"""Fake rocm-smi: the GPUs of this pod.
 
 The fields and their spelling are those of ROCm 6 on MI300X (`rocm-smi --showproductname --showmeminfo vram ... --json`,
 github.com/ROCm/rocm_smi_lib, python_smi_tools). Only the GPUs allocated to the pod are shown.

@@ -1,4 +1,4 @@
-"""What does `nvidia-smi --query-gpu` answer, field by field?"""
+"""The fields of `nvidia-smi --query-gpu`."""
 
 from __future__ import annotations
 

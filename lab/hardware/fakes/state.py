@@ -1,4 +1,4 @@
-"""Which hardware does this pod have, and how does it behave?
+"""The hardware of this pod and how it behaves, as the node wrote it down.
 
 Written by the node for every pod that is started, read by every stand-in; `SIM_NODE_JSON` names another file.
 A pod sees only what it was allocated: `gpus` holds its own, `rdma` is null without the RDMA resource.

@@ -1,4 +1,4 @@
-"""Which rank talks to which, on which channel and through which network card?
+"""Rings, trees and channels: which rank talks to which, through which network card.
 
 Rings and trees as NCCL lays them on nodes of G GPUs where GPU g sits next to card g (a rail):
 a ring enters a node at one GPU and leaves it at a neighbour, and the next node is walked the other way round, so that

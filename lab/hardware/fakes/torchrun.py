@@ -1,4 +1,4 @@
-"""What happens when a pod starts a collective over its GPUs?
+"""Fake torchrun: a collective over the GPUs of a pod.
 
 Plays `torchrun` and the bench that it launches: the rendezvous is real TCP, the ranks are played. Each rank
 chooses its network from the environment and the devices of its pod, writes the log that NCCL would write, and rank 0

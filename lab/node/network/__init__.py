@@ -1,4 +1,4 @@
-"""How do pods that are real processes get addresses, files and a network of their own, without root?
+"""The pod network: processes with addresses, files and a network of their own, without root.
 
     cluster process (API server, DNS, kubelet) --unix socket--> agent (user+pid+mount+net namespace) --> containers
 

@@ -1,4 +1,4 @@
-"""Who makes sandboxes and containers on order?
+"""The agent in the pod network's namespaces: makes sandboxes and containers on order.
 
 The agent: first process of a user, pid, mount and network namespace.  Orders and answers are JSON messages on a
 SOCK_SEQPACKET socket, descriptors travel beside them.

@@ -1,4 +1,4 @@
-"""How does the cluster's process talk to the agent inside?
+"""The cluster's side of the connection to the agent.
 
 Ordinary process, ordinary network, no privileges: it sends orders, awaits answers, and accepts, connects or
 receives on sockets that the agent made inside (a socket stays in the network namespace that made it).

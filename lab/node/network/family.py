@@ -1,4 +1,4 @@
-"""Which processes are there, whose children are they, and how do all descendants end?"""
+"""The tree of a process's descendants, and their end."""
 # ruff: noqa: PTH208, PTH123
 # (importing pathlib would double the time in which the agent starts)
 

@@ -1,4 +1,4 @@
-"""What does a container see at which path?
+"""The mounts of a container.
 
 The host's root with private mounts over it: nothing is ever created on the host's file systems.  The agent lays
 one overlay over every directory of the root (what a container writes there goes with the cluster); a container

@@ -1,4 +1,4 @@
-"""What does the rest of the cluster need from a pod network?
+"""The interface of a pod network.
 
 `Network` is the seam: namespaces where the kernel grants them, plain processes where it does not; `lost` says in
 words what the present one cannot do.

@@ -1,4 +1,4 @@
-"""Who starts the agent, and who makes sure that nothing outlives the cluster?
+"""Starts the agent, and sees to it that nothing outlives the cluster.
 
 The launcher stays outside.  It ends everything as soon as the process that asked for the cluster is gone, and removes
 the cluster's folder.

@@ -1,4 +1,4 @@
-"""How are cables, addresses, routes and routing rules made without `ip`?
+"""Links, addresses, routes and routing rules over netlink, without `ip`.
 
 A netlink socket speaks for the network namespace in which it was made, whoever uses it later (rtnetlink(7)).
 """

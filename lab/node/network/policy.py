@@ -1,4 +1,4 @@
-"""Which packets do NetworkPolicies hold back, in routing rules?
+"""NetworkPolicies as routing rules.
 
 Rules are stateless and look at addresses and ports.  A denied pod loses what comes to its ports below the ephemeral
 ones, and what comes from an ephemeral port to an ephemeral one: so programs that listen on a port that the kernel

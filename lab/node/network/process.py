@@ -1,4 +1,4 @@
-"""How does a forked child of the agent become the command of a container?
+"""How a forked child of the agent becomes the command of a container.
 
 What goes wrong before the command runs is written to a status pipe as {stage, errno, error}; a successful exec
 closes the pipe, which is how the agent knows that the container has started.

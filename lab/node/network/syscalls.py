@@ -1,4 +1,4 @@
-"""Which system calls build a container, for a Python that has no wrappers for them?
+"""System calls that build a container and that Python has no wrappers for.
 
 Only what the kernel offers to a user without rights inside a user namespace of their own (namespaces(7),
 user_namespaces(7)); numbers are those of <sched.h>, <sys/mount.h> and <linux/prctl.h>, equal on all 64-bit Linux.

@@ -161,7 +161,7 @@ def test_a_scenario_changes_the_one_that_it_extends(tmp_path):
     (tmp_path / "base.yaml").write_text(BASE)
     changes = """
 extends: base.yaml
-run: {profile: {nodes: 3}, options: null}
+run: {profile: {nodes: null, pod: null}, options: null}
 world:
   dns: {delay_s: null}
   node: {gpu-node-0: {labels: {a: null}}}
@@ -171,7 +171,7 @@ world:
 """
     found = scenario.load(written(tmp_path, GOOD + changes))
     assert (found.name, found.title, str(found.weather)) == ("mine", "Mine", "storm:7")
-    assert found.run == {"profile": {"extends": "h100-ib", "nodes": 3}}
+    assert found.run == {"profile": {"extends": "h100-ib", "pod": None}}
     assert found.world["nodes"] == 3
     assert found.world["dns"] == {}
     assert found.world["node_changes"] == {"gpu-node-0": {"labels": {"a": None}}}

@@ -1,4 +1,4 @@
-"""Plugin ServiceAccount: which account does a pod run as, and how does its token reach the containers?"""
+"""Admission plugin ServiceAccount: the account of a pod, and the token volume of its containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugin NamespaceLifecycle: does the namespace exist, and does it take new objects?"""
+"""Admission plugin NamespaceLifecycle: refuses objects in namespaces that are missing or being deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugin ResourceQuota: how much of a quota is used, and does one more object fit?
+"""Admission plugin ResourceQuota: what a namespace uses, and whether one more object fits.
 
 Usage is counted from the objects themselves, so that a refusal never waits for the quota controller; that controller
 can use `usage` for the status it writes.

@@ -1,4 +1,4 @@
-"""Plugin PodSecurity: does a pod keep to the level that its namespace enforces, or warns about?
+"""Admission plugin PodSecurity: the levels that a namespace enforces, or warns about.
 
 Checks, their order and their words are those of k8s.io/pod-security-admission/policy.
 """

@@ -1,4 +1,4 @@
-"""Plugin DefaultStorageClass: which class does a claim without one get?"""
+"""Admission plugin DefaultStorageClass: the class of a claim that names none."""
 
 from __future__ import annotations
 

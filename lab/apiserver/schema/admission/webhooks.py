@@ -1,4 +1,4 @@
-"""Plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook: what do webhooks say to what is to be created?
+"""Admission plugins MutatingAdmissionWebhook and ValidatingAdmissionWebhook.
 
 No server stands behind a webhook here. What it answers stands in annotations of its configuration:
 `sim.seatrial/denies` is the text with which it refuses everything that its rules match; without it, it allows.

@@ -1,4 +1,4 @@
-"""What are Secrets, claims, bindings, limits and definitions that say little?"""
+"""Defaults of Secrets, claims, bindings, limits and definitions."""
 
 from __future__ import annotations
 

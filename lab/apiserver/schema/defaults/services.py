@@ -1,4 +1,4 @@
-"""What are a Service, an EndpointSlice and a NetworkPolicy that say little?
+"""Defaults of Services, EndpointSlices and NetworkPolicies.
 
 Addresses are allocated elsewhere (addresses.py).
 """

@@ -1,4 +1,4 @@
-"""What are a job, a deployment and their kin that say little?"""
+"""Defaults of Jobs, Deployments and the other workloads."""
 
 from __future__ import annotations
 

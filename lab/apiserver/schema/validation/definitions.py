@@ -1,4 +1,4 @@
-"""Is the CustomResourceDefinition well-formed?"""
+"""Validation of CustomResourceDefinitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the job and the cron job well-formed, and what of a job may change?"""
+"""Validation of Jobs and CronJobs, on creation and on update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are ConfigMaps, Secrets, nodes, claims, quotas, limits and classes well-formed, and what of them may change?"""
+"""Validation of ConfigMaps, Secrets, nodes, claims, quotas, limits and classes, on creation and on update."""
 
 from __future__ import annotations
 

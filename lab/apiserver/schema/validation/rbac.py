@@ -1,4 +1,4 @@
-"""Are roles and bindings well-formed, and what of a binding may change?"""
+"""Validation of roles and bindings, on creation and on update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May a pod or a container run as it says: user and groups, privileges, seccomp and AppArmor profiles?"""
+"""Validation of security contexts: user and groups, privileges, seccomp and AppArmor profiles."""
 
 from __future__ import annotations
 

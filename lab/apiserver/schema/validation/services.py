@@ -1,4 +1,4 @@
-"""Are Services and NetworkPolicies well-formed, and what of a Service may change?"""
+"""Validation of Services and NetworkPolicies, on creation and on update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are deployments and their kin well-formed, and what of them may change?"""
+"""Validation of Deployments and the other workloads, on creation and on update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a Python program of a pod see its pod's files, names and addresses where there are no namespaces?
+"""Python programs of pods without namespaces: their pod's files, names and addresses.
 
 Python imports this before the program when it is on PYTHONPATH.  It redirects what a namespace would: paths of
 mounts, the host name, names of the cluster, `0.0.0.0` (the pod's own address), the addresses of services, and what
