@@ -27,17 +27,28 @@ LEAST_SIZE = 1 << 30
 """Bytes: smaller rows tell of latency, and are in the report."""
 
 
-def exposition(record: Record, *, last_success: float | None = None, bad: Mapping[str, bool] | None = None) -> str:
+def exposition(
+    record: Record,
+    *,
+    last_success: float | None = None,
+    bad: Mapping[str, bool] | None = None,
+    history: Mapping[str, tuple[float, int, int]] | None = None,
+) -> str:
     """Return the metrics of a run in Prometheus' text format.
 
     ``last_success``: when the last accepted run ended (seconds since 1970), where an earlier one is known.
     ``bad``: by node, what scheduled runs have found over time: called bad, or known to be good.
+    ``history``: by node, since when no trial ran on it (seconds since 1970), its trials and failures of eight weeks.
     """
-    return generate_latest(registry(record, last_success=last_success, bad=bad)).decode()
+    return generate_latest(registry(record, last_success=last_success, bad=bad, history=history)).decode()
 
 
 def registry(
-    record: Record, *, last_success: float | None = None, bad: Mapping[str, bool] | None = None
+    record: Record,
+    *,
+    last_success: float | None = None,
+    bad: Mapping[str, bool] | None = None,
+    history: Mapping[str, tuple[float, int, int]] | None = None,
 ) -> CollectorRegistry:
     """Return the metrics of a run as a registry, to be pushed or served."""
     made = _Metrics()
@@ -46,6 +57,8 @@ def registry(
             "seatrial_node_bad", "1 for a node that failed repeatedly, 0 for one that passed.", ("node",)
         )
         made.fill(judged, {(name,): float(bad[name]) for name in sorted(bad, key=lambda name: not bad[name])})
+    if history is not None:
+        _of_history(made, history)
     _of_run(made, record, last_success)
     _of_nodes(made, record)
     _of_checks(made, record)
@@ -90,6 +103,21 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
         made.gauge(
             "seatrial_last_success_timestamp_seconds", "When the last full run that was accepted ended, since 1970."
         ).set(success)
+
+
+def _of_history(made: _Metrics, history: Mapping[str, tuple[float, int, int]]) -> None:
+    """The nodes that nothing tested longest are told first: they are what the bound on series must not leave out."""
+    tested = made.gauge(
+        "seatrial_node_tested_timestamp_seconds",
+        "When a trial last ran on a node, or when the node was first seen, since 1970.",
+        ("node",),
+    )
+    made.fill(tested, {(name,): since for name, (since, _, _) in history.items()})
+    worst = sorted(history.items(), key=lambda item: -item[1][2])
+    trials = made.gauge("seatrial_node_trials", "Trials of a node in the last eight weeks.", ("node",))
+    made.fill(trials, {(name,): float(count) for name, (_, count, _) in worst})
+    failed = made.gauge("seatrial_node_failed_trials", "Those of them that blamed the node.", ("node",))
+    made.fill(failed, {(name,): float(count) for name, (_, _, count) in worst})
 
 
 def _of_nodes(made: _Metrics, record: Record) -> None:

@@ -202,6 +202,7 @@ class NodeHistory:
         idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
         ready = {node.name for node in cluster.nodes if node.ready}
         state = state.of({node.name for node in cluster.nodes})
+        state = state.watching({node.name for node in cluster.gpu_nodes(spec.gpu_resource)}, time.time())
         idle = [name for name in idle if name in ready]
         trials = (pod for pod in cluster.pods if pod.app == "seatrial" and pod.requests.get(spec.gpu_resource))
         if waits := next((pod.namespace for pod in trials if not pod.node), ""):
@@ -249,7 +250,8 @@ class NodeHistory:
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
         told = {**record, "verdict": verdict}  # an alert must not fire for what counts only when it fails again
-        metrics = exposition(told, last_success=state.last_success or None, bad=state.judged)
+        history = state.series(time.time())
+        metrics = exposition(told, last_success=state.last_success or None, bad=state.judged, history=history)
         try:
             write_atomically(self._folder / "metrics.prom", metrics)
             write_atomically(self.options.out / "metrics.prom", metrics)
@@ -277,7 +279,8 @@ class NodeHistory:
         from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
-            push(self.options.push, record, last_success=state.last_success or None, bad=state.judged)
+            known = {"bad": state.judged, "history": state.series(time.time())}
+            push(self.options.push, record, last_success=state.last_success or None, **known)
         except PushError as error:
             self._say(f"the metrics could not be pushed: {error}")
 

@@ -31,6 +31,8 @@ AWAY = ("nodes.cordoned", "nodes.tainted")
 """Faults that somebody made on purpose: they keep a trial away, and are no word about the node."""
 MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
 """Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
+WEEK_S, MOST_WEEKS = 7 * 86400.0, 8
+"""A node's trials and failures are counted by week, for two months: long enough for one that fails now and then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,22 @@ class Watched:
     strikes: int = 0
     suspect: bool = False
     faults: tuple[str, ...] = ()
+    seen: float = 0.0  # when it was first seen in the pool
+    weeks: tuple[tuple[int, int, int], ...] = ()  # (week since 1970, trials, failures), the newest last
+
+    def counted(self, now: float, *, failed: bool) -> tuple[tuple[int, int, int], ...]:
+        """Return the weeks with one more trial."""
+        week = int(now // WEEK_S)
+        known = {at: (trials, failures) for at, trials, failures in self.weeks}
+        trials, failures = known.get(week, (0, 0))
+        known[week] = (trials + 1, failures + failed)
+        return tuple((at, *known[at]) for at in sorted(known) if week - MOST_WEEKS < at <= week)
+
+    def score(self, now: float) -> tuple[int, int]:
+        """Return trials and failures of the last eight weeks."""
+        week = int(now // WEEK_S)
+        recent = [each for each in self.weeks if week - MOST_WEEKS < each[0] <= week]
+        return sum(each[1] for each in recent), sum(each[2] for each in recent)
 
     @property
     def bad(self) -> bool:
@@ -108,6 +126,17 @@ class State:
         """The same without nodes that are not among these."""
         return replace(self, nodes={name: node for name, node in self.nodes.items() if name in names})
 
+    def watching(self, pool: Collection[str], now: float) -> State:
+        """The same with all nodes of a pool: one that no trial ever finds idle is known, too, from when it was seen."""
+        fresh = {name: Watched(seen=now) for name in sorted(pool) if name not in self.nodes}
+        room = max(0, MOST_NODES - len(self.nodes))
+        return replace(self, nodes={**self.nodes, **dict(list(fresh.items())[:room])})
+
+    def series(self, now: float) -> dict[str, tuple[float, int, int]]:
+        """Of each node: since when it has not been tested (or has been there), and its score; longest ago first."""
+        found = {name: (node.tested or node.seen, *node.score(now)) for name, node in self.nodes.items()}
+        return dict(sorted(found.items(), key=lambda item: item[1][0]))
+
 
 def bounded(state: State, largest: int = 800_000) -> str:
     """Write the state as JSON of at most so many bytes: measurements go first, then nodes looked at longest ago."""
@@ -126,8 +155,15 @@ def _number(value: object) -> float:
 
 
 def _watched(entry: Mapping[str, Any]) -> Watched:
-    tested, passed, strikes = (_number(entry.get(key)) for key in ("tested", "passed", "strikes"))
-    return Watched(tested, passed, int(strikes), entry.get("suspect") is True, _words(entry.get("faults")))
+    tested, passed, strikes, seen = (_number(entry.get(key)) for key in ("tested", "passed", "strikes", "seen"))
+    suspect, faults = entry.get("suspect") is True, _words(entry.get("faults"))
+    return Watched(tested, passed, int(strikes), suspect, faults, seen, _weeks(entry.get("weeks")))
+
+
+def _weeks(value: object) -> tuple[tuple[int, int, int], ...]:
+    rows = [row for row in value if isinstance(row, list) and len(row) == 3] if isinstance(value, list) else []
+    whole = [(int(_number(at)), int(_number(trials)), int(_number(failures))) for at, trials, failures in rows]
+    return tuple(row for row in whole if 0 <= row[2] <= row[1])[-MOST_WEEKS:]
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -192,13 +228,15 @@ def learn(state: State, record: Record, *, now: float) -> State:
     nodes = dict(state.nodes)
     verdict = str(record.get("verdict"))
     found = _faults(record)
-    if verdict == "go":
-        nodes |= {name: Watched(tested=now, passed=now) for name in taken}
+    if record.get("sweep"):
+        nodes |= _swept(state, record["sweep"], now)
+    elif verdict == "go":
+        nodes |= {name: _passed(state.nodes.get(name, Watched()), now) for name in taken}
     elif verdict == "no-go":
         own = [(fault, subject) for fault, subject in found if fault not in AWAY]
         blamed = {name: faults for name in {*taken, *nodes} if (faults := _naming(name, own))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
-    kept = sorted(nodes.items(), key=lambda item: -item[1].tested)[:MOST_NODES]
+    kept = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
     success = (succeeded(record) if taken else None) or known
     run = Past(
@@ -211,18 +249,48 @@ def learn(state: State, record: Record, *, now: float) -> State:
     return State(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
 
 
+def _passed(before: Watched, now: float) -> Watched:
+    weeks = before.counted(now, failed=False)
+    return Watched(tested=now, passed=now, seen=before.seen or now, weeks=weeks)
+
+
+def _swept(state: State, sweep: Record, now: float) -> dict[str, Watched]:
+    """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it."""
+    why = {found["names"][0]: f"sweep.{found['kind']}" for found in sweep.get("findings") or [] if found["names"]}
+    found: dict[str, Watched] = {}
+    for row in (sweep.get("elements") or {}).get("nodes") or []:
+        name, shown = str(row.get("name")), row.get("state")
+        before = state.nodes.get(name, Watched())
+        if shown in ("proven", "flaky"):
+            found[name] = _passed(before, now)
+        elif shown in ("at fault", "suspect"):
+            bad = shown == "at fault"
+            found[name] = replace(
+                before,
+                tested=now,
+                strikes=before.strikes + bad,
+                suspect=not bad,
+                faults=(why.get(name, "sweep.node"),) if bad else before.faults,
+                seen=before.seen or now,
+                weeks=before.counted(now, failed=bad),
+            )
+    return found
+
+
 def _judged(
     name: str, state: State, blamed: Mapping[str, tuple[str, ...]], taken: Sequence[str], now: float
 ) -> Watched:
     """What a failed run means for one of its nodes."""
-    before = replace(state.nodes.get(name, Watched()), tested=now)
+    known = state.nodes.get(name, Watched())
+    before = replace(known, tested=now, seen=known.seen or now, weeks=known.counted(now, failed=False))
     unproven = [node for node in taken if not state.nodes.get(node, Watched()).good]
     if name in blamed:
-        return replace(before, strikes=before.strikes + 1, suspect=False, faults=blamed[name])
+        weeks = known.counted(now, failed=True)
+        return replace(before, strikes=before.strikes + 1, suspect=False, faults=blamed[name], weeks=weeks)
     if blamed or (before.good and len(unproven) == 1):
         return before  # it is another node's
     if unproven == [name]:
-        return replace(before, strikes=before.strikes + 1, suspect=False)
+        return replace(before, strikes=before.strikes + 1, suspect=False, weeks=known.counted(now, failed=True))
     return replace(before, suspect=True)
 
 

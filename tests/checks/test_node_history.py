@@ -19,6 +19,10 @@ from cli.schedule.node_history import (
     learn,
     trend,
 )
+from cli.schedule.patrol import overdue, patrol, rules_of
+from jobs.pod.sweep.model import Rules
+from jobs.pod.sweep.plan import next_round
+from reports.metrics import exposition
 
 WEEK = 7 * 86400.0
 NOW = 1_000_000_000.0
@@ -61,7 +65,8 @@ def test_a_node_is_bad_after_two_strikes_and_never_its_peer() -> None:
     assert after(failed).bad == ()
     assert after(failed, failed).bad == ("a",)
     assert after(failed, record("go"), failed).bad == ()
-    assert after(failed, failed).nodes["b"] == Watched(tested=NOW + 3600)
+    peer = after(failed, failed).nodes["b"]
+    assert (peer.tested, peer.strikes, peer.suspect, peer.score(NOW)) == (NOW + 3600, 0, False, (2, 0))
 
 
 def full(fault: str, observed: str = "0 of 8 free", subject: str = "a", **more: str) -> dict[str, Any]:
@@ -213,3 +218,84 @@ def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
         "last_success": [],
     }
     assert State.read(damaged).nodes == {"a": Watched()}
+
+
+def swept(**states: str) -> dict[str, Any]:
+    """The record of a sweep that showed this of its nodes."""
+    rows = [{"name": name, "state": state} for name, state in states.items()]
+    findings = [{"kind": "rail", "names": [n], "rails": [3]} for n, state in states.items() if state == "at fault"]
+    verdict = "no-go" if findings else "go" if set(states.values()) <= {"proven", "flaky"} else "inconclusive"
+    return {**record(verdict, tuple(states)), "sweep": {"findings": findings, "elements": {"nodes": rows}}}
+
+
+def test_a_sweep_says_of_each_node_what_it_showed() -> None:
+    """Whoever met a bad node is not under suspicion; what was not tested stays as it was."""
+    state = after(swept(a="at fault", b="proven", c="suspect", d="not tested"))
+    assert (state.nodes["a"].strikes, state.nodes["a"].faults) == (1, ("sweep.rail",))
+    assert (state.nodes["b"].good, state.nodes["c"].suspect, "d" in state.nodes) == (True, True, False)
+    assert after(swept(a="at fault", b="proven"), swept(a="at fault", b="flaky")).bad == ("a",)
+    assert not after(swept(a="at fault", b="proven"), swept(a="proven", b="proven")).nodes["a"].strikes
+
+
+def test_trials_and_failures_are_counted_over_weeks_also_where_a_node_passes_in_between() -> None:
+    """A node that fails every second week is never called bad; its score says it. Old weeks are forgotten."""
+    state = State()
+    for week in range(30):
+        run = swept(a="proven" if week % 2 else "at fault", b="proven")
+        state = State.read(json.loads(json.dumps(learn(state, run, now=NOW + WEEK * week).to_dict())))
+    assert state.bad == ()
+    assert state.nodes["a"].score(NOW + WEEK * 29) == (8, 4)
+    assert state.nodes["b"].score(NOW + WEEK * 29) == (8, 0)
+    assert len(state.nodes["a"].weeks) == 8
+    assert state.nodes["a"].score(NOW + WEEK * 60) == (0, 0)
+    text = exposition(record("go"), history=state.series(NOW + WEEK * 29))
+    assert 'seatrial_node_failed_trials{node="a"} 4.0' in text
+
+
+def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> None:
+    """Starvation is told, also of a node that no run has ever tested, and by metrics of bounded number."""
+    state = after(record("go")).watching({"a", "b", "busy"}, NOW)
+    state = State.read(json.loads(json.dumps(state.to_dict())))
+    assert overdue(state, now=NOW + WEEK, limit_s=4 * WEEK) == ()
+    state = learn(state, record("go"), now=NOW + 3 * WEEK)
+    assert overdue(state, now=NOW + 5 * WEEK, limit_s=4 * WEEK) == ("busy",)
+    assert state.series(NOW + 5 * WEEK)["busy"] == (NOW, 0, 0)
+    many = State({f"n{i}": Watched(tested=NOW + i) for i in range(1500)} | {"old": Watched(tested=1.0)})
+    text = exposition(record("go"), history=many.series(NOW))
+    assert 'seatrial_node_tested_timestamp_seconds{node="old"} 1.0' in text
+    assert text.count("seatrial_node_tested_timestamp_seconds{") == 1000
+
+
+def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
+    """Idle nodes only, at most so many, in an order that the planner keeps to; nothing where nothing is due."""
+    state = State(
+        {
+            "bad": Watched(tested=NOW, strikes=1),
+            "odd": Watched(tested=NOW - 1, suspect=True),
+            **{f"g{i}": Watched(tested=NOW - i, passed=NOW - i) for i in range(4)},
+            **{f"old{i}": Watched(tested=NOW - WEEK * (2 + i), passed=1.0) for i in range(5)},
+        }
+    )
+    idle = sorted([*state.nodes, "new"])
+
+    def nodes(*, most: int = 64, among: list[str] = idle, known: State = state) -> tuple[str, ...]:
+        return patrol(known, among, most=most, now=NOW, every_s=WEEK, leaves={"g0": "l"}).nodes
+
+    assert nodes() == ("odd", "g0", "bad", "g1", "new", "old4", "old3", "old2", "old1", "old0")
+    assert nodes(most=4) == ("odd", "g0", "bad", "g1")
+    assert nodes(among=["g0", "g1", "g2"]) == ()
+    assert nodes(among=["old1"]) == ()
+    assert nodes(among=["old1", "g3", "g2"]) == ("old1", "g2")
+    assert nodes(among=["odd", "bad"]) == ("odd", "bad")
+    assert nodes(known=State({"a": Watched(tested=NOW + WEEK)}), among=["a", "b"]) == ("a", "b"), (
+        "a clock that was ahead"
+    )
+    fleet = patrol(state, idle, most=64, now=NOW, every_s=WEEK, leaves={"g0": "l"})
+    assert fleet.leaves == {"g0": "l"}
+    first, second = (next_round(fleet, rules_of(Rules(alone=False), run), []) for run in ("2a3b4c", "9z8y7x"))
+    assert first is not None
+    assert second is not None
+    assert set(first.tests) != set(second.tests), "new partners in each run"
+    narrow = next_round(fleet, rules_of(Rules(alone=False, at_once=1), "2a3b4c"), [])
+    assert narrow is not None
+    assert "odd" in narrow.tests[0], "the first of the order is in the first test"

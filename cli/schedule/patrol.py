@@ -1,0 +1,53 @@
+"""The idle nodes that a scheduled sweep tests, in their order: the planner's fleet, from what is remembered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobs.pod.sweep.model import Fleet, Rules
+
+from .node_history import State, Watched
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LEAST = 2
+"""Nodes of a sweep: one alone proves no link."""
+
+
+def patrol(
+    state: State, idle: Sequence[str], *, most: int, now: float, every_s: float, leaves: Mapping[str, str]
+) -> Fleet:
+    """Return at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
+
+    Suspects come first, each with a node that has passed beside it, then who was not tested longest. What is over of an
+    odd number gets a partner that has passed. Its pairs are new ones at random: see ``rules_of``.
+    """
+    known = {name: state.nodes.get(name, Watched()) for name in idle}
+    last = {name: node.tested if 0 <= node.tested <= now else 0.0 for name, node in known.items()}  # a wrong clock
+    doubted = sorted((n for n in idle if known[n].suspect or known[n].strikes), key=lambda n: (last[n], n))
+    due = sorted((n for n in idle if n not in doubted and now - last[n] >= every_s), key=lambda n: (last[n], n))
+    good = sorted((n for n in idle if known[n].good and n not in due), key=lambda n: (-known[n].passed, n))
+    chosen: list[str] = []
+    partners = iter(good)
+    for name in doubted:
+        partner = next(partners, None)
+        chosen += [name] if partner is None else [name, partner]
+    chosen = (chosen + due)[: max(most, LEAST)]
+    if chosen and (len(chosen) < LEAST or len(chosen) % 2) and len(chosen) < max(most, LEAST):
+        rest = [*good, *sorted(idle, key=lambda n: (last[n], n))]
+        chosen += [name for name in dict.fromkeys(rest) if name not in chosen][:1]
+    if len(chosen) < LEAST:
+        return Fleet(())
+    return Fleet(tuple(chosen), {name: leaves[name] for name in chosen if name in leaves})
+
+
+def rules_of(rules: Rules, run_id: str) -> Rules:
+    """Return rules by which this run pairs its nodes otherwise than another run does."""
+    return replace(rules, seed=int.from_bytes(run_id.encode()[-6:], "big"))
+
+
+def overdue(state: State, *, now: float, limit_s: float) -> tuple[str, ...]:
+    """Return the nodes that nothing has tested for longer than a limit, longest first: never idle when a run came."""
+    return tuple(name for name, (since, _, _) in state.series(now).items() if now - since > limit_s)
