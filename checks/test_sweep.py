@@ -76,7 +76,10 @@ def test_every_node_holds(swept: Swept, evidence: Evidence) -> None:
     faults=["sweep.uplink", "sweep.pair"],
 )
 def test_every_link_holds(swept: Swept, evidence: Evidence) -> None:
-    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass with others."""
+    """No leaf's uplink is slow for nodes that pass inside the leaf, and no pair fails whose nodes pass with others.
+
+    Neither is a node's fault: a job that keeps inside the leaf, or off that pair, is fast, and all others are not.
+    """
     if len(swept.asked) < 2:
         evidence.unknown("one node: there is no link to test")
     put(evidence, link_findings(swept))

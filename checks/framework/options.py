@@ -187,6 +187,8 @@ def read_options(config: pytest.Config) -> Options:
     for name in ("--budget", "--at-once", "--resume"):
         if get(name) and not found.sweep:
             raise pytest.UsageError(f"{name} is an option of seatrial sweep")
+    if found.sweep and found.print_manifests and not found.on:
+        raise pytest.UsageError("which nodes are free only the cluster tells: --print-manifests needs --on NODE,NODE")
     if found.at_once < 0:
         raise pytest.UsageError("--at-once is at least 1")
     if found.record and out is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checks.framework import selection
+from checks.framework.sweep_spec import sweep_spec
 from checks.framework.trial_spec import build_spec
 from checks.framework.version import version
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
@@ -155,7 +156,10 @@ class Session:
         from jobs.pod import files  # noqa: PLC0415
         from jobs.trial import manifests  # noqa: PLC0415 -- only --print-manifests needs them here
 
-        return manifests.to_yaml(manifests.build(self.trial_spec(), files()), with_files=self.options.with_files)
+        spec = self.trial_spec()
+        if self.options.sweep:
+            spec = sweep_spec(spec, self.options.on, {}, self.profile, self.options)
+        return manifests.to_yaml(manifests.build(spec, files()), with_files=self.options.with_files)
 
     @property
     def kube(self) -> Kube:

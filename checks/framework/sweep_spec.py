@@ -41,6 +41,8 @@ PAIR_BYTES, ALONE_BYTES = 2**30, 2**30
 """The largest message where the profile names no row."""
 STEP = 4
 SIMULATED = {"settle_s": 6.0, "test_s": 20.0}
+SIMULATED_POD_S = 0.5
+"""Of the embedded cluster: it starts one pod after the other, and all of their programs on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,12 @@ def sweep_spec(
         "pair_floor": floors.pair[1] if floors.pair else None,
         "node_floor": floors.alone[1] if floors.alone else None,
     }
-    pace = SIMULATED if options.simulated else {"test_s": min(120.0, spec.deadlines.collective_s)}
+    crowd_s = SIMULATED_POD_S * len(names) if options.simulated else 0.0
+    pace = (
+        {name: value + crowd_s for name, value in SIMULATED.items()}
+        if options.simulated
+        else {"test_s": min(120.0, spec.deadlines.collective_s)}
+    )
     rounds = rules["matchings"] + 2 + SPARE_ROUNDS
     budget_s = options.budget_s or rounds * pace["test_s"]
     made = Sweep(
@@ -106,11 +113,11 @@ def sweep_spec(
     )
     probe_s = budget_s + 4 * pace["test_s"] + 60
     deadlines = Deadlines(
-        start_s=spec.deadlines.start_s,
+        start_s=spec.deadlines.start_s + crowd_s,
         queue_s=spec.deadlines.queue_s,
         collective_s=pace["test_s"],
         probe_s=probe_s,
-        job_s=spec.deadlines.start_s + probe_s + 120,
+        job_s=spec.deadlines.start_s + crowd_s + probe_s + 120,
         ttl_s=spec.deadlines.ttl_s,
         lease_s=spec.deadlines.lease_s,
     )

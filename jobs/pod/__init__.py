@@ -10,6 +10,9 @@ from pathlib import Path
 
 __all__ = ["files"]
 
+HOST_ONLY = ("section.py", "saved.py")
+"""Of the sweep's planner: what the runner writes into the record and reads from it."""
+
 
 def files() -> dict[str, str]:
     """Return every shipped file: path below /seatrial -> text. `trial.json` is the manifests' to add."""
@@ -18,6 +21,7 @@ def files() -> dict[str, str]:
     sources += [
         (here, path) for folder in ("stages", "bench", "sweep") for path in sorted((here / folder).glob("*.py"))
     ]
+    sources = [(root, path) for root, path in sources if path not in {here / "sweep" / name for name in HOST_ONLY}]
     analyzer = here / "nccl_reader"
     sources += [(analyzer.parent, path) for path in sorted(analyzer.rglob("*.py"))]
     return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for root, path in sources}

@@ -39,7 +39,7 @@ def test_everything_needed_is_shipped(shipped) -> None:
 
 def test_it_fits_into_a_config_map(shipped) -> None:
     """1 MiB is a ConfigMap's limit; keys and trial.json need some of it."""
-    assert sum(len(text.encode()) for text in shipped.values()) < 450_000
+    assert sum(len(text.encode()) for text in shipped.values()) < 550_000
 
 
 def imported_by(path: str, shipped: dict[str, str]) -> set[str]:

@@ -20,12 +20,13 @@ from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive
 from .proof import code, nonce, same
 
 if TYPE_CHECKING:
-    from ..sweep.model import Blame, Done, Fleet, Nodes, Result, Round, Rules
     from .deadline import Watch
     from .lines import Writer
     from .spec import Identity, Trial
 
     Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
+    Nodes = Tuple[str, ...]
+    Blame = Done = Fleet = Result = Round = Rules = Any  # of sweep/model.py, which lies beside this folder in the pod
 
 __all__ = ["Coordinator"]
 
@@ -34,6 +35,7 @@ SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's
 MOST_TEXT = 200
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
+SAY_S = 5.0
 
 
 class Member:
@@ -54,8 +56,7 @@ class Coordinator:
     def __init__(self, trial: Trial, me: Identity, watch: Watch, writer: Writer) -> None:
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.writer, self.sweep = trial, me, watch, writer, trial.sweep
-        package = (__package__ or "stages").rpartition(".")[0]
-        self.planner = _Planner((package + "." if package else "") + "sweep")
+        self.planner = _Planner()
         self.members: Dict[str, Member] = {}
         self.changed = threading.Condition()
         self.results: Dict[Tuple[int, str], Dict[str, Any]] = {}
@@ -80,9 +81,10 @@ class Coordinator:
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         listening()
         try:
-            self._join()
+            limit = time.monotonic() + self.trial.peer_wait_s
+            self._join(limit)
             self.watch.all_met()
-            why = self._lead()
+            why = self._lead(limit)
         except Exception as problem:  # noqa: BLE001  (what was found so far is printed already)
             why = "the coordinator failed: %s: %s" % (type(problem).__name__, problem)
         seconds = time.monotonic() - began
@@ -175,10 +177,10 @@ class Coordinator:
             while any(member.here and member.rank for member in self.members.values()) and time.monotonic() < limit:
                 self.changed.wait(0.1)
 
-    def _join(self) -> None:
-        """Wait for the agents: for all, or until no further one has come for a while, or the time to start is over."""
-        limit, count = time.monotonic() + self.trial.peer_wait_s, 0
+    def _join(self, limit: float) -> bool:
+        """Wait for agents: for all, or until no further one comes for a while, or `limit`; say whether one has come."""
         latest = spoke = time.monotonic()
+        first = count = len(self.members)
         with self.changed:
             while len(self.members) < self.trial.nodes and not self.watch.stopped() and time.monotonic() < limit:
                 now = time.monotonic()
@@ -186,15 +188,19 @@ class Coordinator:
                     count, latest = len(self.members), now
                 if count >= min(2, self.trial.nodes) and now - latest > self.sweep["settle_s"]:
                     break
-                if now - spoke > 5:
+                if now - spoke > SAY_S:
                     spoke = now
                     self.writer.say("sweep: %d of %d agents have come" % (count, self.trial.nodes))
                 self.changed.wait(0.1)
+            return len(self.members) > first
 
     # -- rounds
 
-    def _lead(self) -> str:
-        """Run rounds until the plan is at its end; returns why it ended before, or nothing."""
+    def _lead(self, join_limit: float) -> str:
+        """Run rounds until the plan is at its end; returns why it ended before, or nothing.
+
+        Who has not come until then is waited for once more, as long as pods may take to start.
+        """
         planner, rules = self.planner, self.planner.rules(self.sweep["rules"])
         history: List[Done] = planner.restored(self.sweep["history"])
         start, restored, shown = time.monotonic(), len(history), None
@@ -207,6 +213,8 @@ class Coordinator:
             each = planner.next_round(fleet, rules, history, left_s)
             if each is None and planner.next_round(fleet, rules, history, None) is not None:
                 return "its budget of %.0f s is over after round %d" % (self.sweep["budget_s"], len(history))
+            if each is None and self._join(join_limit):
+                continue
             if each is None:
                 return self._end(fleet, rules, history)
             done = self._run_round(each)
@@ -376,40 +384,35 @@ def _text(value: Any) -> str:
 class _Planner:
     """The pure planner that lies beside this folder, in its own types."""
 
-    def __init__(self, package: str) -> None:
-        self.model = importlib.import_module(package + ".model")
-        self.plan = importlib.import_module(package + ".plan")
-        self.judgement = importlib.import_module(package + ".judgement")
-        self.decoder = importlib.import_module(package + ".decode")
+    def __init__(self) -> None:
+        self.model = importlib.import_module("sweep.model")
+        self.plan = importlib.import_module("sweep.plan")
+        self.judgement = importlib.import_module("sweep.judgement")
+        self.decoder = importlib.import_module("sweep.decode")
 
     def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
-        found: Fleet = self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
-        return found
+        return self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
 
     def rules(self, told: Dict[str, Any]) -> Rules:
         known = {name for name in self.model.Rules.__dataclass_fields__ if name in told}
-        found: Rules = self.model.Rules(**{name: told[name] for name in known})
-        return found
+        return self.model.Rules(**{name: told[name] for name in known})
 
     def next_round(
         self, fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float]
     ) -> Optional[Round]:
-        found: Optional[Round] = self.plan.next_round(fleet, rules, history, left_s)
-        return found
+        return self.plan.next_round(fleet, rules, history, left_s)
 
     def matchings(self, fleet: Fleet, rules: Rules) -> int:
         return int(self.judgement.matchings_of(fleet, rules))
 
     def decode(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-        found: Blame = self.decoder.decode(fleet, rules, history)
-        return found
+        return self.decoder.decode(fleet, rules, history)
 
     def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
         return tuple(self.decode(fleet, rules, history).proven)
 
     def done(self, each: Round, results: Dict[Nodes, Result], seconds: float) -> Done:
-        found: Done = self.model.Done(each, results, seconds)
-        return found
+        return self.model.Done(each, results, seconds)
 
     def result(self, nodes: Nodes, answers: Answers) -> Result:
         """Join what the nodes of a test have answered; half of a result is none."""
@@ -431,12 +434,10 @@ class _Planner:
             silent = nodes[0] if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else ""
             return self._result(model.NOTHING_CAME, tuple(node for node in reported if node != silent), ())
         rails = tuple(_number(value) for value in lead.get("rails") or ())
-        found: Result = model.Result(model.MEASURED, busbw, rails, reported, ())
-        return found
+        return model.Result(model.MEASURED, busbw, rails, reported, ())
 
     def _result(self, outcome: str, reported: Nodes, at: Nodes) -> Result:
-        found: Result = self.model.Result(outcome, None, (), reported, at)
-        return found
+        return self.model.Result(outcome, None, (), reported, at)
 
     def restored(self, text: str) -> List[Done]:
         """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
