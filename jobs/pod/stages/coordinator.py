@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
     Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
     Nodes = Tuple[str, ...]
-    Blame = Done = Fleet = Result = Round = Rules = Any  # of sweep/model.py, which lies beside this folder in the pod
+    # Of sweep/model.py, which lies beside this folder in the pod.
+    Blame = Any
+    Done = Any
+    Fleet = Any
+    Result = Any
+    Round = Any
+    Rules = Any
 
 __all__ = ["Coordinator"]
 
