@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.rules.fit import fits
 from checks.rules.images import image_findings, images_of, pull_findings, pulled, pulls, ran
 from checks.rules.recording import put
 from checks.rules.secrets import secret_findings
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from checks.framework.session import Session
     from checks.profiles.loader import Profile
     from checks.rules.admission import Admission
+    from checks.rules.pool import Pool
     from jobs.cluster.client.kube import Kube
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     "Every image of the run is named as the profile asks",
     requires=["namespace.ready"],
     unless_failed=["admission.pod"],
-    faults=["images.not-by-digest", "images.registry"],
+    faults=["images.not-by-digest", "images.registry", "nodes.other-kind"],
     needs=["dry-run", "quotas"],
 )
-def test_images_are_named_as_asked(spec: TrialSpec, admission: Admission, profile: Profile, evidence: Evidence) -> None:
+def test_images_are_named_as_asked(
+    spec: TrialSpec, admission: Admission, profile: Profile, pool: Pool, evidence: Evidence
+) -> None:
     """Every image of the trial's pods comes from an allowed registry, and is named by its digest where that is asked.
 
     The init containers and sidecars that webhooks add are among them: read from the pod as the server would admit it.
@@ -39,6 +43,7 @@ def test_images_are_named_as_asked(spec: TrialSpec, admission: Admission, profil
     images = images_of(admission.pod or dry_pod(spec))
     if not profile.images.digest and not profile.images.registries:
         evidence.skip(f"the profile asks nothing of images; the run uses {', '.join(dict.fromkeys(images.values()))}")
+    fits(evidence, pool, profile, spec.resources)
     if admission.pod is None:
         evidence.note("the server showed no admitted pod: what webhooks add is judged once the pods run")
     put(evidence, image_findings(images, profile.images))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.rules.fit import fits
 from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from checks.rules.recording import put
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.framework.session import Session
     from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
     from jobs.run.launcher import TrialResult
     from jobs.trial.launch_stack import LaunchStack
@@ -37,11 +39,12 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
         "queue.stopped",
         "queue.uncovered",
         "queue.quota-short",
+        "nodes.other-kind",
     ],
     needs=["pods", "clusterqueues", "volcano-queues", "runtimes"],
 )
 def test_launcher_and_queue_are_there(
-    launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, evidence: Evidence
+    launch_stack: LaunchStack, spec: TrialSpec, cluster: Inventory, pool: Pool, profile: Profile, evidence: Evidence
 ) -> None:
     """What launches training is served, its operator runs, and its queue is active and can hold the whole job.
 
@@ -51,6 +54,7 @@ def test_launcher_and_queue_are_there(
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")
+    fits(evidence, pool, profile, spec.resources)
     for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
     put(evidence, present_findings(launch_stack, spec, cluster.pods))

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.rules import storage as rules
+from checks.rules.fit import fits
 from checks.rules.recording import put
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
@@ -24,11 +26,17 @@ if TYPE_CHECKING:
     "storage.claims",
     "Claims and classes are there, bound, and fit several nodes",
     requires=["namespace.ready"],
-    faults=["storage.class-missing", "storage.claim-missing", "storage.claim-pending", "storage.access-mode"],
+    faults=[
+        "storage.class-missing",
+        "storage.claim-missing",
+        "storage.claim-pending",
+        "storage.access-mode",
+        "nodes.other-kind",
+    ],
     needs=["storage"],
     tenant=True,
 )
-def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, evidence: Evidence) -> None:
+def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, pool: Pool, evidence: Evidence) -> None:
     """Every claim of the profile is bound, or waits for its first pod, and fits several nodes; its class exists.
 
     A pod whose claim is not there stays Pending, and a gang of which one pod is Pending holds GPUs for nothing.
@@ -36,6 +44,7 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, e
     asked = profile.storage
     if not asked.classes and not any(path.claim for path in asked.paths):
         evidence.skip("the profile names no claim and no StorageClass")
+    fits(evidence, pool, profile, spec.resources)
     found = list(rules.claim_findings(asked, spec.nodes, *volumes))
     if all(f.ok is None for f in found):
         evidence.skip(f"not seen: {found[0].observed}; storage.paths shows it from inside the pods")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.client.kube import ApiError, Forbidden, NotFound, path
 from jobs.diagnosis.refusals import is_policys, read_refusal
+from jobs.run.creation import roles_known
 
 from .mutations import mutation_findings, mutation_notes
 from .quota import Shortage, shortages
@@ -117,7 +118,8 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
 def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:
     """Without the right to create pods: try the Job, and read the warnings that PodSecurity sends with it."""
     try:
-        answer = kube.create(path("jobs", namespace=kube.namespace, group="batch"), job, dry_run=True)
+        place = path("jobs", namespace=kube.namespace, group="batch")
+        answer = roles_known(lambda: kube.create(place, job, dry_run=True))
     except ApiError as error:
         return refusal(error)
     note = "no right to create pods: only the Job was tried, so a quota or webhook that refuses its pods is not seen"

@@ -26,6 +26,7 @@ START_FAULTS = (
     "job.deadline",
     "job.failed",
     "job.no-evidence",
+    "job.one-after-another",
     "job.log-unreachable",
     "node.simulated",
     "job.no-scheduler",
@@ -72,11 +73,33 @@ def start_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         return
     for rank in range(spec.nodes):
         yield _rank(trial, rank)
+    yield from _apart(trial, spec)
     placed = {r.index: r.node for r in trial.replicas if r.node and r.index < spec.nodes}
     nodes = set(placed.values())
     if spec.nodes > 1 and 0 < len(nodes) < len(placed):
         observed = f"{spec.nodes} pods on {len(nodes)} nodes"
         yield Finding(subject=trial.job, ok=None, observed=observed, expected="each pod on a node of its own")
+
+
+def _apart(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Name two ranks of which one began after the other had ended: a Job counts both, though they never met."""
+    spans: dict[int, list[tuple[str, str]]] = {}
+    for pod in trial.pods:
+        spans.setdefault(pod.index, []).append((pod.began, pod.ended))
+    told = {rank: each[0] for rank, each in spans.items() if rank < spec.nodes and len(each) == 1 and all(each[0])}
+    if not told:
+        return
+    first, last = min(told, key=lambda rank: told[rank][1]), max(told, key=lambda rank: told[rank][0])
+    ended, began = told[first][1], told[last][0]
+    if first != last and began >= ended:
+        yield Finding(
+            subject=trial.job,
+            ok=None,
+            observed=f"rank {last} on {place(trial, last)} began at {began}, rank {first} on {place(trial, first)} had "
+            f"ended at {ended}: there was room for one at a time",
+            expected="all ranks run at the same time",
+            fault="job.one-after-another",
+        )
 
 
 def _rank(trial: TrialResult, rank: int) -> Finding:

@@ -45,6 +45,8 @@ def pod_facts(
                 images=_images(spec, entries),
                 annotations={str(k): redact(str(v))[:_LONGEST] for k, v in as_map(meta.get("annotations")).items()},
                 pull_seconds=_pulls((event.message for event in about(told, "Pod", name, uid)), spec),
+                began=_started(status),
+                ended=_ended(status),
             )
         )
     return tuple(sorted(found, key=lambda facts: (facts.index, facts.name)))
@@ -79,3 +81,19 @@ def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]
         elif present := _PRESENT.search(message):
             found.setdefault(names.get(present["image"], present["image"]), 0.0)
     return found
+
+
+def _started(status: Mapping[str, Any]) -> str:
+    """When the first container began; empty while none has."""
+    times = []
+    for entry in as_list(status.get("containerStatuses")):
+        state = as_map(entry.get("state"))
+        times += [str(as_map(state.get(key)).get("startedAt") or "") for key in ("running", "terminated")]
+    return min(filter(None, times), default="")
+
+
+def _ended(status: Mapping[str, Any]) -> str:
+    """When the last container ended; empty while one has not."""
+    ends = [as_map(as_map(e.get("state")).get("terminated")) for e in as_list(status.get("containerStatuses"))]
+    times = [str(end.get("finishedAt") or "") for end in ends]
+    return max(times) if times and all(times) else ""

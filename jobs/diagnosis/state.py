@@ -107,6 +107,7 @@ class PodFacts:
     """What the cluster says of one pod of the trial: where it ran, what it pulled, how long that took.
 
     `images` maps a container to (image, imageID); times are seconds from the pod's creation, None where not told.
+    `began` and `ended`: from when to when its containers ran, as the kubelet writes it; empty where not told.
     """
 
     index: int
@@ -116,3 +117,5 @@ class PodFacts:
     images: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     pull_seconds: Mapping[str, float] = field(default_factory=dict)  # by image; 0 where it was there already
+    began: str = ""
+    ended: str = ""

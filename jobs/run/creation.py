@@ -12,12 +12,14 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.client.errors import ApiError, ClusterError, Conflict, Invalid, NotFound
+from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, Invalid, NotFound
 from ..cluster.client.http_client import Response
 from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.renewal import SECONDS, Renewal, record
 from ..cluster.unstructured import as_map
+from ..diagnosis.patience import RIGHTS_S
+from ..diagnosis.refusals import read_refusal
 from ..trial.manifests import Owned, older
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .cleanup import GONE_S, STILL_GONE_S, remove
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 # resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
+_ASK_AGAIN_S = 1.0
 IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
 # A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
 _NO_DRY_RUN = re.compile(r"does not support dry run", re.IGNORECASE)
@@ -104,7 +107,7 @@ class Creation:
 
     def _dry_run(self, item: Owned) -> None:
         try:
-            self._kube.create(_place(item), item.body, dry_run=True)
+            roles_known(lambda: self._kube.create(_place(item), item.body, dry_run=True))
         except Conflict as error:
             raise _taken(item) from error
         except ApiError as error:
@@ -155,7 +158,7 @@ class Creation:
         """Create an object exactly once, also where answers get lost: what carries our run's label is ours."""
         for attempt in range(_ATTEMPTS):
             try:
-                return self._kube.create(_place(item), item.body)
+                return roles_known(lambda: self._kube.create(_place(item), item.body))
             except Conflict:
                 found = self._own(item) if attempt else None
                 if found is None:
@@ -195,6 +198,18 @@ class Creation:
                 self._progress(f"{entry.what} not deleted yet: {error}")
             else:
                 self._ledger.strike(entry)
+
+
+def roles_known(create: Callable[[], Response]) -> Response:
+    """Create; a refusal by RBAC counts once it has been repeated: a server that has just started knows no roles yet."""
+    began = time.monotonic()
+    while True:
+        try:
+            return create()
+        except Forbidden as error:
+            if read_refusal(error.message).fault != "rights.missing" or time.monotonic() - began > RIGHTS_S:
+                raise
+            time.sleep(_ASK_AGAIN_S)
 
 
 def _place(item: Owned, name: str = "") -> str:

@@ -20,6 +20,8 @@ from ..cluster.facts.events import read_events
 from ..cluster.redact import safe
 from ..cluster.renewal import held, renewed
 from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.patience import DELETED_S
+from ..diagnosis.pod import later
 from ..diagnosis.podfacts import pod_facts
 from ..diagnosis.refusals import is_policys, read_refusal
 from ..diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, PodFacts, Replica
@@ -168,28 +170,35 @@ class Launcher:
         if left_out := kind.left_out(spec):
             warned += (f"a {kind.kind} leaves this to its runtime, not to the profile: {'; '.join(left_out)}",)
         result = self._result(spec.job_name, spec.run_id, watcher, outcome, began, warned, kind)
-        if objects.service is not None and _apart(result):
-            result = self._without_service(result, objects.service["metadata"])
+        if _apart(result):
+            services = dict.fromkeys(peer.partition(".")[2] or peer for peer in spec.peers)
+            result = next(filter(None, (self._without(name, spec.namespace, result) for name in services)), result)
         interrupted = result.analysis is not None and result.analysis.disrupted
         if outcome.aborted or outcome.lingering or interrupted:
             creation.give_up()
         return result
 
-    def _without_service(self, result: TrialResult, meta: Mapping[str, Any]) -> TrialResult:
-        """Ask whether the headless Service of ranks that did not find each other is gone; then that is the cause."""
-        name, namespace = str(meta["name"]), str(meta["namespace"])
+    def _without(self, name: str, namespace: str, result: TrialResult) -> TrialResult | None:
+        """Ask whether a Service of ranks that did not find each other is gone, or not the one with which they began.
+
+        That is the cause then; an operator makes its own anew. None where it is not, or nobody can tell.
+        """
         try:
-            self._kube.get(path("services", name, namespace=namespace))
+            found = self._kube.get(path("services", name, namespace=namespace))
         except NotFound:
-            pass
+            then = "deleted by others"
         except ClusterError:
-            return result  # nobody can tell
+            return None
         else:
-            return result
+            made = str(as_map(found.get("metadata")).get("creationTimestamp") or "")
+            began = min(filter(None, (pod.began for pod in result.pods)), default="")
+            if not (began and later(began, int(DELETED_S)) < made):
+                return None
+            then = f"deleted by others and made anew at {made}"
         analysis = FailureAnalysis(
             fault="job.disrupted",
             subject=f"service/{name}",
-            observed=f"the headless Service {name}, which gives the ranks their names, was deleted by others while the "
+            observed=f"the headless Service {name}, which gives the ranks their names, was {then} while the "
             "trial ran; then ranks did not find each other",
             expected="nobody deletes the trial's objects",
             suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",

@@ -180,6 +180,7 @@ def trial():
         analysis=None,
         evidence=ranks,
         logs={},
+        pods=(),
         seconds=12.0,
         attempts=1,
     )

@@ -21,7 +21,7 @@ from checks.rules.runtime import (
     toolkit_findings,
     version_at_least,
 )
-from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState, PodFacts
 
 
 def every_ailment(trial, spec):
@@ -30,6 +30,37 @@ def every_ailment(trial, spec):
     for ailments in (health.memory_ailments, health.fabric_ailments, health.link_ailments(18), health.clock_ailments):
         found = health.each_gpu(trial, spec, ailments, ("name", *health.MEMORY), "")
         yield from (f for f in found if f.ok is not True)
+
+
+@pytest.mark.parametrize(
+    ("ended", "began", "fault"),
+    [
+        ("10:00:30Z", "10:00:31Z", True),
+        ("10:00:30Z", "10:00:30Z", True),
+        ("10:00:30Z", "10:00:29Z", False),
+        ("", "10:00:31Z", False),
+        ("10:00:30Z", "", False),
+    ],
+)
+@pytest.mark.parametrize("nodes", [("gpu-node-0", "gpu-node-1"), ("gpu-node-0", "gpu-node-0")])
+def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, began, fault):
+    """On two nodes or on one: the Job is Complete, its pods never met, and each has sent its evidence."""
+    day = "2026-11-22T"
+    first = PodFacts(index=0, name="p-0", began=f"{day}10:00:00Z", ended=ended and day + ended)
+    second = PodFacts(index=1, name="p-1", began=began and day + began, ended=f"{day}10:01:00Z")
+    trial.pods = (first, second)
+    trial.replicas = tuple(replace(r, node=node) for r, node in zip(trial.replicas, nodes, strict=True))
+    found = [f for f in start_findings(trial, spec) if f.fault]
+    assert [(f.ok, f.fault) for f in found] == [(None, "job.one-after-another")] * fault
+    if fault:
+        assert "rank 1 on" in found[0].observed
+        assert "had ended at 2026-11-22T10:00:30Z" in found[0].observed
+    trial.pods = (
+        first,
+        second,
+        replace(second, name="p-1-again", began=f"{day}10:00:05Z"),
+    )  # which of them, nobody knows
+    assert not [f for f in start_findings(trial, spec) if f.fault]
 
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):

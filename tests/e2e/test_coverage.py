@@ -49,6 +49,7 @@ SHOWN_OTHERWISE = {
     "job.start-timeout": ("tests/jobs/test_launcher_on_sim.py", "it takes the whole time that a start may take"),
     "job.deadline": ("tests/jobs/test_diagnosis_general.py", "it takes the whole time that a job may take"),
     "job.failed": ("tests/jobs/test_diagnosis_recordings.py", "recorded with a real Job"),
+    "job.one-after-another": ("tests/checks/test_judge_trial.py", "pods of the lab wait for their peers for minutes"),
     "job.no-evidence": ("tests/checks/test_judge_trial.py", "a probe that ends without its last line"),
 }
 #: Platforms for which no profile is shipped: nobody can call them healthy.
