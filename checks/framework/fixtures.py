@@ -55,7 +55,7 @@ def cluster(seatrial: Session) -> Inventory:
     if seatrial.tenant:
         return Inventory((), (), dict.fromkeys(("nodes", "pods"), "not a tenant's to ask"))
     seatrial.clear()
-    found = Inventory.read(seatrial.kube, selector=seatrial.options.nodes)
+    found = Inventory.read_settled(seatrial.kube, selector=seatrial.options.nodes)
     seatrial.run.not_seen += found.not_seen.values()
     seatrial.nodes |= {node.name for node in found.nodes}
     return found

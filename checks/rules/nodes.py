@@ -138,6 +138,10 @@ def offer(node: Node, profile: Profile) -> Finding:
     fault = ""
     if offered == 0:
         fault = "gpu.none-allocatable"
+        if resource not in node.capacity:
+            observed = f"no {resource} at all: no device plugin has registered with its kubelet"
+        elif capacity == 0:
+            observed = "0 allocatable, 0 in capacity: a device plugin was there once and is not any more"
     elif offered < expected:
         fault = "gpu.missing"
     elif offered > expected:

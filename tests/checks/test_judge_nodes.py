@@ -88,6 +88,21 @@ def test_the_number_of_gpus_is_the_profiles(node, h100, capacity, allocatable, f
     assert (found.fault, found.ok) == (fault, not fault)
 
 
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "said"),
+    [
+        (None, None, "no nvidia.com/gpu at all: no device plugin has registered"),
+        (0, 0, "a device plugin was there once"),
+        (8, 0, "0 allocatable of 8 in capacity"),
+    ],
+    ids=["never registered", "gone for minutes, or the kubelet restarted", "stopped, or all unhealthy"],
+)
+def test_what_is_there_of_a_device_plugin_is_said(node, h100, capacity, allocatable, said):
+    """The kubelet keeps the capacity while a plugin is away for minutes, then counts 0; the key stays (real nodes)."""
+    assert offer(node("a", capacity, allocatable), h100).observed.startswith(("0 allocatable", "no nvidia"))
+    assert said in offer(node("a", capacity, allocatable), h100).observed
+
+
 def test_without_a_profile_capacity_is_the_yardstick(node):
     """Then only allocatable below capacity can be told; the check itself ends as an error."""
     assert offer(node("a", 8, 7), Profile()).fault == "gpu.missing"

@@ -2,12 +2,15 @@
 
 import gc
 import time
+from pathlib import Path
 
 import pytest
 
 from jobs.cluster.client.kube import ApiError
+from jobs.cluster.facts import inventory
 from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
 from jobs.cluster.quantity import quantity, whole
+from jobs.run import recording
 
 GPU = "nvidia.com/gpu"
 
@@ -180,3 +183,43 @@ def test_five_thousand_nodes_cost_pages_and_not_seconds(kube, api):
     assert len(seen.nodes) == 5000 and len(api.asked) == 11
     assert gc.isenabled()
     assert time.process_time() - began < 20  # the fake server shares this process
+
+
+RECORDINGS = Path(__file__).parents[1] / "real/recordings"
+
+
+def told(name):
+    """Every node as a real cluster told of it: (GPUs in capacity, offered) -> whether its kubelet had just begun."""
+    lines = recording.read(RECORDINGS / f"{name}.jsonl.gz").lines
+    nodes = [line.object for line in lines if line.is_change and line.kind == "Node"]
+    return {
+        (node.capacity.get(GPU), node.allocatable.get(GPU), node.restarted)
+        for node in map(read_node, nodes)
+        if node.ready
+    }
+
+
+def test_a_kubelet_that_was_restarted_is_told_from_a_device_plugin_that_stopped():
+    """Real nodes: for ten seconds a new kubelet counts 0 of 0; without its plugin one offers 0 of 8."""
+    assert told("26b-kubelet-away-90s") == {(8, 8, False), (0, 0, True)}
+    assert told("28c-device-plugin-down") == {(8, 8, False), (8, 0, False)}
+
+
+@pytest.mark.parametrize(("back_after", "offered"), [(3, 8), (10**6, 0)], ids=["comes back", "stays away"])
+def test_a_kubelet_that_has_just_begun_is_read_again_for_seconds(kube, api, monkeypatch, back_after, offered):
+    """What registers within seconds was never missing; what does not is told as it is."""
+    clock = [0.0]
+    monkeypatch.setattr(inventory.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(inventory.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    begun = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T13:05:57Z"}
+    node = raw_node("n", gpus="0", capacity="0")
+    node["status"]["conditions"] = [begun | {"lastHeartbeatTime": "2026-11-22T13:05:57Z"}]
+    healthy = raw_node("n")
+
+    def answer(asked):
+        items = [] if asked.path.endswith("pods") else [node if clock[0] < back_after else healthy]
+        return 200, {}, {"items": items, "metadata": {}}
+
+    api.answer = answer
+    assert Inventory.read_settled(kube).nodes[0].allocatable[GPU] == offered
+    assert clock[0] <= inventory.RESTARTED_S + 3

@@ -6,6 +6,8 @@ about a second instead of 25. What our rights do not let us see is told in `not_
 
 from __future__ import annotations
 
+import datetime
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -48,6 +50,11 @@ _LABELS = {
 }
 _APP = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 _OFF = frozenset({"", "false", "0", "no", "none"})
+# A kubelet that was restarted counts no device until the plugins have registered again: 10 s (recordings of a real
+# Kubernetes 1.36 in tests/real). With the second reading it has had so long.
+RESTARTED_S = 15.0
+_AGAIN_S = 3.0
+_MOMENTS = ("Transition", "Heartbeat")
 _PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
 
 
@@ -80,6 +87,7 @@ class Node:
     runtime: str
     kubelet: str
     os: str = ""
+    restarted: bool = False  # its kubelet had just begun when it wrote this, and counts no device of a plugin yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,15 @@ class Inventory:
         nodes.sort(key=lambda node: _natural(node.name))
         pods.sort(key=lambda pod: (pod.namespace, _natural(pod.name)))
         return cls(tuple(nodes), tuple(pods), hidden)
+
+    @classmethod
+    def read_settled(cls, kube: Kube, selector: str = "") -> Inventory:
+        """Read; while a kubelet has just begun and counts no devices yet, read again, for seconds."""
+        found, end = cls.read(kube, selector), time.monotonic() + RESTARTED_S
+        while any(node.restarted for node in found.nodes) and time.monotonic() < end:
+            time.sleep(_AGAIN_S)
+            found = cls.read(kube, selector)
+        return found
 
     def gpu_nodes(self, resource: str = "nvidia.com/gpu") -> tuple[Node, ...]:
         """Nodes that have, offer or are labelled to have GPUs of the vendor of `resource`."""
@@ -204,7 +221,22 @@ def read_node(item: Mapping[str, Any]) -> Node:
         runtime=safe(info.get("containerRuntimeVersion") or "", 100),
         kubelet=safe(info.get("kubeletVersion") or "", 100),
         os=safe(info.get("osImage") or "", 100),
+        restarted=_has_just_begun(ready) and _lacks_devices(as_map(status.get("capacity"))),
     )
+
+
+def _has_just_begun(ready: Mapping[str, Any]) -> bool:
+    """Whether a kubelet wrote its node's Ready condition when, or just after, it had become so: by its own clock."""
+    try:
+        since, said = (datetime.datetime.fromisoformat(str(ready.get(f"last{key}Time"))) for key in _MOMENTS)
+        return ready.get("status") == "True" and (said - since).total_seconds() < RESTARTED_S
+    except (ValueError, TypeError):
+        return False
+
+
+def _lacks_devices(capacity: Mapping[str, Any]) -> bool:
+    """Whether a kind of device that the node once had is counted as none."""
+    return any("/" in name and whole(str(count)) == 0 for name, count in capacity.items())
 
 
 def read_pod(item: Mapping[str, Any]) -> PodUse:
