@@ -106,8 +106,8 @@ class FailureAnalysis:
 class PodFacts:
     """What the cluster says of one pod of the trial: where it ran, what it pulled, how long that took.
 
-    `images` maps a container to (image, imageID); times are seconds from the pod's creation, None where not told.
-    `began` and `ended`: from when to when its containers ran, as the kubelet writes it; empty where not told.
+    `images` maps a container to (image, imageID), `pull_seconds` an image to how long it took. `began`
+    and `ended`: from when to when its containers ran, as the kubelet writes it; empty where not told.
     """
 
     index: int

@@ -1,8 +1,10 @@
 """What job.started, runtime.* and rendezvous.* say of a trial's evidence."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
 from checks.framework.evidence import CannotTell
 from checks.profiles.loader import Profile
@@ -21,7 +23,12 @@ from checks.rules.runtime import (
     toolkit_findings,
     version_at_least,
 )
+from jobs.diagnosis.podfacts import pod_facts
 from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, JobState, PodFacts
+from jobs.run import recording
+from jobs.trial.launchers import KINDS
+
+RECORDINGS = Path(__file__).parents[1] / "real/recordings"
 
 
 def every_ailment(trial, spec):
@@ -61,6 +68,23 @@ def test_ranks_that_ran_one_after_another_are_told(trial, spec, nodes, ended, be
         replace(second, name="p-1-again", began=f"{day}10:00:05Z"),
     )  # which of them, nobody knows
     assert not [f for f in start_findings(trial, spec) if f.fault]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("02c-ranks-one-after-another", 1), ("11c-quota-one-after-another", 1), ("01-healthy-a", 0), ("29-two-jobs", 0)],
+)
+def test_real_ranks_that_ran_one_after_another_are_told(trial, spec, name, told):
+    """Pods of a real cluster, whose Job was Complete each time."""
+    pods = {}
+    for line in recording.read(RECORDINGS / f"{name}.jsonl.gz").lines:
+        if line.is_change and line.kind == "Pod" and line.type != "DELETED":
+            pods[line.object["metadata"]["uid"]] = line.object
+    job = yaml.safe_load((RECORDINGS / f"{name}.yaml").read_text())["job"]
+    own = [pod for pod in pods.values() if pod["metadata"]["name"].startswith(job)]
+    trial.pods = pod_facts(own, [], KINDS["indexed"].index)
+    assert len(trial.pods) == 2
+    assert [f.fault for f in start_findings(trial, spec) if f.fault] == ["job.one-after-another"] * told
 
 
 def test_a_healthy_trial_raises_nothing(trial, spec, h100, bad):
