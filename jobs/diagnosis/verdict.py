@@ -23,7 +23,7 @@ from .patience import CONTROLLER_S, JOINING_S, REFUSED_S, RIGHTS_S
 from .pod import Surroundings, examine, from_events, later, unready
 from .refusals import read_refusal
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
-from .symptoms import EXITED, NOT_STARTED, REFUSED, Symptom, disruption, overdue
+from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, Symptom, disruption, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -276,7 +276,19 @@ class _Judgement(Case):
         everybody = [*self.pods, *self.history.departed.values()]
         over = {str(as_map(pod.get("metadata")).get("name")) for pod in everybody if ended(pod)}
         causes = [s for s in candidates if s.pod in over or s.rank not in (REFUSED, NOT_STARTED)]
-        return causes or [replace(s, inferred=True) for s in candidates]
+        # A node that is not Ready ends no container elsewhere for its memory. Nor does it fail a Job while its pods are
+        # neither over nor asked to go: somebody of whom nothing was heard yet has.
+        asleep = {s.pod for s in causes if s.fault == "node.lost" and s.pod not in over and not self._is_deleted(s.pod)}
+        killed = {s.node for s in causes if s.rank == KILLED and s.pod in over}
+        causes = [s for s in causes if s.fault != "node.lost" or not killed - {s.node}]
+        if not causes or all(s.pod in asleep for s in causes):
+            return [replace(s, inferred=True) for s in causes or candidates]
+        return causes
+
+    def _is_deleted(self, name: str) -> bool:
+        """Tell whether somebody has asked the pod to go, or it is gone."""
+        here = [as_map(pod.get("metadata")) for pod in self.pods]
+        return all(meta.get("deletionTimestamp") for meta in here if meta.get("name") == name)
 
     def _as_a_whole(self, symptom: Symptom) -> Symptom:
         """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?"""

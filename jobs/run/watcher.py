@@ -160,7 +160,9 @@ class Watcher:
         jobs, pods = self._jobs.objects(), self._pods.objects()
         if not (self._jobs.synced and self._pods.synced):
             return
-        job = jobs[0] if jobs else self._departed()
+        known = _uid(self._last_job) if self._last_job else ""
+        # Another of the same name is somebody else's: ours is gone.
+        job = next((each for each in jobs if not known or _uid(each) == known), None) or self._departed()
         self._last_job = job
         outcome.pods = pods
         self._follow(pods)

@@ -1,6 +1,6 @@
 """The catalogue: every fault that can be raised has an entry that an operator can act on."""
 
-import ast
+import importlib
 import re
 
 import pytest
@@ -15,19 +15,9 @@ TESTS = ("checks", "jobs")
 
 def declared(root):
     """Fault ids named by the checks' markers."""
-    found = set()
-    for path in (root / "checks").glob("test_*.py"):
-        tree = ast.parse(path.read_text())
-        constants = {
-            n.targets[0].id: n.value
-            for n in tree.body
-            if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg == "faults":
-                value = constants[node.value.id] if isinstance(node.value, ast.Name) else node.value
-                found |= set(ast.literal_eval(value))
-    return found
+    modules = [importlib.import_module(f"checks.{path.stem}") for path in (root / "checks").glob("test_*.py")]
+    marks = [mark for module in modules for each in vars(module).values() for mark in getattr(each, "pytestmark", ())]
+    return {fault for mark in marks if mark.name == "check" for fault in mark.kwargs.get("faults", ())}
 
 
 def test_every_fault_of_a_check_is_in_the_catalogue(root):
