@@ -72,7 +72,8 @@ class FakeApi:
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
                 try:
-                    for chunk in body:
+                    chunks: Any = body
+                    for chunk in chunks:
                         if chunk is DROP:
                             self.close_connection = True
                             return

@@ -47,16 +47,19 @@ class Sim:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        assert self._process.stdout
+        assert self._process.stderr
         line = self._process.stdout.readline()
         if not line:
             pytest.fail(f"the simulated cluster did not start: {self._process.stderr.read()[-500:]!r}")
         assert json.loads(line)["ready"]
 
     def close(self):
+        assert self._process.stdin
         self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
-        self._process.stderr.close()
+        self._process.wait(60)
+        with self._process:  # closes the other pipes
+            pass
 
 
 def spec(kube, **more):

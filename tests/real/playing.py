@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -214,7 +215,7 @@ def _paths(place):
 def _problems(case):
     from tests.real.variants import VARIANTS
 
-    found = {}
+    found: dict[Any, Any] = {}
     for name, change in VARIANTS.items():
         told = play(case, change)
         if problem := wrong(case, told):

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
@@ -89,7 +90,7 @@ def _forgotten(changes, line):
     if not after:
         return []
     listed = {c.name for c in after if c.at <= after[0].at + _LISTED_S}
-    known = {}
+    known: dict[Any, Any] = {}
     for c in changes:
         if c.kind == line.kind and c.at < line.t:
             known.pop(c.name, None)
@@ -146,7 +147,7 @@ class Server:
         return self._texts[key]
 
     def _state(self, kind):
-        here = {}
+        here: dict[Any, Any] = {}
         if self._gone and kind not in ("Node", "Namespace"):
             return []
         for change in self._by_kind[kind][: bisect.bisect_right(self._times[kind], self.now())]:
@@ -170,7 +171,7 @@ class Server:
         query = dict(parse_qsl(parts.query))
         sent = json.loads(body) if body else {}
         if parts.path == "/version":
-            major, minor = re.match(r"v?(\d+)\.(\d+)", self._recording.server).groups()
+            major, minor = self._recording.server.removeprefix("v").split(".")[:2]
             return _answer(200, {"gitVersion": self._recording.server, "major": major, "minor": minor})
         place = re.fullmatch(
             r"/(?:api/v1|apis/[^/]+/[^/]+)(?:/namespaces/([^/]+))?(?:/([^/]+))?(?:/([^/]+))?(?:/([^/]+))?", parts.path

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from jobs.run.recording import RESOURCES
 from tests.real.server import Cut, at
@@ -55,7 +56,8 @@ def cut(after_s, away_s=0.0, *, kind="", too_old=False):
 
 def _timed(play, when):
     """Give every event of the trial a new moment; the Job's creation stays, and the order within each kind."""
-    latest, found = {}, []
+    latest: dict[Any, Any] = {}
+    found = []
     for c in play.changes:
         moment = c.at if c.at <= play.start else max(when(c), latest.get(c.kind, 0.0))
         latest[c.kind] = moment

@@ -121,7 +121,8 @@ class World:
 
     def __init__(self, wall):
         self.now, self.wall, self.closed = 0.0, wall, False
-        self.ready, self.waiting = deque(), []
+        self.ready: deque[Thread] = deque()
+        self.waiting: list[Thread] = []
         self.own = {threading.get_ident()}
         self.main = Thread(self, name="main")
         self.current = self.main
@@ -154,8 +155,8 @@ class World:
         if not self.ready:
             timed = [t for t in self.waiting if t.deadline is not None]
             if timed:
-                first = min(timed, key=lambda t: t.deadline)
-                self.now = max(self.now, first.deadline)
+                first = min(timed, key=lambda t: t.deadline or 0.0)
+                self.now = max(self.now, first.deadline or 0.0)
                 self._release(first, woken=False)
             elif self.main in self.waiting:
                 self.now = END + 1

@@ -21,8 +21,18 @@ from lab.controlplane import Controllers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-INFO = ("architecture", "bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion")
-INFO += ("machineID", "operatingSystem", "osImage", "systemUUID")
+INFO = (
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+)
 CAPACITY = {"cpu": "96", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"}
 
 

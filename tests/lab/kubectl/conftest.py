@@ -109,7 +109,7 @@ def program() -> tuple[str, tuple[int, int]]:
         [found, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30, check=False
     )
     version = json.loads(shown.stdout)["clientVersion"]
-    numbers = int(version["major"]), int(re.match(r"\d+", version["minor"])[0])
+    numbers = int(version["major"]), int(re.findall(r"\d+", version["minor"])[0])
     if numbers < OLDEST:
         pytest.skip(f"kubectl {version['gitVersion']} is older than {OLDEST[0]}.{OLDEST[1]}")
     return found, numbers
@@ -131,6 +131,8 @@ def served(root, tmp_path_factory):
     ]
     command += ["--write-nobody-kubeconfig", str(folder / "nobody")]
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
         assert '"ready": true' in process.stdout.readline()
         yield folder
         process.stdin.close()
@@ -141,7 +143,8 @@ def served(root, tmp_path_factory):
 def kubectl(served, program, tmp_path_factory, request):
     """kubectl in a namespace of the module's own."""
     name = request.module.__name__.rpartition("test_")[2].replace("_", "-")
-    found = Kubectl(*program, served / "admin", tmp_path_factory.mktemp("home"))
+    path, version = program
+    found = Kubectl(path, version, served / "admin", tmp_path_factory.mktemp("home"))
     found("create", "namespace", name)
     found.namespace = name
     found.eventually("default", "get", "serviceaccounts", "-o", "name")

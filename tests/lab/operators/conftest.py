@@ -48,6 +48,7 @@ class Bench:
         if isinstance(obj, str):
             return [self.apply(each) for each in yaml.safe_load_all(obj)]
         kind = self.store.kinds.of(obj["apiVersion"], obj["kind"])
+        assert kind is not None, obj["kind"]
         space = obj["metadata"].get("namespace", "default") if kind.namespaced else None
         return self.store.create(kind.key, obj, space)
 
@@ -132,7 +133,7 @@ class Bench:
 
     def conditions(self, key, name, space="default"):
         """{type: (status, reason, message)} of an object."""
-        obj = self.store.get(key, space, name)
+        obj = self.store.get(key, space, name) or {}
         return {
             c["type"]: (c["status"], c.get("reason"), c.get("message"))
             for c in (obj.get("status") or {}).get("conditions") or []
