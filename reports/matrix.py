@@ -28,14 +28,14 @@ def matrix(run: Run) -> str:
     """Return the table and what its rows open; '' where no node is known."""
     nodes = nodes_named(run)
     families = list(dict.fromkeys(_family(result) for result in run.results))
-    cells, found = _cells(run.results, frozenset(nodes))
+    tried = frozenset(run.coverage.tried)
+    cells, found = _cells(run.results, frozenset(nodes), tried)
     shown_families = [family for family in families if any((node, family) in cells for node in nodes)]
     if not shown_families:
         return ""
     worst_first = sorted(nodes, key=lambda node: node not in found)[:NODES]
     shown = [node for node in nodes if node in frozenset(worst_first)]
     head = "".join(f"<th><button data-does=sort>{escape(name)}</button></th>" for name in shown_families)
-    tried = frozenset(run.coverage.tried)
     rows = []
     for number, node in enumerate(shown):
         name = escape(node) + ("" if node in tried else ' <span class="note">not tried</span>')
@@ -50,7 +50,8 @@ def matrix(run: Run) -> str:
         if node in found
     )
     return (
-        '<h2>Nodes</h2><p class="note">✓ passed · ✗ failed · ? could not be told · a dot: nothing was judged of it. '
+        '<h2>Nodes</h2><p class="note">✓ passed · ✗ failed · ? could not be told, or found of all '
+        "nodes together · a dot: not judged. "
         "A head sorts; a node with findings opens them. A finding about a pair stands at both nodes.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="Nodes by families of checks"><table class="matrix">'
         f"<thead><tr><th><button data-does=sort>node</button></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
@@ -59,7 +60,7 @@ def matrix(run: Run) -> str:
 
 
 def _cells(
-    results: Sequence[CheckResult], nodes: frozenset[str]
+    results: Sequence[CheckResult], nodes: frozenset[str], tried: frozenset[str]
 ) -> tuple[dict[tuple[str, str], str], dict[str, list[tuple[CheckResult, Finding]]]]:
     """Return the worst state of each node in each family, and what was found at each node."""
     order = "pun"  # a check that failed outweighs all
@@ -70,7 +71,10 @@ def _cells(
             continue
         for finding in result.findings:
             state = CLASSES[finding.ok]
-            for node in nodes.intersection(_WORD.findall(finding.subject)):
+            named = nodes.intersection(_WORD.findall(finding.subject))
+            if finding.ok is not True and not named:
+                named, state = tried, "u"  # of all nodes together: which of them, nothing tells
+            for node in named:
                 key = (node, _family(result))
                 before = cells.get(key, "p")
                 worse = state == "f" or (before != "f" and order.index(state) > order.index(before))

@@ -103,7 +103,8 @@ def _deciding(check: Mapping[str, Any]) -> str:
     first = next((f for f in findings if f["ok"] is False), findings[0])
     alike = [f for f in findings if f["fault"] == first["fault"]]
     more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
-    return f"{first['subject']}{more}: {first['observed']} {first['unit']}".strip()
+    said = f"{first['subject']}{more}: {first['observed']}"
+    return f"{said} {first['unit']}, expected {first['expected']} {first['unit']}" if first["unit"] else said
 
 
 def _proven(record: Mapping[str, Any], checks: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:

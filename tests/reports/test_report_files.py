@@ -226,4 +226,9 @@ def test_a_node_of_the_matrix_has_its_worst_state():
     states = [state for _, state in rows]
     assert states == ["f", "f", "p", "n"]
     assert matrix(run).count("<template") == 2
+    slow = Finding(subject="all_reduce 8G in place", ok=False, observed="126 GB/s", fault="f")
+    run.trial = {"hosts": {"pod-0": "gpu-c", "pod-1": "gpu-b"}}
+    run.results.append(CheckResult(id="nccl.three", title="t", outcome=Outcome.FAILED, findings=(slow,)))
+    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
+    assert [state for _, state in rows] == ["f", "f", "u", "n"]
     assert matrix(Run(results=run.results)) == ""

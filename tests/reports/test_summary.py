@@ -69,6 +69,18 @@ def test_of_several_nodes_the_slowest_is_told():
             "gpu-b (and 1 more): 7 of 8",
         ),
         (
+            Run(
+                results=[
+                    check(
+                        "a.b",
+                        Outcome.FAILED,
+                        Finding(subject="ring 8G", ok=False, observed="126", expected="at least 350", unit="GB/s"),
+                    )
+                ]
+            ),
+            "ring 8G: 126 GB/s, expected at least 350 GB/s",
+        ),
+        (
             Run(results=[check("x.y", Outcome.ERROR, reason="?"), check("a.b", Outcome.FAILED, bad("gpu-b"))]),
             "gpu-b: 7 of 8",
         ),
