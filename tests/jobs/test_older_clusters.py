@@ -130,7 +130,7 @@ def test_every_attempt_has_all_of_its_time_to_start(monkeypatch):
     )
     ends = [Outcome(state=JobState.ERROR, analysis=interrupted), Outcome(state=JobState.COMPLETE)]
 
-    def watcher(_, job, namespace, run, limits, *__):
+    def watcher(_, job, namespace, run, limits, *__, **___):
         given.append(limits.start_s)
         now[0] += 10 * limits.start_s
         return SimpleNamespace(keep=lambda: ends[len(given) - 1], followers={}, events=[], queueing=None)
