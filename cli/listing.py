@@ -54,6 +54,11 @@ def declared_checks(selection: Sequence[str] = ()) -> dict[str, Declaration]:
     return collector.found
 
 
+def all_checks() -> dict[str, Declaration]:
+    """Return the checks of all commands; those of a sweep are no part of any other run."""
+    return {**declared_checks(), **declared_checks(["--sweep"])}
+
+
 def show_checks(arguments: Sequence[str]) -> int:
     """Print the list of checks, or the checks named in full."""
     if _asks_help(arguments):
@@ -63,7 +68,7 @@ def show_checks(arguments: Sequence[str]) -> int:
             "  seatrial checks nccl\n  seatrial checks nccl.gdr"
         )
         return 0
-    found = declared_checks()
+    found = all_checks()
     about = {name: f"{name} {d.title} {d.doc}" for name, d in found.items()}
     rows = {name: (name, d.stage, d.title) for name, d in found.items()}
     return _listed(arguments, "check", about, rows, ("check", "stage", "asserts"), lambda name: _check(found[name]))

@@ -86,6 +86,10 @@ class Session:
         try:
             if profile:
                 self.profile = load_profile(profile)
+            if self.options.resume:
+                from checks.framework.sweep_run import resumed  # noqa: PLC0415 -- few runs go on with another
+
+                resumed(self.options.resume)
             if self.options.scenario is not None:
                 from checks.framework.simulation import Simulation  # noqa: PLC0415 -- only a simulated run needs it
 
