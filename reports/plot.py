@@ -74,7 +74,7 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
         return TOP + (HEIGHT - TOP - BOTTOM) * (1 - gbps / top)
 
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
         'aria-label="Bus bandwidth by message size; the table below has the numbers">'
     ]
     for step in range(5):

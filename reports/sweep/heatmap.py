@@ -100,7 +100,7 @@ def matrix(axis: Axis, found: Mapping[tuple[int, int], Cell], *, grouped: bool) 
     size = max(7.0, min(26.0, 760 / count))
     left, top = _margins(axis.labels, size)
     each = -(-11 // int(size)) if size < 11 else 1  # labels that fit
-    parts = [f'<rect x="{left:g}" y="{top:g}" width="{size * count:g}" height="{size * count:g}" fill="#f6f8fa"/>']
+    parts = [f'<rect x="{left:g}" y="{top:g}" width="{size * count:g}" height="{size * count:g}" fill="var(--panel)"/>']
     for (a, b), cell in sorted(found.items()):
         share = f", lowest {cell.share:.2f}" if cell.share is not None else ""
         what = axis.labels[a] if a == b else f"{axis.labels[a]} - {axis.labels[b]}"
@@ -117,8 +117,8 @@ def matrix(axis: Axis, found: Mapping[tuple[int, int], Cell], *, grouped: bool) 
     for at, leaf in axis.begins[1:]:
         place = at * size - 0.5
         said = f"<title>{escape(leaf)} begins</title>"
-        parts.append(f'<path d="M{left:g} {top + place:g}h{whole:g}" stroke="#57606a">{said}</path>')
-        parts.append(f'<path d="M{left + place:g} {top:g}v{whole:g}" stroke="#57606a">{said}</path>')
+        parts.append(f'<path d="M{left:g} {top + place:g}h{whole:g}" stroke="var(--faint)">{said}</path>')
+        parts.append(f'<path d="M{left + place:g} {top:g}v{whole:g}" stroke="var(--faint)">{said}</path>')
     return svg(left + whole + 20 + top / 2, top + whole + 6, "how each pair of nodes did", parts)
 
 

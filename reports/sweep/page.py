@@ -57,8 +57,8 @@ def _distribution(sweep: Sweep) -> Iterator[str]:
         return
     floor = (sweep.get("rules") or {}).get("pair_floor")
     levels = [lv for lv in sweep.get("levels") or [] if lv["rail"] is None and lv["kind"] != "alone"]
-    marks = [(f"level {lv['kind']}", float(lv["busbw_gbps"]), "#0969da") for lv in levels]
-    marks += [("floor", float(floor), "#b42318")] if floor is not None else []
+    marks = [(f"level {lv['kind']}", float(lv["busbw_gbps"]), "var(--curve-0)") for lv in levels]
+    marks += [("floor", float(floor), "var(--no)")] if floor is not None else []
     top = 1.04 * max([*values, *(value for _, value, _ in marks)]) or 1.0
     counted = [0] * BINS
     for value in values:
@@ -67,12 +67,12 @@ def _distribution(sweep: Sweep) -> Iterator[str]:
     bar = width / BINS
     parts = [
         f'<rect x="{left + at * bar:.1f}" y="{head + height * (1 - number / max(counted)):.1f}" width="{bar - 1:.1f}" '
-        f'height="{height * number / max(counted):.1f}" fill="#8c959f"><title>{number} tests at '
+        f'height="{height * number / max(counted):.1f}" fill="var(--faint)"><title>{number} tests at '
         f"{at * top / BINS:.1f} to {(at + 1) * top / BINS:.1f} GB/s</title></rect>"
         for at, number in enumerate(counted)
         if number
     ]
-    parts.append(f'<path d="M{left:g} {head + height:g}h{width:g}" stroke="#57606a"/>')
+    parts.append(f'<path d="M{left:g} {head + height:g}h{width:g}" stroke="var(--faint)"/>')
     parts += [text(left + width * part / 4, head + height + 15, f"{top * part / 4:.0f} GB/s") for part in range(5)]
     parts.append(text(left - 5, head + 8, f"{max(counted)} tests", anchor="end"))
     for at, (said, value, colour) in enumerate(marks):

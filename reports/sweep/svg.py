@@ -69,7 +69,7 @@ def svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:
     return (
         f'<div style="overflow-x:auto"><svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'height="{height:.0f}" role="img" aria-label="{escape(title, quote=True)}; the tables below say the same" '
-        f'style="background:#fff;font:11px system-ui,sans-serif">{"".join(parts)}</svg></div>'
+        f'style="font:11px system-ui,sans-serif">{"".join(parts)}</svg></div>'
     )
 
 
@@ -82,7 +82,7 @@ def rect(x: float, y: float, width: float, height: float, of: str, said: str = "
 def text(x: float, y: float, label: str, *, anchor: str = "start", turned: int = 0, light: bool = False) -> str:
     """Return a label, ``turned`` by so many degrees."""
     turn = f' transform="rotate(-{turned} {x:g} {y:g})"' if turned else ""
-    fill = "#fff" if light else "#1f2328"
+    fill = "#fff" if light else "var(--ink)"
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{turn} fill="{fill}">{escape(label)}</text>'
 
 
@@ -97,7 +97,7 @@ def legend() -> str:
         f'<span style="white-space:nowrap;margin-right:14px">{_mark(colour)} {WORDS[name]}</span> '
         for name, colour in COLOURS.items()
     )
-    empty = f'<span style="white-space:nowrap">{_mark("#f6f8fa")} not tested together</span>'
+    empty = f'<span style="white-space:nowrap">{_mark("var(--panel)")} not tested together</span>'
     return f'<p style="font-size:12px">{marks}{empty}</p>'
 
 
