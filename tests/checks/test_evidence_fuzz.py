@@ -101,7 +101,10 @@ def outcomes(rank=0, **damaged):
     rest = {name: data for name, data in told[rank].stages.items() if name not in damaged}
     told = {**told, rank: replace(told[rank], stages={**rest, **heard.stages}, problem=heard.problem)}
     replicas = tuple(Replica(index=i, pod=f"p-{i}", node=f"gpu-node-{i}", phase="Succeeded") for i in told)
-    pods = tuple(SimpleNamespace(index=i, name=f"p-{i}", node=f"gpu-node-{i}", images={}, annotations={}) for i in told)
+    pods = tuple(
+        SimpleNamespace(index=i, name=f"p-{i}", node=f"gpu-node-{i}", images={}, annotations={}, began="", ended="")
+        for i in told
+    )
     trial = SimpleNamespace(
         job="t",
         state=JobState.COMPLETE,

@@ -78,6 +78,27 @@ def test_a_slow_node_is_accused_and_no_other():
     assert any("kubectl cordon node-3" in text for text in notes(found))
 
 
+def test_a_slow_pair_accuses_neither_of_its_nodes():
+    """Both pass with everybody else."""
+    found = swept(*told(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
+    bad = [f for f in everything(found) if f.ok is not True]
+    assert [(f.subject, f.fault) for f in bad] == [("node-2 - node-5", "sweep.pair")]
+
+
+def test_a_slow_uplink_accuses_a_leaf_and_no_node():
+    """Its nodes pass among themselves, and are slow with all other leaves."""
+    leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
+
+    def speed(pair):
+        inside = leaves[pair[0]] == leaves[pair[1]]
+        return 200.0 if not inside and "leaf-1" in (leaves[pair[0]], leaves[pair[1]]) else 380.0
+
+    found = swept(*told(16, speed, leaves=leaves), leaves=leaves)
+    bad = [f for f in everything(found) if f.ok is not True]
+    assert {f.fault for f in bad} == {"sweep.uplink"}
+    assert all("leaf-1" in f.subject for f in bad)
+
+
 def test_a_suspect_is_neither_accused_nor_proven():
     """sweep.suspect: of two nodes nothing tells who is slow."""
     found = swept(*told(3, lambda pair: 380.0 if pair == ("node-0", "node-1") else 200.0))
@@ -108,6 +129,7 @@ def test_what_is_missing_is_never_a_pass(change, said):
     found = swept(names, stages)
     bad = [f for f in ran_findings(found) if f.ok is not True]
     assert bad and all(f.ok is None for f in bad)
+    assert {f.fault for f in bad} == {"sweep.not-tested"}
     assert any(said in f.observed for f in bad), [f.observed for f in bad]
     assert found.section["verdict"] != "go" or found.problem
 
@@ -177,7 +199,7 @@ def test_a_floor_for_as_many_nodes_is_held():
     profile = replace(PROFILE, floors=(floor,))
     row = {"nodes": list(names), "outcome": "measured", "busbw": 100.0, "rows": [[int(floor.size), 100.0, 0]]}
     found = swept(names, stages | {"sweep.job": row})
-    assert [f.ok for f in scale_findings(found, profile)] == [False]
+    assert [(f.ok, f.fault) for f in scale_findings(found, profile)] == [(False, "sweep.scale")]
 
 
 def test_a_busy_node_is_named_and_no_pass():
