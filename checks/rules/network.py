@@ -83,7 +83,10 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         carried = record.get("bytes") or 0
         observed = f"packet sizes are not known ({told}); TCP carried {carried / 1e6:.0f} MB"
         return Finding(subject=subject, ok=True if carried > 1e6 else None, observed=observed, expected=expected)
-    if record.get("df_ok") is False and (learned or 0) > fits:
+    if record.get("df_ok") is False and (learned is None or learned > fits):
+        if learned is None:
+            observed = f"packets above {fits} bytes do not get through; what the network says of it was not told"
+            return Finding(subject=subject, ok=None, observed=observed, expected=expected)
         observed = f"packets above {fits} bytes vanish without a word, though the interface allows {first}"
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="network.mtu-blackhole")
     observed = f"{fits} bytes" + (f" of {first}; the network says so (ICMP)" if fits != first else "")

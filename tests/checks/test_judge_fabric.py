@@ -149,6 +149,8 @@ def test_a_silent_hole_is_told_from_a_narrow_path(world, spec, h100):
     assert faults(mtu_findings(world, spec, h100)) == []
     one.update(learned_mtu=1500)
     assert faults(mtu_findings(world, spec, h100)) == [("gpu-node-0 -> gpu-node-1", "network.mtu-blackhole")]
+    one.update(learned_mtu=None)
+    assert [f.ok for f in mtu_findings(world, spec, h100) if f.subject == "gpu-node-0 -> gpu-node-1"] == [None]
 
 
 def test_packets_smaller_than_the_profile_wants_are_a_fault(world, spec, h100):
