@@ -43,6 +43,7 @@ the fabric that was paid for, or what stops it, where, and what to do?
   seatrial cron            what a CronJob starts: idle GPUs, one at a time
   seatrial policy          an admission policy from what was proven
   seatrial serve DIR       metrics of the newest run, for Prometheus
+  seatrial job ...         status, logs or cancel of a job by its name
   seatrial cleanup         delete what earlier runs left behind
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
   seatrial rehearse [...]  run the trial on scenarios: are their faults found?
@@ -232,6 +233,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "explain": "cli.explain:main",
     "checks": "cli.listing:show_checks",
     "faults": "cli.listing:show_faults",
+    "job": "cli.job:main",
     "cleanup": "cli.cleanup:main",
     "compare": "cli.compare:main",
     "cron": "cli.schedule.cron:main",

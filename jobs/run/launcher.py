@@ -237,15 +237,15 @@ class Launcher:
 
     def get_job_status(self, name: str) -> JobState:
         """Name the state of any job in our namespace."""
-        return self._snapshot(name)[0]
+        return self.look(name)[0]
 
     def get_job_replicas(self, name: str) -> tuple[Replica, ...]:
         """Describe each replica and why it is not ready."""
-        return self._snapshot(name)[1]
+        return self.look(name)[1]
 
     def get_failure_analysis(self, name: str) -> FailureAnalysis | None:
         """Say what is wrong with the job, if anything."""
-        return self._snapshot(name)[2]
+        return self.look(name)[2]
 
     def get_job_logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
         """The last lines of every pod's main container, redacted."""
@@ -329,7 +329,8 @@ class Launcher:
         )
         return TrialResult(job=name, state=JobState.ERROR, analysis=analysis, launcher=kind.name)
 
-    def _snapshot(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+    def look(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything."""
         namespace = self._kube.namespace
         kind, job = self._find(name, namespace)
         pods, _ = self._kube.list(path("pods", namespace=namespace), labelSelector=kind.selector(name))

@@ -25,6 +25,7 @@ CALLS: dict[str, tuple[list[str], int]] = {
     "explain": ([LOG], 1),
     "checks": (["nccl.transport"], 0),
     "faults": ([], 0),
+    "job": (["status", "x", "--kubeconfig", "no-such-file"], 4),
     "cleanup": (["--kubeconfig", "no-such-file"], 4),
     "compare": (["{record}", "{record}"], 10),
     "cron": (["--help"], 0),

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from cli import job
 from jobs.cluster.client.kube import Kube, path
 from jobs.run import watcher
 from jobs.run.cleanup import Ledger, sweep
@@ -106,7 +107,7 @@ def test_a_job_that_somebody_deletes_is_canceled(cluster):
     assert time.monotonic() - began < 15
 
 
-def test_a_job_is_attached_to_and_canceled_by_name(cluster):
+def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys):
     """Another process can pick it up; cancelling waits until its pods are gone; what is not ours is left alone."""
     wanted = spec(cluster, env={"NAP": "1.5"})
     first = threading.Thread(target=Launcher(cluster).run, args=(wanted, {"probe.py": PROBE}))
@@ -123,7 +124,14 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster):
     assert len(logs) == 2 and all(any('"stage": "end"' in line for line in lines) for lines in logs.values())
     assert [r.phase for r in launcher.get_job_replicas(wanted.job_name)] == ["Succeeded", "Succeeded"]
     assert launcher.get_failure_analysis(wanted.job_name) is None
-    launcher.cancel(wanted.job_name)
+    monkeypatch.setattr(Kube, "connect", lambda **_: cluster)
+    assert job.main(["status", wanted.job_name]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{wanted.job_name}: Complete\n") and said.count(" Succeeded") == 2
+    assert job.main(["logs", wanted.job_name, "--lines", "5"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(logs)
+    assert job.main(["cancel", wanted.job_name]) == 0
+    assert [job.main([action, "no-such-job"]) for action in ("cancel", "status", "logs")] == [4, 4, 10]
     assert launcher.get_job_status(wanted.job_name) in {"Unknown", "Complete"} and left_over(cluster) == []
     with pytest.raises(JobError, match="there is no job"):
         launcher.cancel(wanted.job_name)
