@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.completed-node",
-    "Every node's GPUs come to an end among themselves",
+    "The collectives inside every node complete",
     by_node=True,
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus"],

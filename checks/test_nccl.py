@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.completed",
-    "The collectives over all nodes come to their end",
+    "The collectives over all nodes complete",
     requires=["rendezvous.port"],
     unless_failed=["runtime.gpus", "nccl.completed-node", "network.mtu", "rdma.devices", "rdma.counters"],
     faults=["nccl.hang", "nccl.crash", "nccl.program"],

@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
+from .markdown import unlinked
 from .record import EXIT_CODES, Verdict, worst
 
 if TYPE_CHECKING:
@@ -334,7 +335,7 @@ def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: AR
 def _md(value: object, limit: int = 400) -> str:
     """Escape what Markdown or HTML would act upon."""
     text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", text)
+    return unlinked(re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", text))
 
 
 def _code(value: object, limit: int = 400) -> str:

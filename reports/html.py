@@ -81,16 +81,23 @@ def _hero(told: Summary) -> str:
 
 def _facts_table(rows: Iterable[tuple[str, str]], differing: frozenset[str] = frozenset()) -> str:
     cells = "".join(
-        f"<tr{' class=differs' if what in differing else ''}><th scope=row>{escape(what)}</th>"
-        f"<td>{escape(value)}</td></tr>"
+        f"<tr{' class=differs' if what in differing else ''}><th scope=row>{escape(_visible(what))}</th>"
+        f"<td>{escape(_visible(value))}</td></tr>"
         for what, value in rows
     )
     return f'<table class="facts">{cells}</table>'
 
 
 def _list(title: str, texts: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    items = "".join(f"<li>{escape(_visible(text))}</li>" for text in texts[:NODES_SHOWN])
+    if len(texts) > NODES_SHOWN:
+        items += f"<li>… and {len(texts) - NODES_SHOWN} more, in report.json</li>"
     return f"<h2>{title}</h2><ul>{items}</ul>" if items else ""
+
+
+def _visible(text: str) -> str:
+    """Return a text without what is not seen, or turns the direction in which it is read."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _not_judged(told: Summary) -> str:
@@ -149,7 +156,7 @@ def _failure(run: Run, result: CheckResult) -> str:
     title = f"{result.outcome.upper()} {result.id}: {result.title}"
     parts = [f'<h2>{escape(title)}</h2><div class="{kind}">']
     parts.append(_table([f for f in result.findings if f.ok is not True]) or f"<p>{escape(result.reason)}</p>")
-    parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes]
+    parts += [f'<p class="note">{escape(note)}</p>' for note in result.notes[:BAD_SHOWN]]
     for fault in result.faults:
         entry = run.faults.get(fault, {})
         rows = "".join(
@@ -186,7 +193,7 @@ def _table(findings: Sequence[Finding]) -> str:
 def details(result: CheckResult) -> str:
     """The body of one row: what the check asserts, what it saw, what it requires."""
     requires = f"<p>Requires: {escape(', '.join(result.requires))}</p>" if result.requires else ""
-    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in result.notes[:BAD_SHOWN])
     return f'<div class="st"><p>{escape(result.doc)}</p>{_table(result.findings)}{notes}{requires}</div>'
 
 

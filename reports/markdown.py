@@ -87,7 +87,7 @@ def _finding(check: Mapping[str, Any], faults: Mapping[str, Any]) -> Iterable[st
             yield f"… and {len(shown) - FINDINGS} more"
     else:
         yield _code(check.get("reason") or "")
-    for note in check.get("notes") or []:
+    for note in (check.get("notes") or [])[:FINDINGS]:
         yield f"Note: {_code(note)}"
     named = dict.fromkeys([check.get("fault"), *(f["fault"] for f in shown)])
     for fault in filter(None, named):
@@ -122,8 +122,13 @@ def _code(value: object) -> str:
 
 def _text(value: object) -> str:
     """Return a text in which nothing is markup, a link or a mention."""
-    escaped = re.sub(r"([\\`*_\[\]<>#|~])", r"\\\1", _line(value))
-    return escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
+    escaped = re.sub(r"([\\`*_\[\]<>#|~&])", r"\\\1", _line(value))
+    return unlinked(escaped).replace("://", ":\u200b//")
+
+
+def unlinked(text: str) -> str:
+    """Return a text in which GitHub sees nobody's name and no host of the web."""
+    return re.sub(r"(?i)\bwww\.", "www\u200b.", text.replace("@", "@\u200b"))
 
 
 def _data(text: str) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NODES, FINDINGS = 1000, 20
 """Rows of the table, and findings that one row opens; the record has all of them."""
 CLASSES = {False: "f", None: "u", True: "p"}  # of page.css: failed, not clear, passed
-_WORD = re.compile(r"[^\s(),;]+")
+_WORD = re.compile(r"[^\s(),:;]+")
 
 
 def nodes_named(run: Run) -> list[str]:
@@ -50,7 +50,7 @@ def matrix(run: Run) -> str:
         if node in found
     )
     return (
-        '<h2>Nodes</h2><p class="note">✓ passed · ✗ failed · ? could not be told, or found of all '
+        '<h2>Nodes</h2><p class="note">✓ passed · ✗ failed · ? could not be told or was blocked, or was found of all '
         "nodes together · a dot: not judged. "
         "A head sorts; a node with findings opens them. A finding about a pair stands at both nodes.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="Nodes by families of checks"><table class="matrix">'
@@ -69,11 +69,18 @@ def _cells(
     for result in results:
         if result.outcome is Outcome.SKIPPED:
             continue
+        shown = any(finding.ok is not True for finding in result.findings)
+        if result.outcome is not Outcome.PASSED and not shown:  # nothing was told of any node
+            for node in nodes:
+                if cells.get((node, _family(result))) != "f":
+                    cells[node, _family(result)] = "u"
         for finding in result.findings:
             state = CLASSES[finding.ok]
             named = nodes.intersection(_WORD.findall(finding.subject))
             if finding.ok is not True and not named:
-                named, state = tried, "u"  # of all nodes together: which of them, nothing tells
+                named = nodes.intersection(_WORD.findall(finding.observed))
+            if finding.ok is not True and not named:
+                named, state = tried or nodes, "u"  # of all nodes together: which of them, nothing tells
             for node in named:
                 key = (node, _family(result))
                 before = cells.get(key, "p")

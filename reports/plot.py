@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +51,15 @@ def _values(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]
 
 
 def _points(job: Any) -> list[Point]:
-    """The larger busbw of a row, in or out of place, by size in bytes."""
-    points: dict[float, float] = {}
+    """The larger busbw of a row, in or out of place, by size in bytes; of repeats their median, as it is judged."""
+    repeats: dict[float, list[float]] = {}
     for table in (job or {}).get("tables") or ():
         for row in table.get("rows") or ():
             values = [side.get("busbw_gbps") for side in (row.get("out_of_place"), row.get("in_place")) if side]
             finite = [float(v) for v in values if isinstance(v, (int, float)) and math.isfinite(v)]
             if finite and row.get("size_bytes"):
-                points[float(row["size_bytes"])] = max(finite)
-    return sorted(points.items())
+                repeats.setdefault(float(row["size_bytes"]), []).append(max(finite))
+    return sorted((size, statistics.median(values)) for size, values in repeats.items())
 
 
 def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -> str:

@@ -6,6 +6,7 @@ here only as the finding of a check that passed; nothing is judged again.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from .record import Coverage, Outcome, Verdict, coverage_of, run_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-CULPRIT, PROOF = 110, 200
+OBSERVED, EXPECTED, CULPRIT, PROOF = 110, 60, 240, 200
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
 BANDWIDTH = {
@@ -28,6 +29,7 @@ BANDWIDTH = {
     "nccl.bandwidth-node": "inside a node",
 }
 """The checks that hold a bus bandwidth against a floor, in the order in which they are told."""
+SUMS = {"nccl.correctness": "over all nodes", "nccl.correctness-node": "inside every node"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +84,11 @@ def _culprit(record: Mapping[str, Any], verdict: Verdict, checks: Iterable[Mappi
     """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
     decisive = Outcome.FAILED if verdict is Verdict.NO_GO else Outcome.ERROR
     found = [check for check in checks if check["outcome"] == decisive]
+    if record.get("interrupted") and verdict is not Verdict.NO_GO:
+        return f"ended early: {record['interrupted']}"
     if found:
         more = f" (and {len(found) - 1} more {'check' if len(found) == 2 else 'checks'})" if len(found) > 1 else ""
-        return _deciding(found[0]) + more
-    if record.get("interrupted"):
-        return f"ended early: {record['interrupted']}"
+        return _deciding(found[0], coverage_of(record)) + more
     run = run_of(record)
     if run.required_but_unseen:
         return f"required but not judged: {', '.join(run.required_but_unseen)}"
@@ -95,25 +97,32 @@ def _culprit(record: Mapping[str, Any], verdict: Verdict, checks: Iterable[Mappi
     return "no check could be judged"
 
 
-def _deciding(check: Mapping[str, Any]) -> str:
+def _deciding(check: Mapping[str, Any], covered: Coverage) -> str:
     """Say of one check whom it accuses, and of what."""
     findings = [f for f in check.get("findings") or [] if f["ok"] is not True]
     if not findings:
         return f"{check['id']}: {check.get('reason') or check.get('title')}"
     first = next((f for f in findings if f["ok"] is False), findings[0])
-    alike = [f for f in findings if f["fault"] == first["fault"]]
+    alike = {f["subject"] for f in findings if f["ok"] is first["ok"] and f["fault"] == first["fault"]}
     more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
-    said = f"{first['subject']}{more}: {first['observed']}"
-    return f"{said} {first['unit']}, expected {first['expected']} {first['unit']}" if first["unit"] else said
+    unit = f" {first['unit']}" if first["unit"] else ""
+    said = f"{first['subject']}{more}: {_short(first['observed'], OBSERVED)}{unit}"
+    if first["expected"]:
+        said += f", expected {_short(first['expected'], EXPECTED)}{unit}"
+    known = {*(covered.pool or ()), *covered.tried}
+    if 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
+        said += f" ({', '.join(covered.tried)})"
+    return said
 
 
-def _proven(record: Mapping[str, Any], checks: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+def _proven(record: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
     """Yield what the checks that passed have shown, in the words and numbers of their findings."""
     passed = {
         str(check["id"]): list(check.get("findings") or []) for check in checks if check["outcome"] == Outcome.PASSED
     }
+    outcomes = {str(check["id"]): check["outcome"] for check in checks}
     covered = coverage_of(record)
-    if covered.tried:
+    if covered.tried and {"job.started", "sweep.ran"} & passed.keys():
         named = ", ".join(covered.tried[:NODES_NAMED])
         rest = len(covered.tried) - NODES_NAMED
         yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
@@ -124,11 +133,14 @@ def _proven(record: Mapping[str, Any], checks: Iterable[Mapping[str, Any]]) -> I
     if fabric := _fabric(passed):
         yield "fabric", fabric
     for check_id, label in BANDWIDTH.items():
+        sums = "nccl.correctness-node" if check_id.endswith("-node") else "nccl.correctness"
+        if outcomes.get(sums) == Outcome.FAILED:
+            continue  # how fast wrong sums are is no proof of anything
         if findings := [f for f in passed.get(check_id, ()) if f["unit"]]:
             yield label, _bandwidth(record, check_id, findings)
-    sums = [f for name in ("nccl.correctness", "nccl.correctness-node") for f in passed.get(name, ())]
-    if sums:
-        yield "sums", f"right in all {len(sums)} tables"
+    right = {where: len(passed.get(name, ())) for name, where in SUMS.items() if name in passed}
+    if right and not any(outcomes.get(name) == Outcome.FAILED for name in SUMS):
+        yield "sums", "right " + " and ".join(f"{where} ({number} tables)" for where, number in right.items())
 
 
 def _gpus(record: Mapping[str, Any], passed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -143,7 +155,7 @@ def _gpus(record: Mapping[str, Any], passed: Mapping[str, Sequence[Mapping[str, 
         return ", ".join([str(ranks[0]["observed"]), *known])
     if offered := passed.get("gpu.allocatable"):
         seen = Counter(str(f["observed"]) for f in offered)
-        return ", ".join(f"{text} on {number} nodes" for text, number in seen.most_common(3))
+        return ", ".join(f"{text} on each of {number} nodes" for text, number in seen.most_common(3))
     return ""
 
 

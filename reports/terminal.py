@@ -26,7 +26,7 @@ MARKUP: dict[Outcome, dict[str, bool]] = {
 }
 COLOUR = {Verdict.GO: {"green": True}, Verdict.NO_GO: {"red": True}, Verdict.INCONCLUSIVE: {"yellow": True}}
 TITLES = {"look": "look at"}
-FINDINGS_SHOWN = 12
+FINDINGS_SHOWN = LISTED = 12
 """Rows of one check's table on the terminal; all of them are in the report."""
 NO_PROFILE = (
     "Without a profile no bandwidth, fabric or number of GPUs is held against what was ordered. Next: "
@@ -69,7 +69,7 @@ def line(terminal: Any, result: CheckResult) -> None:
         terminal.write_line(text)
     if result.outcome is not Outcome.PASSED and result.reason:
         for text in textwrap.wrap(_plain(result.reason), _width() - 9, max_lines=2, placeholder=" …"):
-            terminal.write_line(f"         {text}")
+            terminal.write_line(uncommanded(f"         {text}"))
 
 
 def family(terminal: Any, name: str, results: Sequence[CheckResult]) -> None:
@@ -105,21 +105,21 @@ def summary(terminal: Any, run: Run, folder: Path | None, *, detailed: bool = Fa
         terminal.write_line("The sweep:", bold=True)
         for text in lines(run.sweep):
             _paragraph(terminal, "", text, width)
-    if run.cleaned:
-        terminal.write_line("Deleted first, left by runs that were killed:", bold=True)
-        for name in run.cleaned:
-            terminal.write_line(f"  {name}")
-    if run.leftovers:
-        terminal.write_line("Left behind, not deleted:", yellow=True, bold=True)
-        for name in run.leftovers:
-            terminal.write_line(f"  {name}")
-        terminal.write_line("  seatrial cleanup removes what carries this tool's label.")
-    if run.not_seen:
-        terminal.write_line("Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", bold=True)
-        for text in run.not_seen:
-            _paragraph(terminal, "", text, width)
+    _list(terminal, "Deleted first, left by runs that were killed:", run.cleaned, width)
+    _list(terminal, "Left behind, not deleted (seatrial cleanup removes what carries its label):", run.leftovers, width)
+    _list(terminal, "Not seen, so not judged:" if not run.tenant else "Not a tenant's to see:", run.not_seen, width)
     if folder is not None:
         terminal.write_line(f"Report: {folder / 'report.html'}")
+
+
+def _list(terminal: Any, title: str, texts: Sequence[str], width: int) -> None:
+    """Write a list under its title, as far as a screen has room; nothing where it is empty."""
+    if texts:
+        terminal.write_line(title, bold=True)
+    for text in texts[:LISTED]:
+        _paragraph(terminal, "", text, width)
+    if len(texts) > LISTED:
+        terminal.write_line(f"  … and {len(texts) - LISTED} more in the report")
 
 
 def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
@@ -219,7 +219,7 @@ def _failure(terminal: Any, run: Run, result: CheckResult, width: int) -> None:
             terminal.write_line(f"  … and {len(rows) - FINDINGS_SHOWN} more in the report")
     else:
         _paragraph(terminal, "", result.reason, width)
-    for note in result.notes:
+    for note in result.notes[:LISTED]:
         _paragraph(terminal, "note", note, width)
     for fault in result.faults:
         entry = run.faults.get(fault, {})
@@ -268,21 +268,27 @@ def _paragraph(terminal: Any, label: str, text: str, width: int) -> None:
 
 def _wrap(text: str, width: int) -> list[str]:
     """Break at spaces only: names, paths and commands stay whole for whoever copies them."""
-    return textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False)
+    rows = textwrap.wrap(_plain(text), width, break_long_words=False, break_on_hyphens=False)
+    return [uncommanded(row) for row in rows]
+
+
+def uncommanded(row: str) -> str:
+    """Return a row that begins no workflow command of GitHub's (``::error::``): its text is others'."""
+    return re.sub(r"^(\s*):(?=:)", r"\1: ", row)
 
 
 def _plain(text: str) -> str:
     """Without control characters: what a cluster or a log says must not steer the terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    return "".join(c if c.isprintable() else " " for c in text).replace("##[", "## [")  # GitHub's old command form
 
 
 def _verdict(terminal: Any, run: Run, told: Summary) -> None:
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
-    text = _plain(told.headline.removeprefix(run.verdict))
-    first, *rest = textwrap.wrap(text, _width() - len(f"VERDICT: {run.verdict}"), drop_whitespace=False)
-    terminal.write_line(first.rstrip())
-    for line_of_it in rest:
-        terminal.write_line(f"  {line_of_it.strip()}")
+    head = f"VERDICT: {run.verdict}"
+    first, *rest = textwrap.wrap(_plain(f"VERDICT: {told.headline}"), _width(), subsequent_indent="  ")
+    terminal.write_line(first.removeprefix(head))
+    for row in rest:
+        terminal.write_line(row)
     _paragraph(terminal, "", told.counted, _width())
     if run.coverage.untried:
         _paragraph(terminal, "", f"Not tried: {run.coverage.not_tried()}", _width())

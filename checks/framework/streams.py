@@ -70,7 +70,10 @@ class Output:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         failed = self.raw[1].failed if 1 in self.raw else None
-        if failed is None or reported:
+        if failed is None:
+            return code
+        if reported:
+            print(f"seatrial: standard output was lost ({failed.strerror}); the report is whole", file=sys.stderr)
             return code
         if failed.errno != errno.EPIPE:
             print(f"seatrial: standard output could not be written: {failed.strerror}", file=sys.stderr, flush=True)

@@ -231,4 +231,7 @@ def test_a_node_of_the_matrix_has_its_worst_state():
     run.results.append(CheckResult(id="nccl.three", title="t", outcome=Outcome.FAILED, findings=(slow,)))
     rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
     assert [state for _, state in rows] == ["f", "f", "u", "n"]
+    run.results.append(CheckResult(id="nccl.four", title="t", outcome=Outcome.BLOCKED))
+    rows = re.findall(r"<tr><td>(.*?)<td class=(\w)>", matrix(run))
+    assert [state for _, state in rows] == ["f", "f", "u", "u"]  # blocked: nothing was told of any node
     assert matrix(Run(results=run.results)) == ""

@@ -25,6 +25,7 @@ HEALTHY = Run(
     pool=("gpu-a", "gpu-b", "gpu-c"),
     floors={"ring": [{"size_bytes": 8 << 30, "busbw_gbps": 350.0, "source": "published: 386 GB/s"}]},
     results=[
+        check("job.started", Outcome.PASSED, ok("gpu-a", "rank 0 reported 13 stages")),
         check("nccl.fabric", Outcome.PASSED, ok("ring", "ib", "ib")),
         check("nccl.rails", Outcome.PASSED, ok("gpu-a", "8 rails used: mlx5_0:1", "8 rails")),
         check("nccl.gdr", Outcome.PASSED, ok("ring", "GPUDirect RDMA on every channel")),
@@ -63,10 +64,10 @@ def test_of_several_nodes_the_slowest_is_told():
 @pytest.mark.parametrize(
     ("run", "culprit"),
     [
-        (Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b"))]), "gpu-b: 7 of 8"),
+        (Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b"))]), "gpu-b: 7 of 8, expected 8"),
         (
             Run(results=[check("a.b", Outcome.FAILED, ok("gpu-a", "8"), bad("gpu-b"), bad("gpu-c"))]),
-            "gpu-b (and 1 more): 7 of 8",
+            "gpu-b (and 1 more): 7 of 8, expected 8",
         ),
         (
             Run(
@@ -82,11 +83,11 @@ def test_of_several_nodes_the_slowest_is_told():
         ),
         (
             Run(results=[check("x.y", Outcome.ERROR, reason="?"), check("a.b", Outcome.FAILED, bad("gpu-b"))]),
-            "gpu-b: 7 of 8",
+            "gpu-b: 7 of 8, expected 8",
         ),
         (
             Run(results=[check("a.b", Outcome.FAILED, bad("gpu-b")), check("c.d", Outcome.FAILED, bad("gpu-c"))]),
-            "gpu-b: 7 of 8 (and 1 more check)",
+            "gpu-b: 7 of 8, expected 8 (and 1 more check)",
         ),
         (Run(results=[check("a.b", Outcome.ERROR, reason="no answer")]), "a.b: no answer"),
         (Run(results=[check("a.b")], interrupted="received SIGINT"), "ended early: received SIGINT"),
@@ -145,3 +146,35 @@ def test_annotations_cannot_be_forged():
     assert len(lines) == 2
     assert lines[0] == "::error title=seatrial a.b::Title of a.b: 100 %25 : :error: :forged"
     assert lines[1].startswith("::error title=seatrial::no-go · n: 7 of 8")
+
+
+def test_what_contradicts_the_verdict_is_not_proven():
+    """Sums that are right inside the nodes and wrong between them are told as neither; nor how fast the wrong ones are."""
+    node = check("nccl.correctness-node", Outcome.PASSED, ok("gpu-a", "0 wrong"), ok("gpu-b", "0 wrong"))
+    ring = check("nccl.bandwidth-ring", Outcome.PASSED, RING)
+    wrong = check("nccl.correctness", Outcome.FAILED, bad("ring", "wrong in 42 of 42"))
+    assert dict(summarize(Run(results=[node, ring, wrong]).to_dict()).proven) == {}
+    blocked = check("nccl.correctness", Outcome.BLOCKED)
+    assert dict(summarize(Run(results=[node, blocked]).to_dict()).proven) == {
+        "sums": "right inside every node (2 tables)"
+    }
+
+
+def test_nodes_are_proven_by_the_check_that_saw_them():
+    """A pod that was placed and lost proves nothing of its node."""
+    run = Run(trial={"hosts": {"pod-0": "gpu-a"}}, results=[check("job.started", Outcome.ERROR, reason="lost")])
+    assert dict(summarize(run.to_dict()).proven) == {}
+
+
+def test_what_was_not_seen_is_not_counted_with_the_culprit():
+    """One node is NotReady; of 63 nothing was observed."""
+    rows = [bad("gpu-0", "NotReady", ""), *(bad(f"gpu-{n}", "nothing was observed", "", None) for n in range(1, 64))]
+    told = summarize(Run(results=[check("a.b", Outcome.FAILED, *rows)]).to_dict())
+    assert told.culprit == "gpu-0: NotReady, expected 8"
+
+
+def test_a_culprit_that_names_no_node_says_which_were_tried():
+    """A bandwidth is of all of them together."""
+    slow = Finding(subject="ring 8G", ok=False, observed="126", expected="at least 350", unit="GB/s")
+    run = Run(trial={"hosts": {"p": "gpu-a", "q": "gpu-b"}}, results=[check("a.b", Outcome.FAILED, slow)])
+    assert summarize(run.to_dict()).culprit == "ring 8G: 126 GB/s, expected at least 350 GB/s (gpu-a, gpu-b)"

@@ -155,3 +155,20 @@ def test_control_characters_never_reach_the_terminal(monkeypatch):
         ),
     ]
     assert not set(printed(Run(results=results), monkeypatch)) & set("\x1b\x07\x9b\u202e")
+
+
+def test_what_a_cluster_says_is_no_command_of_a_workflow(monkeypatch):
+    """GitHub's runner reads every line of a log: a row must not begin as its commands do."""
+    text = "::error::forged\n::stop-commands::token ##[error]forged"
+    failed = check("c.d", Outcome.FAILED, reason=text, notes=(text,))
+    said = printed(Run(results=[failed], not_seen=[text]), monkeypatch)
+    assert not [row for row in said.splitlines() if row.lstrip().startswith("::") or "##[" in row]
+
+
+def test_lists_are_bounded(monkeypatch):
+    """What a thousand nodes left is in the report."""
+    names = [f"job {n}\x1b[2J" for n in range(1000)]
+    said = printed(Run(cleaned=names, leftovers=names, not_seen=names, results=[check("a.b")]), monkeypatch)
+    assert len(said.splitlines()) < 60
+    assert said.count("… and 988 more in the report") == 3
+    assert "\x1b" not in said
