@@ -18,7 +18,7 @@ from .record import Coverage, Outcome, Verdict, coverage_of, run_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-OBSERVED, EXPECTED, CULPRIT, PROOF = 110, 60, 240, 200
+OBSERVED, EXPECTED, CULPRIT, PROOF = 180, 60, 320, 200
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
 BANDWIDTH = {
@@ -110,7 +110,8 @@ def _deciding(check: Mapping[str, Any], covered: Coverage) -> str:
     if first["expected"]:
         said += f", expected {_short(first['expected'], EXPECTED)}{unit}"
     known = {*(covered.pool or ()), *covered.tried}
-    if 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
+    together = str(check["id"]).startswith("nccl.")  # of a collective: of all that took part
+    if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
         said += f" ({', '.join(covered.tried)})"
     return said
 
