@@ -154,6 +154,82 @@ def test_no_sweep_is_go_that_proved_too_little(nodes, speed, alone):
     assert any(f.ok is not True for f in everything(found))
 
 
+@pytest.mark.parametrize("value", [float("nan"), "nothing"], ids=["not a number", "nothing"])
+@pytest.mark.parametrize("passing", [("node-5",), ("node-1", "node-5"), ()])
+def test_a_node_that_measured_nothing_is_not_proven(value, passing):
+    """Though it reported: that it met all others proves nothing where nothing came of it."""
+
+    def speed(pair):
+        return value if "node-3" in pair and not set(passing).intersection(pair) else 380.0
+
+    found = swept(*told(8, speed))
+    bad = [f for f in everything(found) if f.ok is not True]
+    assert found.blame.verdict == "inconclusive"
+    assert [(f.subject, f.ok, f.fault) for f in bad] == [("node-3", None, "sweep.not-tested")]
+    assert "measured nothing in" in bad[0].observed
+
+
+@pytest.mark.parametrize("nodes", [3, 4])
+def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
+    """It is tried three times; where one of them measures, nothing is left to say."""
+    path = ("node-0", "node-2")
+    found = swept(*told(nodes, lambda pair: None if pair == path else 380.0))
+    assert found.blame.verdict == "inconclusive"
+    assert any("nothing was measured between node-0 and node-2" in f.observed for f in everything(found))
+    tries = iter([None, 380.0])
+    found = swept(*told(nodes, lambda pair: next(tries) if pair == path else 380.0))
+    assert (found.blame.verdict, found.blame.reasons) == ("go", ())
+
+
+@pytest.mark.parametrize("outcome", ["wrong sums", "wrong transport"])
+@pytest.mark.parametrize("nodes", [2, 4, 16])
+def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
+    """No partner is proven that would tell which node it is."""
+    blame = swept(*told(nodes, lambda _: outcome)).blame
+    assert (blame.verdict, blame.findings) == ("no-go", ())
+    assert blame.reasons[0].startswith(f"{outcome}: ")
+    assert not any("is not decided" in reason for reason in blame.reasons)
+
+
+def test_one_node_with_wrong_sums_is_still_named():
+    """Its partners pass with each other."""
+    for nodes in (3, 8, 16):
+        blame = swept(*told(nodes, lambda pair: "wrong sums" if "node-0" in pair else 380.0)).blame
+        assert [f.names for f in blame.findings] == [("node-0",)], blame.reasons
+
+
+@pytest.mark.parametrize(("nodes", "pairs"), [(2, "1 of 1 pairs"), (4, "6 of 6 pairs"), (16, "48 of 48 pairs")])
+def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
+    """With numbers: all pairs are alike, so none is slower than the others, and all are too slow."""
+    found = swept(*told(nodes, lambda _: 200.0))
+    blame = found.blame
+    assert (blame.verdict, blame.findings) == ("no-go", ())
+    said = [reason for reason in blame.reasons if "below the floor of 300 GB/s: 200 GB/s" in reason]
+    assert len(said) == 1 and said[0].startswith(pairs)
+    assert any(f.observed == said[0] for f in ran_findings(found))
+    again = iter([200.0])
+    once = swept(*told(nodes, lambda _: next(again, 380.0))).blame
+    assert once.verdict != "no-go", "one test below the floor that passes when it is repeated is flaky"
+
+
+def test_a_node_that_failed_alone_and_then_passed_is_told():
+    """It is go, and no secret."""
+    tries = iter(["no end"])
+    found = swept(*told(8, lambda _: 380.0, alone=lambda node: next(tries, 480.0) if node == "node-3" else 480.0))
+    assert (found.blame.verdict, found.blame.flaky) == ("go", (("node-3",),))
+    assert any("node-3 failed and then passed" in text for text in notes(found))
+
+
+@pytest.mark.parametrize(("nodes", "slow"), [(3, 1), (5, 2), (6, 2), (8, 3), (12, 4)])
+def test_few_slow_nodes_of_a_small_pool_are_no_healthy_group(nodes, slow):
+    """At 0.87 of the others."""
+    bad = {f"node-{n}" for n in range(slow)}
+    found = swept(*told(nodes, lambda pair: 0.87 * 380.0 if bad.intersection(pair) else 380.0))
+    assert found.blame.verdict != "go"
+    assert {f.names[0] for f in found.blame.findings} <= bad
+    assert bad <= {f.names[0] for f in found.blame.findings} | set(found.blame.suspects)
+
+
 def test_a_coordinator_that_was_taken_away_is_no_end():
     """Its words until then are kept, and the disruption is named."""
     names, stages = told(6, lambda _: 380.0, rounds=2)

@@ -144,6 +144,28 @@ def test_a_missing_round_and_a_missing_floor_are_no_go():
     assert decode(fleet, Rules(), history).verdict == "inconclusive"
 
 
+def test_a_round_of_any_number_is_read_in_no_time():
+    """What is missing is said as ranges: a number that nobody counts to may stand in a log."""
+    fleet = fleet_of(4)
+    _, history = play(fleet, RULES, lambda *_: 100.0)
+    far = replace(history[-1], round=replace(history[-1].round, number=10**12))
+    blame = decode(fleet, RULES, [history[0], *history[2:], far])
+    assert f"rounds without a record: 2, {len(history) + 1} to {10**12 - 1}" in blame.reasons
+
+
+def test_a_rail_that_is_slower_in_a_group_is_told():
+    """All rails together do not show it."""
+    group = set(fleet_of(16).nodes[:5])
+
+    def answer(test, _):
+        last = 43.5 if len(test) > 1 and group.intersection(test) else 50.0
+        return Result("measured", 100.0, (50.0,) * 7 + (last,), test)
+
+    blame, _ = play(fleet_of(16), RULES, answer)
+    assert blame.findings == ()
+    assert any(note.startswith("two groups in a leaf, rail 7, ") for note in blame.notes)
+
+
 def test_a_round_that_disturbs_itself_is_repeated_with_half_as_many():
     def answer(test, each):
         return 50.0 if each.stage == 2 and len(each.tests) > 16 else 100.0

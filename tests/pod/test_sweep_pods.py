@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from jobs.pod.stages.coordinator import Coordinator
+
 PLAY = r'''
 """Plays torchrun for a sweep: writes a log and a table; FAKE_BAD names the hosts of a slow pair, FAKE_MODE what happens."""
 import json, os, sys, time
@@ -208,3 +210,32 @@ def test_a_budget_that_is_over_ends_the_rounds(fleet, trial):
     told = fleet.run()[0]
     assert rounds(told) == []
     assert "budget" in told["sweep.end"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("reached", "left_out"),
+    [
+        ([[True], [False], [True]], []),
+        ([[False], [True], [True]], []),
+        ([[True, False]], []),
+        ([[False], [False], [False]], [2]),
+        ([[False], [False], [False], [False]], [2, 3]),
+        ([[False, False], [True, True]], []),
+        ([[False, False]], [0, 1]),
+        ([[True, True, False], [False]], []),
+    ],
+)
+def test_own_cards_are_left_out_only_where_most_nodes_cannot_reach_them(reached, left_out):
+    """Most of at least three of the nodes tested alone so far, or both of two; not most of a round, which may be one."""
+    lead = object.__new__(Coordinator)
+    lead._cards, lead.members = {}, {f"n{n}": None for n in range(sum(map(len, reached)))}
+    names, answers = iter(lead.members), []
+    for found in reached:
+        played = {(name,): {name: _alone(good)} for good, name in zip(found, names, strict=False)}
+        answers += [answer for each in played.values() for answer in each.values()]
+        lead._without_cards(played)
+    assert [n for n, answer in enumerate(answers) if answer["cards"] == "nothing"] == left_out
+
+
+def _alone(good):
+    return {"cards": "measured" if good else "failed", "rails": [50.0 if good else None]}

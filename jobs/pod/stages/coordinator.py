@@ -38,6 +38,7 @@ __all__ = ["Coordinator"]
 
 PORTS = 400  # above MASTER_PORT; each test has one of its own, and the next for a second program
 SLACK_S = 25.0 + fleettest.ENDING_S  # what an agent may need besides its test's limit
+MOST_OF = 3  # nodes that are enough to tell what most of them do; both where there are only two
 MOST_TEXT = 200
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
@@ -72,6 +73,7 @@ class Coordinator:
         self._round_s: List[float] = []
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
+        self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
 
     def run(self, listening: Callable[[], None]) -> None:
         """Lead the sweep; `listening` is called when agents can connect."""
@@ -254,7 +256,8 @@ class Coordinator:
         found = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
         if self.watch.stopped():
             return None
-        self._without_cards(found)
+        if each.stage == 0:
+            self._without_cards(found)
         results = {nodes: self.planner.result(nodes, found[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began
         self._round_s.append(seconds)
@@ -264,10 +267,15 @@ class Coordinator:
         return self.planner.done(each, results, seconds)
 
     def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
-        """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards."""
-        told = [answer for answers in found.values() for answer in answers.values() if "cards" in answer]
-        if told and 2 * sum(answer["cards"] != fleettest.MEASURED for answer in told) > len(told):
-            for answer in told:
+        """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
+
+        Most of all that were tested alone so far: a round may hold one node only.
+        """
+        told = {node: answer for answers in found.values() for node, answer in answers.items() if "cards" in answer}
+        self._cards.update({node: answer["cards"] == fleettest.MEASURED for node, answer in told.items()})
+        failed = sum(not good for good in self._cards.values())
+        if len(self._cards) >= min(MOST_OF, max(2, len(self.members))) and 2 * failed > len(self._cards):
+            for answer in told.values():
                 answer["rails"] = []
                 answer["cards"] = fleettest.NOTHING
 

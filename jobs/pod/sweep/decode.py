@@ -6,15 +6,16 @@ Go is only what every node earned: nothing missing, nothing in doubt, nothing le
 from __future__ import annotations
 
 from collections import Counter
-from typing import Dict, List, Sequence, Set
+from typing import Dict, List, Sequence, Set, Tuple
 
-from .judgement import PASS, Facts, judge
+from .judgement import HARD, NOTHING, PASS, Facts, judge
 from .model import Blame, Done, Fleet, Nodes, Rules
 from .plan import planned
-from .state import SILENT, State
+from .state import SILENT, State, constant
 
 GO, NO_GO, INCONCLUSIVE = "go", "no-go", "inconclusive"
 FLAKY_PAIRS = 3
+FEW_PAIRS = 4  # named one by one where nobody is accused
 
 
 def decode(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
@@ -31,18 +32,19 @@ def blame_of(state: State, facts: Facts) -> Blame:
     named = {f.names[0] for f in findings if f.kind in ("node", "rail")}
     not_tested = _not_tested(fleet, rules, facts, state, named, suspects)
     proven = tuple(n for n in fleet.nodes if n not in named and n not in suspects and n not in not_tested)
-    reasons = _reasons(fleet, rules, facts, state)
+    faults, told = _pairs_at_fault(state)
+    reasons = faults + _reasons(fleet, rules, facts, state, told)
     reasons += ["%s %s: %s" % (f.kind, " and ".join(f.names), f.why) for f in findings]
     reasons += ["suspect %s: %s" % each for each in suspects.items()]
     reasons += ["not proven %s: %s" % each for each in not_tested.items()]
-    verdict = NO_GO if findings else INCONCLUSIVE if reasons else GO
+    verdict = NO_GO if findings or faults else INCONCLUSIVE if reasons else GO
     return Blame(
         verdict, tuple(reasons), findings, tuple(state.flaky), suspects, proven, not_tested, tuple(facts.notes)
     )
 
 
 def _suspects(state: State) -> Dict[str, str]:
-    flaky = Counter(node for pair in state.flaky for node in pair)
+    flaky = Counter(node for pair in state.flaky if len(pair) > 1 for node in pair)
     found: Dict[str, str] = {}
     for node in state.fleet.nodes:
         bad, good = len(state.against(node)), len(state.passed[node])
@@ -72,30 +74,81 @@ def _not_tested(
             )
         elif state.silent[node] and (state.silent[node] >= SILENT or not state.passed[node]):
             found[node] = "reported nothing in %d of %d tests" % (state.silent[node], state.tests[node])
+        elif _measures_nothing(state, node):
+            found[node] = "measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
         elif not state.tests[node]:
             found[node] = "not tested"
         elif rules.alone and node not in alone:
             found[node] = "no pass alone"
         elif not state.enough(node):
             found[node] = "passed with %d of %d partners" % (len(state.passed[node]), len(state.met[node]))
+            if state.empty[node]:
+                found[node] += "; measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
     return found
 
 
-def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State) -> List[str]:
+def _measures_nothing(state: State, node: str) -> bool:
+    """Say whether nothing was measured with several partners, none of which lacks more of its own than the node."""
+    blank = state.blank(node)
+    return sum(len(state.blank(p)) <= len(blank) and state.silent[p] < SILENT for p in blank) >= SILENT
+
+
+def _pairs_at_fault(state: State) -> Tuple[List[str], Set[Nodes]]:
+    """Return in words which pairs fail beyond doubt though nobody is named, and those pairs.
+
+    What is below the floor is beyond doubt once one such pair was repeated as often as the plan repeats.
+    """
+    measured = [p for p in state.of if len(p) == 2 and any(each.grade != NOTHING for each in state.of[p])]
+    reasons: List[str] = []
+    wrong = state.wrong()
+    if wrong:
+        outcomes = sorted({each.outcome for pair in wrong for each in state.of[pair] if each.grade == HARD})
+        why = "no partner is proven that would tell which node it is"
+        reasons.append("%s: %s; %s" % (" and ".join(outcomes), _count(wrong, measured), why))
+    low = state.below_floor()
+    if not any(constant(state.of[pair]) for pair in low):
+        return reasons, set(wrong)
+    values = [each.busbw for pair in low for each in state.of[pair] if each.busbw]
+    spread = " to ".join(dict.fromkeys(("%.4g" % min(values), "%.4g" % max(values))))
+    floor = state.rules.pair_floor or 0.0
+    reasons.append("%s below the floor of %g GB/s: %s GB/s" % (_count(low, measured), floor, spread))
+    return reasons, {*wrong, *low}
+
+
+def _count(pairs: Sequence[Nodes], of: Sequence[Nodes]) -> str:
+    """Return how many pairs of how many; the names, too, where they are few."""
+    names = " (%s)" % ", ".join(" and ".join(pair) for pair in pairs) if len(pairs) <= FEW_PAIRS else ""
+    return "%d of %d pairs%s" % (len(pairs), len(of), names)
+
+
+def _missing(numbers: Sequence[int]) -> List[str]:
+    """Return the rounds from 1 on that are not among the numbers, as ranges: a number may be any."""
+    found: List[str] = []
+    last = 0
+    for number in sorted(each for each in set(numbers) if each > 0):
+        if number > last + 1:
+            found.append("%d" % (last + 1) if number == last + 2 else "%d to %d" % (last + 1, number - 1))
+        last = number
+    return found
+
+
+def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[Nodes]) -> List[str]:
     """Return why a sweep of which nothing failed would still be no go."""
     reasons: List[str] = []
     if len(fleet.nodes) < 2:
         reasons.append("%d node: there is no pair to test" % len(fleet.nodes))
-    numbers = [done.round.number for done in facts.history]
-    if missing := sorted(set(range(1, 1 + max(numbers, default=0))) - set(numbers)):
-        reasons.append("rounds without a record: %s" % ", ".join(map(str, missing)))
+    if missing := _missing([done.round.number for done in facts.history]):
+        reasons.append("rounds without a record: %s" % ", ".join(missing))
     if planned(fleet, rules, facts, state) is not None:
         reasons.append("the plan is not at its end after %d rounds" % len(facts.history))
     if len(fleet.nodes) > 1 and not any(state.passed.values()):
         reasons.append("no pair passed: there is no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.node_floor is None):
         reasons.append("no floor: a fleet that is slow as a whole would not be seen")
-    reasons += ["%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state)]
+    reasons += ["nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured()]
+    reasons += [
+        "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in told
+    ]
     return reasons
 
 

@@ -26,6 +26,8 @@ FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
 ENOUGH = 3  # tests of a kind that make a median
 GROUP = (0.85, 0.95)  # of the median: a healthy second group lies here (real fleets: 7 to 11 % apart)
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
+GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
+GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Judged:
     at: Nodes
     shares: Tuple[float, ...] = ()
     round: int = 0
+    busbw: float = 0.0  # GB/s; 0 where nothing was measured, or the test did not end
 
 
 @dataclass(frozen=True)
@@ -155,11 +158,20 @@ def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: S
     for key, found in rest.items():
         if len(base.get(key, ())) < FEW:
             base.setdefault(key, []).extend(found)
-    return {key: _level(key, found, notes) for key, found in base.items()}
+    levels: Reference = {}
+    told: Set[str] = set()
+    for key in sorted(base):  # of all rails together first: a rail is told where they do not show it
+        levels[key], group = _level(base[key])
+        if group and key[0] not in told:
+            where = key[0] if key[1] < 0 else "%s, rail %d" % key
+            notes.append("two groups %s, %s: told, not blamed" % (where, group))
+            if key[1] < 0:
+                told.add(key[0])
+    return levels
 
 
-def _level(key: Tuple[str, int], found: List[Tuple[float, Nodes]], notes: List[str]) -> float:
-    """Return the median, or that of the lower group where a large part of the tests is one of its own.
+def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
+    """Return the median, or that of the lower group where a large part of the tests is one of its own, in words, too.
 
     It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
@@ -167,16 +179,16 @@ def _level(key: Tuple[str, int], found: List[Tuple[float, Nodes]], notes: List[s
     middle = _upper(values)
     low = [(value, nodes) for value, nodes in found if GROUP[0] * middle <= value < GROUP[1] * middle]
     if len(low) < max(2, GROUP_SHARE * len(values)):
-        return middle
+        return middle, ""
     quick = {node for value, nodes in found if value >= GROUP[1] * middle for node in nodes}
     slow = {node for _, nodes in low for node in nodes} - quick
-    if len(slow) < GROUP_SHARE * len(slow | quick) and all(slow.intersection(nodes) for _, nodes in low):
-        return middle
     level = median([value for value, _ in low])
-    if key[1] < 0:
-        share = level / middle
-        notes.append("two groups %s, %d of %d tests at %.2f: told, not blamed" % (key[0], len(low), len(values), share))
-    return level
+    inside = sum(slow.issuperset(nodes) for _, nodes in low)
+    few = len(slow) < max(GROUP_NODES, GROUP_SHARE * len(slow | quick))
+    few |= inside < GROUP_TESTS and level < FALLEN * middle
+    if few and all(slow.intersection(nodes) for _, nodes in low):
+        return middle, ""
+    return level, "%d of %d tests at %.2f" % (len(low), len(values), level / middle)
 
 
 def _upper(values: Sequence[float]) -> float:
@@ -208,7 +220,7 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
         grade = PASS if lowest >= rules.clears else UNCLEAR
     rails = slow if len(slow) < len(result.rails) else frozenset()
     every = tuple(shares[rail] for rail in sorted(shares))
-    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every)
+    return Judged(nodes, grade, lowest, rails, result.outcome, result.reported, at, every, busbw=speed)
 
 
 def _share(value: float, reference: Optional[float]) -> float:

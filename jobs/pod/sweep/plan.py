@@ -11,7 +11,7 @@ from typing import Dict, List, Optional, Sequence, Set
 
 from .judgement import FAIL, HARD, PASS, Facts, judge, matchings_of
 from .model import Done, Fleet, Nodes, Round, Rules
-from .state import REPEATS, State, constant, pair_of
+from .state import REPEATS, SILENT, State, constant, pair_of
 
 UPLINK_PROBES = 3
 REPEATED_SHARE = 8
@@ -158,13 +158,17 @@ class _Draft:
         return True
 
     def partner(self, node: str, leaves: List[str]) -> Optional[str]:
-        """Return a free proven node that this one has not met, of the first leaf that has one."""
+        """Return a free proven node that this one has not met, of the first leaf that has one.
+
+        Where there is none, one with whom nothing was measured, until that was tried often enough.
+        """
         met = self.state.met[node]
         for leaf in leaves:
             for other in self.by_leaf.get(leaf, ()):
                 if other != node and other not in met and other not in self.busy:
                     return other
-        return None
+        blank = {p for p in self.state.blank(node) - self.busy if len(self.state.of[pair_of(node, p)]) < SILENT}
+        return next((p for leaf in leaves if blank for p in self.by_leaf.get(leaf, ()) if p in blank), None)
 
     def leaves(self, own: str, *, across: bool) -> List[str]:
         """Return the leaves to look for a partner in, best first; own first unless a partner across is wanted."""
@@ -190,6 +194,9 @@ def _ambiguous(state: State) -> List[Nodes]:
         bad, good = len(state.against(node)), len(state.passed[node])
         if bad > 2 or (bad > 1 and good < state.rules.proofs):  # two failures are a repeated one: with others
             draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))
+    for pair in state.unmeasured():
+        if len(state.of[pair]) < SILENT and not set(pair) & set(fleet.gone) and all(map(state.trusted, pair)):
+            draft.add(*pair)
     most = _repeat(state, draft)
     for node in wanting:
         leaf = fleet.leaf(node)
@@ -210,6 +217,15 @@ def _settled(state: State, node: str, partner: str) -> bool:
     return HARD in grades or constant(tests) or len(grades) >= REPEATS or bool({node, partner} & set(state.fleet.gone))
 
 
+def _few_below(state: State) -> List[Nodes]:
+    """Return which of a few disjoint pairs below the floor are to be repeated, where no pair passed."""
+    few: List[Nodes] = []
+    for pair in state.below_floor():
+        if len(few) < FEWEST and not any(set(pair) & set(other) for other in few):
+            few.append(pair)
+    return [pair for pair in few if not _settled(state, *pair)]
+
+
 def _repeat(state: State, draft: _Draft) -> int:
     """Repeat failed pairs both of whose nodes are proven: flaky, or the path between them.
 
@@ -219,6 +235,8 @@ def _repeat(state: State, draft: _Draft) -> int:
     most = size
     pairs = {pair_of(n, p) for n in state.fleet.nodes if state.failed[n] for p in state.against(n)}
     open_ = [pair for pair in pairs if not _settled(state, *pair) and all(state.passed[node] for node in pair)]
+    if not any(state.passed.values()):
+        open_ = _few_below(state)
     for pair in sorted(open_, key=lambda each: (len(state.of[each]), each)):
         share = DECISIVE_SHARE if len(state.of[pair]) > 1 else REPEATED_SHARE
         allowed = max(FEWEST, size // share)

@@ -13,7 +13,8 @@ from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, matchings_of
 from .model import Finding, Fleet, Nodes, Rules
 
 QUANTILE = 2.326  # one-sided 99 %
-SILENT = 3  # tests without a report before a node is given up
+SILENT = 3  # tests without a report before a node is given up; partners, or tests of a pair, that measured nothing
+SMALL = 4  # nodes up to which every pair has to be measured: one of six is a large part of the fabric
 UPLINK_PAIRS = 3  # failing pairs, and at least half of a leaf's, before its uplink is suspected
 REPEATS = 6  # of one pair before it is left as it is
 ALIKE = 0.06  # three failures that agree so well are no accident: 4 sigma of what three values of one fault differ by
@@ -34,7 +35,9 @@ class State:
         self.passed: Dict[str, Set[str]] = defaultdict(set)
         self.failed: Dict[str, Set[str]] = defaultdict(set)
         self.met: Dict[str, Set[str]] = defaultdict(set)
+        self.measured: Dict[str, Set[str]] = defaultdict(set)
         self.silent: Counter = Counter()  # type: ignore[type-arg]
+        self.empty: Counter = Counter()  # type: ignore[type-arg]
         self.tests: Counter = Counter()  # type: ignore[type-arg]
         self.of: Dict[Nodes, List[Judged]] = defaultdict(list)
         self.findings: Dict[Tuple[str, Nodes], Finding] = {}
@@ -42,7 +45,7 @@ class State:
         self.bad_leaves: Set[str] = set()
         for each in facts.judged:
             self._take(each)
-        self.flaky = sorted(p for p in self.of if len(p) > 1 and self._is_flaky(p))
+        self.flaky = sorted(p for p in self.of if self._is_flaky(p))
         for pair, tests in self.of.items():
             if len(pair) > 1:
                 self._relate(pair, tests)
@@ -58,7 +61,11 @@ class State:
         for node in each.nodes:
             self.tests[node] += 1
             self.met[node] |= set(each.nodes) - {node}
-            if each.grade == NOTHING and node not in each.reported:
+            if each.grade != NOTHING:
+                self.measured[node] |= set(each.nodes) - {node}
+                continue
+            self.empty[node] += 1
+            if node not in each.reported:
                 self.silent[node] += 1
 
     def _is_flaky(self, pair: Nodes) -> bool:
@@ -124,7 +131,7 @@ class State:
                     hard[node] |= set(pair) - {node}
                     outcomes[node] = each.outcome
         for node in sorted(hard, key=lambda n: (-len(hard[n]), n)):
-            partners = {p for p in hard[node] if not self.accused(p)}
+            partners = {p for p in hard[node] if self.trusted(p)}
             if len(partners) >= 2 and not self.accused(node):
                 self._name("node", (node,), (), "%s with %d partners" % (outcomes[node], len(partners)))
 
@@ -244,8 +251,41 @@ class State:
         return any(self.fleet.leaf(partner) != leaf for partner in partners)
 
     def _none_else(self, node: str) -> bool:
-        """Say whether a node has met all others that could prove it."""
-        return not any(n not in self.met[node] and n != node and self.passed[n] for n in self.fleet.nodes)
+        """Say whether a node was measured with all others that could prove it."""
+        return not any(n not in self.measured[node] and n != node and self.passed[n] for n in self.fleet.nodes)
+
+    # -- pairs at fault of which nobody need be named
+
+    def wrong(self) -> List[Nodes]:
+        """Return the pairs with wrong sums or a wrong transport that no finding explains."""
+        return [pair for pair in self._open_pairs() if any(each.grade == HARD for each in self.of[pair])]
+
+    def below_floor(self) -> List[Nodes]:
+        """Return the pairs that no finding explains and that were measured below their floor in all of their tests."""
+        floor = self.rules.pair_floor
+        if floor is None:
+            return []
+        found = []
+        for pair in self._open_pairs():
+            tests = [each for each in self.of[pair] if each.grade != NOTHING]
+            if tests and all(each.grade == FAIL and 0 < each.busbw < floor for each in tests):
+                found.append(pair)
+        return found
+
+    def _open_pairs(self) -> List[Nodes]:
+        return sorted(p for p in self.of if len(p) == 2 and ("pair", p) not in self.findings and not self.explained(p))
+
+    # -- what measured nothing
+
+    def blank(self, node: str) -> Set[str]:
+        """Return the partners with whom a node was tested and nothing was measured."""
+        return self.met[node] - self.measured[node]
+
+    def unmeasured(self) -> List[Nodes]:
+        """Return the pairs of a small fleet that were tested and never measured."""
+        if len(self.fleet.nodes) > SMALL:
+            return []
+        return sorted({pair_of(node, p) for node in self.fleet.nodes for p in self.blank(node)})
 
 
 def pair_of(one: str, other: str) -> Nodes:
