@@ -209,7 +209,8 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
         sees_nodes=not seatrial.tenant,
         recorders=seatrial.recorders if seatrial.options.record else None,
     )
-    found = run_sweep(launcher.run, spec, cluster, gpu_pool, seatrial.profile, seatrial.options, seatrial.unfit)
+    told = seatrial.profile, seatrial.options, seatrial.unfit, seatrial.earlier
+    found = run_sweep(launcher.run, spec, cluster, gpu_pool, *told)
     seatrial.trial_nodes |= set(found.tested)
     seatrial.nodes |= set(found.asked)
     hosts = {node: node for node in found.tested}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from checks.framework.progress import Progress
     from checks.framework.simulation import Simulation
     from checks.profiles.cluster_defaults import Listed
+    from checks.rules.sweep import Earlier
     from jobs.cluster.facts.inventory import Inventory
     from jobs.run.recorder import Recorder
     from jobs.trial.spec import TrialSpec
@@ -66,6 +67,7 @@ class Session:
         )
         self.profile = Profile()
         self.simulation: Simulation | None = None
+        self.earlier: Earlier | None = None  # the sweep that this one goes on with
         self.needs: frozenset[str] = frozenset()  # of the checks that were selected: what they ask the API for
         self.recorders: list[Recorder] = []
         self.nodes: set[str] = set()  # all that a finding may name
@@ -89,7 +91,7 @@ class Session:
             if self.options.resume:
                 from checks.framework.sweep_run import resumed  # noqa: PLC0415 -- few runs go on with another
 
-                resumed(self.options.resume)
+                self.earlier = resumed(self.options.resume)
             if self.options.scenario is not None:
                 from checks.framework.simulation import Simulation  # noqa: PLC0415 -- only a simulated run needs it
 
@@ -120,6 +122,10 @@ class Session:
             facts = self.simulation.facts
             told = ("scenario", "platform", "network", "lost", "weather")
             self.run.cluster |= {key: facts[key] for key in told if facts.get(key)}
+        if self.earlier and self.options.resume:
+            from checks.framework.sweep_run import fits  # noqa: PLC0415
+
+            fits(self.earlier, self.run, self.options.resume)
 
     def trial_spec(self, cluster: Inventory | None = None, listed: Listed | None = None) -> TrialSpec:
         """Build the trial from the profile and the options; ``cluster`` and ``listed`` tell what no profile does.

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+import datetime
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from checks.framework.evidence import Blocked
 from checks.framework.sweep_spec import leaves_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
-from checks.rules.sweep import Swept, read_sweep
+from checks.rules.sweep import Earlier, Swept, read_sweep
 from jobs.pod.sweep.saved import saved
 from jobs.trial.spec import SpecError
 from reports.record import RecordError, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from checks.framework.options import Options
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
-    from jobs.pod.sweep.model import Done
     from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
+    from reports.record import Run
+
+OLDEST = datetime.timedelta(hours=24)
+"""How long ago rounds may have ended that a sweep goes on with: what a node did the day before is no proof of today."""
+CLOCKS = datetime.timedelta(minutes=10)
+"""By how much the clock of the machine that wrote a record may be ahead of this one's."""
 
 
 def run_sweep(
@@ -35,9 +42,13 @@ def run_sweep(
     profile: Profile,
     options: Options,
     unfit: Mapping[str, tuple[str, ...]],
+    earlier: Earlier | None = None,
 ) -> Swept:
-    """Run the sweep; raises Blocked where no node is free for it."""
-    history = resumed(options.resume) if options.resume else []
+    """Run the sweep; raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs."""
+    history = earlier.history if earlier else ()
+    if earlier and earlier.gpus_per_node != spec.gpus_per_node:
+        told = f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}"
+        raise Blocked(f"run {earlier.run_id} cannot be resumed: it {told}")
     spec = confined(pool.without(unfit), spec)
     left: dict[str, str] = {}
     if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
@@ -59,17 +70,91 @@ def run_sweep(
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
-    return read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left)
+    found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
+    return replace(found, section={**found.section, "gpus_per_node": spec.gpus_per_node})
 
 
-def resumed(folder: Path) -> list[Done]:
-    """Return the rounds of an earlier sweep. Raises pytest.UsageError where its record holds none."""
+def resumed(folder: Path) -> Earlier:
+    """Return the sweep whose record is in a folder. Raises pytest.UsageError where there is none."""
     try:
-        found = read_json(folder).get("sweep")
-        return saved(found)[2] if found else _no_sweep()
+        return _earlier(read_json(folder))
     except (RecordError, ValueError) as error:
         raise pytest.UsageError(f"--resume {folder}: {error}") from error
 
 
-def _no_sweep() -> NoReturn:
-    raise ValueError("that run was no sweep")
+def _earlier(record: Mapping[str, Any]) -> Earlier:
+    found = record.get("sweep")
+    if not found:
+        raise ValueError("that run was no sweep")
+    history = saved(found)[2]
+    gpus = found.get("gpus_per_node")
+    if type(gpus) is not int:
+        raise ValueError("the record does not say how many GPUs per node it tested")
+    started = _time(record.get("started"))
+    ended = _ended(started, record.get("seconds"))
+    before = found.get("resumed")
+    if before:
+        ended = min(ended, _time(before.get("ended") if isinstance(before, dict) else None))
+    return Earlier(
+        run_id=str(record["run_id"])[:64],
+        started=started,
+        ended=ended,
+        history=tuple(history),
+        gpus_per_node=gpus,
+        simulated=record.get("simulated") is True,
+        cluster=record.get("cluster") or {},
+        profile_digest=str(record.get("profile_digest") or ""),
+        chained=bool(before),
+    )
+
+
+def fits(earlier: Earlier, run: Run, folder: Path, now: datetime.datetime | None = None) -> None:
+    """Refuse a sweep of another cluster or profile, or of another day. Raises pytest.UsageError with what differs."""
+    if wrong := next(_differences(earlier, run, now or datetime.datetime.now(datetime.UTC)), None):
+        raise pytest.UsageError(f"--resume {folder}: run {earlier.run_id} cannot be resumed: {wrong}")
+
+
+def _differences(earlier: Earlier, run: Run, now: datetime.datetime) -> Iterator[str]:
+    kinds = ["a simulated cluster" if each else "a real cluster" for each in (earlier.simulated, run.simulated)]
+    if kinds[0] != kinds[1]:
+        yield f"it is of {kinds[0]}, this run of {kinds[1]}"
+    # A simulated cluster has another address and authority each time.
+    keys = ("scenario", "platform") if run.simulated else ("server", "ca")
+    pairs = {key: (earlier.cluster.get(key), run.cluster.get(key)) for key in keys}
+    for key, (old, new) in pairs.items():
+        if ((old and new) or run.simulated) and old != new:
+            yield f"its cluster's {key} is {str(old)[:200]}, this one's {new}"
+    if not any(old and new for old, new in pairs.values()):
+        yield "its record does not say of which cluster it is"
+    if earlier.profile_digest != run.profile_digest:
+        asked = _brief(run.profile_digest)
+        yield f"its profile ({_brief(earlier.profile_digest)}) does not ask what this one asks ({asked})"
+    if now - earlier.ended > OLDEST:
+        hours = OLDEST.total_seconds() / 3600
+        yield f"it has rounds of a run that ended {earlier.ended:%Y-%m-%d %H:%M} UTC, more than {hours:g} hours ago"
+    if earlier.ended - now > CLOCKS:
+        yield f"its record says that it ended {earlier.ended:%Y-%m-%d %H:%M} UTC, and that is yet to come"
+
+
+def _brief(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:12] or "none"
+
+
+def _time(text: Any) -> datetime.datetime:
+    """Return a time in UTC. Raises ValueError for what is none, or names no time zone."""
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(datetime.UTC)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError("the record does not say when its run was")
+
+
+def _ended(started: datetime.datetime, seconds: Any) -> datetime.datetime:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ValueError("the record does not say how long its run took")
+    try:
+        return started + datetime.timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError("the record does not say how long its run took") from None

@@ -5,18 +5,21 @@ The coordinator's rounds are facts; its own opinion is not read. What is missing
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.diagnosis.state import ERR_INFRA
 from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR, judge
 from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
 from jobs.pod.sweep.section import section
 from reports.record import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from jobs.pod.sweep.model import Blame, Nodes, Rules
     from jobs.pod.sweep.model import Finding as Accusation
@@ -31,6 +34,24 @@ ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
 FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
 SHOWN = 8
 NEVER_CAME = "its pod did not start, or its agent did not come"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """A sweep that another one goes on with, and what its record says of where and when it was."""
+
+    run_id: str
+    started: datetime
+    ended: datetime  # of the oldest run whose rounds are among them
+    history: Sequence[Done]
+    gpus_per_node: int
+    simulated: bool
+    cluster: Mapping[str, Any]
+    profile_digest: str
+    chained: bool = False  # it went on with another sweep itself
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +72,18 @@ class Swept:
     infra: bool = False  # the cluster kept the job from running, and no outsider did
     end: Mapping[str, Any] | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
+    paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
+    earlier: Earlier | None = None
+    only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
 
 
 def read_sweep(
-    trial: TrialResult, asked: Sweep, rules: Rules, before: Sequence[Done], left: Mapping[str, str]
+    trial: TrialResult,
+    asked: Sweep,
+    rules: Rules,
+    before: Sequence[Done],
+    left: Mapping[str, str],
+    earlier: Earlier | None = None,
 ) -> Swept:
     """Judge the rounds that the coordinator's log holds, and those of the sweep that it goes on with."""
     evidence = trial.evidence.get(0)
@@ -72,7 +101,13 @@ def read_sweep(
     fresh = [_done(row) for row in rows]
     history = [*before, *fresh]
     blame = decode(fleet, rules, history)
-    reported = {node for done in history for result in done.results.values() for node in result.reported}
+    reported, now = _reported(history), _reported(fresh)
+    paths: dict[Nodes, frozenset[str]] = {}
+    for each in judge(fleet, rules, history).judged:
+        if len(each.nodes) == 2:
+            paths[each.nodes] = paths.get(each.nodes, frozenset()) | {each.grade}
+    for done in history:  # the slow tests of a round that disturbed itself are not judged
+        paths |= {test: frozenset() for test in done.round.tests if len(test) == 2 and test not in paths}
     said: dict[Nodes, tuple[str, ...]] = {}
     for row in rows:
         for test in row.get("tests") or ():
@@ -80,11 +115,19 @@ def read_sweep(
             if texts:
                 said[tuple(test["nodes"])] = texts
     failed = trial.analysis
-    made = section(fleet, rules, history)
+    made: dict[str, Any] = {**section(fleet, rules, history)}
+    if earlier:
+        made["resumed"] = {
+            "run_id": earlier.run_id,
+            "started": earlier.started.isoformat(timespec="seconds"),
+            "ended": earlier.ended.isoformat(timespec="seconds"),
+            "rounds": len(before),
+        }
+    tested = tuple(node for node in nodes if node in reported)
     return Swept(
         job=trial.job,
         asked=asked.nodes,
-        tested=tuple(node for node in nodes if node in reported),
+        tested=tested,
         left=left,
         blame=blame,
         section=made,
@@ -96,7 +139,14 @@ def read_sweep(
         infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
         end=stages.get("sweep.job"),
         said=said,
+        paths=paths,
+        earlier=earlier,
+        only_earlier=tuple(node for node in tested if node not in now),
     )
+
+
+def _reported(history: Sequence[Done]) -> set[str]:
+    return {node for done in history for result in done.results.values() for node in result.reported}
 
 
 def _number(name: str) -> int:
@@ -144,10 +194,13 @@ def _problem(trial: TrialResult, stages: Mapping[str, Any]) -> str:
 def ran_findings(swept: Swept) -> Iterator[Finding]:
     """Judge whether the sweep came to its end and tested every node that it was given."""
     whole = not swept.problem
+    rounds = f"{swept.rounds} rounds"
+    if swept.earlier:
+        rounds += f" ({len(swept.earlier.history)} of {swept.rounds} rounds are of {swept.earlier})"
     yield Finding(
         subject=swept.job,
         ok=True if whole else False if swept.infra else None,
-        observed=f"{swept.rounds} rounds" if whole else f"{swept.rounds} rounds, then: {swept.problem}",
+        observed=rounds if whole else f"{rounds}, then: {swept.problem}",
         expected="the plan comes to its end",
         fault="" if whole else swept.fault or "sweep.not-tested",
     )
@@ -157,7 +210,8 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         elif node in swept.blame.not_tested:
             why = swept.blame.not_tested[node]
         else:
-            yield Finding(subject=node, ok=True, observed="tested", expected="alone and in pairs")
+            by = f"tested, in rounds of {swept.earlier} only" if node in swept.only_earlier else "tested"
+            yield Finding(subject=node, ok=True, observed=by, expected="alone and in pairs")
             continue
         yield Finding(subject=node, ok=None, observed=why, expected="alone and in pairs", fault="sweep.not-tested")
     for reason in swept.blame.reasons if not swept.blame.findings else ():
@@ -189,10 +243,43 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
             row = next((r for r in swept.section["elements"]["uplinks"] if r["leaf"] == leaf), {"state": "proven"})
             ok = True if row["state"] == "proven" else None
             yield Finding(subject=f"uplink of {leaf}", ok=ok, observed=row["state"], expected=EXPECTED)
-    pairs = {tuple(test["nodes"]) for test in swept.section["tests"] if len(test["nodes"]) == 2}
-    passed = len(pairs) - sum(each.kind == "pair" for each in found)
-    if pairs:
-        yield Finding(subject="paths", ok=True, observed=f"{passed} of {len(pairs)} pairs are not at fault")
+    if swept.paths:
+        yield _paths(swept)
+
+
+def _paths(swept: Swept) -> Finding:
+    """Count the pairs: one passes by a pass of its own, and is decided where what is accused explains its failures.
+
+    A value between the thresholds neither clears a pair nor accuses it: it is counted, and no pass.
+    """
+    nodes = {each.names[0] for each in swept.blame.findings if each.kind in ("node", "rail")}
+    leaves = {name for each in swept.blame.findings if each.kind == "uplink" for name in each.names}
+    bad = {each.names for each in swept.blame.findings if each.kind == "pair"}
+    counted = dict.fromkeys(("passed", "explained", "failed", "unclear", "nothing"), 0)
+    for pair, grades in swept.paths.items():
+        ways = {swept.leaves.get(node, "") for node in pair}
+        if pair in bad or nodes & set(pair) or (len(ways) > 1 and ways & leaves):
+            counted["explained" if pair in bad or PASS not in grades else "passed"] += 1
+        elif HARD in grades or (FAIL in grades and PASS not in grades):
+            counted["failed"] += 1
+        else:
+            counted["passed" if PASS in grades else "unclear" if UNCLEAR in grades else "nothing"] += 1
+    told = [f"{counted['passed']} of {len(swept.paths)} pairs passed"]
+    for name, words in (
+        ("explained", "failed or did not end, by what is named at fault"),
+        ("failed", "failed and are not decided"),
+        ("unclear", "are too slow to clear and too fast to accuse"),
+        ("nothing", "measured nothing"),
+    ):
+        if counted[name]:
+            told.append(f"{counted[name]} {words}")
+    open_ = counted["failed"] or counted["nothing"] or not (counted["passed"] or counted["explained"])
+    return Finding(
+        subject="paths",
+        ok=None if open_ else True,
+        observed="; ".join(told),
+        expected="each passes, or what is named at fault explains it",
+    )
 
 
 def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
@@ -208,7 +295,10 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
             subject=subject, ok=False if known else None, observed=observed, expected=expected, fault="sweep.scale"
         )
         return
-    rows = {int(row[0]): float(row[1]) for row in end.get("rows") or () if len(row) == 3}
+    if why := _not_whole(swept, end):
+        yield Finding(subject=subject, ok=None, observed=why, expected=expected, fault="sweep.scale")
+        return
+    rows = _rows(end)
     floors = [f for f in profile.floor("all_reduce", "ring", count) if int(f.size) in rows]
     for each in floors:
         value = rows[int(each.size)]
@@ -218,9 +308,59 @@ def scale_findings(swept: Swept, profile: Profile) -> Iterator[Finding]:
             subject=subject, ok=ok, observed=f"{value:g}", expected=f"{each.busbw_gbps:g}", fault=fault, unit="GB/s"
         )
     if not floors:
-        yield Finding(
-            subject=subject, ok=True, observed=f"{end.get('busbw')} GB/s; no floor for so many nodes", expected=expected
-        )
+        yield _against_pairs(swept, subject, float(end["busbw"]))
+
+
+def _not_whole(swept: Swept, end: Mapping[str, Any]) -> str:
+    """Say what is missing of the job over all nodes before it can be judged; '' where nothing is."""
+    nodes = {str(node) for node in end.get("nodes") or ()}
+    told = {str(node) for node in end.get("reported", nodes) or ()}
+    if silent := sorted(nodes - told):
+        return f"{len(silent)} of {len(nodes)} nodes reported nothing: {', '.join(silent[:SHOWN])}"
+    if left := [node for node in swept.blame.proven if node not in nodes]:
+        count = len(swept.blame.proven)
+        return f"{count - len(left)} of {count} nodes that passed ran it; it lacks {', '.join(left[:SHOWN])}"
+    value = _value(end.get("busbw"))
+    if value is None or not math.isfinite(value) or not _rows(end):
+        return "it ended, and its busbw was not reported"
+    return ""
+
+
+def _rows(end: Mapping[str, Any]) -> dict[int, float]:
+    """Return the busbw of each size in GB/s, of the rows that are finite."""
+    found = {}
+    for row in end.get("rows") or ():
+        size, value = (_value(each) for each in row[:2]) if isinstance(row, list) and len(row) == 3 else (None, None)
+        if size is not None and value is not None and math.isfinite(size) and math.isfinite(value):
+            found[int(size)] = value
+    return found
+
+
+def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
+    """Hold a job for which there is no floor against what pairs reach: far below them is no fault yet, and no pass."""
+    levels = {row["kind"]: row["busbw_gbps"] for row in swept.section["levels"] if row["rail"] is None}
+    level, floor = levels.get("across leaves", levels.get("in a leaf")), swept.section["rules"]["pair_floor"]
+    accuses = swept.section["rules"]["accuses"]
+    told, limits = [f"{value:g} GB/s; no floor for so many nodes"], []
+    if level:
+        told.append(f"{value / level:.2f} of what pairs reach")
+        limits.append(accuses * level)
+    if floor:
+        told.append(f"the floor of pairs is {floor:g}")
+        limits.append(floor)
+    if not limits:
+        told.append("and no pair to compare with")
+    ok = True if limits and value >= max(limits) else None
+    named = [each for each in swept.blame.findings if each.kind in ("uplink", "pair")]
+    if not ok and named:
+        told.append(f"it may have run over {' - '.join(named[0].names)}, at fault by itself (sweep.{named[0].kind})")
+    return Finding(
+        subject=subject,
+        ok=ok,
+        observed="; ".join(told),
+        expected=f"{max(limits):.4g} GB/s" if limits else "what pairs reach",
+        fault="" if ok or named else "sweep.scale",
+    )
 
 
 def _accused(swept: Swept, each: Accusation) -> Finding:
@@ -247,6 +387,8 @@ def notes(swept: Swept) -> Iterator[str]:
         yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
     if swept.left:
         yield "not in the sweep: " + "; ".join(f"{node} ({why})" for node, why in list(swept.left.items())[:SHOWN])
+    if swept.only_earlier:
+        yield f"not tested in this run, and counted by the rounds of {swept.earlier}: {_names(swept.only_earlier)}"
     yield from blame.notes
     if cordon := [f.names[0] for f in blame.findings if f.kind in ("node", "rail")]:
         yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"

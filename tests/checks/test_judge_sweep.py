@@ -1,9 +1,14 @@
 """What a sweep's coordinator told becomes findings: whom they accuse, in which words, and what is never a pass."""
 
+import json
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
+from checks.framework.evidence import Blocked
+from checks.framework.sweep_run import fits, resumed, run_sweep
 from checks.profiles.loader import load_profile
 from checks.rules.sweep import link_findings, node_findings, notes, ran_findings, read_sweep, scale_findings
 from jobs.diagnosis.state import FailureAnalysis, JobState
@@ -13,6 +18,7 @@ from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
 from jobs.trial.spec import Sweep
+from reports.record import Run
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)
 PROFILE = load_profile("h100-ib")
@@ -49,11 +55,11 @@ def told(nodes, speed, *, rounds=99, leaves=(), alone=lambda node: 480.0):
     return names, stages
 
 
-def swept(names, stages, *, analysis=None, leaves=(), left=(), **evidence):
+def swept(names, stages, *, analysis=None, leaves=(), left=(), earlier=None, **evidence):
     made = Sweep(token="t", nodes=tuple(names), leaves=dict(leaves))
     found = {0: RankEvidence(rank=0, stages=stages, **evidence)} if stages is not None else {}
     trial = TrialResult(job="seatrial-x", state=JobState.COMPLETE, evidence=found, analysis=analysis)
-    return read_sweep(trial, made, RULES, [], dict(left))
+    return read_sweep(trial, made, RULES, earlier.history if earlier else [], dict(left), earlier)
 
 
 def everything(found):
@@ -254,6 +260,15 @@ def test_lost_lines_are_no_pass():
     ("row", "ok"),
     [
         ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, 370.0, 0]]}, True),
+        ({"outcome": "measured", "busbw": 330.0, "rows": [[2**30, 330.0, 0]]}, None),
+        ({"outcome": "measured", "busbw": 1.0, "rows": [[2**30, 1.0, 0]]}, None),
+        ({"outcome": "measured", "busbw": 370.0}, None),
+        ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, "x", 0], 5, [1]]}, None),
+        ({"outcome": "measured", "rows": [[2**30, 370.0, 0]]}, None),
+        ({"outcome": "measured", "busbw": float("inf"), "rows": [[2**30, 370.0, 0]]}, None),
+        ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, float("nan"), 0]]}, None),
+        ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, 370.0, 0]], "reported": ["node-0"]}, None),
+        ({"outcome": "measured", "busbw": 370.0, "rows": [[2**30, 370.0, 0]], "nodes": ["node-0", "node-1"]}, None),
         ({"outcome": "failed"}, False),
         ({"outcome": "wrong sums"}, False),
         ({"outcome": "nothing"}, None),
@@ -286,3 +301,166 @@ def test_a_busy_node_is_named_and_no_pass():
     assert [(f.subject, f.ok) for f in bad if f.subject != "seatrial-x"] == [("node-busy", None)]
     assert "held by Job/other" in bad[0].observed
     assert found.section["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("speed", "ok", "said"),
+    [
+        (lambda _: 380.0, True, "15 of 15 pairs passed"),
+        (lambda _: 100.0, None, "0 of 15 pairs passed; 15 failed and are not decided"),
+        (lambda _: "no end", None, "failed and are not decided"),
+        (lambda _: None, None, "measured nothing"),
+        (lambda pair: 200.0 if "node-3" in pair else 380.0, True, "by what is named at fault"),
+        (lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0, True, "14 of 15 pairs passed; 1 failed or"),
+        (
+            lambda pair: None if pair == ("node-2", "node-5") else 380.0,
+            None,
+            "14 of 15 pairs passed; 1 measured nothing",
+        ),
+        (lambda pair: 350.0 if pair == ("node-2", "node-5") else 380.0, True, "14 of 15 pairs passed; 1 are too slow"),
+    ],
+    ids=["healthy", "all slow", "all hang", "silence", "a bad node", "a bad pair", "a silent pair", "between"],
+)
+def test_a_pair_passes_by_a_pass_of_its_own(speed, ok, said):
+    """Or by an accused node or path that explains it: what failed and is not decided is no pass."""
+    (paths,) = (f for f in link_findings(swept(*told(6, speed))) if f.subject == "paths")
+    assert paths.ok is ok
+    assert said in paths.observed
+
+
+def test_pairs_behind_a_bad_uplink_are_explained():
+    """They fail, and the uplink is named for it."""
+    leaves = {f"node-{n}": f"leaf-{n // 4}" for n in range(16)}
+
+    def speed(pair):
+        ways = {leaves[node] for node in pair}
+        return 200.0 if len(ways) > 1 and "leaf-1" in ways else 380.0
+
+    (paths,) = (f for f in link_findings(swept(*told(16, speed, leaves=leaves), leaves=leaves)) if f.subject == "paths")
+    assert paths.ok is True
+    assert "by what is named at fault" in paths.observed
+
+
+def test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own():
+    """And no pass: the path is named already."""
+    names, stages = told(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0)
+    row = {"nodes": list(names), "outcome": "measured", "busbw": 200.0, "rows": [[2**30, 200.0, 0]]}
+    (found,) = scale_findings(swept(names, stages | {"sweep.job": row}), PROFILE)
+    assert (found.ok, found.fault) == (None, "")
+    assert "node-2 - node-5, at fault by itself (sweep.pair)" in found.observed
+
+
+NEW = {"verdict": "go"}
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def record(folder, *, nodes=6, sweep=NEW, **changes):
+    """The record of a sweep in a folder."""
+    names, stages = told(nodes, lambda _: 380.0)
+    made = {
+        "schema": 1,
+        "run_id": "before",
+        "verdict": "go",
+        "scope": "full",
+        "checks": [],
+        "collectives": {},
+        "started": "2026-11-22T10:00:00+00:00",
+        "seconds": 600.0,
+        "simulated": False,
+        "cluster": {"server": "https://a", "ca": "sha256:a"},
+        "profile_digest": "sha256:p",
+        "sweep": sweep and {**swept(names, stages).section, "gpus_per_node": 8, **sweep},
+        **changes,
+    }
+    (folder / "report.json").write_text(json.dumps(made))
+    return folder
+
+
+def run(**changes):
+    made = {"cluster": {"server": "https://a", "ca": "sha256:a"}, "profile_digest": "sha256:p"}
+    return Run(**(made | changes))
+
+
+SIMULATED = {"simulated": True, "cluster": {"server": "https://b", "scenario": "sweep-node", "platform": "h100-ib"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, {}, ""),
+        ({"cluster": {"server": "https://a"}}, {}, ""),
+        ({"cluster": {"server": "https://b", "ca": "sha256:a"}}, {}, "server is https://b, this one's https://a"),
+        ({"cluster": {"server": "https://a", "ca": "sha256:b"}}, {}, "ca is sha256:b"),
+        ({"cluster": {}}, {}, "does not say of which cluster"),
+        (SIMULATED, {}, "it is of a simulated cluster"),
+        ({}, SIMULATED, "it is of a real cluster"),
+        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"server": "https://c", "ca": "x"}}, ""),
+        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"scenario": "sweep-healthy"}}, "scenario"),
+        (SIMULATED, SIMULATED | {"cluster": SIMULATED["cluster"] | {"platform": "h200-ib"}}, "platform"),
+        ({"profile_digest": "sha256:q"}, {}, "profile (q)"),
+        ({"profile_digest": ""}, {}, "profile (none)"),
+        ({"started": "2026-11-21T11:49:00+00:00"}, {}, "more than 24 hours"),
+        ({"started": "2026-11-21T13:49:00+02:00", "seconds": 600}, {}, "more than 24 hours"),
+        ({"started": "2026-11-21T11:51:00+00:00"}, {}, ""),
+        ({"started": "2026-11-22T12:05:00+00:00"}, {}, "yet to come"),
+        ({"started": "2026-11-22T10:00:00"}, {}, "does not say when"),
+        ({"started": "yesterday"}, {}, "does not say when"),
+        ({"started": None}, {}, "does not say when"),
+        ({"seconds": None}, {}, "how long"),
+        ({"seconds": 1e17}, {}, "how long"),
+        ({"sweep": None}, {}, "no sweep"),
+    ],
+)
+def test_only_a_sweep_of_this_cluster_and_day_is_resumed(tmp_path, before, now, said):
+    """What differs is named; what a record does not tell is no proof."""
+    made = record(tmp_path, **before)
+
+    def resume():
+        fits(resumed(made), run(**now), made, NOW)
+
+    if not said:
+        resume()
+        return
+    with pytest.raises(pytest.UsageError, match="--resume") as error:
+        resume()
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ({"gpus_per_node": None}, "GPUs per node"),
+        ({"resumed": {"ended": "2026-11-21T10:00:00+00:00"}}, "more than 24 hours"),
+        ({"resumed": {"ended": 5}}, "does not say when"),
+        ({"resumed": "x"}, "does not say when"),
+    ],
+)
+def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
+    """A record that went on with another is as old as that one."""
+    with pytest.raises(pytest.UsageError, match=said):
+        fits(resumed(record(tmp_path, sweep=sweep)), run(), tmp_path, NOW)
+
+
+def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
+    """Nothing is started for it."""
+    spec = SimpleNamespace(gpus_per_node=4)
+    with pytest.raises(Blocked, match="tested 8 GPUs per node, this one tests 4"):
+        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
+
+
+def test_the_result_says_what_is_of_the_earlier_run(tmp_path):
+    """Rounds and nodes of which this run has shown nothing count, and are named."""
+    earlier = resumed(record(tmp_path))
+    names, stages = told(6, lambda _: 380.0)
+    found = swept(names, {k: v for k, v in stages.items() if not k.startswith("sweep.round")}, earlier=earlier)
+    first, *nodes = ran_findings(found)
+    count = len(earlier.history)
+    assert f"{count} of {count} rounds are of run before, 2026-11-22 10:00 UTC" in first.observed
+    assert [(f.ok, "rounds of run before" in f.observed) for f in nodes] == [(True, True)] * 6
+    assert any("not tested in this run" in text and "6 nodes" in text for text in notes(found))
+    assert found.section["resumed"] == {
+        "run_id": "before",
+        "started": "2026-11-22T10:00:00+00:00",
+        "ended": "2026-11-22T10:10:00+00:00",
+        "rounds": count,
+    }

@@ -10,6 +10,7 @@ from .model import OUTCOMES, Done, Fleet, Nodes, Result, Round, Rules
 from .section import MOST_RAILS, MOST_TESTS, MOST_TEXT
 
 MOST_NODES = 100_000
+MOST_ROUNDS = 100_000
 
 
 def saved(found: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
@@ -42,6 +43,8 @@ def _saved(found: Mapping[str, Any]) -> Tuple[Fleet, Rules, List[Done]]:
         number, stage = _whole(row["number"]), _whole(row["stage"])
         results = by_round.pop(number, {})
         history.append(Done(Round(number, stage, tuple(results)), results, _number(row["seconds"]) or 0.0))
+    if len(history) > MOST_ROUNDS or sorted(done.round.number for done in history) != list(range(1, 1 + len(history))):
+        raise ValueError("the sweep of the record is damaged: its rounds are not 1 to %d" % len(history))
     if by_round:
         raise ValueError("the sweep of the record is damaged: tests of no round")
     return fleet, _rules(found["rules"]), history
