@@ -129,6 +129,7 @@ NEAR_MISSES = {
     "job.no-scheduler": "test_a_pod_that_no_scheduler_has_looked_at_says_so",
     "job.start-timeout": "image-slow",
     "job.disrupted": "pod-deleted",
+    "job.one-after-another": "test_real_ranks_that_ran_one_after_another_are_told",
     "job.deadline": "test_deadline_of_a_running_job_and_of_one_that_never_started",
     "job.failed": "test_a_failing_init_container_is_seen_and_a_stopped_sidecar_is_not",
     "job.log-unreachable": "test_what_was_heard_or_only_not_found_is_nothing_of_the_kind",
@@ -181,6 +182,14 @@ NEAR_MISSES = {
     "images.pull-secret-missing": "healthy-named-objects",
     "observability.dcgm-missing": "healthy-observed",
     "observability.servicemonitor-missing": "healthy-observed",
+    # a sweep
+    "sweep.node": "sweep-flaky",
+    "sweep.rail": "sweep-node",
+    "sweep.uplink": "sweep-node",
+    "sweep.pair": "sweep-flaky",
+    "sweep.suspect": "sweep-node",
+    "sweep.scale": "test_a_slow_job_over_a_bad_path_is_no_fault_of_its_own",
+    "sweep.not-tested": "sweep-healthy",
 }
 
 
