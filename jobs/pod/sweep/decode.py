@@ -145,7 +145,10 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[N
         reasons.append("no pair passed: there is no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.node_floor is None):
         reasons.append("no floor: a fleet that is slow as a whole would not be seen")
-    reasons += ["nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured()]
+    lost = {node for node in fleet.gone if not state.enough(node)}  # which are told as not tested
+    reasons += [
+        "nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured() if lost.isdisjoint(pair)
+    ]
     reasons += [
         "%s failed once and is not decided" % " and ".join(pair) for pair in _undecided(state) if pair not in told
     ]
