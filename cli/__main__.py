@@ -129,9 +129,9 @@ def run_checks(arguments: Sequence[str]) -> int:
 def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
     """Take -v and -q out of the arguments; return the rest and how much to tell (reports.plugin)."""
     rest, told = [], -1  # a line for each family of checks
-    for word, before in zip(arguments, ["", *arguments], strict=False):
+    for word in arguments:
         letters = {"--verbose": "v", "--quiet": "q"}.get(word, word.removeprefix("-"))
-        if set(letters) in ({"v"}, {"q"}) and word != letters and not _takes_value(before):
+        if set(letters) in ({"v"}, {"q"}) and word != letters:  # no option's value: argparse takes none that begins so
             told += len(letters) if letters[0] == "v" else -len(letters)
         else:
             rest.append(word)

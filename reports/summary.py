@@ -128,7 +128,7 @@ def _proven(record: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> I
         rest = len(covered.tried) - NODES_NAMED
         yield "nodes", f"{covered}: {named}{f' and {rest} more' if rest > 0 else ''}"
     elif nodes := passed.get("nodes.gpu"):
-        yield "nodes", f"{len(nodes)} GPU nodes are Ready; no pod was started"
+        yield "nodes", f"{len(nodes)} GPU nodes are Ready"
     if gpus := _gpus(record, passed):
         yield "GPUs", gpus
     if fabric := _fabric(passed):

@@ -330,7 +330,8 @@ def test_the_nodes_of_an_earlier_run_are_named_by_its_folder(tmp_path):
         (["-vv", "-q"], [], 0),
         (["--verbose", "--out", "x"], ["--out", "x"], 0),
         (["-q"], [], -2),
-        (["-k", "-v"], ["-k", "-v"], -1),
+        (["--tenant", "-q"], ["--tenant"], -2),
+        (["-k", "v"], ["-k", "v"], -1),
         (["-vs", "v"], ["-vs", "v"], -1),
     ],
 )
