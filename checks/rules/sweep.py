@@ -216,8 +216,8 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
         yield Finding(subject=node, ok=None, observed=why, expected="alone and in pairs", fault="sweep.not-tested")
     for reason in swept.blame.reasons if not swept.blame.findings else ():
         if not reason.startswith(("not proven ", "suspect ")):
-            whole = "every node alone and in pairs, and nothing left undecided"
-            yield Finding(subject=swept.job, ok=None, observed=reason, expected=whole, fault="sweep.not-tested")
+            complete = "every node alone and in pairs, and nothing left undecided"
+            yield Finding(subject=swept.job, ok=None, observed=reason, expected=complete, fault="sweep.not-tested")
 
 
 def node_findings(swept: Swept) -> Iterator[Finding]:
