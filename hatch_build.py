@@ -1,4 +1,4 @@
-"""The extra `lab` of the distribution: lab/ in a clone, the distribution seatrial-lab in a released wheel."""
+"""The extras of the distribution; `lab` is lab/ in a clone, the distribution seatrial-lab in a released wheel."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class LabExtra(MetadataHookInterface):
         folder = Path(self.root) / "lab"
         local = folder.is_dir() and not os.environ.get("SEATRIAL_RELEASE")
         where = f" @ {folder.as_uri()}" if local else f"=={metadata['version']}"
-        metadata["optional-dependencies"] = {"lab": [f"seatrial-lab{where}"]}
+        metadata["optional-dependencies"] = {"lab": [f"seatrial-lab{where}"], "completion": ["shtab>=1.7"]}

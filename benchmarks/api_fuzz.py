@@ -1,4 +1,4 @@
-"""Does any API object break what reads it, or make something broken look good? Full size, for real.
+"""API objects that break what reads them, or make something broken look good, are looked for: full size.
 
     python benchmarks/api_fuzz.py [OBJECTS] [SEED]
 

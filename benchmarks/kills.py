@@ -1,4 +1,4 @@
-"""Kill runs at random moments: is all of theirs gone after cleanup or the next run, and is that one's verdict right?
+"""Kills runs at random moments: all of theirs must be gone after cleanup or the next run, and its verdict right.
 
 Each round starts a trial on the embedded cluster and sends SIGKILL, SIGTERM, SIGINT or SIGQUIT to its runner, or to the
 processes of one of its pods, at a random moment. Then: a runner that could clean up left nothing and says 2 in record

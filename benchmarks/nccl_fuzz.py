@@ -1,4 +1,4 @@
-"""Does any log break the analyzer, slow it down or fill its memory? Full size, for real.
+"""Logs that break the analyzer, slow it down or fill its memory are looked for: full size.
 
     python benchmarks/nccl_fuzz.py [MILLIONS_OF_LINES] [SEED]
 
@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from jobs.nccl import NcclLogError, conclude, open_sources, read  # noqa: E402 -- after the path is set
 from reports import explain  # noqa: E402
+from reports.explain_markdown import to_markdown  # noqa: E402
 from tests.nccl.logmaker import Maker, interleaved, table_of  # noqa: E402
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def answer(name: str, sources: Callable[[], object]) -> None:
     began = time.perf_counter()
     try:
         jobs = conclude(read(sources()))  # type: ignore[arg-type]
-        text = explain.to_text(jobs, color=False) + explain.to_markdown(jobs) + explain.to_json(jobs)
+        text = explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
         said = f"{len(jobs)} jobs, {explain.verdict(jobs)}, {len(text) // 1000} kB of text"
         assert "hf_AbCdEfGhIjKlMnOpQrStUvWx" not in text
     except NcclLogError as error:

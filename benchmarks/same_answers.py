@@ -1,4 +1,4 @@
-"""Does a real API server refuse what the embedded cluster refuses, and accept what it accepts?
+"""Requests that a real API server and the embedded cluster must answer alike.
 
     python benchmarks/same_answers.py KUBECONFIG [KIND...]
 

@@ -1,4 +1,4 @@
-"""How much costs the simulated cluster? Ratios measured side by side in one run; exits 1 where a target is missed.
+"""The cost of the simulated cluster: ratios measured side by side in one run; exits 1 where a target is missed.
 
     python benchmarks/sim_size.py [--nodes 5000] [--pods 20000]
 

@@ -1,4 +1,4 @@
-"""How much does `seatrial --help` cost? Prints its ratio to `python -c "import pytest"`, both measured in one run.
+"""The cost of `seatrial --help`: its ratio to `python -c "import pytest"`, both measured in one run.
 
 Usage: python benchmarks/start_up.py [ROUNDS]
 """

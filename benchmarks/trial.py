@@ -1,4 +1,4 @@
-"""How long does the trial on the healthy embedded cluster take? Prints the median and its ratio to the budget of 15 s.
+"""The time of the trial on the healthy embedded cluster: its median and the ratio to the budget of 15 s.
 
 The whole command is measured as a user runs it: Python and the cluster start, preflight, trial, reports, clean-up.
 

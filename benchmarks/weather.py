@@ -1,4 +1,4 @@
-"""Is a verdict ever wrong because the API server misbehaves? Prints per kind of weather how often it was right.
+"""Verdicts while the API server misbehaves: per kind of weather, how often they were right.
 
 Each seed rehearses one scenario under that weather: healthy for even seeds, in turn a broken one for odd ones.
 `right`: the stated verdict and exactly the stated faults; `inconclusive`: exit code 10, which is honest; `wrong`:
@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cli.rehearse import Rehearsal, parse, rehearse, wanted
+from cli.rehearse import Rehearsal, parse, rehearsals, rehearse
 from lab.chaos.api_faults import KINDS
 
 BROKEN = (
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no run after these")
     parser.add_argument("--out", type=Path, help="one JSON line for each run")
     options = parser.parse_args()
-    plain = {each.name: each for each in wanted(parse(["healthy", *BROKEN]))}
+    plain = {each.name: each for each in rehearsals(parse(["healthy", *BROKEN]))}
     # Seeds outside, kinds inside: whoever ends it early has as many of each kind.
     asked = [(kind, seed) for seed in range(options.first, options.first + options.seeds) for kind in options.kinds]
     sums = {kind: Counter() for kind in options.kinds}

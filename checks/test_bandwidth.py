@@ -108,7 +108,7 @@ def test_sendrecv_reaches_its_floor(
 @pytest.mark.acceptance
 @pytest.mark.check(
     "nccl.bandwidth-alltoall",
-    "Everybody reaches everybody at the floor (all_to_all)",
+    "Every GPU reaches all others at the floor (all_to_all)",
     requires=["nccl.completed", "nccl.transport"],
     unless_failed=["nccl.bandwidth-ring", "nccl.bandwidth-default"],
     faults=["nccl.low-bandwidth-alltoall", "nccl.impossible-bandwidth"],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.mark.preflight
 @pytest.mark.check(
     "bom.platform",
-    "What the platform is made of is on record",
+    "What the platform consists of is on record",
     by_node=True,
     requires=["api.version"],
     unless_failed=["nodes.gpu"],
@@ -38,12 +38,14 @@ def test_platform_is_on_record(
     """Kubernetes, kernels, runtimes, operators and plugins stand in the report with their versions.
 
     Nothing is judged but that it was seen: after an upgrade two reports show what changed, and an accepted cluster can
-    be told from what it later became. A tenant sees the version of Kubernetes and no more.
+    be told from what it later became. What the profile names and no pod can see (switches, cables: stack.baseline) is
+    repeated as not verified. A tenant sees the version of Kubernetes and no more.
     """
     asked = policies(listed("clusterpolicies"))
     found = bom.from_api(git_version(seatrial.kube.version()), pool.nodes, cluster, asked)
     if toolkit := toolkit_version(asked, cluster.pods):
         found["container toolkit"] = toolkit
+    found |= bom.from_profile(seatrial.profile)
     seatrial.run.bom |= found
     for what, value in bill(found):
         evidence.add(what, ok=True, observed=value, expected="on record")

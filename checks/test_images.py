@@ -43,7 +43,7 @@ def test_images_are_named_as_asked(
     images = images_of(admission.pod or dry_pod(spec))
     if not profile.images.digest and not profile.images.registries:
         evidence.skip(f"the profile asks nothing of images; the run uses {', '.join(dict.fromkeys(images.values()))}")
-    fits(evidence, pool, profile, spec.resources)
+    fits(evidence, pool, profile)
     if admission.pod is None:
         evidence.note("the server showed no admitted pod: what webhooks add is judged once the pods run")
     put(evidence, image_findings(images, profile.images))

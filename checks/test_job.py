@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.rules.job import START_FAULTS, start_findings
+from checks.rules.fit import OTHER_KIND, unstarted
+from checks.rules.job import START_FAULTS, UNFIT, start_findings
 from checks.rules.recording import put
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from jobs.cluster.facts.inventory import Inventory
     from jobs.run.launcher import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -20,31 +23,28 @@ if TYPE_CHECKING:
     "job.started",
     "Every pod of the trial starts and reports",
     requires=["rights.run", "namespace.ready", "queue.admitted"],
-    unless_failed=[
-        "queue.present",
-        "admission.pod",
-        "nodes.gpu",
-        "gpu.allocatable",
-        "gpu.free",
-        "stack.upgrade",
-        "rdma.allocatable",
-        "rdma.networks",
-        "images.named",
-        "images.secrets",
-        "topology.policy",
-        "storage.claims",
-    ],
+    unless_failed=[*UNFIT, "storage.claims"],
     needs=["run"],
-    faults=list(START_FAULTS),
+    faults=[*START_FAULTS, OTHER_KIND],
 )
-def test_every_pod_of_the_trial_starts(trial: TrialResult, spec: TrialSpec, evidence: Evidence) -> None:
+def test_every_pod_of_the_trial_starts(
+    trial: TrialResult,
+    spec: TrialSpec,
+    profile: Profile,
+    cluster: Inventory,
+    resources_here: frozenset[str],
+    evidence: Evidence,
+) -> None:
     """Every pod of the two-node trial is scheduled, pulls its image, starts and sends its evidence.
 
     It is the pod that training would use: the same resources, image, tolerations and namespace. What stops it here
     stops training: no node with the RDMA resource, an image that cannot be pulled, a quota. What a person or a
     preemption did to it is not the cluster's fault and is not judged.
     """
-    put(evidence, start_findings(trial, spec))
+    if why := unstarted(trial, spec, cluster, profile, resources_here):
+        evidence.add(trial.job, ok=None, observed=why, fault=OTHER_KIND)
+    else:
+        put(evidence, start_findings(trial, spec))
     if trial.attempts > 1:
         evidence.note(f"this is attempt {trial.attempts}: those before were interrupted from outside")
     for text in trial.warnings:

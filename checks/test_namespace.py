@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rights.run", "We may do what the trial needs", requires=["api.version"], faults=["rights.missing"], needs=["run"]
+    "rights.run",
+    "The credentials may do what the trial needs",
+    requires=["api.version"],
+    faults=["rights.missing"],
+    needs=["run"],
 )
 def test_every_right_of_the_run_is_granted(
     seatrial: Session, answers: rights.Answers, spec: TrialSpec, evidence: Evidence
@@ -64,7 +68,7 @@ def test_every_right_of_a_training_job_is_granted(answers: rights.Answers, spec:
 
 @pytest.mark.preflight
 @pytest.mark.check(
-    "rights.least", "A tenant may not reach beyond its namespace", requires=["rights.run"], faults=["rights.excessive"]
+    "rights.least", "A tenant has no rights beyond its namespace", requires=["rights.run"], faults=["rights.excessive"]
 )
 def test_a_tenant_may_not_reach_beyond_its_namespace(
     seatrial: Session, answers: rights.Answers, profile: Profile, evidence: Evidence

@@ -11,7 +11,9 @@ from checks.rules.capacity import releases, room_findings, rooms, shortage
 from checks.rules.nodes import NO_PROFILE, node_findings, offers
 from checks.rules.pool import resource_of
 from checks.rules.recording import note, put, require_listed, require_seen, skip_on_demand
+from checks.rules.shapes import shape_findings
 from checks.rules.stack import claimed_instead, handed_out, label_findings, slice_findings
+from checks.rules.topology import read_zones
 from checks.rules.uniform import kubelet_skew, unlike_nodes
 
 if TYPE_CHECKING:
@@ -203,4 +205,43 @@ def test_enough_gpus_are_free(
         f"the trial takes {spec.nodes} nodes with {spec.gpus_per_node} {spec.gpu_resource}, "
         f"cpu {spec.cpu} and memory {spec.memory} each"
     )
+    evidence.verdict()
+
+
+@pytest.mark.preflight
+@pytest.mark.check(
+    "gpu.shapes",
+    "Which requests are valid and fit now is on record",
+    by_node=True,
+    requires=["nodes.gpu"],
+    unless_failed=["gpu.allocatable"],
+    needs=["nodes", "pods", "topologies"],
+)
+def test_request_shapes_are_on_record(
+    cluster: Inventory,
+    pool: Pool,
+    profile: Profile,
+    spec: TrialSpec,
+    listed: Callable[[str], Listing],
+    evidence: Evidence,
+) -> None:
+    """One GPU, half a NUMA node, a NUMA node, a whole node: which the kubelets admit, and how often each fits now.
+
+    Nothing is judged. Free GPUs that lie in pieces start no job of whole nodes: how much of what is free that is says
+    whether a job waits for capacity or for order.
+    """
+    if not spec.gpu_resource or handed_out(pool, profile, spec, listed):
+        evidence.skip("the trial's GPUs are claimed (DRA): what is free only the scheduler knows")
+    require_seen(evidence, cluster, "pods", "who holds the GPUs is not seen")
+    found = rooms(cluster, pool.nodes, spec, pool.parts)
+    full = profile.gpu.per_node or max((n.allocatable.get(spec.gpu_resource, 0) for n in pool.whole), default=0)
+    if not found or not full:
+        evidence.skip("no node of the pool offers whole GPUs")
+    named = listed("noderesourcetopologies")
+    zones = read_zones(named.items)
+    names = {room.node for room in found}
+    zones = {name: each for name, each in zones.items() if name in names}
+    if not zones:
+        evidence.note(f"NUMA nodes are not told: {named.hidden or 'no NodeResourceTopology object'}")
+    put(evidence, shape_findings(found, zones, spec.gpu_resource, full))
     evidence.verdict()

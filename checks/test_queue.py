@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from checks.rules.fit import fits
-from checks.rules.queue import admitted_findings, gang_findings, gang_refusal, present_findings, too_many
+from checks.rules.job import UNFIT
+from checks.rules.queue import KEPT_OUT, admitted_findings, gang_findings, gang_refusal, present_findings, too_many
 from checks.rules.recording import put
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ NO_QUEUE = "the trial goes through no queue: neither the profile (launch.queue) 
 @pytest.mark.preflight
 @pytest.mark.check(
     "queue.present",
-    "What launches and admits training is there and active",
+    "Launchers and queues of training are installed and active",
     requires=["namespace.ready"],
     faults=[
         "launcher.missing",
@@ -54,7 +55,7 @@ def test_launcher_and_queue_are_there(
     """
     if spec.launcher == "indexed" and spec.queue is None:
         evidence.skip("the trial is an Indexed Job without a queue: Kubernetes itself launches it")
-    fits(evidence, pool, profile, spec.resources)
+    fits(evidence, pool, profile)
     for what, why in launch_stack.not_seen.items():
         evidence.note(f"not seen: {what}: {why}")
     put(evidence, present_findings(launch_stack, spec, cluster.pods))
@@ -66,30 +67,8 @@ def test_launcher_and_queue_are_there(
     "queue.admitted",
     "The queue lets the trial in whole",
     requires=["rights.run", "namespace.ready"],
-    unless_failed=[
-        "queue.present",
-        "admission.pod",
-        "nodes.gpu",
-        "gpu.allocatable",
-        "gpu.free",
-        "stack.upgrade",
-        "rdma.allocatable",
-        "rdma.networks",
-        "images.named",
-        "images.secrets",
-        "topology.policy",
-    ],
-    faults=[
-        "queue.missing",
-        "queue.stopped",
-        "queue.uncovered",
-        "queue.quota-short",
-        "queue.unmanaged",
-        "queue.waiting",
-        "gang.unschedulable",
-        "gang.partial",
-        "job.disrupted",
-    ],
+    unless_failed=[*UNFIT],
+    faults=[*KEPT_OUT, "job.disrupted"],
     needs=["run"],
 )
 def test_the_queue_admits_the_trial_whole(request: pytest.FixtureRequest, spec: TrialSpec, evidence: Evidence) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.rules.fit import fits
+from checks.rules.fit import doubt, fits, undefined
 from checks.rules.ranks import place, stage
 from checks.rules.rdma import device_findings, firmware_note
 from checks.rules.rdma_counters import error_findings, idle_note
@@ -46,7 +46,7 @@ def test_every_node_offers_the_rdma_devices(
     if not spec.resources:
         evidence.skip("no profile names a resource of RDMA devices (pod.resources)")
     require_seen(evidence, cluster, "nodes")
-    fits(evidence, pool, profile, spec.resources)
+    fits(evidence, pool, profile)
     evidence.expect(node.name for node in pool.nodes)
     put(evidence, offer_findings(pool.nodes, spec.resources, operands(cluster.pods).get("rdma-plugin", {})))
     evidence.verdict()
@@ -62,7 +62,12 @@ def test_every_node_offers_the_rdma_devices(
     tenant=True,
 )
 def test_the_networks_are_defined(
-    networks: tuple[Definitions, str], spec: TrialSpec, profile: Profile, pool: Pool, evidence: Evidence
+    networks: tuple[Definitions, str],
+    spec: TrialSpec,
+    profile: Profile,
+    pool: Pool,
+    cluster: Inventory,
+    evidence: Evidence,
 ) -> None:
     """Every network that the pods' annotation names is defined, and does not make packets too small.
 
@@ -74,7 +79,8 @@ def test_the_networks_are_defined(
         evidence.skip(f"the definitions are not seen: {hidden}")
     if not found:
         evidence.skip("the pods ask for no further network (pod.annotations)")
-    fits(evidence, pool, profile, spec.resources)
+    fits(evidence, pool, profile)
+    doubt(evidence, undefined(found, cluster, profile))
     evidence.expect(f"{space or 'network'}/{name}" for space, name in found)
     put(evidence, definition_findings(spec, found, profile))
     evidence.verdict()

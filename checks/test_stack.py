@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.rules.fit import counted, doubt, fits
 from checks.rules.pool import resource_of
 from checks.rules.recording import put, require_listed, require_seen
 from checks.rules.stack import class_findings, policy_findings, slice_findings, stack_findings, upgrade_findings
@@ -78,7 +79,7 @@ def test_no_driver_upgrade_is_under_way(pool: Pool, evidence: Evidence) -> None:
 @pytest.mark.preflight
 @pytest.mark.check(
     "stack.clusterpolicy",
-    "The GPU operator says that its work is done",
+    "The GPU operator reports ready",
     requires=["api.version"],
     unless_failed=["nodes.gpu", "stack.pods", "stack.upgrade"],
     faults=["stack.clusterpolicy", "stack.no-operator"],
@@ -116,10 +117,12 @@ def test_cluster_policy_is_ready(listed: Callable[[str], Listing], profile: Prof
     by_node=True,
     requires=["nodes.gpu"],
     unless_failed=["stack.pods"],
-    faults=["dra.class-missing", "dra.slices-missing"],
+    faults=["dra.class-missing", "dra.slices-missing", "nodes.other-kind"],
     needs=["nodes", "deviceclasses", "resourceslices"],
 )
-def test_dra_knows_every_gpu(pool: Pool, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence) -> None:
+def test_dra_knows_every_gpu(
+    pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing], evidence: Evidence
+) -> None:
     """The DeviceClasses that the trial's claims name exist, and every GPU node publishes what a pod claims.
 
     Where GPUs are claimed (DRA) no node counts them as allocatable. A class that is missing, or a node whose driver
@@ -127,8 +130,12 @@ def test_dra_knows_every_gpu(pool: Pool, spec: TrialSpec, listed: Callable[[str]
     """
     if not spec.claims:
         evidence.skip("the trial claims no devices")
+    fits(evidence, pool, profile)
     classes = require_listed(evidence, listed("deviceclasses"), "DeviceClasses")
-    put(evidence, class_findings((claim.device_class for claim in spec.claims), classes))
+    found = list(class_findings((claim.device_class for claim in spec.claims), classes))
+    if not all(finding.ok for finding in found):
+        doubt(evidence, counted(pool, profile))
+    put(evidence, found)
     if all(finding.ok for finding in evidence.findings):
         slices = require_listed(evidence, listed("resourceslices"), "ResourceSlices")
         put(evidence, slice_findings(pool.nodes, spec.claims, classes, slices))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.preflight
 @pytest.mark.check(
     "storage.claims",
-    "Claims and classes are there, bound, and fit several nodes",
+    "Claims and classes exist, are bound, and fit several nodes",
     requires=["namespace.ready"],
     faults=[
         "storage.class-missing",
@@ -44,7 +44,7 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, p
     asked = profile.storage
     if not asked.classes and not any(path.claim for path in asked.paths):
         evidence.skip("the profile names no claim and no StorageClass")
-    fits(evidence, pool, profile, spec.resources)
+    fits(evidence, pool, profile)
     found = list(rules.claim_findings(asked, spec.nodes, *volumes))
     if all(f.ok is None for f in found):
         evidence.skip(f"not seen: {found[0].observed}; storage.paths shows it from inside the pods")
@@ -58,15 +58,22 @@ def test_claims_are_bound(volumes: Volumes, profile: Profile, spec: TrialSpec, p
 @pytest.mark.acceptance
 @pytest.mark.check(
     "storage.paths",
-    "Data, results and scratch are there, from inside every pod",
+    "Data, results and scratch are reachable from every pod",
     requires=["job.started"],
-    faults=["storage.not-visible", "storage.read-only", "storage.full", "storage.corrupt", "storage.hang"],
+    faults=[
+        "storage.not-visible",
+        "storage.files-missing",
+        "storage.read-only",
+        "storage.full",
+        "storage.corrupt",
+        "storage.hang",
+    ],
 )
 def test_paths_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
     """Every path of the profile is visible in every pod, has room, and can be written, synced, renamed and read back.
 
     That a claim is bound says nothing of what a pod finds there: an empty export, the wrong subfolder, a read-only
-    mount, an owner that is not the training user, a full disk.
+    mount, an owner that is not the training user, a full disk. Files that the profile names (files) are opened.
     """
     if not profile.storage.paths and not profile.storage.scratch:
         evidence.skip("the profile names no path that training reads or writes (storage.paths)")
@@ -151,4 +158,23 @@ def test_buckets_are_reached(trial: TrialResult, spec: TrialSpec, profile: Profi
     if not profile.storage.s3:
         evidence.skip("the profile names no bucket (storage.s3)")
     put(evidence, rules.bucket_findings(trial, spec, profile.storage))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "storage.credentials",
+    "Credentials of models, data and registries are in the pods",
+    requires=["job.started"],
+    faults=["storage.credential-missing"],
+)
+def test_credentials_are_there(trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence) -> None:
+    """Every key of a Secret that the profile names (HF_TOKEN, NGC_API_KEY, WANDB_API_KEY) is set in every pod.
+
+    The API hands out a Secret only with its content, so it is not asked: the kubelet puts the key into the pod, and the
+    pod says whether it is there. No value is read, and whether a service accepts it is not tried.
+    """
+    if not profile.storage.credentials:
+        evidence.skip("the profile names no credential (storage.credentials)")
+    put(evidence, rules.credential_findings(trial, spec, profile.storage))
     evidence.verdict()

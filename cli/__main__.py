@@ -36,6 +36,7 @@ the fabric that was paid for, or what stops it, where, and what to do?
   seatrial sweep           every free node, alone and in pairs; --plan: its cost
   seatrial explain LOG...  judge NCCL logs: files, folders, '-', job/NAME
   seatrial compare A B     two run records: did the upgrade make it worse?
+  seatrial mark DIR        tell nodes what a run found: condition, label, taint
   seatrial checks [ID]     the checks, or one of them in full
   seatrial faults [ID]     the faults, or one of them in full
   seatrial profile ...     lint, detect or capture a profile
@@ -47,37 +48,14 @@ the fabric that was paid for, or what stops it, where, and what to do?
   seatrial cleanup         delete what earlier runs left behind
   seatrial sim [SCENARIO]  serve the embedded cluster; --list shows scenarios
   seatrial rehearse [...]  run the trial on scenarios: are their faults found?
-
-preflight and accept take:
-  --cluster WHERE     kubeconfig (default) or sim[:SCENARIO]
-  --kubeconfig FILE   --context NAME   --namespace NAME
-  --profile NAME|FILE what this cluster must offer
-  --nodes SELECTOR    label selector of the nodes under test; all: no go unless
-                      every node of the pool was tried
-  --on NODE,NODE|DIR  only these nodes; DIR: trial on those of its run
-  --partner SELECTOR  known-good nodes to try those of --nodes with (accept)
-  --image REF         --registry PREFIX
-  --launcher KIND     indexed, mpijob, pytorchjob, trainjob
-  --queue KIND:NAME   kueue:LOCALQUEUE, volcano[:QUEUE], none
-  --gang              also try a job that cannot fit: it must start no pod
-  --check ID          only this check and what it requires
-  --tenant            judge with the rights of one namespace
-  --check-secrets     see that the pull secrets exist (never their content)
-  --print-manifests   show what would be created, create nothing; --with-files
-                      with the probe's source, for kubectl create -f -
-  -v, -q              a line for each check, and why it was skipped; one line
-  --out DIR           write report.json, .html, .md, junit.xml, logs/
-  --github            step summary and annotations of a GitHub workflow
-  --record            and in recordings/ what the API server told of the trial
-sweep takes them and:
-  --budget TIME       end after 90s, 30m, 2h: what was not tested is listed
-  --at-once K         tests at a time       --resume DIR  go on with that run
-and every option of pytest (-k, -m, -x, --junitxml, --html, ...).
+  seatrial completion SH   completion of commands and options for bash or zsh
 
 exit codes: 0 go · 1 no-go · 10 inconclusive · 2 interrupted · 3 internal error
             4 usage error · 5 nothing was selected
 
-Try it:  seatrial accept --cluster sim:healthy --out report
+seatrial COMMAND --help shows its options, with examples. To begin with:
+
+  seatrial accept --cluster sim:healthy --out report
 """
 
 
@@ -140,11 +118,14 @@ def _verbosity(arguments: Sequence[str]) -> tuple[list[str], int]:
 
 def _mistake(text: str) -> str:
     """Reduce pytest's usage error to the one line that says what is wrong, with the nearest option that exists."""
+    from cli.usage import run_parser  # noqa: PLC0415 -- found only now
+
     lines = [line.strip().removeprefix("ERROR: ") for line in text.splitlines() if line.strip()]
     about = ("usage: ", "inifile: ", "rootdir: ")
     said = re.sub(r"^pytest\S*: error: ", "", " ".join(line for line in lines if not line.startswith(about)))
     wrong = re.match(r"unrecognized arguments: (--[\w-]+)", said)
-    near = difflib.get_close_matches(wrong[1], re.findall(r"--[a-z]+(?:-[a-z]+)*", HELP), n=1) if wrong else []
+    known = [text for argument in run_parser("accept").arguments() for text in argument.option_strings]
+    near = difflib.get_close_matches(wrong[1], known, n=1) if wrong else []
     return said + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -173,7 +154,10 @@ def _forget_report(arguments: Sequence[str]) -> None:
 
     wanted = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     wanted.add_argument("--out", nargs="?")
-    if out := wanted.parse_known_args(list(arguments))[0].out:
+    wanted.add_argument("--resume", nargs="?")
+    told = wanted.parse_known_args(list(arguments))[0]
+    same = told.resume and told.out and Path(told.resume).absolute() == Path(told.out).absolute()  # it is refused
+    if (out := told.out) and not same:
         with contextlib.suppress(pytest.UsageError):
             outfolder.clear(Path(out).absolute())
 
@@ -236,6 +220,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "job": "cli.job:main",
     "cleanup": "cli.cleanup:main",
     "compare": "cli.compare:main",
+    "mark": "cli.mark:main",
     "cron": "cli.schedule.cron:main",
     "policy": "cli.policy:main",
     "serve": "cli.serve:main",
@@ -243,6 +228,7 @@ COMMANDS: dict[str, str | Callable[[Sequence[str]], int]] = {
     "rbac": "cli.rbac:main",
     "sim": sim,
     "rehearse": "cli.rehearse:main",
+    "completion": "cli.completion:main",
 }
 """Each command's function, or where it is: no command waits for the imports of another."""
 
@@ -265,9 +251,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(command: str, arguments: Sequence[str]) -> int:
     """Run a command, or say what there is."""
-    asks_help = command in ("-h", "--help", "help")
-    if asks_help or (command in ("preflight", "accept") and {"-h", "--help"} & set(arguments)):
+    if command in ("-h", "--help", "help"):
         print(HELP, end="")
+        return 0
+    if command in ("preflight", "accept") and {"-h", "--help"} & set(arguments):
+        from cli.usage import run_parser  # noqa: PLC0415 -- found only now
+
+        run_parser(command).print_help()
         return 0
     if not command:
         from cli.start import main as start  # noqa: PLC0415

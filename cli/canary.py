@@ -24,7 +24,8 @@ from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import ConfigError, Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.cleanup import sweep_dead
-from reports.record import EXIT_CODES, Verdict
+from reports.record import EXIT_CODES
+from reports.schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

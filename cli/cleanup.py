@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Delete in one namespace what earlier runs left behind: what carries this tool's label, and nothing else."
 
+EXAMPLES = ("seatrial cleanup --namespace team-a",)
+
 
 def parser() -> Parser:
     """The options of ``seatrial cleanup``."""
-    made = Parser(prog="seatrial cleanup", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
     made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     made.add_argument(
         "--context",

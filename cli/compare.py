@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cli.usage import USAGE, Parser
 from reports.compare.comparison import compare
+from reports.compare.page import page
 from reports.compare.text import render
-from reports.record import RecordError, read_json
+from reports.record import read_json
+from reports.schema import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from reports.schema import Record
 
 DESCRIPTION = """\
 Compare run records (report.json) from before and after a change: what got worse, better, appeared, vanished, and what
 is installed otherwise. Each side is a record, a directory that --out wrote, or a directory of several of those: repeats
 of the same run make the comparison of bandwidth sharper."""
+EXAMPLES = ("seatrial compare before after", "seatrial compare --nodes all --format markdown before after/report.json")
 EPILOG = "Exit codes: 0 nothing is worse, 1 something is, 4 usage error or damaged record, 10 nobody can tell."
 MOST_RECORDS = 1000
 
 
 def parser() -> Parser:
     """The options of ``seatrial compare``."""
-    made = Parser(prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
+    made = Parser(
+        prog="seatrial compare", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, allow_abbrev=False
+    )
     made.add_argument("before", metavar="BEFORE", type=Path, help="report.json, or a directory")
     made.add_argument("after", metavar="AFTER", type=Path, help="report.json, or a directory")
     made.add_argument("--nodes", choices=("all",), help="all: nobody can tell unless both sides tried every node")
-    made.add_argument("--format", choices=("text", "markdown", "json"), default="text", help="default: text")
+    made.add_argument("--format", choices=("text", "markdown", "html", "json"), default="text")
     return made
 
 
@@ -36,15 +43,17 @@ def main(arguments: Sequence[str]) -> int:
     """Compare; the exit code is the comparison's."""
     options = parser().parse_args(list(arguments))
     try:
-        found = compare(list(records(options.before)), list(records(options.after)), all_nodes=bool(options.nodes))
+        before, after = list(records(options.before)), list(records(options.after))
+        found = compare(before, after, all_nodes=bool(options.nodes))
     except RecordError as error:
         print(f"seatrial compare: {error}", file=sys.stderr)
         return USAGE
-    print(render(found.to_dict(), options.format), end="")
+    told = found.to_dict()
+    print(page(told, before, after) if options.format == "html" else render(told, options.format), end="")
     return found.exit_code
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
+def records(path: Path) -> Iterator[Record]:
     """Read one side. Raises RecordError where there is no record, or one that is damaged."""
     if not path.is_dir() or (path / "report.json").is_file():
         yield read_json(path)

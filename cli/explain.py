@@ -17,9 +17,10 @@ from cli.usage import USAGE, Parser
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.nccl.job_document import NOTHING
-from reports import explain as render
-from reports.explain_page import to_html
-from reports.record import EXIT_CODES, Verdict
+from reports import explain_forms as forms
+from reports.explain import exit_code
+from reports.record import EXIT_CODES
+from reports.schema import Verdict
 
 if TYPE_CHECKING:
     import argparse
@@ -27,17 +28,27 @@ if TYPE_CHECKING:
 
     from jobs.cluster.client.kube import Kube
     from jobs.nccl.hang.model import Evidence as HangEvidence
+    from jobs.nccl.job_document import JobDocument
 
 DESCRIPTION = "Judge NCCL logs from anywhere. Exit codes: 0 go, 1 no-go, 10 inconclusive, 4 usage error."
+
+EXAMPLES = (
+    "seatrial explain train.log",
+    "seatrial explain --format html logs/ > job.html",
+    "seatrial explain -n team-a job/train",
+    "kubectl logs train-0 | seatrial explain -",
+)
 
 
 def parser() -> Parser:
     """The options of ``seatrial explain``."""
-    made = Parser(prog="seatrial explain", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial explain", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
     made.add_argument(
         "logs", nargs="+", metavar="LOG", help="file, folder, '-' for stdin, job/NAME, pod/NAME, mpijob/NAME"
     )
-    made.add_argument("--format", choices=(*render.RENDERERS, "html"), default="text")
+    made.add_argument("--format", choices=tuple(forms.RENDERERS), default="text")
+    made.add_argument("--full", action="store_true", help="tell every job in full, however many there are")
+    made.add_argument("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     made.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
@@ -68,6 +79,8 @@ def main(arguments: Sequence[str]) -> int:
         jobs = nccl.conclude_hang(evidence, logs + reported, partial, workload.tail)
         compare(jobs, profile)
         withhold_go(jobs, profile)
+        for job in jobs:
+            job["failure_class"] = nccl.failure_class_of(job)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
         print(f"seatrial explain: {error}", file=sys.stderr)
         return USAGE
@@ -77,8 +90,22 @@ def main(arguments: Sequence[str]) -> int:
     coloured = options.color == "always" or (
         options.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
-    print(to_html(jobs) if options.format == "html" else render.RENDERERS[options.format](jobs, color=coloured), end="")
-    return render.exit_code(jobs)
+    if options.format == "text" and len(jobs) > forms.FEW and not options.full:
+        print(forms.summary(jobs), end="")
+    else:
+        print(forms.RENDERERS[options.format](jobs, color=coloured), end="")
+    if options.github:
+        _tell_github(jobs)
+    return exit_code(jobs)
+
+
+def _tell_github(jobs: list[JobDocument]) -> None:
+    """Append to the step's summary and print the annotations (docs.github.com, workflow commands)."""
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(forms.step_summary(jobs))
+    for command in forms.workflow_commands(jobs):
+        print(command)
 
 
 def _of_cluster(name: str) -> tuple[str, str] | None:

@@ -10,7 +10,8 @@ from tabulate import tabulate
 
 from cli.usage import USAGE, Parser
 from jobs.diagnosis.state import JobState
-from reports.record import EXIT_CODES, Verdict
+from reports.record import EXIT_CODES
+from reports.schema import Verdict
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,7 @@ def parser() -> Parser:
         allow_abbrev=False,
         description="Look at a job (Job, MPIJob, PyTorchJob or TrainJob), read its pods' logs, or cancel a trial.",
         epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look.",
+        examples=("seatrial job status -n team-a train", "seatrial job logs --lines 200 train"),
     )
     kinds = made.add_subparsers(dest="action", required=True, metavar="status|logs|cancel")
     for action, text in (

@@ -14,7 +14,8 @@ from checks.profiles.trial import spec_of
 from cli.usage import USAGE, Parser
 from jobs.trial.admission_policy import policies
 from jobs.trial.spec import SpecError
-from reports.record import RecordError, read_json
+from reports.record import read_json
+from reports.schema import RecordError
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +25,7 @@ DESCRIPTION = """\
 Print a ValidatingAdmissionPolicy and its binding (Kubernetes 1.30 and later): in one namespace, a pod that takes all
 GPUs of a node must also ask for what the trial's pods needed to train across nodes (network card, network annotation,
 IPC_LOCK, the queue's label). Apply it as an administrator: seatrial policy ... | kubectl apply -f -"""
+EXAMPLES = ("seatrial policy --profile h100-ib --warn | kubectl apply -f -",)
 
 SWITCH_ON = """\
 # No rule, an advice: what training pods set so that the next hang explains itself (docs/hang.md):
@@ -34,7 +36,7 @@ SWITCH_ON = """\
 
 def parser() -> Parser:
     """The options of ``seatrial policy``."""
-    made = Parser(prog="seatrial policy", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial policy", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
     source = made.add_mutually_exclusive_group(required=True)
     source.add_argument("--profile", metavar="NAME|FILE", help="what training needs here")
     source.add_argument(
@@ -78,7 +80,7 @@ def _asked(options: argparse.Namespace) -> tuple[str, str]:
         record = read_json(options.record)
         if record["verdict"] != "go" or record["scope"] != "full":
             raise RecordError(f"run {record['run_id']} was not accepted in full: it proves nothing to hold others to")
-        profile, namespace = record.get("profile"), namespace or (record.get("cluster") or {}).get("namespace")
+        profile, namespace = record["profile"], namespace or record["cluster"].get("namespace")
     if not profile:
         raise RecordError("the run had no profile: --profile is needed")
     if not namespace:

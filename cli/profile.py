@@ -14,7 +14,8 @@ from checks.profiles.baseline import NotABaselineError, baseline
 from checks.profiles.lint import objections
 from checks.profiles.loader import ProfileError, load_profile, profile_names
 from cli.usage import USAGE, Parser
-from reports.record import EXIT_CODES, RecordError, Verdict, read_json
+from reports.record import EXIT_CODES, read_json
+from reports.schema import RecordError, Verdict
 
 if TYPE_CHECKING:
     import argparse
@@ -31,6 +32,11 @@ def parser() -> Parser:
         allow_abbrev=False,
         description="Look at a profile, or propose one.",
         epilog="Exit codes: 0 done, 1 lint objects, 4 usage error, 10 nobody could look.",
+        examples=(
+            "seatrial profile detect > my.yaml",
+            "seatrial profile lint my.yaml",
+            "seatrial profile capture report > baseline.yaml",
+        ),
     )
     kinds = made.add_subparsers(dest="action", required=True, metavar="lint|detect|capture")
     lint = kinds.add_parser("lint", allow_abbrev=False, help="is it sound, possible, and would it notice anything?")
@@ -127,10 +133,10 @@ def capture(options: argparse.Namespace) -> int:
     if not 0 <= options.slack < 100:
         raise NotABaselineError(f"--slack must be from 0 to below 100 percent, not {options.slack:g}")
     record = read_json(options.record)
-    if record.get("simulated") and not options.simulated:
+    if record["simulated"] and not options.simulated:
         raise NotABaselineError("the run was simulated: its numbers are no cluster's (--simulated takes them)")
-    parent = options.extends or record.get("profile")
-    if not parent and record.get("verdict") == "go":
+    parent = options.extends or record["profile"]
+    if not parent and record["verdict"] == "go":
         raise NotABaselineError("the run had no profile: say with --extends which one the floors belong to")
     if not options.extends and parent and parent not in profile_names():
         raise NotABaselineError(f"the run's profile {parent!r} is no shipped one: name its file with --extends")

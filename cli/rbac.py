@@ -31,6 +31,11 @@ RBAC = "rbac.authorization.k8s.io"
 VERBS = ("create", "get", "list", "watch", "patch", "delete")
 LABELS = {"app.kubernetes.io/name": "seatrial"}
 
+EXAMPLES = (
+    "seatrial rbac --tenant --namespace team-a | kubectl apply -f -",
+    "seatrial rbac --cluster --cron --profile h100-ib",
+)
+
 
 class SelectionError(ValueError):
     """No check was selected; one line."""
@@ -39,7 +44,7 @@ class SelectionError(ValueError):
 def parser() -> Parser:
     """The options of ``seatrial rbac``."""
     said = "Print the least rights for the selected checks, as YAML for kubectl apply -f -."
-    made = Parser(prog="seatrial rbac", allow_abbrev=False, description=said)
+    made = Parser(prog="seatrial rbac", allow_abbrev=False, description=said, examples=EXAMPLES)
     scope = made.add_mutually_exclusive_group()
     scope.add_argument("--cluster", action="store_true", help="with what only a ClusterRole can grant (default)")
     scope.add_argument("--tenant", action="store_true", help="one Role in one namespace, for runs with --tenant")

@@ -87,35 +87,41 @@ class Rehearsal:
         return ""
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
-    parser = Parser(
+def parser() -> Parser:
+    """The options of ``seatrial rehearse``."""
+    made = Parser(
         prog="seatrial rehearse",
         allow_abbrev=False,
         description="Run the trial on scenarios of the embedded cluster and show which faults were recognised.",
         epilog="Exit codes: 0 all were recognised, 1 not all, 2 interrupted, 4 usage error.",
+        examples=("seatrial rehearse gpu-missing socket-fallback", "seatrial rehearse --weather storm:7 healthy"),
     )
-    parser.add_argument(
+    made.add_argument(
         "scenarios",
         nargs="*",
         metavar="SCENARIO",
         help="shipped ones by name, your own by path (default: all shipped); seatrial sim --list",
     )
-    parser.add_argument("--weather", metavar="NAME[:SEED]", help="let the API server misbehave meanwhile")
-    parser.add_argument(
+    made.add_argument("--weather", metavar="NAME[:SEED]", help="let the API server misbehave meanwhile")
+    made.add_argument(
         "--jobs",
         metavar="N",
         type=int,
         default=JOBS,
         help=f"how many trials at once (default: {JOBS}, by this machine's cores)",
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, help="keep the report of each scenario below DIR")
-    parser.add_argument(
+    made.add_argument("--out", metavar="DIR", type=Path, help="keep the report of each scenario below DIR")
+    made.add_argument(
         "--matrix",
         action="store_true",
         help="print what is rehearsed and what must be found, as Markdown, and run nothing",
     )
-    return parser.parse_args(list(arguments))
+    return made
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    return parser().parse_args(list(arguments))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,7 +13,8 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from cli.usage import USAGE, Parser
-from reports.record import LARGEST, RecordError, ended, read_json, succeeded
+from reports.record import LARGEST, ended, read_json, succeeded
+from reports.schema import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +25,13 @@ DESCRIPTION = """\
 Serve the metrics of the newest run below DIR, read anew at every scrape: what a scheduled run left (DIR/metrics.prom,
 or the ConfigMap seatrial-results mounted there), else the newest record (DIR/report.json, DIR/*/report.json). A folder
 with neither, or with a damaged one, answers with seatrial_record_readable 0 and nothing else."""
+EXAMPLES = ("seatrial serve /results", "seatrial serve --listen 0.0.0.0 --port 9464 report")
 PORT = 9464
 
 
 def parser() -> Parser:
     """The options of ``seatrial serve``."""
-    made = Parser(prog="seatrial serve", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial serve", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
     made.add_argument("folder", metavar="DIR", type=Path, help="where runs write (--out DIR, or --out DIR/NAME)")
     made.add_argument("--listen", metavar="ADDRESS", default="127.0.0.1", help="default: 127.0.0.1; in a pod 0.0.0.0")
     made.add_argument("--port", metavar="PORT", type=int, default=PORT, help=f"default: {PORT}; 0 takes a free one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,11 +10,20 @@ REPORT = "report"
 """The folder that README's commands write their report to."""
 
 
+def _reported() -> bool:
+    """Say whether there is the record of a run on a real cluster; that of a demo is nothing to go on from."""
+    try:
+        record = json.loads((Path(REPORT) / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(record, dict) and not record.get("simulated")
+
+
 def main() -> int:
     """Print them; returns 0."""
     kubeconfig = any(Path(place).is_file() for place in os.environ.get("KUBECONFIG", "").split(os.pathsep) if place)
     kubeconfig = kubeconfig or (Path.home() / ".kube" / "config").is_file()
-    if (Path(REPORT) / "report.json").is_file():
+    if _reported():
         here = f"There is a report in {REPORT}/. Next:"
         rows = [
             ("seatrial accept --profile my.yaml --out new", "the same again, beside it"),

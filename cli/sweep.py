@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at
 fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
+EPILOG = """\
+Without --plan also --resume DIR, which goes on with that run, --no-scale, which leaves out the job over all nodes and
+releases nodes as they are proven, and every option of seatrial accept."""
+EXAMPLES = (
+    "seatrial sweep --plan --nodes 64 --leaf-size 16",
+    "seatrial sweep --profile h100-ib --budget 10m --out sweep",
+    "seatrial sweep --profile h100-ib --resume sweep --out again",
+)
 
 ROUND_S = 40
 """Seconds per round: the published estimate of one all_reduce test in a gang that already runs (docs/fleet.md)."""
@@ -27,7 +35,7 @@ LARGEST = 10_000
 
 def parser() -> Parser:
     """The options of ``seatrial sweep``."""
-    made = Parser(prog="seatrial sweep", description=DESCRIPTION, allow_abbrev=False)
+    made = Parser(prog="seatrial sweep", description=DESCRIPTION, epilog=EPILOG, examples=EXAMPLES, allow_abbrev=False)
     made.add_argument("--plan", action="store_true", help="print the plan, start nothing")
     made.add_argument("--nodes", type=int, metavar="N", help="nodes of the fleet")
     made.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")

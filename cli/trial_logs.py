@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
-from jobs.run.evidence import Reader
+from jobs.run.evidence import EvidenceReader
 from jobs.run.stages import COLLECTIVE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class TrialLogs:
     """Takes trial logs out of a stream of sources, and concludes from what their probes reported."""
 
     def __init__(self) -> None:
-        self._readers: dict[tuple[str, int], Reader] = {}
+        self._readers: dict[tuple[str, int], EvidenceReader] = {}
         self._names: dict[str, dict[str, None]] = {}
 
     def others(self, sources: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[tuple[str, Iterable[bytes]]]:
@@ -64,7 +64,7 @@ class TrialLogs:
         if key not in self._readers and len(self._readers) >= _MOST_RANKS:
             return
         self._names.setdefault(run, {})[name] = None
-        self._readers.setdefault(key, Reader(run)).feed(line[found.start() :])
+        self._readers.setdefault(key, EvidenceReader(run)).feed(line[found.start() :])
 
     def jobs(self, expect: Expected) -> list[JobDocument]:
         """Return one job document for each collective of each run, in the order of the run's stages."""

@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 USAGE = 4
 
 
+class _Screen(argparse.HelpFormatter):
+    """80 columns at most; the examples stay as they are written."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=min(80, shutil.get_terminal_size().columns))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        words, *examples = text.split("\n\n  ")
+        return "\n\n  ".join([super()._fill_text(words, width, indent), *examples])
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line; argparse's own exit code, 2, means 'interrupted' here."""
+    """An argument parser whose errors are one line; argparse's own exit code, 2, means 'interrupted' here.
+
+    ``examples``, whole command lines, end its help.
+    """
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), epilog: str = "", **options: Any) -> None:
+        if examples:
+            epilog = "\n\n  ".join([f"{epilog} Examples:".strip(), "\n  ".join(examples)])
+        options |= {"formatter_class": _Screen, "epilog": epilog or None}
+        super().__init__(*arguments, **options)
+
+    def arguments(self) -> list[argparse.Action]:
+        """Return its options and positional arguments."""
+        return list(self._actions)
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
@@ -26,3 +54,40 @@ def own_program() -> tuple[list[str], dict[str, str]]:
     paths = [str(root.parent if wheel else root), os.environ.get("PYTHONPATH")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return [sys.executable, "-P", "-m", "seatrial" if wheel else "checks"], environment
+
+
+RUNS = {
+    "preflight": (
+        "Judge what the API server says of the cluster; starts no pod, takes seconds.",
+        ("seatrial preflight --profile h100-ib", "seatrial preflight --tenant --namespace team-a -v"),
+    ),
+    "accept": (
+        "Preflight, then a trial job on two nodes, or on those of --on; takes minutes, deletes what it created.",
+        (
+            "seatrial accept --cluster sim:healthy --out report",
+            "seatrial accept --profile h100-ib --out report",
+            "seatrial accept --profile my.yaml --on gpu-3,gpu-7 --check nccl.busbw",
+        ),
+    ),
+}
+"""What the commands that pytest carries out are for, and examples."""
+
+
+def run_parser(command: str) -> Parser:
+    """The options of ``preflight`` or ``accept`` for its help; pytest reads them."""
+    from checks.framework.options import add_options  # noqa: PLC0415 -- loads pytest
+
+    said, examples = RUNS[command]
+    made = Parser(
+        prog=f"seatrial {command}",
+        usage=f"seatrial {command} [options]",
+        description=said,
+        epilog="Every option of pytest is one, too (-k, -m, -x, ...).",
+        examples=examples,
+    )
+    add_options(made.add_argument)
+    if command == "accept":
+        made.add_argument("--partner", metavar="SELECTOR", help="known-good nodes to try those of --nodes with")
+    made.add_argument("-v", "--verbose", action="store_true", help="a line for each check, and why it was skipped")
+    made.add_argument("-q", "--quiet", action="store_true", help="one line")
+    return made

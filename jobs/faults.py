@@ -6,7 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
+
+INFRASTRUCTURE, PROGRAM, UNKNOWN = "infrastructure", "program", "unknown"
+"""Failure classes: what the cluster gives, what the job brings (code, image, environment), and neither or not told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One of several causes that a fault may have; ``confirm`` is the command that tells it from the others.
+
+    ``when`` names what must not be known to be otherwise (jobs.nccl.diagnosis.ranking: roce, ib, running, ...).
+    """
+
+    cause: str
+    confirm: str
+    when: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +31,8 @@ class Fault:
 
     ``confirm`` is a command, with placeholders where a finding fills them (checks.faults.catalogue.explain). ``look``
     says where to look first where that is not the layer in which the fault shows. ``severity`` (fatal, degraded, info)
-    is the log doctor's: a check's finding has a state of its own, and its fault none.
+    is the log doctor's: a check's finding has a state of its own, and its fault none. ``failure`` is its failure class.
+    ``alternatives`` are the causes that it may have, in the order in which the field meets them.
     """
 
     id: str
@@ -27,6 +44,8 @@ class Fault:
     source: str
     look: str = ""
     severity: str = ""
+    failure: str = INFRASTRUCTURE
+    alternatives: tuple[Alternative, ...] = ()
 
     def first_look(self) -> str:
         """Return the layer in which to look first, with its number."""
@@ -39,6 +58,17 @@ def read_faults(path: Path) -> dict[str, Fault]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast; a PyYAML without libyaml lacks it
     document: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 -- both are safe
-    return {
-        fault_id: Fault(id=fault_id, layer=document["layer"], **entry) for fault_id, entry in document["faults"].items()
-    }
+    found = {}
+    for fault_id, entry in document["faults"].items():
+        others = tuple(Alternative(**each) for each in entry.pop("alternatives", ()))
+        found[fault_id] = Fault(id=fault_id, layer=document["layer"], alternatives=others, **entry)
+    return found
+
+
+def failure_class(classes: Iterable[str]) -> str | None:
+    """Return the class of a failure of which these are its faults' classes; None where they tell none.
+
+    One cause in the cluster is enough to repair that first: a program is accused only where nothing else is at fault.
+    """
+    found = set(classes)
+    return next((each for each in (INFRASTRUCTURE, PROGRAM) if each in found), None)

@@ -38,7 +38,12 @@ class Parser(argparse.ArgumentParser):
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
-    parser = Parser(prog="seatrial sim", description="A Kubernetes cluster with GPUs in a box.")
+    parser = Parser(
+        prog="seatrial sim",
+        description="A Kubernetes cluster with GPUs in a box.",
+        epilog="Examples:\n\n  seatrial sim --list\n  seatrial sim healthy --write-kubeconfig sim.kubeconfig",
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=80),
+    )
     parser.add_argument("scenario", nargs="?", help="a shipped one (default: healthy), the path of one, or replay=FILE")
     parser.add_argument("--list", action="store_true", help="show the scenarios, or the one that is named")
     parser.add_argument("--weather", metavar="NAME[:SEED]", help=f"faults of the API server: {', '.join(KINDS)}")
@@ -83,10 +88,11 @@ def listing(scenario: str | None = None, *, as_json: bool) -> str:
     if as_json:
         return json.dumps([scenario.summary() for scenario in known], indent=1)
     width = max(len(scenario.name) for scenario in known)
-    lines = [f"{scenario.name:<{width}}  {scenario.title}" for scenario in known]
+    lines = [f"{each.name:<{width}}  {each.title}{' *' if each.run else ''}" for each in known]
     if scenario:
         return "\n".join(lines)
-    return "\n".join([*lines, f"{'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log"])
+    lines.append(f"{'replay=FILE':<{width}}  Healthy, but the collective prints that recorded log")
+    return "\n".join([*lines, "", "* shows with a profile or options of its own: seatrial rehearse gives it these"])
 
 
 async def _serve(scenario: Scenario, options: argparse.Namespace) -> int:

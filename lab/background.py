@@ -1,4 +1,4 @@
-"""How does a program that is not asynchronous have a cluster? It runs in a thread, for as long as a `with` block.
+"""A cluster for programs that are not asynchronous: it runs in a thread, for as long as a `with` block.
 
     with running("gpu-missing", weather="storm:7") as cluster:
         cluster.write_kubeconfig(path)

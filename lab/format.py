@@ -1,4 +1,4 @@
-"""Is a scenario or platform file written correctly? What may stand in one, and the words for what may not.
+"""The format of scenario and platform files: what may stand in one, and the words for what may not.
 
 A word that is not known is refused with the nearest right one: a world in which nothing is broken because of a typing
 mistake would rehearse nothing.
@@ -60,8 +60,10 @@ NESTED: dict[str, dict[str, Any]] = {
         "processes": int,  # on each node, whatever torchrun is told
         "dies": dict,  # a process ends with an NCCL error while it collects, see DIES
         "paths": list,  # between nodes, see PATH
+        "checkpoint": dict,  # wrong: how many values a loaded state has wrong
         "op_scale": dict,  # collective (sendrecv, all_to_all) -> share of its nominal rate between nodes
         "noise": (int, float),  # how much slower a third of the repeats is between nodes
+        "training": dict,  # of the training steps, see TRAINING
         "torch": str,
         "nccl": str,
         "curves": dict,  # ring, tree, socket, nvlink, nvlink-ring -> [GB/s, us, us]
@@ -109,6 +111,9 @@ SAYS = {"text": str, "level": str, "place": str, "subsystem": str, "when": str, 
 #: `text`: the WARN line of those that die (`ranks`, or all of `nodes`); `then`: more of them; `result`: ncclResult
 #: `span`: only over so many nodes.
 DIES = {"text": str, "then": list, "place": str, "result": int, "ranks": list, "nodes": list, "scope": str, "span": int}
+#: `exposed`: this share of a step is communication; `waves`: every so many steps one is slow; `loss`: stays.
+#: `hangs`: the steps never end; `fails`: what the ranks (of `nodes`, or all) die of.
+TRAINING = {"exposed": (int, float), "waves": int, "loss": str, "hangs": bool, "fails": str, "nodes": list}
 #: A slow path: between `nodes` and `to` (by default all others), on `rails` (all), every so many times.
 PATH = {"nodes": list, "to": list, "rails": list, "scale": (int, float), "every": int}
 POOL = {"nodes": int, "node_name": str, "node": dict, "gpu": dict, "labels": dict}
@@ -177,6 +182,9 @@ GPU = frozenset(
         "remap_pending",
         "remap_failure",
         "throttle",
+        "compute_scale",
+        "nan_step",
+        "product_differs",
     }
 )
 ONE_GPU = GPU | {"uuid", "bus_id", "numa", "cpus", "serial"}
@@ -228,11 +236,17 @@ class ScenarioError(Exception):
     """A scenario or platform that does not exist or is wrong; one line, with the nearest right word."""
 
 
+SHOWN = 20
+"""Known words in an error."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)", or all words where none is near."""
+    """Return " (did you mean ...?)", or the known words where none is near, of many the first."""
     words = list(known)
     near = difflib.get_close_matches(word, words, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else f" (known: {', '.join(words)})"
+    if near:
+        return f" (did you mean {near[0]!r}?)"
+    return f" (known: {', '.join(words[:SHOWN])}{f' and {len(words) - SHOWN} more' if len(words) > SHOWN else ''})"
 
 
 def merge(base: Any, patch: Any) -> Any:
@@ -269,6 +283,7 @@ def check_world(world: Mapping[str, Any], allowed: Mapping[str, Any], where: str
     for path in world.get("collective", {}).get("paths") or []:
         check(path, PATH, f"{where}: collective: paths")
     check(world.get("collective", {}).get("dies") or {}, DIES, f"{where}: collective: dies")
+    check(world.get("collective", {}).get("training") or {}, TRAINING, f"{where}: collective: training")
     for name, pool in (world.get("pools") or {}).items():
         check(pool, POOL, f"{where}: pools: {name}")
     for name, workload in world.get("workloads", {}).items():

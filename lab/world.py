@@ -34,7 +34,6 @@ CONDITIONS = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
-PLURALS = {"Deployment": "deployments.apps", "DaemonSet": "daemonsets.apps"}
 
 
 class World:

@@ -1,8 +1,8 @@
-"""The judgement of an NCCL log as text for a terminal, Markdown or JSON: job documents in, one document out.
+"""The judgement of an NCCL log as text for a terminal or JSON: job documents in, one document out.
 
-One sentence first, then who talked to whom, then what is wrong and what to do, then the numbers. The average bus
-bandwidth is only ever shown together with the sweep that it is an average of. Text fits 80 columns; colour is used only
-when asked for.
+One sentence first, then what to do, then the evidence: who talked to whom, what is wrong, and the numbers. The average
+bus bandwidth is only ever shown together with the sweep that it is an average of. Text fits 80 columns; colour is used
+only when asked for.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from .markdown import unlinked
-from .record import EXIT_CODES, Verdict, worst
+from .record import EXIT_CODES, worst
+from .schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from jobs.nccl.job_document import EvidenceLine, Pair, Side, Table
+    from jobs.nccl.job_document import EvidenceLine, FoundFault, Pair, Side, Table
     from jobs.nccl.job_document import JobDocument as Job
 
     Paint = Callable[[str, str], str]
@@ -83,9 +83,12 @@ def _unpainted(text: str, _kind: str) -> str:
 
 
 def _job_text(job: Job, paint: Paint, width: int) -> str:
-    lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {_names(job, width - len(job['verdict']) - 2)}"]
+    lines = [f"{paint(job['verdict'].upper(), job['verdict'])}  {shown_names(job, width - len(job['verdict']) - 2)}"]
     lines += _wrap(job["sentence"], width, "")
-    lines += ["", *_wrap(" · ".join(_facts(job)), width, "")]
+    if told := job.get("failure_class"):
+        lines += _wrap(f"Failure class: {told}", width, "")
+    lines += _todo_text(job, paint, width)
+    lines += ["", *_wrap(" · ".join(facts(job)), width, "")]
     lines += _places_text(job, paint, width)
     lines += _pairs_text(job, paint, width)
     lines += _faults_text(job, paint, width)
@@ -98,7 +101,8 @@ def _job_text(job: Job, paint: Paint, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _names(job: Job, room: int) -> str:
+def shown_names(job: Job, room: int) -> str:
+    """Return the first of a job's logs, and how many more there are, in some columns."""
     files = job.get("files") or []
     if not files:
         return ""
@@ -115,11 +119,11 @@ def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[
     return lines or [start.rstrip()]
 
 
-def _places(job: Job) -> list[tuple[str, str, str]]:
+def places(job: Job) -> list[tuple[str, str, str]]:
     """Return of each late, dead or silent rank: its number, where it is, its last words."""
     found = []
     for rank, place in list(job.get("places", {}).items())[:MAX_PLACES]:
-        where = [
+        spot = [
             f"host {place['host']}" if place["host"] else "",
             f"GPU {place['gpu']}" if place["gpu"] is not None else "",
             f"process {place['pid']}" if place["pid"] else "",
@@ -128,37 +132,38 @@ def _places(job: Job) -> list[tuple[str, str, str]]:
             f"pod state: {place['pod_state']}" if place.get("pod_state") else "",
             f"node state: {place['node_state']}" if place.get("node_state") else "",
         ]
-        found.append((rank, ", ".join(plain(part, 200) for part in where if part), place.get("last_words", "")))
+        found.append((rank, ", ".join(plain(part, 200) for part in spot if part), place.get("last_words", "")))
     return found
 
 
 def _places_text(job: Job, paint: Paint, width: int) -> list[str]:
-    places = _places(job)
-    lines = ["", paint("Ranks that do not come", "head")] if places else []
-    for rank, where, words in places:
-        lines += _wrap(f"rank {rank}: {where}", width, "    ", "  ")
+    lost = places(job)
+    lines = ["", paint("Ranks that do not come", "head")] if lost else []
+    for rank, spot, words in lost:
+        lines += _wrap(f"rank {rank}: {spot}", width, "    ", "  ")
         lines += _wrap(f"last words: {words}", width, "      ", "    ") if words else []
     return lines
 
 
-def _facts(job: Job) -> list[str]:
-    facts = [f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"]
-    facts.append(_count(job["ranks"], "rank"))
-    facts.append(_count(job["nodes"], "host"))
-    facts.append(f"between hosts: {job['inter_node_transport']}")
-    facts.append("GPUDirect: " + _yes(job["gdr"]))
+def facts(job: Job) -> list[str]:
+    """Return what is known of a job in a few words each."""
+    found = [f"NCCL {job['nccl_version']}" if job["nccl_version"] else "NCCL version not shown"]
+    found.append(_count(job["ranks"], "rank"))
+    found.append(_count(job["nodes"], "host"))
+    found.append(f"between hosts: {job['inter_node_transport']}")
+    found.append("GPUDirect: " + _yes(job["gdr"]))
     local = job["intra_node"]
     inside = [f"{name.upper()} {local[name]}" for name in ("p2p", "shm", "net") if local.get(name)]
     if local.get("nvls"):
         inside.append("NVLS")
     if inside:
-        facts.append("inside: " + ", ".join(inside))
+        found.append("inside: " + ", ".join(inside))
     if job.get("sharp"):
-        facts.append("SHARP in use")
+        found.append("SHARP in use")
     interfaces = job["bootstrap"].get("interfaces") or {}
     if interfaces:
-        facts.append("bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4]))
-    return facts
+        found.append("bootstrap: " + ", ".join(sorted(plain(name, 32) for name in interfaces)[:4]))
+    return found
 
 
 def _count(number: int | None, word: str) -> str:
@@ -173,7 +178,8 @@ def _yes(value: object) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _pair_cells(pair: Pair) -> tuple[str, str, str]:
+def pair_cells(pair: Pair) -> tuple[str, str, str]:
+    """Return of a pair of hosts what carried its data, GPUDirect, and the devices."""
     carried = ", ".join(f"{name} x{count}" for name, count in pair["transports"].items())
     gdr = {True: "GPUDirect", False: "no GPUDirect", None: "", "mixed": "GPUDirect in part"}[pair["gdr"]]
     devices = [plain(name, 40) for name in pair["devices"]]
@@ -181,7 +187,7 @@ def _pair_cells(pair: Pair) -> tuple[str, str, str]:
     return carried, gdr + (", PXN" if pair["pxn"] else ""), shown
 
 
-def _pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
+def pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
     """Put pairs that differ from the rest first."""
     kinds = [(tuple(sorted(pair["transports"])), pair["gdr"], pair["direction"]) for pair in pairs]
     counts = Counter(kinds)
@@ -190,12 +196,12 @@ def _pairs_in_order(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _pairs_text(job: Job, paint: Paint, width: int) -> list[str]:
-    pairs = _pairs_in_order(job["pairs"])
+    pairs = pairs_in_order(job["pairs"])
     if not pairs:
         return []
     lines = ["", paint("Between hosts (channels by transport)", "head")]
     for pair in pairs[:MAX_PAIRS]:
-        carried, gdr, devices = _pair_cells(pair)
+        carried, gdr, devices = pair_cells(pair)
         seen = {"send": ", seen by the sender only", "receive": ", seen by the receiver only"}.get(
             pair["direction"], ""
         )
@@ -214,21 +220,44 @@ def _faults_text(job: Job, paint: Paint, width: int) -> list[str]:
         lines += ["", head + why]
         lines += _wrap(f"{fault.get('title', '')}: {fault['subject']}", width, "  ", "  ")
         for item in fault["evidence"]:
-            where = _where(item, plain(item["file"] or "", 200).rpartition("/")[2])
-            lines += _wrap(f"{where}  {item['text']}", width, "    ", "  | ")
-        for word in ("cause", "confirm", "remedy"):
-            lines += _wrap(fault[word], width, " " * 11, f"  {word:<8} ")
+            spot = where(item, plain(item["file"] or "", 200).rpartition("/")[2])
+            lines += _wrap(f"{spot}  {item['text']}", width, "    ", "  | ")
+        lines += _wrap(fault["cause"], width, " " * 11, "  cause    ")
+        if fault is not main(job):  # whose are told above
+            lines += _wrap(fault["confirm"], width, " " * 11, "  confirm  ")
+            lines += _wrap(fault["remedy"], width, " " * 11, "  remedy   ")
     return lines
 
 
-def _where(item: EvidenceLine, file: str) -> str:
+def main(job: Job) -> FoundFault | None:
+    """Return the fault of which the first of the causes is."""
+    first = job["causes"][0]["fault"] if job["causes"] else ""
+    return next((fault for fault in job["faults"] if first and first in (fault["fault"], fault["why"])), None)
+
+
+def _todo_text(job: Job, paint: Paint, width: int) -> list[str]:
+    """Return the causes that remain, each with what tells it from the next, and what helps."""
+    causes = job["causes"]
+    if not causes:
+        return []
+    several = len(causes) > 1
+    lines = ["", paint("Likely causes, the first one first" if several else "What to do", "head")]
+    for number, cause in enumerate(causes, 1):
+        if several:
+            lines += _wrap(cause["cause"], width, "    ", f"  {number} ")
+        lines += _wrap(cause["confirm"], width, " " * 13, "    confirm  ")
+    fault = main(job)
+    return lines + (_wrap(fault["remedy"], width, " " * 11, "  remedy   ") if fault else [])
+
+
+def where(item: EvidenceLine, file: str) -> str:
     """Return where evidence stands; what is no line of a log has no number."""
     if not file:
         return f"line {item['line']}"
     return f"{file}:{item['line']}" if item["line"] else file
 
 
-def _size(number: float) -> str:
+def shown_size(number: float) -> str:
     """Return a size as people write it: 8 B, 64 KiB, 16 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024 or unit == "GiB":
@@ -237,7 +266,8 @@ def _size(number: float) -> str:
     return str(number)
 
 
-def _value(side: Side | None, key: Literal["busbw_gbps", "wrong"]) -> str:
+def shown_value(side: Side | None, key: Literal["busbw_gbps", "wrong"]) -> str:
+    """Return one number of a row."""
     if side is None:
         return "-"
     value = side[key]
@@ -262,15 +292,17 @@ def _table_text(table: Table, paint: Paint, width: int) -> list[str]:
     for row in shown:
         out, place = row["out_of_place"], row["in_place"]
         lines.append(
-            f"  {_size(row['size_bytes']):>10}  {plain(row['type'], 9):>9}  {_value(out, 'busbw_gbps'):>17}"
-            f"  {_value(out, 'wrong'):>5}  {_value(place, 'busbw_gbps'):>13}  {_value(place, 'wrong'):>5}"
+            f"  {shown_size(row['size_bytes']):>10}  {plain(row['type'], 9):>9}  {shown_value(out, 'busbw_gbps'):>17}"
+            f"  {shown_value(out, 'wrong'):>5}  {shown_value(place, 'busbw_gbps'):>13}"
+            f"  {shown_value(place, 'wrong'):>5}"
         )
-    for text in _table_notes(table):
+    for text in table_notes(table):
         lines += _wrap(text, width, "  ", "  ")
     return lines
 
 
-def _table_notes(table: Table) -> list[str]:
+def table_notes(table: Table) -> list[str]:
+    """Return what is said below a table."""
     notes = []
     if table.get("peak_busbw_gbps") is not None:
         notes.append(
@@ -281,7 +313,8 @@ def _table_notes(table: Table) -> list[str]:
     sweep = table.get("sweep")
     if table["avg_busbw"] is not None:
         over = (
-            f"over {_size(sweep['min_bytes'])} to {_size(sweep['max_bytes'])} ({_count(sweep['rows'], 'row')})"
+            f"over {shown_size(sweep['min_bytes'])} to {shown_size(sweep['max_bytes'])}"
+            f" ({_count(sweep['rows'], 'row')})"
             if sweep
             else "over rows that are not in the log"
         )
@@ -314,102 +347,12 @@ def _reference_notes(table: Table) -> list[str]:
         share = f"; {known['of_wire']:.0%} of what its wires allow" if known["of_wire"] else ""
         notes.append(
             f"Published for this kind of hardware ({plain(known['topology'], 60)}): {known['published_gbps']:g} GB/s at"
-            f" {_size(known['size_bytes'])}. Here {known['busbw_gbps']:g}, {known['ratio']:.0%} of it{share}."
+            f" {shown_size(known['size_bytes'])}. Here {known['busbw_gbps']:g}, {known['ratio']:.0%} of it{share}."
             f" No floor, only a comparison: {plain(known['source'], 120)}."
         )
     for row in table.get("reference") or []:
         notes.append(
-            f"{_size(row['size_bytes'])}: {row['busbw_gbps']:g} GB/s, {row['ratio']:.0%} of the"
+            f"{shown_size(row['size_bytes'])}: {row['busbw_gbps']:g} GB/s, {row['ratio']:.0%} of the"
             f" {row['floor_gbps']:g} GB/s that {plain(row['topology'], 60)} must give."
         )
     return notes
-
-
-# -- Markdown
-# ------------------------------------------------------------------------------------------------------------------
-def to_markdown(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- neither has Markdown
-    """Return the judgement for an issue or a chat: Markdown in which nothing of the log is markup."""
-    return "\n\n---\n\n".join(_job_markdown(job) for job in jobs) + "\n"
-
-
-def _md(value: object, limit: int = 400) -> str:
-    """Escape what Markdown or HTML would act upon."""
-    text = plain(value, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return unlinked(re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", text))
-
-
-def _code(value: object, limit: int = 400) -> str:
-    """Return an inline code span that its content cannot leave."""
-    text = plain(value, limit)
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
-
-
-def _job_markdown(job: Job) -> str:
-    lines = [
-        f"**{job['verdict'].upper()}** {_code(_names(job, 200))}"
-        if job.get("files")
-        else f"**{job['verdict'].upper()}**"
-    ]
-    lines += ["", _md(job["sentence"], 1200), "", " · ".join(_md(fact) for fact in _facts(job))]
-    places = _places(job)
-    if places:
-        lines += ["", "| rank that does not come | where | last words |", "|---|---|---|"]
-        lines += [
-            f"| {rank} | {_md(where, 600)} | {_code(words).replace('|', chr(92) + '|') if words else ''} |"
-            for rank, where, words in places
-        ]
-    pairs = _pairs_in_order(job["pairs"])
-    if pairs:
-        lines += ["", "| from | to | channels | GPUDirect | devices |", "|---|---|---|---|---|"]
-        for pair in pairs[:MAX_PAIRS]:
-            carried, gdr, devices = _pair_cells(pair)
-            lines.append(
-                f"| {_md(pair['src'], 60)} | {_md(pair['dst'], 60)} | {_md(carried)} | {_md(gdr)} | {_md(devices)} |"
-            )
-        if len(pairs) > MAX_PAIRS:
-            lines += ["", f"… and {len(pairs) - MAX_PAIRS} more pairs"]
-    for fault in job["faults"]:
-        lines += ["", f"### {_md(fault['severity'])}: {_md(fault.get('title', fault['fault']))}", ""]
-        lines.append(
-            f"- fault {_code(fault['fault'])}"
-            + (f", because of {_code(fault['why'])}" if fault.get("why") else "")
-            + f": {_md(fault['subject'])}"
-        )
-        lines += [
-            f"- evidence {_code(_where(item, str(item['file'] or '')), 200)} {_code(item['text'])}"
-            for item in fault["evidence"]
-        ]
-        lines += [
-            f"- cause: {_md(fault['cause'])}",
-            f"- confirm: {_code(fault['confirm'])}",
-            f"- remedy: {_md(fault['remedy'])}",
-        ]
-    for table in job["tables"]:
-        lines += ["", *_table_markdown(table)]
-    if job["advice"]:
-        lines += ["", f"Next time: {_md(job['advice'])}."]
-    if job.get("not_seen"):
-        lines += ["", "Not seen:", "", *(f"- {_md(text, 600)}" for text in job["not_seen"][:MAX_NOT_SEEN])]
-    return "\n".join(lines)
-
-
-def _table_markdown(table: Table) -> list[str]:
-    lines = [f"Benchmark {_code(table['collective'] or 'not named')}", ""]
-    if table["rows"]:
-        lines += [
-            "| size | type | out-of-place GB/s | wrong | in-place GB/s | wrong |",
-            "|---:|---|---:|---:|---:|---:|",
-        ]
-    for row in table["rows"][-MAX_ROWS:]:
-        out, place = row["out_of_place"], row["in_place"]
-        cells = [_size(row["size_bytes"]), _md(row["type"], 16)]
-        cells += [_value(out, "busbw_gbps"), _value(out, "wrong"), _value(place, "busbw_gbps"), _value(place, "wrong")]
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, "", *[_md(note) for note in _table_notes(table)]]
-
-
-RENDERERS: dict[str, Callable[..., str]] = {"text": to_text, "json": to_json, "markdown": to_markdown}
-"""Format name -> renderer(jobs, color=False)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .explain import plain
+from .explain import main, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ code{background:#f3f3f3;padding:0 .2em;overflow-wrap:anywhere}
 """
 
 
-def to_html(jobs: Sequence[Job]) -> str:
+def to_html(jobs: Sequence[Job], *, color: bool = False) -> str:  # noqa: ARG001 -- a page has its own
     """Return the page of all jobs."""
     body = "\n".join("\n".join(_job(job)) for job in jobs)
     return (
@@ -51,6 +51,7 @@ def _text(value: object, limit: int = 400) -> str:
 def _job(job: Job) -> Iterator[str]:
     yield f'<h1><span class="{job["verdict"]}">{job["verdict"].upper()}</span> {_text(job["diagnosis"], 60)}</h1>'
     yield f"<p>{_text(job['sentence'], 2000)}</p>"
+    yield from _causes(job)
     states = {rank: state for key, state in reversed(STATES) for rank in _ranks(job, key)}
     yield from _places(job)
     yield from _hosts(job, states)
@@ -60,11 +61,26 @@ def _job(job: Job) -> Iterator[str]:
         yield f"<p>{_text(fault['subject'])}</p><ul>"
         for item in fault["evidence"]:
             yield f"<li><code>{_text(item['file'] or '', 200)}:{item['line']} {_text(item['text'])}</code></li>"
-        yield f"</ul><p>{_text(fault['cause'], 600)}</p><p>confirm: <code>{_text(fault['confirm'])}</code></p>"
-        yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
+        yield f"</ul><p>{_text(fault['cause'], 600)}</p>"
+        if fault is not main(job):
+            yield f"<p>confirm: <code>{_text(fault['confirm'])}</code></p>"
+            yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
     if job.get("not_seen"):
         items = "".join(f"<li>{_text(item, 600)}</li>" for item in job["not_seen"][:50])
         yield f"<h2>Not seen</h2><ul>{items}</ul>"
+
+
+def _causes(job: Job) -> Iterator[str]:
+    """Yield the causes that remain, the most likely first, and what helps."""
+    if not job["causes"]:
+        return
+    items = "".join(
+        f"<li>{_text(cause['cause'], 600)}<br/>confirm: <code>{_text(cause['confirm'])}</code></li>"
+        for cause in job["causes"]
+    )
+    yield f"<h2>Likely causes, the first one first</h2><ol>{items}</ol>"
+    if (fault := main(job)) is not None:
+        yield f"<p>remedy: {_text(fault['remedy'], 600)}</p>"
 
 
 def _ranks(job: Job, key: str) -> list[int]:

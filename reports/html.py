@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from . import plot
 from .matrix import matrix
-from .record import CheckResult, Finding, Outcome, Run, bill
+from .record import CheckResult, Finding, Run, bill
+from .schema import Outcome
 from .summary import summarize
 from .sweep.page import page
+from .timeline import timeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .schema import RecordedJob
     from .summary import Summary
 
 NODES_SHOWN = 200
@@ -45,7 +48,8 @@ def finish(text: str) -> str:
 
 def overview(run: Run) -> Iterable[str]:
     """Yield the verdict, what was proven, what was found with its remedy, the nodes, the plots, what is installed."""
-    told = summarize(run.to_dict())
+    record = run.to_dict()
+    told = summarize(record)
     yield style()
     yield '<div class="st">'
     yield _hero(told)
@@ -61,8 +65,9 @@ def overview(run: Run) -> Iterable[str]:
     yield _list("Left behind, not deleted", run.leftovers)
     yield matrix(run)
     yield from page(run.sweep or {})
-    yield from plot.bandwidth(run.collectives, run.floors)
-    yield _sentences(run.collectives, (run.trial or {}).get("hosts") or {})
+    yield from plot.bandwidth({name: job["tables"] for name, job in record["collectives"].items() if job}, run.floors)
+    yield _sentences(record["collectives"], run.trial.get("hosts", {}))
+    yield from timeline(run.trial.get("timeline", ()))
     yield _bill(run)
     yield "<h2>The run</h2>"
     yield _facts(run)
@@ -136,13 +141,13 @@ def _bill(run: Run) -> str:
     return f"<h2>Bill of materials</h2>{note}{_facts_table(rows, differing)}"
 
 
-def _sentences(collectives: Mapping[str, Any], hosts: Mapping[str, str]) -> str:
+def _sentences(collectives: Mapping[str, RecordedJob | None], hosts: Mapping[str, str]) -> str:
     """What NCCL's own log says of each collective, in the analyzer's words, with nodes in place of pods."""
     rows = []
     for name, job in collectives.items():
-        if job and (said := str(job.get("sentence") or "")):
+        if job and (said := job["sentence"]):
             for host in sorted(hosts, key=len, reverse=True):
-                said = said.replace(host, str(hosts[host]))
+                said = said.replace(host, hosts[host])
             rows.append((name, said))
     return f"<h2>What NCCL's logs say</h2>{_facts_table(rows)}" if rows else ""
 

@@ -6,13 +6,16 @@ What a cluster says is put into code spans: it can neither make a link nor call 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .record import Outcome, bill
+from .record import bill
+from .schema import Outcome
 from .summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from .schema import Record, RecordedCheck
 
 FINDINGS = 20
 """Rows for one check; the record has all of them."""
@@ -20,18 +23,19 @@ LONGEST = 60_000
 """Characters; GitHub refuses an issue of more than 65,536."""
 
 
-def markdown(record: Mapping[str, Any]) -> str:
+def markdown(record: Record) -> str:
     """Return the report of a record: verdict, culprit, what was proven, findings with remedies, what is installed."""
     told = summarize(record)
-    cluster = record.get("cluster") or {}
+    cluster = record["cluster"]
     facts = {
         "server": cluster.get("server"),
         "namespace": cluster.get("namespace"),
-        "run": record.get("run_id"),
-        "started": record.get("started"),
-        "profile": record.get("profile") or "none",
-        "image": (record.get("trial") or {}).get("image"),
-        "seatrial": record.get("seatrial"),
+        "run": record["run_id"],
+        "started": record["started"],
+        "profile": record["profile"] or "none",
+        "failure class": record["failure_class"],
+        "image": record["trial"].get("image"),
+        "seatrial": record["seatrial"],
     }
     parts = [
         f"# seatrial: {told.verdict}",
@@ -44,34 +48,34 @@ def markdown(record: Mapping[str, Any]) -> str:
             "## Proven",
             _table(("what", "with which numbers"), [(what, _code(text)) for what, text in told.proven]),
         ]
-    for check in record.get("checks") or []:
+    for check in record["checks"]:
         if check["outcome"] in (Outcome.FAILED, Outcome.ERROR):
-            parts += _finding(check, record.get("faults") or {})
+            parts += _finding(check, record["faults"])
     for why, families in told.not_judged.items():
         named = ", ".join(f"{family} {number}" for family, number in families.items())
         parts.append(f"Not judged, {_text(why)}: {named}.")
-    if installed := bill(record.get("bom") or {}):
+    if installed := bill(record["bom"]):
         rows = [(_text(what), _code(value)) for what, value in installed]
         parts += ["## Bill of materials", _table(("what", "version or number"), rows)]
     whole = "\n\n".join(parts) + "\n"
     return whole if len(whole) <= LONGEST else whole[:LONGEST] + "\n\n(cut here; report.json has the rest)\n"
 
 
-def workflow_commands(record: Mapping[str, Any]) -> Iterable[str]:
+def workflow_commands(record: Record) -> Iterable[str]:
     """Yield GitHub's workflow commands: an error for each check that failed, a warning for each that could not tell."""
-    for check in record.get("checks") or []:
+    for check in record["checks"]:
         kind = {Outcome.FAILED: "error", Outcome.ERROR: "warning"}.get(check["outcome"])
         if kind:
-            text = f"{check['title']}: {check.get('reason') or check['outcome']}"
+            text = f"{check['title']}: {check['reason'] or check['outcome']}"
             yield f"::{kind} title=seatrial {_property(check['id'])}::{_data(text)}"
     told = summarize(record)
     kind = {"go": "notice", "no-go": "error"}.get(str(told.verdict), "warning")
     yield f"::{kind} title=seatrial::{_data(told.headline)}"
 
 
-def _finding(check: Mapping[str, Any], faults: Mapping[str, Any]) -> Iterable[str]:
-    yield f"## {str(check['outcome']).upper()} {_text(check['id'])}: {_text(check['title'])}"
-    shown = [f for f in check.get("findings") or [] if f["ok"] is not True]
+def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> Iterable[str]:
+    yield f"## {check['outcome'].upper()} {_text(check['id'])}: {_text(check['title'])}"
+    shown = [f for f in check["findings"] if f["ok"] is not True]
     if shown:
         rows = [
             (
@@ -86,12 +90,12 @@ def _finding(check: Mapping[str, Any], faults: Mapping[str, Any]) -> Iterable[st
         if len(shown) > FINDINGS:
             yield f"… and {len(shown) - FINDINGS} more"
     else:
-        yield _code(check.get("reason") or "")
-    for note in (check.get("notes") or [])[:FINDINGS]:
+        yield _code(check["reason"])
+    for note in check["notes"][:FINDINGS]:
         yield f"Note: {_code(note)}"
-    named = dict.fromkeys([check.get("fault"), *(f["fault"] for f in shown)])
+    named = dict.fromkeys([check["fault"], *(f["fault"] for f in shown)])
     for fault in filter(None, named):
-        entry = faults.get(fault) or {}
+        entry = faults.get(fault, {})
         yield f"**{_text(fault)}**: {_text(entry.get('title', ''))}. {_text(entry.get('meaning', ''))}"
         if entry.get("confirm"):
             yield f"Confirm: {_code(entry['confirm'])}"

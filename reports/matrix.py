@@ -6,7 +6,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from .record import Outcome
+from .schema import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

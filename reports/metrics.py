@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from .record import Verdict, coverage_of, ended, measured, succeeded
+from .record import coverage_of, ended, measured, samples_of, succeeded
+from .schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Record = Mapping[str, Any]
+    from .schema import Record, RecordedJob
 
 SWEEP_STATES = ("proven", "flaky", "suspect", "not tested", "at fault")
 MOST_SERIES = 1000
@@ -64,6 +65,7 @@ def registry(
     _of_checks(made, record)
     _of_trial(made, record)
     _of_sweep(made, record)
+    _of_training(made, record)
     made.gauge("seatrial_series_left_out", "Series that the bound on cardinality left out.").set(made.left_out)
     return made.registry
 
@@ -90,13 +92,11 @@ def _of_run(made: _Metrics, record: Record, last_success: float | None) -> None:
     about = made.gauge(
         "seatrial_run_info", "What was judged, as labels; always 1.", ("profile", "scope", "namespace", "simulated")
     )
-    namespace = (record.get("cluster") or {}).get("namespace") or ""
-    about.labels(
-        record.get("profile") or "", record.get("scope") or "", namespace, str(bool(record.get("simulated"))).lower()
-    ).set(1)
+    namespace = record["cluster"].get("namespace", "")
+    about.labels(record["profile"] or "", record["scope"], namespace, str(record["simulated"]).lower()).set(1)
     verdict = made.gauge("seatrial_run_verdict", "1 for the verdict of the run, 0 for the others.", ("verdict",))
-    made.fill(verdict, {(name,): float(record.get("verdict") == name) for name in Verdict})
-    made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record.get("seconds") or 0)
+    made.fill(verdict, {(name,): float(record["verdict"] == name) for name in Verdict})
+    made.gauge("seatrial_run_duration_seconds", "How long the run took.").set(record["seconds"])
     made.gauge("seatrial_run_timestamp_seconds", "When the run ended, since 1970.").set(ended(record))
     success = succeeded(record) or last_success
     if success is not None:
@@ -136,32 +136,31 @@ def _of_nodes(made: _Metrics, record: Record) -> None:
 
 
 def _of_checks(made: _Metrics, record: Record) -> None:
-    checks = record.get("checks") or []
+    checks = record["checks"]
     outcome = made.gauge("seatrial_check_outcome", "1 for how the check ended.", ("check", "outcome"))
-    made.fill(outcome, {(str(c.get("id")), str(c.get("outcome"))): 1.0 for c in checks})
+    made.fill(outcome, {(c["id"], str(c["outcome"])): 1.0 for c in checks})
     seconds = made.gauge("seatrial_check_duration_seconds", "How long the check took.", ("check",))
-    made.fill(seconds, {(str(c.get("id")),): float(c.get("seconds") or 0) for c in checks})
+    made.fill(seconds, {(c["id"],): c["seconds"] for c in checks})
     found: dict[tuple[str, ...], float] = {}
     for check in checks:
-        for finding in check.get("findings") or []:
-            if finding.get("fault") and finding.get("ok") is not True:
+        for finding in check["findings"]:
+            if finding["fault"] and finding["ok"] is not True:
                 found[finding["fault"],] = found.get((finding["fault"],), 0.0) + 1
     faults = made.gauge("seatrial_fault_subjects", "How many subjects a fault was found on.", ("fault",))
     made.fill(faults, found or {("none",): 0.0})  # a push replaces only what has a sample: the last run's must not stay
 
 
 def _of_trial(made: _Metrics, record: Record) -> None:
-    trial = record.get("trial") or {}
-    nodes = {str(host): str(node) for host, node in (trial.get("hosts") or {}).items()}
+    nodes = record["trial"].get("hosts", {})
     samples: dict[tuple[str, ...], list[float]] = {}
     rails: dict[tuple[str, ...], set[str]] = {}
     for run, job in measured(record):
         for labels, value in _rows(run, job, nodes):
             samples.setdefault(labels, []).append(value)
-        for host in job.get("hosts") or []:
-            node = nodes.get(str(host.get("name")), str(host.get("name")))
-            for rail in (host.get("rails") or {}).values():
-                rails.setdefault((node,), set()).update(map(str, rail))
+        for host in job["hosts"]:
+            node = nodes.get(str(host["name"]), str(host["name"]))
+            for rail in host["rails"].values():
+                rails.setdefault((node,), set()).update(rail)
     bandwidth = made.gauge(
         "seatrial_bus_bandwidth_bytes_per_second",
         "Bus bandwidth as nccl-tests defines it, median of the samples of a row.",
@@ -171,41 +170,58 @@ def _of_trial(made: _Metrics, record: Record) -> None:
     used = made.gauge("seatrial_rails_used", "Network devices that carried data, by node.", ("node",))
     made.fill(used, {labels: float(len(devices)) for labels, devices in rails.items() if devices})
     dns = made.gauge("seatrial_dns_first_answer_seconds", "Until a rank resolved all of its peers.", ("node",))
-    made.fill(dns, {(str(node),): float(s) for node, s in (trial.get("dns_seconds") or {}).items()})
+    made.fill(dns, {(node,): s for node, s in record["trial"].get("dns_seconds", {}).items()})
+
+
+def _of_training(made: _Metrics, record: Record) -> None:
+    """What training steps measured; nothing at all of a run without them."""
+    steps = record["training"]
+    if not steps or "tflops" not in steps:
+        return
+    made.gauge(
+        "seatrial_training_flops", "Floating-point operations a second of each GPU, in steps with all ranks."
+    ).set(steps["tflops"] * 1e12)
+    made.gauge("seatrial_training_step_seconds", "Median step with all ranks.").set(steps["step_ms"] / 1000)
+    made.gauge("seatrial_training_exposed_ratio", "Share of a step that is communication without compute.").set(
+        steps["exposed_share"]
+    )
+    own = made.gauge(
+        "seatrial_training_compute_seconds", "Median step of a GPU without any other rank.", ("node", "gpu")
+    )
+    ranks = [rank for rank in steps.get("ranks", []) if rank.get("compute_ms") is not None]
+    ranks.sort(key=lambda rank: -(rank.get("compute_ms") or 0.0))
+    made.fill(own, {(r.get("node", ""), str(r.get("gpu"))): (r.get("compute_ms") or 0.0) / 1000 for r in ranks})
 
 
 def _of_sweep(made: _Metrics, record: Record) -> None:
     """What a sweep found; nothing at all of a run that was none, so that an alert on its absence can be written."""
-    sweep = record.get("sweep")
+    sweep = record["sweep"]
     if not sweep:
         return
-    nodes = [str(node.get("state")) for node in (sweep.get("elements") or {}).get("nodes") or []]
+    nodes = [str(node.get("state")) for node in sweep.get("elements", {}).get("nodes") or []]
     states = made.gauge("seatrial_sweep_nodes", "Nodes of the last sweep, by what it showed of them.", ("state",))
     made.fill(states, {(state,): float(nodes.count(state)) for state in SWEEP_STATES})
-    rounds = sweep.get("rounds") or []
+    rounds = sweep.get("rounds", [])
     made.gauge("seatrial_sweep_rounds", "Rounds of the last sweep.").set(len(rounds))
-    made.gauge("seatrial_sweep_tests", "Tests of the last sweep.").set(sum(int(r.get("tests") or 0) for r in rounds))
+    made.gauge("seatrial_sweep_tests", "Tests of the last sweep.").set(sum(each.get("tests", 0) for each in rounds))
     bad = made.gauge(
         "seatrial_sweep_fault",
         "1 for an element that the last sweep found at fault: kind is node, rail, uplink or pair.",
         ("kind", "subject", "rail"),
     )
     found: dict[tuple[str, ...], float] = {}
-    for finding in sweep.get("findings") or []:
-        subject = " - ".join(map(str, finding.get("names") or []))
-        for rail in finding.get("rails") or [""]:
-            found[str(finding.get("kind")), subject, str(rail)] = 1.0
+    for finding in sweep.get("findings", []):
+        subject = " - ".join(finding.get("names", []))
+        for rail in [str(number) for number in finding.get("rails", [])] or [""]:
+            found[str(finding.get("kind")), subject, rail] = 1.0
     made.fill(bad, found or {("none", "", ""): 0.0})
 
 
-def _rows(run: str, job: Mapping[str, Any], nodes: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:
-    names = sorted({nodes.get(str(h.get("name")), str(h.get("name"))) for h in job.get("hosts") or []})
+def _rows(run: str, job: RecordedJob, nodes: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], float]]:
+    names = sorted({nodes.get(str(h["name"]), str(h["name"])) for h in job["hosts"]})
     pair = " - ".join(names) if len(names) <= 2 else f"{len(names)} nodes"
-    for table in job.get("tables") or []:
-        for row in table.get("rows") or []:
-            size = row.get("size_bytes") or 0
-            for side in ("out_of_place", "in_place"):
-                value = (row.get(side) or {}).get("busbw_gbps")
-                if size >= LEAST_SIZE and isinstance(value, int | float) and value > 0:
-                    labels = (pair, str(table.get("collective") or "all_reduce"), run, str(size))
-                    yield labels, float(value)
+    for table in job["tables"]:
+        for row in table["rows"]:
+            for value in samples_of(row):
+                if row["size_bytes"] >= LEAST_SIZE:
+                    yield (pair, table["collective"] or "all_reduce", run, str(row["size_bytes"])), value

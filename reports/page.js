@@ -2,16 +2,18 @@
 "use strict";
 function copy(button) {
   const text = button.previousElementSibling.textContent;
-  const done = () => { button.textContent = "copied"; };
-  const byHand = () => {  // a page from a file has no clipboard of its own
-    const area = document.createElement("textarea");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    if (document.execCommand("copy")) done();
-    area.remove();
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");  // at once, and on a page from a file, too
+  area.remove();
+  if (copied) { button.textContent = "copied"; return; }
+  const byHand = () => {
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = "selected";
   };
-  if (navigator.clipboard && window.isSecureContext) navigator.clipboard.writeText(text).then(done, byHand);
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => { button.textContent = "copied"; }, byHand);
   else byHand();
 }
 function sortMatrix(button) {

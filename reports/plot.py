@@ -5,27 +5,38 @@ from __future__ import annotations
 import math
 import statistics
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .schema import RecordedFloor, RecordedTable
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 300, 62, 40, 16, 250
 COLOURS = tuple(f"var(--curve-{number})" for number in range(6))
 """Of page.css, which has them for light and for dark."""
 
+BEFORE = ", before"
+"""Ends the name of a curve of the earlier run; it has the colour of the later one."""
+
 Point = tuple[float, float]
 
 
-def bandwidth(collectives: Mapping[str, Any], floors: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one plot of bus bandwidth over message size for all collectives that have a table, with their floors."""
-    curves = {name: points for name, job in collectives.items() if (points := _points(job))}
+def bandwidth(
+    tables: Mapping[str, Sequence[RecordedTable]],
+    floors: Mapping[str, Sequence[RecordedFloor]],
+    before: Mapping[str, Sequence[RecordedTable]] | None = None,
+) -> Iterator[str]:
+    """Yield one plot of bus bandwidth over message size for each collective's tables, with its floors.
+
+    ``before``: those of an earlier run, dashed.
+    """
+    curves = {name: points for name, rows in tables.items() if (points := _points(rows))}
+    curves |= {f"{name}{BEFORE}": points for name, rows in (before or {}).items() if (points := _points(rows))}
     if not curves:
         return
     yield "<h2>Bus bandwidth by message size</h2>"
-    marks = {
-        name: [(float(f["size_bytes"]), float(f["busbw_gbps"])) for f in floors.get(name) or ()] for name in curves
-    }
+    marks = {name: [(float(f["size_bytes"]), f["busbw_gbps"]) for f in floors.get(name, ())] for name in curves}
     yield _svg(curves, marks)
     yield _values(curves, marks)
     yield "<p>GB/s are 1e9 bytes per second. The floor is judged at a named size, never on the average."
@@ -50,15 +61,15 @@ def _values(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]
     return f'<details><summary>GB/s as a table</summary><div class="wide" tabindex="0">{table}</div></details>'
 
 
-def _points(job: Any) -> list[Point]:
+def _points(tables: Sequence[RecordedTable]) -> list[Point]:
     """The larger busbw of a row, in or out of place, by size in bytes; of repeats their median, as it is judged."""
     repeats: dict[float, list[float]] = {}
-    for table in (job or {}).get("tables") or ():
-        for row in table.get("rows") or ():
-            values = [side.get("busbw_gbps") for side in (row.get("out_of_place"), row.get("in_place")) if side]
-            finite = [float(v) for v in values if isinstance(v, (int, float)) and math.isfinite(v)]
-            if finite and row.get("size_bytes"):
-                repeats.setdefault(float(row["size_bytes"]), []).append(max(finite))
+    for table in tables:
+        for row in table["rows"]:
+            sides = [side["busbw_gbps"] for side in (row["out_of_place"], row["in_place"]) if side]
+            values = [value for value in sides if value is not None and math.isfinite(value)]
+            if values and row["size_bytes"]:
+                repeats.setdefault(float(row["size_bytes"]), []).append(max(values))
     return sorted((size, statistics.median(values)) for size, values in repeats.items())
 
 
@@ -66,7 +77,7 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
     shown = [point for points in (*curves.values(), *floors.values()) for point in points]
     sizes = [x for x, _ in shown]
     low, high = math.log2(min(sizes)), math.log2(max(sizes))
-    top = _round_up(max(y for _, y in shown))
+    top = round_up(max(y for _, y in shown))
 
     def x(size: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * ((math.log2(size) - low) / ((high - low) or 1))
@@ -89,8 +100,10 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
             f'<text x="{x(2**exponent):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{_size(2**exponent)}</text>'
         )
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 3}">message size (bytes) → bus bandwidth (GB/s)</text>')
+    names = list(dict.fromkeys(name.removesuffix(BEFORE) for name in curves))
     for index, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[index % len(COLOURS)]
+        colour = COLOURS[names.index(name.removesuffix(BEFORE)) % len(COLOURS)]
+        dashes = ' stroke-dasharray="6 4"' if name.endswith(BEFORE) else ""
         line = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in points)
         label = f"{escape(name)}: {points[-1][1]:.1f} at {_size(int(points[-1][0]))}"
         parts += [
@@ -99,14 +112,14 @@ def _svg(curves: Mapping[str, list[Point]], floors: Mapping[str, list[Point]]) -
             for a, b in floors.get(name, ())
         ]
         parts.append(
-            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
             f'<rect x="{WIDTH - RIGHT + 12}" y="{TOP + 20 * index}" width="12" height="12" fill="{colour}"/>'
             f'<text x="{WIDTH - RIGHT + 30}" y="{TOP + 10 + 20 * index}" class="label">{label}</text>'
         )
     return "".join(parts) + "</svg>"
 
 
-def _round_up(value: float) -> float:
+def round_up(value: float) -> float:
     """The next 1, 2 or 5 times a power of ten, so that the axis has round numbers."""
     if value <= 0:
         return 1.0

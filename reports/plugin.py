@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from . import html, junit, markdown, terminal
-from .record import RUN, CheckResult, Outcome, Run, write_atomically, write_json
+from .record import RUN, CheckResult, Run, write_atomically, write_json
+from .schema import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Generator

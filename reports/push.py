@@ -15,7 +15,7 @@ from prometheus_client import push_to_gateway, pushadd_to_gateway
 from .metrics import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from .schema import Record
 
 JOB = "seatrial"
 
@@ -24,12 +24,12 @@ class PushError(Exception):
     """The metrics did not arrive; one line, with nothing of the address in it, which may hold a password."""
 
 
-def push(url: str, record: Mapping[str, Any], **known: Any) -> None:
+def push(url: str, record: Record, **known: Any) -> None:
     """Push a record's metrics; ``known`` is what a scheduled run remembers, see metrics.exposition.
 
     Raises PushError.
     """
-    namespace = (record.get("cluster") or {}).get("namespace") or "default"
+    namespace = record["cluster"].get("namespace") or "default"
     send = push_to_gateway if known else pushadd_to_gateway
     try:
         send(url, job=JOB, grouping_key={"namespace": namespace}, registry=registry(record, **known))

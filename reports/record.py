@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import tempfile
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import pytest
+
+from .schema import Cluster, Outcome, Record, RecordedTrial, RecordError, Verdict, completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from jobs.nccl.job_document import JobDocument
+
+    from .schema import RecordedFloor, RecordedJob, RecordedRow, RecordedSweep, RecordedTraining
 
 SCHEMA = 1
 """Version of ``report.json``; raised when a key changes its meaning or disappears, not when one is added."""
@@ -25,28 +31,6 @@ SCHEMA = 1
 
 LARGEST = 200_000_000
 """Bytes; a record of a run over thousands of nodes stays far below it."""
-
-
-class RecordError(ValueError):
-    """A file is no record that can be read; one line."""
-
-
-class Outcome(StrEnum):
-    """How one check ended."""
-
-    PASSED = "passed"
-    SKIPPED = "skipped"  # does not apply here, and says why
-    BLOCKED = "blocked"  # a check it requires did not pass
-    ERROR = "error"  # could not tell
-    FAILED = "failed"  # the cluster is at fault
-
-
-class Verdict(StrEnum):
-    """What a run says about the cluster."""
-
-    GO = "go"
-    NO_GO = "no-go"
-    INCONCLUSIVE = "inconclusive"
 
 
 EXIT_CODES = {Verdict.GO: 0, Verdict.NO_GO: 1, Verdict.INCONCLUSIVE: 10}
@@ -127,14 +111,14 @@ class Coverage:
         return ", ".join(self.untried[:most]) + more
 
 
-def coverage_of(record: Mapping[str, Any]) -> Coverage:
+def coverage_of(record: Record) -> Coverage:
     """Return the coverage of a record; one of an earlier version knows the nodes it tried and not their pool."""
-    hosts = (record.get("trial") or {}).get("hosts") or {}
-    pool = (record.get("coverage") or {}).get("pool")
-    return Coverage(
-        tried=tuple(sorted({str(node) for node in hosts.values()})),
-        pool=None if pool is None else tuple(map(str, pool)),
-    )
+    return _coverage(record["trial"], record["coverage"]["pool"])
+
+
+def _coverage(trial: RecordedTrial, pool: Iterable[str] | None) -> Coverage:
+    tried = tuple(sorted({*trial.get("hosts", {}).values()}))
+    return Coverage(tried=tried, pool=None if pool is None else tuple(pool))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,22 +134,24 @@ class Run:
     seatrial: str = ""  # the version that judged
     profile: str | None = None
     profile_digest: str = ""  # of all that the profile asks: its name may stand for something else tomorrow
-    cluster: dict[str, Any] = field(default_factory=dict)
+    cluster: Cluster = field(default_factory=Cluster)
     required: tuple[str, ...] = ()
     results: list[CheckResult] = field(default_factory=list)
     faults: dict[str, dict[str, str]] = field(default_factory=dict)  # catalogue entries of the faults found
-    collectives: dict[str, Any] = field(default_factory=dict)  # job documents of the log analyzer, by collective
-    intra_node: dict[str, Any] = field(default_factory=dict)  # the same of what each node ran on its own, by node
-    floors: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # what a collective was held against
+    collectives: dict[str, JobDocument | None] = field(default_factory=dict)  # by collective; None: nothing to read
+    intra_node: dict[str, JobDocument | None] = field(default_factory=dict)  # of what each node ran on its own, by node
+    floors: dict[str, list[RecordedFloor]] = field(default_factory=dict)  # what a collective was held against
     tenant: bool = False  # judged with the rights of one namespace: what a tenant can see, and no more
     not_seen: list[str] = field(default_factory=list)  # what the rights did not let us see, in words
-    bom: dict[str, Any] = field(default_factory=dict)  # what is installed, section by section
-    trial: dict[str, Any] = field(default_factory=dict)  # what ran: job, image, which host was which node
+    bom: dict[str, object] = field(default_factory=dict)  # what is installed, section by section
+    trial: RecordedTrial = field(default_factory=RecordedTrial)
     cleaned: list[str] = field(default_factory=list)  # what killed runs had left, deleted before anything was judged
     pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
-    sweep: Mapping[str, Any] | None = None  # what a sweep did and showed: jobs/pod/sweep/section.py
+    sweep: RecordedSweep | None = None  # what a sweep did and showed: jobs/pod/sweep/section.py
+    training: RecordedTraining | None = None  # the pace of the training steps, and each rank's medians
     asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
+    failure_class: str | None = None  # of what decided: 'infrastructure' or 'program'; None: of a go, or not told
     interrupted: str = ""  # the signal or error that ended the run early
     pytest_exit: int = 0  # pytest's own exit status where it is neither 'ok' nor 'tests failed'
 
@@ -184,7 +170,7 @@ class Run:
     @property
     def coverage(self) -> Coverage:
         """How much of the pool was tried."""
-        return coverage_of({"trial": self.trial, "coverage": {"pool": self.pool}})
+        return _coverage(self.trial, self.pool)
 
     @property
     def too_few_tried(self) -> bool:
@@ -213,9 +199,9 @@ class Run:
         """0 go, 1 no-go, 10 inconclusive; pytest's own code where the run did not get to its end."""
         return self.pytest_exit or EXIT_CODES[self.verdict]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """The content of ``report.json``: plain JSON types only."""
-        return {
+        made = {
             "schema": SCHEMA,
             "run_id": self.run_id,
             "started": self.started,
@@ -223,15 +209,16 @@ class Run:
             "simulated": self.simulated,
             "scope": self.scope,
             "selection": self.selection,
-            "verdict": str(self.verdict),
+            "verdict": self.verdict,
             "exit_code": self.exit_code,
+            "failure_class": self.failure_class,
             "seatrial": self.seatrial,
             "profile": self.profile,
             "profile_digest": self.profile_digest,
             "cluster": self.cluster,
             "required": list(self.required),
             "interrupted": self.interrupted,
-            "checks": [{**asdict(r), "outcome": str(r.outcome), "seconds": round(r.seconds, 3)} for r in self.results],
+            "checks": [{**asdict(r), "seconds": round(r.seconds, 3)} for r in self.results],
             "faults": self.faults,
             "collectives": self.collectives,
             "inside": self.intra_node,
@@ -245,19 +232,21 @@ class Run:
                 "pool": None if self.pool is None else list(self.pool),
             },
             "sweep": self.sweep,
+            "training": self.training,
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
             "bom": self.bom,
             "cleaned": list(self.cleaned),
             "leftovers": list(self.leftovers),
         }
+        return cast("Record", made)
 
 
 RUN = pytest.StashKey[Run]()
 """Where a pytest session keeps its record, from the moment the checks begin; the renderers read it there."""
 
 
-def bill(bom: Mapping[str, Any], head: str = "") -> list[tuple[str, str]]:
+def bill(bom: Mapping[str, object], head: str = "") -> list[tuple[str, str]]:
     """Write the bill of materials as (what, value) lines: sections become a path, counted values are joined."""
     found: list[tuple[str, str]] = []
     for key, value in bom.items():
@@ -294,7 +283,7 @@ def write_json(run: Run, path: Path) -> None:
     write_atomically(path, json.dumps(run.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Record:
     """Read a record, or the one in a directory that ``--out`` wrote; keys that are not known here are kept.
 
     Raises RecordError (one line) for a file that is damaged, no record, or of a newer schema than this one.
@@ -317,109 +306,43 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RecordError(f"{newer}: use a newer seatrial")
     if missing := [key for key in NEEDED if found.get(key) is None]:
         raise RecordError(f"{place} is damaged: {missing[0]!r} is missing")
-    if wrong := next(_misfits(found, SHAPE, ""), None):
-        raise RecordError(f"{place} is damaged: {wrong}")
-    return found
+    try:
+        return completed(found)
+    except RecordError as error:
+        raise RecordError(f"{place} is damaged: {error}") from None
 
 
 NEEDED = ("run_id", "verdict", "scope", "checks", "collectives")
-_NUMBER = (int, float)
-_SIDE = {"busbw_gbps": _NUMBER}
-_JOB = {
-    "nodes": int,
-    "nccl_versions": [str],
-    "hosts": [{"name": str, "rails": {"*": [str]}}],
-    "pairs": [{"src": str, "dst": str, "transports": {"*": _NUMBER}}],
-    "tables": [{"collective": str, "rows": [{"size_bytes": int, "out_of_place": _SIDE, "in_place": _SIDE}]}],
-}
-_CHECK = {
-    "id": str,
-    "outcome": frozenset(str(outcome) for outcome in Outcome),
-    "seconds": _NUMBER,
-    "findings": [{"fault": str, "observed": str, "subject": str, "ok": bool}],
-}
-SHAPE: dict[str, Any] = {
-    "run_id": str,
-    "started": str,
-    "seconds": _NUMBER,
-    "verdict": frozenset(str(verdict) for verdict in Verdict),
-    "scope": frozenset({"full", "partial"}),
-    "seatrial": str,
-    "profile_digest": str,
-    "checks": [_CHECK],
-    "collectives": {"*": _JOB},
-    "inside": {"*": _JOB},
-    "floors": {"*": [{"size_bytes": int, "busbw_gbps": _NUMBER, "source": str}]},
-    "trial": {"hosts": {"*": str}, "dns_seconds": {"*": _NUMBER}},
-    "coverage": {"asked": str, "tried": [str], "untried": [str], "pool": [str]},
-    "sweep": {"proven": [str], "findings": [{"kind": str, "names": [str], "why": str}], "rounds": [{"number": int}]},
-    "cluster": dict,
-    "bom": dict,
-    "faults": dict,
-}
-"""What readers rely on, where it is there: types, words, ``[of each]``, ``{"*": of each}``."""
-
-
-def _misfits(value: Any, shape: Any, where: str) -> Iterator[str]:
-    """Yield what is not as ``shape`` says; nothing is said of null and of keys that are not in it."""
-    if value is None and not isinstance(shape, frozenset):
-        return
-    if isinstance(shape, frozenset):
-        if not isinstance(value, str) or value not in shape:
-            yield f"{where} is none of {', '.join(sorted(shape))}"
-    elif isinstance(shape, list):
-        if not isinstance(value, list):
-            yield f"{where} is no list"
-        for number, item in enumerate(value if isinstance(value, list) else ()):
-            if item is None:
-                yield f"{where}.{number} is null"
-            yield from _misfits(item, shape[0], f"{where}.{number}")
-    elif isinstance(shape, dict):
-        if not isinstance(value, dict):
-            yield f"{where or 'it'} is no object"
-            return
-        keys = value if "*" in shape else shape.keys() & value.keys()
-        for key in keys:
-            yield from _misfits(value[key], shape.get("*", shape.get(key)), f"{where}.{key}"[:200].lstrip("."))
-    elif not isinstance(value, shape) or (isinstance(value, bool) and shape is not bool):
-        yield f"{where} is no {getattr(shape, '__name__', 'number')}"
-    elif isinstance(value, _NUMBER) and not -_LARGEST_NUMBER < value < _LARGEST_NUMBER:
-        yield f"{where} is out of bounds"
-
-
-_LARGEST_NUMBER = 10**18
 
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")  # NaN and Infinity are Python's, and not JSON
 
 
-def run_of(record: Mapping[str, Any]) -> Run:
+def run_of(record: Record) -> Run:
     """Return as much of the run as decides its verdict: outcomes, scope, what was required, asked for and tried."""
-    results = [
-        CheckResult(
-            id=str(check.get("id")),
-            title="",
-            outcome=Outcome(check["outcome"]),
-            waived=check.get("waived") is True,
-            proven_by=tuple(map(str, check.get("proven_by") or ())),
-        )
-        for check in record.get("checks") or []
-    ]
-    code = record.get("exit_code")
     return Run(
-        scope=str(record.get("scope")),
-        required=tuple(map(str, record.get("required") or ())),
-        results=results,
-        interrupted=str(record.get("interrupted") or ""),
-        pytest_exit=code if code in (2, 3, 4, 5) else 0,
-        trial=record.get("trial") or {},
+        scope=record["scope"],
+        required=tuple(record["required"]),
+        results=[
+            CheckResult(
+                id=check["id"],
+                title="",
+                outcome=check["outcome"],
+                waived=check["waived"],
+                proven_by=tuple(check["proven_by"]),
+            )
+            for check in record["checks"]
+        ],
+        interrupted=record["interrupted"],
+        pytest_exit=record["exit_code"] if record["exit_code"] in (2, 3, 4, 5) else 0,
+        trial=record["trial"],
         pool=coverage_of(record).pool,
-        asks_all=(record.get("coverage") or {}).get("asked") == "all",
+        asks_all=record["coverage"]["asked"] == "all",
     )
 
 
-def verdict_of(record: Mapping[str, Any]) -> Verdict:
+def verdict_of(record: Record) -> Verdict:
     """Return the verdict that a record's own checks give; another one than it says was not written by a run."""
     return run_of(record).verdict
 
@@ -428,23 +351,29 @@ ALONE = "node"
 """What the run of a collective is called that each node does on its own; the others are over all nodes."""
 
 
-def measured(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def measured(record: Record) -> Iterator[tuple[str, RecordedJob]]:
     """Yield every document with its run: ring, default, ... over all nodes, then ``node`` for each node alone."""
-    runs = [(str(run), job) for run, job in (record.get("collectives") or {}).items()]
-    runs += [(ALONE, job) for job in (record.get("inside") or {}).values()]
-    return ((run, job) for run, job in runs if isinstance(job, dict))
+    runs = [*record["collectives"].items(), *((ALONE, job) for job in record["inside"].values())]
+    return ((run, job) for run, job in runs if job)
 
 
-def ended(record: Mapping[str, Any]) -> float:
+def samples_of(row: RecordedRow) -> Iterator[float]:
+    """Yield the bus bandwidths of a row, out of place and in place, that are numbers above 0; GB/s."""
+    for side in (row["out_of_place"], row["in_place"]):
+        value = side["busbw_gbps"] if side else None
+        if value is not None and 0 < value < math.inf:
+            yield float(value)
+
+
+def ended(record: Record) -> float:
     """Return when the run of a record ended, in seconds since 1970; 0 where it does not say."""
     try:
-        started = datetime.datetime.fromisoformat(str(record.get("started"))).timestamp()
+        return datetime.datetime.fromisoformat(record["started"]).timestamp() + record["seconds"]
     except ValueError:
         return 0.0
-    return started + float(record.get("seconds") or 0)
 
 
-def succeeded(record: Mapping[str, Any]) -> float | None:
+def succeeded(record: Record) -> float | None:
     """Return when a full run that was accepted ended; None for any other run."""
-    accepted = record.get("verdict") == Verdict.GO and record.get("scope") == "full"
+    accepted = record["verdict"] == Verdict.GO and record["scope"] == "full"
     return ended(record) if accepted else None

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.nccl.job_document import NETWORK_NAMES
 
-from .record import Coverage, Outcome, Verdict, coverage_of, run_of
+from .record import Coverage, coverage_of, run_of
+from .schema import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from .schema import Record, RecordedCheck, RecordedFinding
 
 OBSERVED, EXPECTED, CULPRIT, PROOF = 180, 60, 320, 200
 """Characters at most; the findings have them whole."""
@@ -61,11 +64,10 @@ class Summary:
         return ", ".join(f"{number} {outcome}" for outcome, number in self.counts.items()) or "nothing was checked"
 
 
-def summarize(record: Mapping[str, Any]) -> Summary:
+def summarize(record: Record) -> Summary:
     """Return the summary of a record (``Run.to_dict`` or ``report.json``)."""
-    checks: list[Mapping[str, Any]] = list(record.get("checks") or [])
-    verdict = Verdict(record["verdict"])
-    ended = Counter(str(check["outcome"]) for check in checks)
+    checks, verdict = record["checks"], record["verdict"]
+    ended = Counter(check["outcome"] for check in checks)
     return Summary(
         verdict=verdict,
         culprit="" if verdict is Verdict.GO else _short(_culprit(record, verdict, checks), CULPRIT),
@@ -73,18 +75,18 @@ def summarize(record: Mapping[str, Any]) -> Summary:
         counts={str(outcome): ended[outcome] for outcome in reversed(Outcome) if ended[outcome]},
         proven=[(what, _short(text, PROOF)) for what, text in _proven(record, checks)],
         not_judged=_not_judged(checks),
-        exit_code=int(record.get("exit_code") or 0),
-        seconds=float(record.get("seconds") or 0),
-        simulated=bool(record.get("simulated")),
-        tenant=bool(record.get("tenant")),
+        exit_code=record["exit_code"],
+        seconds=record["seconds"],
+        simulated=record["simulated"],
+        tenant=record["tenant"],
     )
 
 
-def _culprit(record: Mapping[str, Any], verdict: Verdict, checks: Iterable[Mapping[str, Any]]) -> str:
+def _culprit(record: Record, verdict: Verdict, checks: Iterable[RecordedCheck]) -> str:
     """Name what decided: the first check that failed, or the first that could not tell, or what ended the run."""
     decisive = Outcome.FAILED if verdict is Verdict.NO_GO else Outcome.ERROR
     found = [check for check in checks if check["outcome"] == decisive]
-    if record.get("interrupted") and verdict is not Verdict.NO_GO:
+    if record["interrupted"] and verdict is not Verdict.NO_GO:
         return f"ended early: {record['interrupted']}"
     if found:
         more = f" (and {len(found) - 1} more {'check' if len(found) == 2 else 'checks'})" if len(found) > 1 else ""
@@ -97,11 +99,11 @@ def _culprit(record: Mapping[str, Any], verdict: Verdict, checks: Iterable[Mappi
     return "no check could be judged"
 
 
-def _deciding(check: Mapping[str, Any], covered: Coverage) -> str:
+def _deciding(check: RecordedCheck, covered: Coverage) -> str:
     """Say of one check whom it accuses, and of what."""
-    findings = [f for f in check.get("findings") or [] if f["ok"] is not True]
+    findings = [f for f in check["findings"] if f["ok"] is not True]
     if not findings:
-        return f"{check['id']}: {check.get('reason') or check.get('title')}"
+        return f"{check['id']}: {check['reason'] or check['title']}"
     first = next((f for f in findings if f["ok"] is False), findings[0])
     alike = {f["subject"] for f in findings if f["ok"] is first["ok"] and f["fault"] == first["fault"]}
     more = f" (and {len(alike) - 1} more)" if len(alike) > 1 else ""
@@ -110,18 +112,16 @@ def _deciding(check: Mapping[str, Any], covered: Coverage) -> str:
     if first["expected"]:
         said += f", expected {_short(first['expected'], EXPECTED)}{unit}"
     known = {*(covered.pool or ()), *covered.tried}
-    together = str(check["id"]).startswith("nccl.")  # of a collective: of all that took part
+    together = check["id"].startswith("nccl.")  # of a collective: of all that took part
     if together and 0 < len(covered.tried) <= NODES_NAMED and not known.intersection(re.findall(r"[^\s(),:;]+", said)):
         said += f" ({', '.join(covered.tried)})"
     return said
 
 
-def _proven(record: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
+def _proven(record: Record, checks: Sequence[RecordedCheck]) -> Iterable[tuple[str, str]]:
     """Yield what the checks that passed have shown, in the words and numbers of their findings."""
-    passed = {
-        str(check["id"]): list(check.get("findings") or []) for check in checks if check["outcome"] == Outcome.PASSED
-    }
-    outcomes = {str(check["id"]): check["outcome"] for check in checks}
+    passed = {check["id"]: check["findings"] for check in checks if check["outcome"] == Outcome.PASSED}
+    outcomes = {check["id"]: check["outcome"] for check in checks}
     covered = coverage_of(record)
     if covered.tried and {"job.started", "sweep.ran"} & passed.keys():
         named = ", ".join(covered.tried[:NODES_NAMED])
@@ -142,39 +142,45 @@ def _proven(record: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> I
     right = {where: len(passed.get(name, ())) for name, where in SUMS.items() if name in passed}
     if right and not any(outcomes.get(name) == Outcome.FAILED for name in SUMS):
         yield "sums", "right " + " and ".join(f"{where} ({number} tables)" for where, number in right.items())
+    steps = record["training"]
+    if steps and "tflops" in steps and "training.completed" in passed:
+        alike = "; no GPU slower than the others" if "training.ranks" in passed else ""
+        pace = f"{steps['tflops']:.0f} TFLOP/s a GPU, {steps['step_ms']:.1f} ms a step"
+        yield "training", f"{pace}, {steps['exposed_share']:.0%} of it exposed communication{alike}"
 
 
-def _gpus(record: Mapping[str, Any], passed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _gpus(record: Record, passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
     """Say how many GPUs took part, of which model, with which driver and NCCL."""
     if ranks := passed.get("nccl.ranks"):
-        bom = (record.get("bom") or {}).get("trial") or {}
+        bom = record["bom"].get("trial")
+        parts = bom if isinstance(bom, dict) else {}
         known = [
-            f"{'driver ' if part == 'driver' else 'NCCL ' if part == 'nccl' else ''}{' and '.join(map(str, bom[part]))}"
-            for part in ("gpu", "driver", "nccl")
-            if isinstance(bom.get(part), dict) and bom[part]
+            before + " and ".join(map(str, parts[part]))
+            for part, before in (("gpu", ""), ("driver", "driver "), ("nccl", "NCCL "))
+            if isinstance(parts.get(part), dict) and parts[part]
         ]
-        return ", ".join([str(ranks[0]["observed"]), *known])
+        return ", ".join([ranks[0]["observed"], *known])
     if offered := passed.get("gpu.allocatable"):
-        seen = Counter(str(f["observed"]) for f in offered)
+        seen = Counter(f["observed"] for f in offered)
         return ", ".join(f"{text} on each of {number} nodes" for text, number in seen.most_common(3))
     return ""
 
 
-def _fabric(passed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def _fabric(passed: Mapping[str, Sequence[RecordedFinding]]) -> str:
     """Name the fabric that carried the data, its rails and GPUDirect, as far as checks of them passed."""
     said = []
-    if kinds := {str(f["observed"]) for f in passed.get("nccl.fabric", ())}:
+    if kinds := {f["observed"] for f in passed.get("nccl.fabric", ())}:
         said.append(" and ".join(NETWORK_NAMES.get(kind, kind) for kind in sorted(kinds)))
     elif passed.get("nccl.transport"):
         said.append("no data between nodes through sockets")
-    if rails := {str(f["observed"]).partition(":")[0] for f in passed.get("nccl.rails", ())}:
+    if rails := {f["observed"].partition(":")[0] for f in passed.get("nccl.rails", ())}:
         said.append(" and ".join(sorted(rails)) + " per node")
-    if gdr := {str(f["observed"]) for f in passed.get("nccl.gdr", ())}:
+    if gdr := {f["observed"] for f in passed.get("nccl.gdr", ())}:
         said.append(" and ".join(sorted(gdr)))
     return ", ".join(said)
 
 
-def _bandwidth(record: Mapping[str, Any], check_id: str, findings: Sequence[Mapping[str, Any]]) -> str:
+def _bandwidth(record: Record, check_id: str, findings: Sequence[RecordedFinding]) -> str:
     """Say the bus bandwidth at the largest size that has a floor, and the floor with its source.
 
     Of several nodes it is the slowest.
@@ -182,44 +188,46 @@ def _bandwidth(record: Mapping[str, Any], check_id: str, findings: Sequence[Mapp
     last = findings[-1]
     if check_id == "nccl.bandwidth-node":
         last = min(findings, key=lambda f: _number(f["observed"]))
-    floors = (record.get("floors") or {}).get(check_id.removeprefix("nccl.bandwidth-")) or []
-    source = str(floors[-1].get("source") or "") if floors else ""
-    floor = str(last["expected"]).removeprefix("at least ")
-    number = str(last["observed"]).partition(" ")[0]
+    floors = record["floors"].get(check_id.removeprefix("nccl.bandwidth-"))
+    source = floors[-1]["source"] if floors else ""
+    floor = last["expected"].removeprefix("at least ")
+    number = last["observed"].partition(" ")[0]
     return f"{number} {last['unit']} ({last['subject']}), floor {floor}{f': {source}' if source else ''}"
 
 
-def _number(text: object) -> float:
+def _number(text: str) -> float:
     try:
-        return float(str(text).partition(" ")[0])
+        return float(text.partition(" ")[0])
     except ValueError:
         return float("inf")
 
 
-def _not_judged(checks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
     """Count the checks that were not judged, by the reason and by family: ``{'skipped': {'storage': 5}}``."""
-    roots = blocked_roots(checks)
+    roots = blocked_roots((check["id"], check["outcome"], check["blocked_by"]) for check in checks)
     found: dict[str, Counter[str]] = {}
     for check in checks:
-        family = str(check["id"]).partition(".")[0]
+        family = check["id"].partition(".")[0]
         if check["outcome"] == Outcome.BLOCKED:
-            found.setdefault("blocked by " + (", ".join(roots[check["id"]]) or "what it requires"), Counter())[
-                family
-            ] += 1
+            why = f"blocked by {', '.join(roots[check['id']]) or 'what it requires'}"
+            found.setdefault(why, Counter())[family] += 1
         elif check["outcome"] == Outcome.SKIPPED:
             found.setdefault("skipped", Counter())[family] += 1
     return {why: dict(families.most_common()) for why, families in found.items()}
 
 
-def blocked_roots(checks: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Return for each blocked check what is at the root of it: checks that did not pass and were not blocked."""
+def blocked_roots(checks: Iterable[tuple[str, Outcome, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
+    """Return for each blocked check what is at the root of it: checks that did not pass and were not blocked.
+
+    ``checks``: id, outcome and by what it was blocked, of each.
+    """
     roots: dict[str, tuple[str, ...]] = {}
     judged: set[str] = set()
-    for check in checks:  # what a check requires stands before it
-        judged.add(check["id"])
-        if check["outcome"] == Outcome.BLOCKED:
-            found = [root for name in check["blocked_by"] for root in roots.get(name, (name,))]
-            roots[check["id"]] = tuple(dict.fromkeys([name for name in found if name in judged] or found))
+    for check_id, outcome, blocked_by in checks:  # what a check requires stands before it
+        judged.add(check_id)
+        if outcome == Outcome.BLOCKED:
+            found = [root for name in blocked_by for root in roots.get(name, (name,))]
+            roots[check_id] = tuple(dict.fromkeys([name for name in found if name in judged] or found))
     return roots
 
 

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from .record import CheckResult, Finding, Outcome, Run, Verdict
+from .schema import Outcome, Verdict
 from .summary import Summary, blocked_roots, summarize
 from .sweep.text import lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from .record import CheckResult, Finding, Run
 
 MARKUP: dict[Outcome, dict[str, bool]] = {
     Outcome.PASSED: {"green": True},
@@ -193,7 +195,7 @@ def not_collected(terminal: Any, report: Any) -> None:
 
 def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]:
     """The blocked checks by what is at the root of it."""
-    roots = blocked_roots([{"id": r.id, "outcome": r.outcome, "blocked_by": r.blocked_by} for r in results])
+    roots = blocked_roots((r.id, r.outcome, r.blocked_by) for r in results)
     grouped: dict[tuple[str, ...], list[str]] = {}
     for result in results:
         if result.outcome is Outcome.BLOCKED:
@@ -298,6 +300,8 @@ def _verdict(terminal: Any, run: Run, told: Summary) -> None:
         _paragraph(terminal, "", f"Partial run ({run.selection}): not enough for a gate.", _width())
     if run.required_but_unseen and run.verdict is not Verdict.NO_GO:
         _paragraph(terminal, "", f"Required but not judged: {', '.join(run.required_but_unseen)}", _width())
+    if run.failure_class:
+        _paragraph(terminal, "", f"Failure class: {run.failure_class}", _width())
     if run.interrupted:
         _paragraph(terminal, "", f"Ended early: {run.interrupted}", _width())
     if not run.profile:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobs.faults import Fault
 
 FOLDER = Path(__file__).resolve().parent
-QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source")
+QUOTED = ("id", "layer", "title", "meaning", "confirm", "remedy", "source", "failure")
 
 
 def read_catalogue() -> Mapping[str, Fault]:
@@ -29,9 +29,31 @@ def read_catalogue() -> Mapping[str, Fault]:
     return {fault.id: fault for fault in own} | dict(nccl.fault_catalogue())
 
 
-def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, str]:
-    """Return the catalogue entry as plain texts, its command filled in for the subject of a finding."""
-    fault = FAULTS.get(fault_id)
+def read_own(check: Path) -> Mapping[str, Fault]:
+    """Return the faults of a user's check, test_X.py: those of test_X.faults.yaml beside it, where there is one.
+
+    Raises ValueError, one line, for a file that is no catalogue or that redefines a fault of this one.
+    """
+    beside = check.with_suffix(".faults.yaml")
+    if not beside.is_file():
+        return {}
+    try:
+        own = read_faults(beside)
+    except Exception as error:  # a user's file: it may hold anything
+        raise ValueError(f"{beside}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if known := sorted(own.keys() & FAULTS.keys()):
+        raise ValueError(f"{beside}: {', '.join(known)} is in the catalogue already")
+    return own
+
+
+def explain(
+    fault_id: str, subject: str = "", namespace: str = "", own: Mapping[str, Fault] | None = None
+) -> dict[str, str]:
+    """Return the catalogue entry as plain texts, its command filled in for the subject of a finding.
+
+    ``own``: entries that checks of the user brought.
+    """
+    fault = FAULTS.get(fault_id) or (own or {}).get(fault_id)
     if fault is None:
         return {
             "id": fault_id,
@@ -41,6 +63,7 @@ def explain(fault_id: str, subject: str = "", namespace: str = "") -> dict[str, 
             "remedy": "",
             "source": "",
             "layer": "",
+            "failure": "unknown",
         }
     entry = {key: str(getattr(fault, key)) for key in QUOTED} | {"look": fault.first_look()}
     for key in ("confirm", "remedy"):

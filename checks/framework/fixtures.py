@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from checks.framework.session import SESSION, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from checks.rules.pool import Pool
     from checks.rules.rights import Answers
     from checks.rules.sweep import Swept
+    from checks.rules.training import Member
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.networks import Definitions
     from jobs.cluster.facts.stack import Listing
-    from jobs.run.launcher import TrialResult
+    from jobs.run.launcher import Launcher, TrialResult
     from jobs.trial.launch_stack import LaunchStack
     from jobs.trial.spec import TrialSpec
+    from reports.schema import RecordedSweep
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +133,17 @@ def networks(seatrial: Session, spec: TrialSpec) -> tuple[Definitions, str]:
 
 
 @pytest.fixture(scope="session")
+def resources_here(cluster: Inventory, spec: TrialSpec, request: pytest.FixtureRequest) -> frozenset[str]:
+    """The resources that this cluster is known to have by what a tenant sees; none where nodes are seen."""
+    from checks.rules.fit import known_here  # noqa: PLC0415 -- collection stays light
+
+    if "nodes" not in cluster.not_seen:
+        return frozenset()
+    admission, (found, _) = request.getfixturevalue("admission"), request.getfixturevalue("networks")
+    return known_here(cluster, admission.granted, found, spec)
+
+
+@pytest.fixture(scope="session")
 def volumes(seatrial: Session, profile: Profile) -> tuple[dict[str, Claim], dict[str, Class]]:
     """The claims and StorageClasses that the profile names; classes are not a tenant's to ask for."""
     from jobs.cluster.facts.claims import read  # noqa: PLC0415 -- collection stays light
@@ -166,17 +179,13 @@ def run_trial(seatrial: Session) -> Callable[[TrialSpec], TrialResult]:
     ).run
 
 
-@pytest.fixture(scope="session")
-def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
-    """The trial job, run on first use, on nodes that no check has found unfit."""
+def _launcher(seatrial: Session) -> Launcher:
+    """Return a launcher that keeps the logs of what it runs, and records it where that is asked for."""
     from checks.framework.outfolder import LOGS  # noqa: PLC0415
-    from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
-    from checks.rules.ranks import dns_seconds, hosts, place  # noqa: PLC0415
-    from jobs.run.launcher import Launcher  # noqa: PLC0415
+    from jobs.run.launcher import Launcher  # noqa: PLC0415 -- collection stays light
 
-    seatrial.clear()
     out = seatrial.options.out
-    launcher = Launcher(
+    return Launcher(
         seatrial.kube,
         progress=seatrial.progress,
         ledger=seatrial.ledger,
@@ -184,38 +193,54 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         sees_nodes=not seatrial.tenant,
         recorders=seatrial.recorders if seatrial.options.record else None,
     )
-    found = launcher.run(placed(cluster, gpu_pool, spec, seatrial.unfit))
+
+
+@pytest.fixture(scope="session")
+def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
+    """The trial job, run on first use, on nodes that no check has found unfit."""
+    from checks.framework.failures import failure_of  # noqa: PLC0415
+    from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
+    from checks.rules.ranks import dns_seconds, hosts, place  # noqa: PLC0415
+    from jobs.run.timeline import timeline  # noqa: PLC0415
+
+    seatrial.clear()
+    found = _launcher(seatrial).run(placed(cluster, gpu_pool, spec, seatrial.unfit))
     seatrial.trial_nodes |= {place(found, rank) for rank in range(spec.nodes)}
     seatrial.nodes |= seatrial.trial_nodes
-    where = {"hosts": hosts(found), "dns_seconds": dns_seconds(found)}
-    seatrial.run.trial = {"job": found.job, "image": spec.image, **where}
+    seatrial.run.trial = {
+        "job": found.job,
+        "image": spec.image,
+        "hosts": hosts(found),
+        "dns_seconds": dns_seconds(found),
+        "timeline": timeline(found),
+    }
+    if found.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
+        seatrial.run.trial["failure"] = {"fault": found.analysis.fault, "failure": failure_of(found.analysis)}
     return found
 
 
 @pytest.fixture(scope="session")
 def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> Swept:
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
-    from checks.framework.outfolder import LOGS  # noqa: PLC0415
-    from checks.framework.sweep_run import run_sweep  # noqa: PLC0415 -- collection stays light
-    from jobs.run.launcher import Launcher  # noqa: PLC0415
+    from checks.framework.sweep_begun import begin, end  # noqa: PLC0415 -- collection stays light
+    from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
 
     seatrial.clear()
-    out = seatrial.options.out
-    launcher = Launcher(
-        seatrial.kube,
-        progress=seatrial.progress,
-        ledger=seatrial.ledger,
-        logs=out / LOGS if out else None,
-        sees_nodes=not seatrial.tenant,
-        recorders=seatrial.recorders if seatrial.options.record else None,
-    )
-    told = seatrial.profile, seatrial.options, seatrial.unfit, seatrial.earlier
-    found = run_sweep(launcher.run, spec, cluster, gpu_pool, *told)
+    told, out, earlier = (seatrial.profile, seatrial.options, seatrial.unfit), seatrial.options.out, seatrial.earlier
+    resumed = earlier.ended.isoformat(timespec="seconds") if earlier else None
+
+    def remember(gpus: int, rounds: Sequence[dict[str, Any]]) -> None:
+        if out:
+            begin(out, seatrial.run, gpus, rounds, resumed)
+
+    found = run_sweep(_launcher(seatrial).run, spec, cluster, gpu_pool, *told, earlier, remember)
+    if out:
+        end(out)
     seatrial.trial_nodes |= set(found.tested)
     seatrial.nodes |= set(found.asked)
     hosts = {node: node for node in found.tested}
     seatrial.run.trial = {"job": found.job, "image": spec.image, "hosts": hosts}
-    seatrial.run.sweep = found.section
+    seatrial.run.sweep = cast("RecordedSweep", found.section)
     return found
 
 
@@ -238,6 +263,16 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
 
     found = conclude_nodes(trial_run, profile)
     seatrial.run.intra_node = {place(trial_run, rank): job for rank, job in found.items()}
+    return found
+
+
+@pytest.fixture(scope="session")
+def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec) -> list[Member]:
+    """The ranks of the training steps, with what each measured; the record keeps their medians."""
+    from checks.rules.training import members, pace, section  # noqa: PLC0415 -- collection stays light
+
+    found = members(trial_run, spec)
+    seatrial.run.training = section(found, pace(found)) if found else None
     return found
 
 

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reports.record import RecordError, read_json
+from checks.profiles.schema.checkpoint import parameters
+from reports.record import read_json
+from reports.schema import RecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
+LONGEST_SOAK_S = 24 * 3600
 ALL = "all"
 """What --nodes says for every node of the pool. A label of that name is still selected by `all,all`."""
 
@@ -38,6 +42,8 @@ class Options:
     launcher: str = ""
     queue: str = ""
     gang: bool = False
+    checkpoint: bool = False
+    model_size: str = ""
     print_manifests: bool = False
     with_files: bool = False  # of the probe, among the manifests
     out: Path | None = None
@@ -47,7 +53,10 @@ class Options:
     sweep: bool = False  # `seatrial sweep`: test every node and pair instead of the trial of two nodes
     budget_s: float | None = None
     at_once: int = 0
+    scale: bool = True
     resume: Path | None = None
+    training: bool = False
+    soak_s: int = 0
 
     @property
     def scenario(self) -> str | None:
@@ -61,91 +70,55 @@ class Options:
         return self.scenario is not None
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Register the options with pytest; ``seatrial`` passes them through unchanged."""
-    group = parser.getgroup("seatrial", "acceptance of a GPU Kubernetes cluster")
-    option = group.addoption
-    option(
-        "--cluster",
-        metavar="WHERE",
-        default="kubeconfig",
-        help="kubeconfig (default; in a pod its service account) or sim[:SCENARIO], the embedded cluster",
-    )
-    option("--kubeconfig", metavar="FILE", help="kubeconfig to use (default: $KUBECONFIG, then ~/.kube/config)")
-    option("--context", metavar="NAME", help="kubeconfig context (default: $TAO_K8S_CONTEXT, then the current one)")
-    option(
-        "--namespace",
-        metavar="NAME",
-        help="namespace of the trial (default: $TAO_K8S_NAMESPACE, then the context's, then default)",
-    )
-    option("--profile", metavar="NAME|FILE", help="what this cluster must offer: a shipped profile or a YAML file")
+def add_options(option: Callable[..., object]) -> None:
+    """Declare the options by ``option``, of pytest or of argparse; ``seatrial`` passes them to pytest unchanged."""
+    option("--cluster", metavar="WHERE", default="kubeconfig", help="kubeconfig (default) or sim[:SCENARIO], embedded")
+    option("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, ~/.kube/config, a pod's own")
+    option("--context", metavar="NAME", help="default: $TAO_K8S_CONTEXT, then the current one")
+    option("--namespace", metavar="NAME", help="default: $TAO_K8S_NAMESPACE, then the context's")
+    option("--profile", metavar="NAME|FILE", help="what this cluster must offer (docs/profiles.md)")
     option(
         "--nodes",
         metavar="SELECTOR|all",
         default="",
-        help="label selector of the nodes under test; all: of the whole pool, and every one must be tried",
+        help="label selector of the nodes under test; all: no go unless every node of the pool was tried",
     )
     option(
         "--on",
         metavar="NODE,NODE|DIR",
         default="",
-        help="judge and try these nodes only; DIR: judge all, and try those that the run in DIR tried",
+        help="only these nodes; DIR: judge all, try those that the run in DIR tried",
     )
     option("--trial-on", metavar="NODE,NODE", default="", help=argparse.SUPPRESS)  # of `cron`: preflight judges all
     option("--registry", metavar="PREFIX", default="", help="pull every image through this mirror")
-    option("--image", metavar="REF", default="", help="image of the trial's pods (a tag or a digest)")
-    option(
-        "--launcher",
-        metavar="KIND",
-        default="",
-        help="what launches the trial: indexed (default), mpijob, pytorchjob, trainjob",
-    )
-    option(
-        "--queue",
-        metavar="KIND:NAME",
-        default="",
-        help="through which queue: kueue:LOCALQUEUE, volcano[:QUEUE], none (default: the profile's)",
-    )
+    option("--image", metavar="REF", default="", help="of the trial's pods: a tag or a digest")
+    option("--launcher", metavar="KIND", default="", help="indexed (default), mpijob, pytorchjob, trainjob")
+    option("--queue", metavar="KIND:NAME", default="", help="kueue:LOCALQUEUE, volcano[:QUEUE], none")
     option("--gang", action="store_true", help="also try a job that cannot fit: it must start no pod")
+    option("--checkpoint", action="store_true", help="also save a sharded checkpoint, and resume it after a crash")
+    option("--model-size", metavar="N", default="", help="with --checkpoint: what it means for 70B parameters")
     option(
         "--check",
         metavar="ID",
         action="append",
         default=[],
-        help="run this check and what it requires (may be repeated)",
+        help="only this check and what it requires; may be repeated",
     )
-    option(
-        "--tenant",
-        action="store_true",
-        help="judge with the rights of one namespace: ask for nothing outside of it, and say what is not seen",
-    )
-    option(
-        "--check-secrets",
-        action="store_true",
-        help="get the pull secrets that the profile names, to see that they exist (their content is not looked at)",
-    )
-    option("--print-manifests", action="store_true", help="print what the trial would create, and create nothing")
-    option(
-        "--with-files",
-        action="store_true",
-        help="with --print-manifests: the probe's source, too, to create it by hand",
-    )
-    option("--out", metavar="DIR", help="write report.json, report.html, report.md, junit.xml and logs/ there")
-    option(
-        "--record",
-        action="store_true",
-        help="leave in --out what the API server told of the trial's objects, to be sent to us (docs/recordings.md)",
-    )
-    option(
-        "--github",
-        action="store_true",
-        help="write the report to the summary of a GitHub workflow's step, and an annotation for each finding",
-    )
+    option("--tenant", action="store_true", help="judge with the rights of one namespace")
+    option("--check-secrets", action="store_true", help="see that pull secrets exist (never their content)")
+    option("--print-manifests", action="store_true", help="print what would be created, and create nothing")
+    option("--with-files", action="store_true", help="with the probe's source: kubectl apply --server-side")
+    option("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
+    option("--record", action="store_true", help="and in recordings/ what the API server said of the trial")
+    option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
+    option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
+    option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
     option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below
     option("--budget", metavar="TIME", help=argparse.SUPPRESS)
+    option("--no-scale", action="store_true", help=argparse.SUPPRESS)
     option("--at-once", metavar="K", type=int, default=0, help=argparse.SUPPRESS)
     option("--resume", metavar="DIR", help=argparse.SUPPRESS)
-    option("--push", metavar="URL", help="push the metrics of the run to this Pushgateway")
+    option("--push", metavar="URL", help="push the metrics to this Pushgateway")
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -173,6 +146,8 @@ def read_options(config: pytest.Config) -> Options:
         launcher=get("--launcher"),
         queue=get("--queue"),
         gang=get("--gang"),
+        checkpoint=get("--checkpoint"),
+        model_size=get("--model-size"),
         print_manifests=get("--print-manifests"),
         with_files=get("--with-files"),
         out=out,
@@ -180,13 +155,25 @@ def read_options(config: pytest.Config) -> Options:
         check_secrets=get("--check-secrets"),
         record=get("--record"),
         sweep=get("--sweep"),
-        budget_s=_budget(get("--budget")),
+        budget_s=_seconds("--budget", get("--budget")),
         at_once=get("--at-once"),
+        training=get("--training"),
+        soak_s=int(_seconds("--soak", get("--soak")) or 0),
+        scale=not get("--no-scale"),
         resume=(config.invocation_params.dir / get("--resume")).absolute() if get("--resume") else None,
     )
-    for name in ("--budget", "--at-once", "--resume"):
+    for name in ("--budget", "--at-once", "--resume", "--no-scale"):
         if get(name) and not found.sweep:
             raise pytest.UsageError(f"{name} is an option of seatrial sweep")
+    if found.soak_s and not found.training:
+        raise pytest.UsageError("--soak is how long the steps of --training go on: give both")
+    if found.training and found.sweep:
+        raise pytest.UsageError("--training is an option of seatrial accept")
+    if found.soak_s > LONGEST_SOAK_S:
+        raise pytest.UsageError(f"--soak is at most {LONGEST_SOAK_S // 3600}h")
+    _check_model(found)
+    if found.resume and found.resume == out:
+        raise pytest.UsageError(f"--out {out} is the folder to go on from: name another one")
     if found.sweep and found.print_manifests and not found.on:
         raise pytest.UsageError("which nodes are free only the cluster tells: --print-manifests needs --on NODE,NODE")
     if found.at_once < 0:
@@ -199,20 +186,27 @@ def read_options(config: pytest.Config) -> Options:
     return found
 
 
-def _budget(text: str | None) -> float | None:
+def _check_model(found: Options) -> None:
+    if found.model_size and not parameters(found.model_size):
+        raise pytest.UsageError(f"--model-size {found.model_size!r}: a number of parameters, such as 70B")
+    if found.model_size and not found.checkpoint:
+        raise pytest.UsageError("--model-size is what --checkpoint predicts for: give both")
+
+
+def _seconds(option: str, text: str | None) -> float | None:
     try:
-        return seconds(text)
+        return seconds(text, option)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
 
 
-def seconds(text: str | None) -> float | None:
+def seconds(text: str | None, option: str = "--budget") -> float | None:
     """Return a time such as 30m in seconds; None for none. Raises ValueError."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d{1,6})([smh])", text)
     if found is None or not int(found[1]):
-        raise ValueError(f"--budget {text!r}: a number with s, m or h, such as 30m")
+        raise ValueError(f"{option} {text!r}: a number with s, m or h, such as 30m")
     return float(int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]])
 
 
@@ -228,7 +222,7 @@ def _tried(text: str, cwd: Path) -> tuple[str, ...]:
     if place is None:
         return ()
     try:
-        hosts = (read_json(place).get("trial") or {}).get("hosts") or {}
+        hosts = read_json(place)["trial"].get("hosts")
     except RecordError as error:
         raise pytest.UsageError(f"--on {text}: {error}") from error
     if not hosts:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 REPORTS = ("report.json", "report.html", "report.md", "junit.xml", "metrics.prom")
 LOGS = "logs"
+BEGUN = "sweep.json"
+"""What a sweep began with, until its record is written."""
 _SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"  # apimachinery, pkg/util/rand
 _LOG = re.compile(rf"seatrial-[a-z0-9.-]+(?:-\d+-{_SUFFIX}|-launcher(?:-{_SUFFIX})?|-(?:worker|master)-\d+)\.log")
 """A log of a trial's pod, which its controller named: Indexed Job, TrainJob; MPIJob; PyTorchJob."""
@@ -27,7 +29,7 @@ def clear(folder: Path) -> None:
     """
     name = ""
     try:
-        for name in REPORTS:
+        for name in (*REPORTS, BEGUN):
             (folder / name).unlink(missing_ok=True)
         # A link may lead to anybody's files: what lies behind one is not ours to remove.
         logs = folder / LOGS

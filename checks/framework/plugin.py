@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,18 +15,24 @@ import pytest
 from checks.framework import options, outfolder, selection, signals
 from checks.framework.blocking import blocks, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, Evidence
+from checks.framework.failures import failure_class_of
 from checks.framework.progress import Progress
 from checks.framework.session import SESSION, Session
 from checks.rules.rights import NEEDS, beyond_namespace
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.redact import redact
-from reports.record import RUN, CheckResult, Outcome, Run, Verdict
+from reports.record import RUN, CheckResult, Run
+from reports.schema import Outcome, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Mapping
 
+    from jobs.faults import Fault
+
+CHECKS = Path(__file__).resolve().parents[1]
 
 KNOWN = pytest.StashKey[frozenset[str]]()  # the ids of all checks that were collected, selected or not
+OWN_FAULTS = pytest.StashKey["Mapping[str, Fault]"]()  # those that checks of the user bring
 BY_NODE = pytest.StashKey[frozenset[str]]()  # those that judge node by node
 DROPPED = pytest.StashKey[int]()  # how many of them do not run
 MARKERS = (
@@ -34,6 +41,7 @@ MARKERS = (
     "preflight: reads the API only",
     "acceptance: judges the evidence of a trial job",
     "sweep: judges a sweep over a fleet, which takes the trial's place in it",
+    "training: judges the training steps of a trial, which --training asks for",
 )
 OK = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 ENDED_EARLY = {
@@ -44,7 +52,7 @@ ENDED_EARLY = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Register the command-line options."""
-    options.add_options(parser)
+    options.add_options(parser.getgroup("seatrial", "acceptance of a GPU Kubernetes cluster").addoption)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
     """Let -k, -m and --check choose, then bring back what the chosen ones require, and put all in order."""
-    items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"))
+    items[:] = selection.of_command(items, sweeps=config.getoption("--sweep"), trains=config.getoption("--training"))
     collected = list(items)
     for item in collected:
         if found := selection.declaration(item):
@@ -73,12 +81,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[BY_NODE] = frozenset(d.id for d in declared if d.by_node)
     if not config.stash[KNOWN]:
         return (yield)
+    config.stash[OWN_FAULTS] = _own_faults(item.path for item in collected if selection.declaration(item))
     if ids := config.getoption("--check"):
         items[:] = selection.pick(ids, collected)
     yield
     items[:] = selection.order(items, collected)
     config.stash[DROPPED] = len(config.stash[KNOWN]) - sum(selection.declaration(i) is not None for i in items)
     return None
+
+
+def _own_faults(paths: Iterable[Path]) -> Mapping[str, Fault]:
+    """Return the faults that users' checks bring. Raises pytest.UsageError."""
+    theirs = {path for path in paths if not path.is_relative_to(CHECKS)}
+    if not theirs:
+        return {}
+    from checks.faults.catalogue import read_own  # noqa: PLC0415 -- a healthy run reads no catalogue
+
+    try:
+        return {name: fault for path in sorted(theirs) for name, fault in read_own(path).items()}
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def _selection(config: pytest.Config) -> str:
@@ -253,7 +275,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     run = item.config.stash[RUN]
     run.results[:] = [r for r in run.results if r.id != result.id]  # an error in teardown amends the verdict
     run.results.append(result)
-    _explain(run, result)
+    _explain(run, result, item.config.stash.get(OWN_FAULTS, {}))
     for name, value in (("check", found.id), ("outcome", str(outcome)), ("faults", json.dumps(result.faults))):
         item.user_properties.append((name, value))
     report.user_properties = list(item.user_properties)
@@ -268,7 +290,7 @@ def _reason(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _explain(run: Run, result: CheckResult) -> None:
+def _explain(run: Run, result: CheckResult, own: Mapping[str, Fault]) -> None:
     """Put the catalogue entries of the faults into the record, their commands filled in for the first subject."""
     if not result.faults:
         return
@@ -276,7 +298,7 @@ def _explain(run: Run, result: CheckResult) -> None:
 
     for fault in result.faults:
         subject = next((f.subject for f in result.findings if f.fault == fault), "")
-        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", "")))
+        run.faults.setdefault(fault, explain(fault, subject, run.cluster.get("namespace", ""), own))
 
 
 def _outcome(report: pytest.TestReport, error: BaseException | None) -> Outcome:
@@ -316,6 +338,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
             run.interrupted = "a test that is no check failed"
         if not interrupted and exitstatus not in (*OK, run.exit_code):
             run.pytest_exit = int(exitstatus)
+        run.failure_class = failure_class_of(run)
         session.exitstatus = run.exit_code
     result = yield
     for problem in opened.write_recordings() if opened is not None else ():

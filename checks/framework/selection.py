@@ -87,12 +87,17 @@ def order(selected: list[pytest.Item], collected: list[pytest.Item]) -> list[pyt
     return [i for i in selected if declaration(i) is None] + list(done.values())
 
 
-def of_command(items: list[pytest.Item], *, sweeps: bool) -> list[pytest.Item]:
-    """Return the checks of `seatrial sweep`, or those of all other commands; preflight's belong to both."""
+def of_command(items: list[pytest.Item], *, sweeps: bool, trains: bool) -> list[pytest.Item]:
+    """Return the checks of `seatrial sweep`, or those of all other commands; preflight's belong to both.
+
+    Those of training steps belong to neither without --training, and are as if they were not there.
+    """
 
     def belongs(item: pytest.Item) -> bool:
         if item.get_closest_marker("sweep"):
             return sweeps
+        if item.get_closest_marker("training"):
+            return trains
         return not sweeps or item.get_closest_marker("acceptance") is None
 
     return [item for item in items if belongs(item)]

@@ -9,7 +9,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
     from jobs.run.recorder import Recorder
     from jobs.trial.spec import TrialSpec
+    from reports.schema import Cluster
 
 RUN_ID = "SEATRIAL_RUN_ID"
 """A variable that names the run, for who starts one and must know it before it reports; no two runs may share it."""
@@ -112,8 +113,9 @@ class Session:
         except SpecError as error:
             raise pytest.UsageError(str(error)) from error
         self.run.tenant = self.tenant
-        # A sweep is of all nodes, unless the user names some.
-        self.run.asks_all = self.options.all_nodes or (self.options.sweep and not self.options.on)
+        # A sweep is of all nodes, unless some are named.
+        named = self.options.on or self.options.trial_on
+        self.run.asks_all = self.options.all_nodes or (self.options.sweep and not named)
         self.run.seatrial = version()
         self.run.profile, self.run.profile_digest = self.profile.name, self.profile.digest
         self.run.required = SWEEP_REQUIRED if self.options.sweep else tuple(self.profile.required)
@@ -121,7 +123,7 @@ class Session:
         if self.simulation:
             facts = self.simulation.facts
             told = ("scenario", "platform", "network", "lost", "weather")
-            self.run.cluster |= {key: facts[key] for key in told if facts.get(key)}
+            self.run.cluster |= cast("Cluster", {key: facts[key] for key in told if facts.get(key)})
         if self.earlier and self.options.resume:
             from checks.framework.sweep_run import fits  # noqa: PLC0415
 

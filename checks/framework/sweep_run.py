@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checks.framework.evidence import Blocked
-from checks.framework.sweep_spec import leaves_of, rules_of, sweep_spec
+from checks.framework.sweep_begun import begun
+from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
 from checks.rules.sweep import Earlier, Swept, read_sweep
 from jobs.pod.sweep.saved import saved
 from jobs.trial.spec import SpecError
-from reports.record import RecordError, read_json
+from reports.record import read_json
+from reports.schema import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from checks.framework.options import Options
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
+    from jobs.pod.sweep.model import Done
     from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
     from reports.record import Run
+    from reports.schema import Record
 
 OLDEST = datetime.timedelta(hours=24)
 """How long ago rounds may have ended that a sweep goes on with: what a node did the day before is no proof of today."""
@@ -43,8 +47,12 @@ def run_sweep(
     options: Options,
     unfit: Mapping[str, tuple[str, ...]],
     earlier: Earlier | None = None,
+    begin: Callable[[int, Sequence[dict[str, Any]]], None] = lambda _gpus, _rounds: None,
 ) -> Swept:
-    """Run the sweep; raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs."""
+    """Run the sweep; `begin` is told its GPUs per node and its rounds so far.
+
+    Raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs.
+    """
     history = earlier.history if earlier else ()
     if earlier and earlier.gpus_per_node != spec.gpus_per_node:
         told = f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}"
@@ -61,6 +69,10 @@ def run_sweep(
         left |= {node: f"kept out by {', '.join(names)}" for node, names in unfit.items()}
         known = {room.node for room in rest}
         nodes = [node for node in pool.nodes if node.name in known and node.name not in left]
+        if only := {name: place for place, name in enumerate(options.trial_on)}:  # in this order, and no others
+            absent = dict.fromkeys(only.keys() - {node.name for node in pool.nodes}, "not a node of the pool")
+            left = {name: why for name, why in {**absent, **left}.items() if name in only}
+            nodes = sorted((node for node in nodes if node.name in only), key=lambda node: only[node.name])
         free, leaves = tuple(node.name for node in nodes), leaves_of(nodes, profile.topology.leaf_label)
     if not free:
         first = "; ".join(f"{node}: {why}" for node, why in list(left.items())[:4])
@@ -70,40 +82,66 @@ def run_sweep(
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
+    begin(spec.gpus_per_node, rows_of(history))
     found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
-    return replace(found, section={**found.section, "gpus_per_node": spec.gpus_per_node})
+    sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}
+    return replace(found, section={**found.section, "gpus_per_node": spec.gpus_per_node, "sizes": sizes})
 
 
 def resumed(folder: Path) -> Earlier:
-    """Return the sweep whose record is in a folder. Raises pytest.UsageError where there is none."""
+    """Return the sweep whose record is in a folder, or that was begun there. Raises pytest.UsageError for none."""
     try:
+        there = (folder / "report.json").exists()
+        if not (there and read_json(folder)["sweep"]) and (found := begun(folder)):
+            return _killed(*found)  # nobody was left to write a record, or it knows of no round
         return _earlier(read_json(folder))
     except (RecordError, ValueError) as error:
         raise pytest.UsageError(f"--resume {folder}: {error}") from error
 
 
-def _earlier(record: Mapping[str, Any]) -> Earlier:
-    found = record.get("sweep")
+def _earlier(record: Record) -> Earlier:
+    found = record["sweep"]
     if not found:
         raise ValueError("that run was no sweep")
     history = saved(found)[2]
     gpus = found.get("gpus_per_node")
     if type(gpus) is not int:
         raise ValueError("the record does not say how many GPUs per node it tested")
-    started = _time(record.get("started"))
-    ended = _ended(started, record.get("seconds"))
+    started = _time(record["started"])
+    ended = _ended(started, record["seconds"])
     before = found.get("resumed")
     if before:
         ended = min(ended, _time(before.get("ended") if isinstance(before, dict) else None))
     return Earlier(
-        run_id=str(record["run_id"])[:64],
+        run_id=record["run_id"][:64],
         started=started,
         ended=ended,
         history=tuple(history),
         gpus_per_node=gpus,
-        simulated=record.get("simulated") is True,
-        cluster=record.get("cluster") or {},
-        profile_digest=str(record.get("profile_digest") or ""),
+        simulated=record["simulated"],
+        cluster=record["cluster"],
+        profile_digest=record["profile_digest"],
+        chained=bool(before),
+    )
+
+
+def _killed(told: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
+    """Return a sweep that left no record; nobody knows when it ended, so that it is as old as its beginning."""
+    started = ended = _time(told.get("started"))
+    sweep, cluster = told["sweep"], told.get("cluster")
+    if type(sweep.get("gpus_per_node")) is not int or not isinstance(cluster, dict):
+        raise ValueError("what it was begun with is damaged")
+    if before := sweep.get("resumed"):
+        ended = min(ended, _time(before))
+    return Earlier(
+        run_id=str(told["run_id"])[:64],
+        started=started,
+        ended=ended,
+        history=tuple(history),
+        gpus_per_node=sweep["gpus_per_node"],
+        simulated=told.get("simulated") is True,
+        cluster=cluster,
+        profile_digest=str(told.get("profile_digest") or ""),
         chained=bool(before),
     )
 
@@ -151,8 +189,8 @@ def _time(text: Any) -> datetime.datetime:
     raise ValueError("the record does not say when its run was")
 
 
-def _ended(started: datetime.datetime, seconds: Any) -> datetime.datetime:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+def _ended(started: datetime.datetime, seconds: float) -> datetime.datetime:
+    if seconds <= 0:
         raise ValueError("the record does not say how long its run took")
     try:
         return started + datetime.timedelta(seconds=seconds)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Fleet, Rules
-from jobs.trial.spec import Bench, Deadlines, SpecError, Sweep
+from jobs.trial.spec import BenchSizes, Deadlines, SpecError, Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,6 +90,8 @@ def sweep_spec(
         "pair_floor": floors.pair[1] if floors.pair else None,
         "node_floor": floors.alone[1] if floors.alone else None,
     }
+    if options.trial_on:  # a part of the fleet, again and again: with new partners in each run
+        rules["seed"] = int.from_bytes(spec.run_id.encode()[-6:], "big")
     crowd_s = SIMULATED_POD_S * len(names) if options.simulated else 0.0
     pace = (
         {name: value + crowd_s for name, value in SIMULATED.items()}
@@ -107,6 +109,7 @@ def sweep_spec(
         alone=_bench(spec.bench, floors.alone[0] if floors.alone else ALONE_BYTES),
         fabric=profile.fabric.kind or "",
         gdr=profile.fabric.gdr is True,
+        end=options.scale,
         history=packed(history),
         budget_s=budget_s,
         **pace,
@@ -136,17 +139,15 @@ def sweep_spec(
     )
 
 
-def _bench(bench: Bench, largest: int) -> Bench:
-    return Bench(
+def _bench(bench: BenchSizes, largest: int) -> BenchSizes:
+    return BenchSizes(
         min_bytes=max(4, largest // STEP**2), max_bytes=largest, factor=STEP, iters=bench.iters, warmup=bench.warmup
     )
 
 
-def packed(history: Sequence[Done]) -> str:
-    """Return rounds as the coordinator reads them. Raises SpecError where they are more than a ConfigMap takes."""
-    if not history:
-        return ""
-    rows = [
+def rows_of(history: Sequence[Done]) -> list[dict[str, Any]]:
+    """Return rounds as the coordinator prints and reads them."""
+    return [
         {
             "number": done.round.number,
             "stage": done.round.stage,
@@ -165,13 +166,19 @@ def packed(history: Sequence[Done]) -> str:
         }
         for done in history
     ]
-    text = base64.b64encode(zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 9)).decode()
+
+
+def packed(history: Sequence[Done]) -> str:
+    """Return rounds as the coordinator reads them. Raises SpecError where they are more than a ConfigMap takes."""
+    if not history:
+        return ""
+    text = base64.b64encode(zlib.compress(json.dumps(rows_of(history), separators=(",", ":")).encode(), 9)).decode()
     if len(text) > MOST_HISTORY:
         raise SpecError(f"the sweep to go on with is too large: {len(text)} bytes, at most {MOST_HISTORY}")
     return text
 
 
-MOST_HISTORY = 400_000
+MOST_HISTORY = 350_000
 """Bytes; a ConfigMap holds 1 MiB, and the probe's files are half of it."""
 
 

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.trial.spec import Queue, SpecError, TrialSpec
+from jobs.trial.spec import Queue, SpecError, Training, TrialSpec
 
 from ..profiles.cluster_defaults import pod_defaults
-from ..profiles.trial import spec_of
+from ..profiles.trial import checkpoint_of, spec_of
 
 if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
@@ -46,7 +46,27 @@ def build_spec(
         launcher=options.launcher or profile.launch.launcher,
         queue=queue_of(options.queue) if options.queue else profile.launch.queue,
     )
-    return replace(made, **told)
+    made = replace(made, **told)
+    made = trained(made, options.soak_s) if options.training else made
+    return checkpointed(made, profile) if options.checkpoint else made
+
+
+def trained(spec: TrialSpec, soak_s: int) -> TrialSpec:
+    """Return the trial with training steps after its collectives, and with the time that they take."""
+    steps = Training(soak_s=soak_s, limit_s=Training().limit_s + soak_s)
+    times = spec.deadlines
+    later = replace(times, probe_s=times.probe_s + steps.extra_s, job_s=times.job_s + steps.extra_s)
+    return replace(spec, training=steps, deadlines=later)
+
+
+def checkpointed(spec: TrialSpec, profile: Profile) -> TrialSpec:
+    """Return the trial with a checkpoint after its collectives, and with the time that it takes."""
+    asked = checkpoint_of(profile)
+    if asked is None:
+        return spec
+    times = spec.deadlines
+    later = replace(times, probe_s=times.probe_s + asked.limit_s, job_s=times.job_s + asked.limit_s)
+    return replace(spec, checkpoint=asked, deadlines=later)
 
 
 def queue_of(text: str) -> Queue | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .schema.api import Api
 from .schema.bench import Bench, Floor
+from .schema.checkpoint import Checkpoint
 from .schema.deadlines import Deadlines
 from .schema.fabric import Fabric
 from .schema.gpu import Gpu, Runtime
@@ -20,6 +21,7 @@ from .schema.pod import Pod
 from .schema.stack import Stack
 from .schema.storage import Storage
 from .schema.topology import Topology
+from .schema.training import Training
 from .yaml_schema import require
 
 REQUIRED = (
@@ -59,7 +61,9 @@ class Profile:
     pod: Pod = field(default_factory=Pod)
     launch: Launch = field(default_factory=Launch)
     storage: Storage = field(default_factory=Storage)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     bench: Bench = field(default_factory=Bench)
+    training: Training = field(default_factory=Training)
     deadlines: Deadlines = field(default_factory=Deadlines)
     floors: tuple[Floor, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from jobs.trial.spec import Bench, Collective, Deadlines, Network, Storage, TrialSpec
+from jobs.trial.spec import BenchSizes, Checkpoint, Collective, Deadlines, Network, SpecError, Storage, TrialSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +23,7 @@ OPERATIONS = {
 """What each collective of the trial does, in the order of the runs. First every node on its own: whose GPUs do not
 reach each other slows all others. Then Ring judges the network: on two nodes NCCL's own choice may exceed what the
 wires of one carry. The default is what users get. send/recv and all_to_all are patterns of pipelines and experts."""
+SCRATCH = "scratch"
 SHORT_FROM = 64 * 2**20
 """Bytes. The sweeps beside Ring and default start here: below, latency decides, which those two have shown."""
 
@@ -42,7 +43,7 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
         gpu_resource=profile.gpu.resource,
         shm_bytes=pod.shm,
         collectives=tuple(collectives_of(profile, profile.gpu.per_node or gpus_per_node)),
-        bench=Bench(
+        bench=BenchSizes(
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
         deadlines=Deadlines(**deadlines),
@@ -57,13 +58,16 @@ def stored(profile: Profile) -> dict[str, Any]:
     asked = profile.storage
     return {
         "storage": tuple(
-            Storage(name=p.name, path=p.path, claim=p.claim, shared=p.shared, write=p.write, bytes=p.bytes)
+            Storage(
+                name=p.name, path=p.path, claim=p.claim, shared=p.shared, write=p.write, bytes=p.bytes, files=p.files
+            )
             for p in asked.paths
         ),
         "s3": asked.s3,
         "scratch": asked.scratch,
         "burst_bytes": int(asked.burst),
         "env_secrets": asked.env_secrets,
+        "credentials": asked.credentials,
     }
 
 
@@ -83,8 +87,38 @@ def collectives_of(profile: Profile, gpus: int) -> Iterator[Collective]:
         yield Collective(name=name, op=op, scope=scope, env=env, bench=own, repeats=repeats)
 
 
-def _short(profile: Profile, largest: int) -> Bench:
+def _short(profile: Profile, largest: int) -> BenchSizes:
     """Return the sweep from 64 MiB to 1 GiB, or to the largest row that a floor names."""
     bench = profile.bench
     top = max(largest, min(2**30, bench.max))
-    return Bench(min_bytes=max(4, min(SHORT_FROM, top)), max_bytes=top, iters=bench.iters, warmup=bench.warmup)
+    return BenchSizes(min_bytes=max(4, min(SHORT_FROM, top)), max_bytes=top, iters=bench.iters, warmup=bench.warmup)
+
+
+def _in_empty_dir(profile: Profile, path: str) -> bool:
+    """Whether a path lies on an emptyDir of the profile's pod: the longest mount that holds it decides."""
+    empty = {str(volume.get("name")) for volume in profile.pod.volumes if "emptyDir" in volume}
+    mounts = [(f"{str(m.get('mountPath')).rstrip('/')}/", str(m.get("name"))) for m in profile.pod.mounts]
+    holding = [each for each in mounts if f"{path.rstrip('/')}/".startswith(each[0])]
+    return max(holding, key=lambda each: len(each[0]), default=("", ""))[1] in empty
+
+
+def checkpoint_of(profile: Profile) -> Checkpoint | None:
+    """Return the checkpoint that the profile asks for; None where it names no path that is written.
+
+    Raises SpecError for a path that is not one of `storage`.
+    """
+    asked, paths = profile.checkpoint, {path.name: path for path in profile.storage.paths if path.write}
+    first = next((p.name for p in paths.values() if p.shared), next(iter(paths), ""))
+    target = asked.path or first
+    if not target:
+        return None
+    for key, name in (("path", target), ("local", asked.local)):
+        if name and name not in paths and not (key == "local" and name == SCRATCH and profile.storage.scratch):
+            raise SpecError(f"checkpoint.{key} {name!r} is no path of storage.paths with write: true")
+    durable = paths[target]
+    kinds = {"path": "claim" if durable.claim else SCRATCH if _in_empty_dir(profile, durable.path) else "path"}
+    local = ""
+    if asked.local:
+        local = profile.storage.scratch if asked.local == SCRATCH else paths[asked.local].path
+        kinds["local"] = SCRATCH if asked.local == SCRATCH else "claim" if paths[asked.local].claim else "path"
+    return Checkpoint(path=durable.path, local=local, shared=durable.shared, kinds=kinds, bytes=int(asked.bytes))

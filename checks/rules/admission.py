@@ -44,6 +44,7 @@ class Admission:
     notes: tuple[str, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     changes: tuple[Finding, ...] = ()  # what the admitted pod lacks of the one that was asked for
+    granted: frozenset[str] = frozenset()  # the resources, as a pod names them, of which quotas grant some
     pod: dict[str, Any] | None = None  # as the cluster would run it: with what webhooks and defaults added
 
 
@@ -92,7 +93,7 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
         if isinstance(error, Forbidden) and NO_RIGHT.search(error.message):
             return _try_job(kube, job)
         return refusal(error)
-    found, notes = shortages(kube, answer.body, pods)
+    found, notes, granted = shortages(kube, answer.body, pods)
     if found:
         return Admission(
             ok=False,
@@ -100,6 +101,7 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
             fault="quota.exceeded",
             shortages=found,
             notes=notes,
+            granted=granted,
             pod=answer.body,
         )
     notes = (*answer.warnings, *notes, *mutation_notes(pod, answer.body))
@@ -110,9 +112,10 @@ def try_pods(kube: Kube, pod: dict[str, Any], job: dict[str, Any], pods: int) ->
             fault="admission.changed",
             changes=changes,
             notes=notes,
+            granted=granted,
             pod=answer.body,
         )
-    return Admission(ok=True, observed="admitted (dry run)", notes=notes, pod=answer.body)
+    return Admission(ok=True, observed="admitted (dry run)", notes=notes, granted=granted, pod=answer.body)
 
 
 def _try_job(kube: Kube, job: dict[str, Any]) -> Admission:

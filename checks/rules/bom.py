@@ -5,6 +5,7 @@ Every value stands with the number of nodes that have it, so that two records ca
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,20 @@ if TYPE_CHECKING:
     from jobs.nccl.job_document import JobDocument
     from jobs.run.launcher import TrialResult
 
+    from ..profiles.profile import Profile
+
 MOST = 40
 """Different values of one kind that are kept: more is no bill of materials, it is noise."""
+
+CSI = re.compile(r"(?:^|[-_.])csi(?:$|[-_.])|^cephcsi$")
+BESIDE = re.compile(
+    r"csi-(?:provisioner|attacher|resizer|snapshotter|node-driver-registrar)|external-|livenessprobe|"
+    r"snapshot-controller|node-driver-registrar"
+)
+"""A CSI driver's image, and those of the sidecars that the Kubernetes project ships beside every driver
+(https://kubernetes-csi.github.io/docs/sidecar-containers.html)."""
+HARDWARE = re.compile(r"(?i)(?:^|[-_.])(?:bmc|bios|firmware|fw|nvswitch|ipmi|redfish)(?:[-_.]|$)")
+"""Parts of a node label's name under which NFD's local features and providers tell of a node's firmware."""
 
 
 def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: Iterable[Policy]) -> dict[str, Any]:
@@ -41,8 +54,37 @@ def from_api(version: str, nodes: Iterable[Node], cluster: Inventory, policies: 
             kind: {image: image_version(image) for image in sorted(images)[:MOST]}
             for kind, images in sorted(parts.items())
         },
+        "storage clients": {image: image_version(image) for image in _csi_drivers(cluster)[:MOST]},
+        "firmware labels": _firmware(nodes),
         "policy": {policy.name: dict(policy.versions) for policy in policies},
     }
+    return {key: value for key, value in found.items() if value}
+
+
+def _csi_drivers(cluster: Inventory) -> list[str]:
+    """Return the images of CSI drivers, by their own names, without the sidecars."""
+    names = {
+        image: image.partition("@")[0].rpartition("/")[2].partition(":")[0] for p in cluster.pods for image in p.images
+    }
+    return sorted(image for image, name in names.items() if CSI.search(name) and not BESIDE.search(name))
+
+
+def _firmware(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+    """Return what labels tell of BMC, BIOS and firmware: label -> value -> nodes; nothing where none does."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        for key, value in node.labels.items():
+            if HARDWARE.search(key.rpartition("/")[2]):
+                found.setdefault(key, []).append(value)
+    return {key: _counted(values) for key, values in sorted(found.items())[:MOST] if any(values)}
+
+
+def from_profile(profile: Profile) -> dict[str, Any]:
+    """Repeat what the profile names and nothing here can verify; images of models with whether they are pinned."""
+    models = {
+        image: "by digest" if "@sha256:" in image else "by a tag, which can be moved" for image in profile.images.models
+    }
+    found = {"not verified": dict(profile.stack.baseline), "model images": models}
     return {key: value for key, value in found.items() if value}
 
 
@@ -56,6 +98,8 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
         "cuda": _counted(str(each.get("cuda") or "") for each in runtimes),
         "toolkit": _counted(str(each.get("toolkit") or "") for each in runtimes),
         "gpu": _counted(str(gpu.get("name") or "") for each in runtimes for gpu in each.get("gpus") or []),
+        "vbios": _counted(str(gpu.get("vbios") or "") for each in runtimes for gpu in each.get("gpus") or []),
+        "inforom": _counted(str(gpu.get("inforom") or "") for each in runtimes for gpu in each.get("gpus") or []),
         "nccl": _counted((job["nccl_version"] or "") if job else "" for job in jobs.values()),
         "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
         "images": _images(trial),

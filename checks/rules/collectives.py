@@ -166,8 +166,10 @@ def _bad_exit(trial: TrialResult, ran: Mapping[int, CollectiveRun]) -> str:
                 return f"{place(trial, rank)}: {why}; it said: {said[0][:LONGEST]}"
             last = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
             return f"{place(trial, rank)}: {why}" + (f"; last line: {last.strip()[:200]}" if last else "")
-    stopped = [rank for rank, d in ran.items() if d.get("stopped")]
-    return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})" if stopped else ""
+    if stopped := [rank for rank, d in ran.items() if d.get("stopped")]:
+        return f"{place(trial, stopped[0])}: stopped ({ran[stopped[0]]['stopped']})"
+    untold = [rank for rank, d in ran.items() if d.get("exit") is None]
+    return f"{place(trial, untold[0])}: its exit code is not told" if untold else ""
 
 
 def _root(job: JobDocument | None) -> FoundFault | None:

@@ -5,46 +5,183 @@ Only evidence that the cluster is of another kind counts. What is simply not the
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from ..profiles.proposal import FABRIC
-from .pool import LEFT_OUT
+from ..profiles.proposal import FABRIC, GKE_NETWORK
+from .pool import LEFT_OUT, resource_of
+from .rdma_offer import gke_networks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator, Mapping
+
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.networks import Definitions
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
 
     from ..framework.evidence import Evidence
     from ..profiles.loader import Profile
     from .pool import Pool
 
 OTHER_KIND = "nodes.other-kind"
+UNSEEN = (
+    "It is a profile of other machines, or all of this is missing here: with the rights of this account nodes are not "
+    "seen; whoever sees them can tell (labels and allocatable in kubectl get nodes -o yaml)"
+)
+GOOGLES = "cloud.google.com/"
+"""How the labels begin that GKE gives each of its nodes (cloud.google.com/gke-nodepool and others)."""
+DEVICES = ".deviceclass.resource.k8s.io/devices"
+"""What a quota counts of a device class (kubernetes.io, Resource Quotas)."""
+OF_NODES = re.compile(r"\b0/(\d+) nodes are available: (.*)", re.DOTALL)
+INSUFFICIENT = re.compile(r"\b(\d+) Insufficient ([\w./-]+\w)")
+TAINTED = re.compile(r"\b(\d+) node\(s\) had untolerated taint")
+UNMATCHED = re.compile(r"\b(\d+) node\(s\) didn't match Pod's node affinity/selector")
+NO_CLASS = re.compile(r"device class (\S+) does not exist")
+NO_VOLUME = re.compile(r'MountVolume\.SetUp failed for volume "([^"]+)" : hostPath')
+ALL_PODS = re.compile(r"\b(\d+) of \1 pods have not started")
+"""As the scheduler and the kubelet write it (kubernetes/kubernetes: pkg/scheduler/framework/types.go, FitError;
+plugins/noderesources, nodeaffinity, dynamicresources; pkg/volume/hostpath)."""
 
 
-def misfit(pool: Pool, profile: Profile, resources: Collection[str]) -> str:
+def misfit(pool: Pool, profile: Profile) -> str:
     """Say which key of the profile does not fit, and what is there; '' where it fits, or nobody can tell.
 
-    ``resources``: what a pod of the trial asks for beside its GPUs. Other cards on every node, and these on none, are
-    another fabric; no card at all is a device plugin that is missing.
+    Other cards on every node, and the profile's on none, are another fabric; no card at all is a device plugin that is
+    missing. Google's networks, of which each is counted as a resource, are on Google's nodes only.
     """
     others = {name: why for name, why in pool.outside.items() if why != LEFT_OUT}
     if others and not pool.nodes:
         node, why = next(iter(others.items()))
-        return f"the profile {profile.name} (gpu.product, pool) does not fit this cluster: {node} is {why}"
-    asked = {name for name in resources if name.startswith(FABRIC)}
-    offers = [
-        {name for name, count in node.allocatable.items() if count > 0 and name.startswith(FABRIC)}
-        for node in pool.nodes
-    ]
-    if asked and offers and all(each and not each & asked for each in offers):
-        there = ", ".join(sorted(set.union(*offers))[:4])
-        return (
-            f"the profile {profile.name} (pod.resources) does not fit this cluster: no node offers "
-            f"{', '.join(sorted(asked))}, and every node offers {there}"
-        )
+        return _does_not_fit(profile, "gpu.product, pool", f"{node} is {why}")
+    if pool.instead:
+        why = f"no node has {resource_of(profile)}, and there are {pool.instead}"
+        return _does_not_fit(profile, "gpu.resource", why)
+    pod = profile.pod
+    networks = sorted(set(gke_networks(pod.annotations).values()))
+    google = [GKE_NETWORK + name for name in networks]
+    for key, names in (("pod.resources", pod.resources), ("pod.annotations", google)):
+        asked = sorted(name for name in names if name.startswith(FABRIC))
+        if there := _instead([node.allocatable for node in pool.nodes], asked):
+            return _does_not_fit(profile, key, f"no node offers {', '.join(asked[:4])}, and every node offers {there}")
+    if networks and pool.nodes and not any(label.startswith(GOOGLES) for node in pool.nodes for label in node.labels):
+        why = f"it names networks of Google's clusters ({', '.join(networks[:4])}), and no node has a label {GOOGLES}*"
+        return _does_not_fit(profile, "pod.annotations", why)
     return ""
 
 
-def fits(evidence: Evidence, pool: Pool, profile: Profile, resources: Collection[str] = ()) -> None:
+def _instead(offers: Collection[Mapping[str, int]], asked: Collection[str]) -> str:
+    """Name the cards that nodes offer, where every one offers some, and none offers one of these; '' else."""
+    cards = [{name for name, count in offer.items() if count > 0 and name.startswith(FABRIC)} for offer in offers]
+    if not asked or not cards or any(not each or each & {*asked} for each in cards):
+        return ""
+    return ", ".join(sorted(set.union(*cards))[:4])
+
+
+def fits(evidence: Evidence, pool: Pool, profile: Profile) -> None:
     """End the check as unknown where the profile does not describe this cluster."""
-    if why := misfit(pool, profile, resources):
-        evidence.unknown(why, OTHER_KIND)
+    doubt(evidence, misfit(pool, profile))
+
+
+def doubt(evidence: Evidence, why: str) -> None:
+    """End the check as unknown where there is a reason to take the profile for another cluster's."""
+    if why:
+        evidence.add("cluster", ok=None, observed=why, fault=OTHER_KIND)
+        evidence.verdict()
+
+
+def counted(pool: Pool, profile: Profile) -> str:
+    """Say that every node counts its GPUs, where the profile claims them; '' else.
+
+    A driver that hands GPUs out as claimed devices takes the place of the device plugin that counts them: asked where a
+    DeviceClass is missing, and nobody claims there.
+    """
+    resource = resource_of(profile)
+    counts = [node.capacity.get(resource, 0) for node in pool.nodes]
+    if profile.gpu.resource or not profile.pod.claims or not counts or not all(counts):
+        return ""
+    why = (
+        f"it claims GPUs, and every node counts them; for those a profile says gpu.resource {resource} and claims none"
+    )
+    return _does_not_fit(profile, "gpu.resource, pod.claims", why)
+
+
+def undefined(found: Definitions, cluster: Inventory, profile: Profile) -> str:
+    """Say that none of the networks is there that only the profile names, where nobody can see the nodes; '' else.
+
+    Where one of them is there, the profile is of this cluster, and the others are missing.
+    """
+    if "nodes" not in cluster.not_seen or any(item is not None for item in found.values()):
+        return ""
+    names = [f"{space}/{name}" if space else name for space, name in sorted(found)]
+    return _may_not_fit(profile, "pod.annotations", f"none of {', '.join(names[:4])} is defined here")
+
+
+def unstarted(
+    trial: TrialResult, spec: TrialSpec, cluster: Inventory, profile: Profile, here: Collection[str] = ()
+) -> str:
+    """Say that the trial did not start for what only the profile asks for, where nobody can see the nodes; '' else.
+
+    Only what no node at all has speaks so: a fabric's devices, a device class, a label, a folder of the host. GPUs,
+    CPUs and memory are what any job asks for. ``here``: the resources that this cluster is known to have, as quotas
+    count them (see ``known_here``): those are the cluster's to offer. A pod that was placed has found all that it asks
+    of a node.
+    """
+    failed = trial.analysis
+    if "nodes" not in cluster.not_seen or failed is None or failed.disrupted:
+        return ""
+    texts = (failed.observed, *failed.events)
+    placed = any(replica.node for replica in trial.replicas)
+    told = {} if placed else {key: what for text in texts for key, what in _unplaced(text, spec, here)}
+    if lost := next(filter(None, (_unmounted(text, spec) for text in texts)), ""):
+        told["pod.volumes"] = lost
+    return _may_not_fit(profile, next(iter(told)), "; ".join(told.values())) if told else ""
+
+
+def known_here(cluster: Inventory, granted: Collection[str], networks: Definitions, spec: TrialSpec) -> frozenset[str]:
+    """Return the resources that this cluster has by what a tenant sees: pods hold them, or a quota grants them.
+
+    Where a network is defined that only the profile names, the profile is this cluster's, and so are its resources.
+    """
+    held = {name for pod in cluster.pods if pod.node for name, count in pod.requests.items() if count > 0}
+    return frozenset(
+        {*granted, *held, *(spec.resources if any(item is not None for item in networks.values()) else ())}
+    )
+
+
+def _unplaced(text: str, spec: TrialSpec, here: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield each key of the profile whose wish no node fulfils, by the scheduler's own words."""
+    found = OF_NODES.search(text)
+    if found is None:
+        return
+    nodes, why = int(found[1]), found[2]
+    unmatched = sum(map(int, UNMATCHED.findall(why)))
+    rest = nodes - sum(map(int, TAINTED.findall(why)))  # those of the control plane, and whatever else is not for pods
+    if spec.node_selector and 0 < rest == unmatched:
+        yield "pod.node_selector", f"none of {rest} nodes has its labels"
+    short = {what: int(count) for count, what in INSUFFICIENT.findall(why)}
+    rest -= unmatched
+    whole = short.get(spec.gpu_resource, 0) < rest  # some node has the GPUs, and lacks the rest
+    wanted = {name for name in spec.resources if name.startswith(FABRIC)} - {*here}
+    if lacking := sorted(what for what in wanted if short.get(what, 0) == nodes or (whole and short.get(what) == rest)):
+        yield "pod.resources", f"none of {short[lacking[0]]} nodes has {', '.join(lacking)} to give"
+    missing = NO_CLASS.search(why)
+    if missing and missing[1] + DEVICES not in here:
+        yield "pod.claims", f"there is no device class {missing[1]}"
+
+
+def _unmounted(text: str, spec: TrialSpec) -> str:
+    """Say that no pod started for a folder of the host, by the kubelet's own words; '' else."""
+    brought = {str(volume.get("name")): volume.get("hostPath") for volume in spec.volumes}
+    lost = NO_VOLUME.search(text)
+    if lost and brought.get(lost[1]) and ALL_PODS.search(text):
+        return f"no node that a pod came to has what volume {lost[1]} mounts"
+    return ""
+
+
+def _does_not_fit(profile: Profile, key: str, why: str) -> str:
+    return f"the profile {profile.name} ({key}) does not fit this cluster: {why}"
+
+
+def _may_not_fit(profile: Profile, key: str, why: str) -> str:
+    return f"the profile {profile.name} ({key}) may not fit this cluster: {why}. {UNSEEN}"

@@ -6,8 +6,9 @@ Corrected errors, aggregate counters and what is normal under load are history o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
+from jobs.run.stages import Gpu
 from reports.record import Finding
 
 from .ranks import missing_stage, place, stage
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Gpu
+    from jobs.run.stages import Runtime, TrainingRun
     from jobs.trial.spec import TrialSpec
 
     Ailments = Callable[[Gpu], Iterable[tuple[str, str, str]]]
+    When = Literal["runtime", "training"]
 
+FABRIC = ("fabric_state", "fabric_status", "fabric_health", "name")
 MEMORY = ("ecc_uncorrected_volatile", "retired_pending", "remap_pending", "remap_failure", "recovery_action")
 ABSENT = ("None", "N/A", "[N/A]", "")
 XIDS = {
@@ -99,17 +102,25 @@ def link_ailments(expected_links: int) -> Ailments:
 
 
 def each_gpu(
-    trial: TrialResult, spec: TrialSpec, ailments: Ailments, must_tell: Iterable[str], expected: str
+    trial: TrialResult,
+    spec: TrialSpec,
+    ailments: Ailments,
+    must_tell: Iterable[str],
+    expected: str,
+    when: When = "runtime",
 ) -> Iterator[Finding]:
     """Judge every GPU of every rank; a healthy one is one finding, a sick one is one for each thing that is wrong.
 
-    ``must_tell``: the values that show it; a GPU that tells none of them is not healthy, it is not told.
+    ``must_tell``: the values that show it; a GPU that tells none of them, or leaves out what most tell, is not healthy,
+    it is not told. ``when``: as read before all work, or while and after training steps ran.
     """
     keys = tuple(must_tell)
+    usual = [key for key in keys if _usual(trial, key, when) and key != "recovery_action"]  # null where none is needed
     for rank in range(spec.nodes):
-        node, data = place(trial, rank), stage(trial, rank, "runtime")
+        node = place(trial, rank)
+        data = stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")
         if data is None:
-            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "runtime"))
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, when))
             continue
         gpus = data.get("gpus") or []
         if not gpus:
@@ -119,23 +130,63 @@ def each_gpu(
             for fault, observed, healthy in wrong:
                 yield Finding(subject=subject, ok=False, observed=observed, expected=healthy, fault=fault)
             if not wrong:
-                yield _healthy(subject, gpu, keys, expected)
+                yield _healthy(subject, gpu, (keys, usual), expected)
 
 
-def _healthy(subject: str, gpu: Gpu, keys: tuple[str, ...], expected: str) -> Finding:
-    told = [(key, value) for key, value in gpu.items() if key in keys and value is not None]
-    told.sort(key=lambda each: keys.index(each[0]))
-    seen = [key if isinstance(value, bool | list) else f"{key} {value}" for key, value in told]
+def _healthy(subject: str, gpu: Gpu, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
+    told = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
+    seen = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in told]
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(seen)}" if seen else "nothing is told"
-    return Finding(subject=subject, ok=bool(seen) or None, observed=observed, expected=expected)
+    lost = [key for key in keys[1] if gpu.get(key) is None]
+    observed += f"; not told, as most GPUs do: {', '.join(lost)}" if seen and lost else ""
+    return Finding(subject=subject, ok=None if lost or not seen else True, observed=observed, expected=expected)
 
 
-def xid_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+def _all(trial: TrialResult, when: When = "runtime") -> list[Gpu]:
+    return [gpu for rank in trial.evidence for gpu in _data(trial, rank, when).get("gpus") or []]
+
+
+def _data(trial: TrialResult, rank: int, when: When) -> Runtime | TrainingRun:
+    return (stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")) or {}
+
+
+def tell(trial: TrialResult, keys: Iterable[str]) -> bool:
+    """Say whether any GPU of any rank tells one of these values."""
+    return any(gpu.get(key) is not None for gpu in _all(trial) for key in keys)
+
+
+def _usual(trial: TrialResult, key: str, when: When = "runtime") -> bool:
+    """Say whether at least half of all GPUs tell a value: the others then leave it out."""
+    told = [gpu.get(key) is not None for gpu in _all(trial, when)]
+    return any(told) and 2 * sum(told) >= len(told)
+
+
+def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
+    """Name what a rank, or a GPU of it, leaves out though others tell it; '' where that is nothing.
+
+    ``keys``: fields of a GPU or of the stage. What no GPU of the trial tells, this kind of GPU does not have.
+    """
+    data = stage(trial, rank, "runtime") or {}
+    lost = []
+    for key in keys:
+        silent = [str(gpu.get("index")) for gpu in data.get("gpus") or [] if gpu.get(key) is None]
+        if key in Gpu.__annotations__:
+            lost += [f"{key} of GPU {', '.join(silent)}"] if silent and _usual(trial, key) else []
+        elif not data.get(key) and any((stage(trial, other, "runtime") or {}).get(key) for other in trial.evidence):
+            lost.append(key)
+    return f"not told, as others do: {'; '.join(lost)}" if lost else ""
+
+
+def xid_findings(trial: TrialResult, spec: TrialSpec, when: When = "runtime") -> Iterator[Finding]:
     """Judge the driver's error reports, of the ranks that may read the kernel's log; nothing where none may."""
     for rank in range(spec.nodes):
-        for entry in (stage(trial, rank, "runtime") or {}).get("xid") or []:
+        data = stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")
+        for entry in (data or {}).get("xid") or []:
             number = entry.get("xid")
-            if _is_known(number):
+            if number is None:
+                observed = "the kernel's log holds an Xid whose number is not told"
+                yield Finding(subject=f"{place(trial, rank)} GPU {entry.get('bus_id')}", ok=None, observed=observed)
+            elif _is_known(number):
                 observed = f"Xid {number}, {entry.get('count')} times: {XIDS[number]}"
                 yield Finding(
                     subject=f"{place(trial, rank)} GPU {entry.get('bus_id')}",
@@ -152,7 +203,9 @@ def _is_known(number: object) -> TypeGuard[int]:
 
 
 def notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
-    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids."""
+    """Say what is shown and not judged: persistence mode off, warm GPUs, further Xids; and that ECC is not told."""
+    if _all(trial) and not tell(trial, ["ecc_uncorrected_volatile"]):
+        yield "no GPU tells how many memory errors it has counted: ECC is off, or these GPUs have none"
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "runtime") or {}
         gpus = data.get("gpus") or []

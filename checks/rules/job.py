@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from jobs.trial.spec import TrialSpec
 
 EXPECTED = "started and reported"
+UNFIT = (
+    "queue.present",
+    "admission.pod",
+    "nodes.gpu",
+    "gpu.allocatable",
+    "gpu.free",
+    "stack.upgrade",
+    "rdma.allocatable",
+    "rdma.networks",
+    "images.named",
+    "images.secrets",
+    "topology.policy",
+)
+"""Checks of the API: nothing is started where one of them failed."""
 START_FAULTS = (
     "job.unschedulable",
     "job.start-timeout",

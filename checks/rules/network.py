@@ -50,6 +50,9 @@ def _ports(subject: str, trial: TrialResult, source: int, target: int) -> Findin
     if record is None or not tried:
         observed = why or str((record or {}).get("error") or "no port was tried")
         return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+    if any(p.get("ok") is None and not p.get("error") for p in tried) and not any(p.get("ok") is False for p in tried):
+        observed = f"of {len(tried)} ports that were tried it is not told which are open"
+        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
     shut = [p for p in tried if not p.get("ok")]
     shown = ", ".join(f"{p.get('port')} {p.get('error') or ''}".strip() for p in (shut or tried)[:4])
     observed = f"{len(tried) - len(shut)} of {len(tried)} open: {shown}" if shut else f"open: {shown}"
@@ -82,7 +85,11 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
         told = str(record.get("mtu_error") or "it was not tried")
         carried = record.get("bytes") or 0
         observed = f"packet sizes are not known ({told}); TCP carried {carried / 1e6:.0f} MB"
-        return Finding(subject=subject, ok=True if carried > 1e6 else None, observed=observed, expected=expected)
+        enough = carried > 1e6 and not wanted
+        return Finding(subject=subject, ok=True if enough else None, observed=observed, expected=expected)
+    if first is None or record.get("df_ok") is None:
+        observed = f"{fits} bytes get through; whether that is all that the interface allows is not told"
+        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
     if record.get("df_ok") is False and (learned is None or learned > fits):
         if learned is None:
             observed = f"packets above {fits} bytes do not get through; what the network says of it was not told"
@@ -98,17 +105,17 @@ def _mtu(subject: str, trial: TrialResult, pair: tuple[int, int], profile: Profi
 
 def _unlike(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Name the nodes whose pods have another MTU than most, or that they differ."""
-    own = {place(trial, rank): {"MTU": str(mtu)} for rank in range(spec.nodes) if (mtu := _own_mtu(trial, rank))}
+    known = {place(trial, rank): _own_mtu(trial, rank) for rank in range(spec.nodes)}
+    own = {node: {"MTU": str(mtu)} if mtu else {} for node, mtu in known.items()}
     return (finding for finding in unlike(own, "network.mtu-mismatch") if not finding.ok)
 
 
 def _own_mtu(trial: TrialResult, rank: int) -> int | None:
-    """Return the MTU of the interface that has the pod's address."""
-    address = (stage(trial, rank, "start") or {}).get("pod_ip")
-    for each in interfaces(trial, rank):
-        if address and address in (each.get("addresses") or []):
-            return each.get("mtu")
-    return None
+    """Return the MTU of the interface that has the pod's address; where that is not told, of the way to a peer."""
+    own = _own(trial, rank)
+    peers = (stage(trial, rank, STAGE) or {}).get("peers") or []
+    told = [own.get("mtu") if own else None, *(peer.get("first_mtu") for peer in peers)]
+    return next((mtu for mtu in told if mtu), None)
 
 
 def interfaces(trial: TrialResult, rank: int) -> list[Interface]:
@@ -124,12 +131,13 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
         if stage(trial, rank, STAGE) is None:
             yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, STAGE))
             continue
-        others = [each for each in interfaces(trial, rank) if each.get("name") != _own(trial, rank)]
+        own = _own(trial, rank)
+        others = [each for each in interfaces(trial, rank) if each is not own]
         if not others:
             yield Finding(subject=node, ok=None, observed="the pod has one interface only")
         for each in others:
             mtu = each.get("mtu")
-            ok = None if mtu is None else mtu >= wanted
+            ok = None if mtu is None or each.get("name") is None else mtu >= wanted
             yield Finding(
                 subject=f"{node} {each.get('name')}",
                 ok=ok,
@@ -139,11 +147,11 @@ def secondary_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) ->
             )
 
 
-def _own(trial: TrialResult, rank: int) -> str:
-    """Name the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
-    address = (stage(trial, rank, "start") or {}).get("pod_ip")
-    found = (each for each in interfaces(trial, rank) if address and address in (each.get("addresses") or []))
-    return next((each.get("name") for each in found), None) or "eth0"
+def _own(trial: TrialResult, rank: int) -> Interface | None:
+    """Return the interface that has the pod's address; where addresses cannot be read, the one that is always there."""
+    address, there = (stage(trial, rank, "start") or {}).get("pod_ip"), interfaces(trial, rank)
+    found = next((each for each in there if address and address in (each.get("addresses") or [])), None)
+    return found or next((each for each in there if each.get("name") == "eth0"), None)
 
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reports.record import Finding
 
-from .pool import LEFT_OUT, sharing_fault
+from .pool import LEFT_OUT, resource_of, sharing_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from .pool import Pool
 
 NO_PROFILE = "no profile: the expected number of GPUs per node is not known (pass --profile NAME)"
-
-ACCELERATORS = (
-    "nvidia.com/gpu",
-    "amd.com/gpu",
-    "gpu.intel.com/i915",
-    "gpu.intel.com/xe",
-    "habana.ai/gaudi",
-    "google.com/tpu",
-    "aws.amazon.com/neuron",
-)
-"""As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
-
 
 MOST_GPUS = 16
 """In one machine (NVIDIA HGX-2, AWS p2.16xlarge): whoever offers more offers each more than once."""
@@ -75,8 +63,8 @@ def node_findings(
             fault="nodes.other-kind",
         )
         return
-    if not nodes and (offered := _of_another_vendor(cluster, profile.gpu.resource)):
-        observed = f"no {profile.gpu.resource}, but {offered}"
+    if pool.instead:
+        observed = f"no {resource_of(profile)}, but {pool.instead}"
         yield Finding(
             subject="cluster",
             ok=None,
@@ -95,17 +83,6 @@ def node_findings(
         yield Finding(subject="cluster", ok=narrowed, observed=observed, expected=expected, fault="nodes.too-few")
     for node in nodes:
         yield _readiness(node)
-
-
-def _of_another_vendor(cluster: Inventory, resource: str) -> str:
-    """Name the accelerators that nodes offer in place of the profile's; '' where they offer none."""
-    offered = {
-        name: node.name
-        for node in reversed(cluster.nodes)
-        for name in ACCELERATORS
-        if name != resource and node.capacity.get(name, 0) > 0
-    }
-    return ", ".join(f"{name} ({node})" for name, node in sorted(offered.items()))
 
 
 def _readiness(node: Node) -> Finding:

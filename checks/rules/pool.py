@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from jobs.cluster.facts.inventory import has_gpus
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -23,6 +25,16 @@ PARTS = re.compile(r"nvidia\.com/mig-\S+|amd\.com/(?:cpx|qpx|tpx|dpx)(?:_nps\d)?
 """Resources that are parts of a GPU: NVIDIA's under the MIG strategy 'mixed', AMD's under the naming strategy 'mixed'
 (https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html and the documentation of
 ROCm/k8s-device-plugin)."""
+ACCELERATORS = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/xe",
+    "habana.ai/gaudi",
+    "google.com/tpu",
+    "aws.amazon.com/neuron",
+)
+"""As the vendors' device plugins call whole devices (kubernetes.io, Schedule GPUs, and their documentation)."""
 OTHER = "of another product"
 LEFT_OUT = "not named by --on"
 SHOWN = 8
@@ -37,6 +49,7 @@ class Pool:
     nodes: tuple[Node, ...] = ()  # to be judged
     parts: dict[str, str] = field(default_factory=dict)  # of those: node -> why its GPUs are no whole ones
     outside: dict[str, str] = field(default_factory=dict)  # node -> why it is another pool's
+    instead: str = ""  # the accelerators of another vendor, where no node has any of the profile's
 
     @property
     def whole(self) -> tuple[Node, ...]:
@@ -80,7 +93,20 @@ def pool_of(cluster: Inventory, profile: Profile, named: Collection[str] = ()) -
         else:
             inside.append(node)
     parts = {node.name: why for node in inside if (why := parted(node, resource))}
-    return Pool(tuple(inside), parts, outside)
+    instead = "" if inside or outside else _of_another_vendor(cluster, resource)
+    return Pool(tuple(inside), parts, outside, instead)
+
+
+def _of_another_vendor(cluster: Inventory, resource: str) -> str:
+    """Name the accelerators that nodes offer, or are labelled to have, in place of these; '' where there are none."""
+    found = {
+        name: node.name
+        for name in ACCELERATORS
+        if name != resource
+        for node in reversed(cluster.nodes)
+        if has_gpus(node, name)
+    }
+    return ", ".join(f"{name} ({node})" for name, node in sorted(found.items()))
 
 
 def _not_for_pods(node: Node, resource: str) -> str:

@@ -41,7 +41,7 @@ _INSTANCES = {
 _LARGE = 1 << 30
 _NEAR_TCP = 2.5
 """3.15 and 3.76 GB/s are published for IPoIB and TCP; a 100 Gb/s Ethernet port gives at most 12.5 GB/s to all of it."""
-_FAR_BELOW = 0.05
+FAR_BELOW = 0.05
 """Of what is published for the same hosts with RDMA: one rail of eight, or no GPUDirect, still gives more."""
 
 
@@ -124,7 +124,7 @@ def looks_like_tcp(job: JobDocument, table: Table, algorithm: str) -> str | None
     least = min(fast, key=lambda entry: max(entry.busbw_gbps.values()))
     if value > _NEAR_TCP * max(max(e.busbw_gbps.values()) for e in slow):
         return None
-    if value > _FAR_BELOW * max(least.busbw_gbps.values()):
+    if value > FAR_BELOW * max(least.busbw_gbps.values()):
         return None
     told = " and ".join(f"{max(e.busbw_gbps.values()):g} GB/s ({e.source})" for e in slow)
     return (
@@ -160,15 +160,32 @@ def published_for(job: JobDocument, table: Table) -> list[Published]:
     ]
 
 
-def _of_gpus(job: JobDocument) -> Iterator[Published]:
-    """Yield what was published for these GPUs, as many a host."""
+def least_elsewhere(job: JobDocument, table: Table) -> tuple[Published, float] | None:
+    """Return the least that was published for these GPUs on several hosts in any other layout or fabric.
+
+    With it, what that is for as many GPUs a host as the log has, in GB/s. None where nothing was published.
+    """
+    if (job["nodes"] or 0) < 2 or not job["ranks"]:
+        return None
+    wanted = table["collective"] or "all_reduce"
+    found = [
+        (entry, max(entry.busbw_gbps.values()) * (job["ranks"] / (job["nodes"] or 1)) / entry.gpus_per_node)
+        for entry in _of_gpus(job, any_host=True)
+        if entry.nodes > 1 and entry.fabric != TCP and entry.collective == wanted
+    ]
+    return min(found, key=lambda item: item[1], default=None)
+
+
+def _of_gpus(job: JobDocument, *, any_host: bool = False) -> Iterator[Published]:
+    """Yield what was published for these GPUs, as many a host unless any number of them will do."""
     ranks, nodes = job["ranks"], job["nodes"]
     names = list(job.get("gpus") or {}) or [_INSTANCES.get(text, text) for text in job.get("platforms") or ()]
     names = [name for name in names if not _PCIE_CARDS.search(name)]
     if len(names) != 1 or not ranks or not nodes or ranks % nodes:
         return
     for entry in published():
-        if re.search(rf"\b{re.escape(entry.gpu)}\b", names[0]) and entry.gpus_per_node == ranks // nodes:
+        same = any_host or entry.gpus_per_node == ranks // nodes
+        if same and re.search(rf"\b{re.escape(entry.gpu)}\b", names[0]):
             yield entry
 
 

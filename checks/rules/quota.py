@@ -32,16 +32,22 @@ class Shortage:
     left: str  # "0 of 1 left"
 
 
-def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortage, ...], tuple[str, ...]]:
-    """Compare what ``pods`` such pods need with what each ResourceQuota has left; return shortages and notes."""
+def shortages(
+    kube: Kube, pod: dict[str, Any], pods: int
+) -> tuple[tuple[Shortage, ...], tuple[str, ...], frozenset[str]]:
+    """Compare what ``pods`` such pods need with what each ResourceQuota has left.
+
+    Return shortages, notes, and the extended resources of which a quota grants some.
+    """
     try:
         quotas, _ = kube.list(path("resourcequotas", namespace=kube.namespace))
     except Forbidden:
-        return (), ("no right to list resourcequotas: only one pod was tried against them",)
+        return (), ("no right to list resourcequotas: only one pod was tried against them",), frozenset()
     needed = {key: amount * pods for key, amount in demand(as_map(pod.get("spec"))).items()}
     needed |= dict.fromkeys(_OBJECTS, Decimal(1))
     found: list[Shortage] = []
     notes: list[str] = []
+    granted: set[str] = set()
     for quota in quotas:
         name = str(as_map(quota.get("metadata")).get("name"))
         spec = as_map(quota.get("spec"))
@@ -53,8 +59,9 @@ def shortages(kube: Kube, pod: dict[str, Any], pods: int) -> tuple[tuple[Shortag
             continue
         status = as_map(quota.get("status"))
         hard = as_map(status.get("hard")) or as_map(spec.get("hard"))
+        granted |= {key.removeprefix("requests.") for key, limit in hard.items() if "/" in key and quantity(limit)}
         found += _short(name, hard, as_map(status.get("used")), needed, pods)
-    return tuple(found), tuple(notes)
+    return tuple(found), tuple(notes), frozenset(granted)
 
 
 def _short(

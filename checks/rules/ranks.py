@@ -9,6 +9,7 @@ from jobs.run.stages import COLLECTIVE
 if TYPE_CHECKING:
     from jobs.run.launcher import TrialResult
     from jobs.run.stages import (
+        CheckpointRun,
         CollectiveRun,
         Dns,
         Network,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         Start,
         Storage,
         Topology,
+        TrainingRun,
     )
 
 
@@ -46,6 +48,10 @@ def stage(trial: TrialResult, rank: int, name: Literal["port"]) -> Rendezvous | 
 def stage(trial: TrialResult, rank: int, name: Literal["network"]) -> Network | None: ...
 @overload
 def stage(trial: TrialResult, rank: int, name: Literal["storage"]) -> Storage | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["training"]) -> TrainingRun | None: ...
+@overload
+def stage(trial: TrialResult, rank: int, name: Literal["checkpoint"]) -> CheckpointRun | None: ...
 def stage(trial: TrialResult, rank: int, name: str) -> Any:
     """Return the data of one stage of one rank, or None where it never arrived."""
     evidence = trial.evidence.get(rank)

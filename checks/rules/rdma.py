@@ -28,6 +28,15 @@ if TYPE_CHECKING:
 STAGE: Final = "rdma"
 SHOWN_GIDS = 8
 """So many of a port's GIDs the probe sends home (jobs/pod/stages/rdma.py); with fewer, these are all."""
+SPOKEN = {
+    "name": "name",
+    "state": "state",
+    "link_layer": "link layer",
+    "gid": "address",
+    "gids": "GID table",
+    "rate_gbps": "rate",
+    "pkeys": "P_Key table",
+}
 FULL_MEMBER = 0x8000
 """The upper bit of a P_Key: full member. Two limited members cannot talk to each other (InfiniBand Architecture
 Specification, 10.9.3)."""
@@ -110,6 +119,11 @@ def _devices(
     spec, profile, others = rest
     wanted, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")
     expected = f"{wanted} RDMA devices with a working port (profile {profile.name})"
+    by_tool = data.get("source") == "ibv_devinfo"
+    if data.get("devices") is None or (ports and data.get("uverbs") is None and not by_tool):
+        why = data.get("error") or "devices" if data.get("devices") is None else "what is in /dev/infiniband"
+        yield Finding(subject=node, ok=None, observed=f"not told: {why}", expected=expected)
+        return
     if not ports:
         why = data.get("error") or "sysfs and ibv_devinfo show none"
         yield Finding(
@@ -120,7 +134,7 @@ def _devices(
             fault="rdma.no-device",
         )
         return
-    if not data.get("uverbs") and data.get("source") != "ibv_devinfo":
+    if not data.get("uverbs") and not by_tool:
         yield Finding(
             subject=node,
             ok=False,
@@ -145,21 +159,20 @@ def _devices(
         )
     if blamed:
         return
-    known = [p for p in good if p.get("state") is not None]
-    if len(good) >= wanted > len(known):
-        yield Finding(
-            subject=node,
-            ok=None,
-            expected=expected,
-            observed=f"{len(good)} devices, and the state of {len(good) - len(known)} ports is not readable",
-        )
+    if len(good) < wanted:
+        yield from _too_few(node, usable, good, (wanted, layer, expected))
         return
-    if len(good) >= wanted:
-        rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
-        observed = f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s"
-        yield Finding(subject=node, ok=True, observed=observed, expected=expected)
-        return
-    yield from _too_few(node, usable, good, (wanted, layer, expected))
+    unread = [lost for p in good if (lost := _unread(p, spec, profile))]
+    rates = " and ".join(sorted({f"{p['rate_gbps']:g}" for p in good if p.get("rate_gbps")}))
+    ok: bool | None = True
+    observed = f"{len(good)} devices, ports ACTIVE, {rates or 'unknown'} Gb/s"
+    files = len(data.get("uverbs") or [])
+    if wanted > len(good) - len(unread):
+        what = " and ".join(dict.fromkeys(word for lost in unread for word in lost))
+        ok, observed = None, f"{len(good)} devices, and the {what} of {len(unread)} ports is not readable"
+    elif files < wanted and not by_tool and any(p.get("usable") is None for p in good):
+        ok, observed = None, f"{len(good)} devices, {files} uverbs files, and not told whose they are"
+    yield Finding(subject=node, ok=ok, observed=observed, expected=expected)
 
 
 def _too_few(
@@ -208,6 +221,15 @@ def ailment(port: RdmaPort, spec: TrialSpec, profile: Profile) -> Wrong | None:
     return _address(port, spec) or (_partition(port, spec) if infiniband else None)
 
 
+def _unread(port: RdmaPort, spec: TrialSpec, profile: Profile) -> list[str]:
+    """Name what would show a fault of a port and is not told."""
+    fields = ["name", "state", "link_layer", "gid"]
+    fields += ["rate_gbps"] if profile.fabric.device_rate is not None else []
+    fields += ["pkeys"] if port.get("link_layer") == "InfiniBand" else []
+    fields += ["gids"] if (_number(spec.env.get("NCCL_IB_GID_INDEX")) or -1) >= 0 else []
+    return [SPOKEN[field] for field in fields if port.get(field) is None]
+
+
 def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     index = _number(spec.env.get("NCCL_IB_GID_INDEX"))
     gids = port.get("gids") or []
@@ -227,7 +249,7 @@ def _address(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
 def _partition(port: RdmaPort, spec: TrialSpec) -> Wrong | None:
     """Judge the entry of the P_Key table that NCCL uses: NCCL_IB_PKEY is an index, 0 where it is not set."""
     table = port.get("pkeys")
-    if not table and port.get("counters") == 0:  # ibv_devinfo does not tell
+    if table is None or (not table and port.get("counters") == 0):  # ibv_devinfo does not tell
         return None
     index = _number(spec.env.get("NCCL_IB_PKEY")) or 0
     key = _number(table[index]) if table and index < len(table) else 0

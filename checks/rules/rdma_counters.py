@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
+    from jobs.run.stages import RdmaPort
     from jobs.trial.spec import TrialSpec
 
 LIMITS: dict[str, tuple[int, str]] = {
@@ -46,13 +47,16 @@ MUCH = 1_000_000
 
 
 def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
-    """Add up what each port's counters grew by in all collectives: "mlx5_0:1" -> counter -> growth."""
+    """Add up what each port's counters grew by in collectives and training steps: "mlx5_0:1" -> counter -> growth."""
     total: dict[str, dict[str, int]] = {}
     evidence = trial.evidence.get(rank)
     for name in evidence.stages if evidence else ():
-        if not name.startswith(COLLECTIVE):
+        if name.startswith(COLLECTIVE):
+            moved = (ran(trial, rank, name.removeprefix(COLLECTIVE)) or {}).get("rdma_counters") or {}
+        elif name == "training":
+            moved = (stage(trial, rank, "training") or {}).get("rdma_counters") or {}
+        else:
             continue
-        moved = (ran(trial, rank, name.removeprefix(COLLECTIVE)) or {}).get("rdma_counters") or {}
         for key, value in moved.items():
             device, _, rest = key.partition("/")
             port, _, counter = rest.partition("/")
@@ -63,23 +67,43 @@ def growth(trial: TrialResult, rank: int) -> dict[str, dict[str, int]]:
 
 
 def error_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
-    """Judge every port that carried something, on every rank."""
+    """Judge every port that NCCL may use and that counted something, on every rank."""
     for rank in range(spec.nodes):
         node, moved = place(trial, rank), growth(trial, rank)
         ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
-        counted = [p for p in considered(ports, spec.env) if p.get("counters")]
-        bad = 0
-        for port in counted:
-            errors = moved.get(f"{port.get('name')}:{port.get('port')}", {})
-            for finding in _errors(f"{node} {port.get('name')}", errors):
-                bad += 1
-                yield finding
-        if counted and not bad:
-            busy = sum(1 for each in moved.values() if _carried(each) > MUCH)
-            observed = f"{busy} ports carried data without an error" if busy else "no port carried data"
-            yield Finding(
-                subject=node, ok=True if busy else None, observed=observed, expected="no errors while data flows"
-            )
+        usable = considered(ports, spec.env)
+        left = {f"{p.get('name')}:{p.get('port')}" for p in ports if p not in usable}
+        wrong = [found for key, each in moved.items() if key not in left for found in _errors(_named(node, key), each)]
+        yield from wrong
+        if wrong:
+            continue
+        busy = sum(1 for each in moved.values() if _carried(each) > MUCH)
+        observed = f"{busy} ports carried data without an error" if busy else "no port carried data"
+        lost = _uncounted(trial, rank, usable)
+        yield Finding(
+            subject=node,
+            ok=True if busy and not lost else None,
+            observed=f"{observed}; {lost}" if lost else observed,
+            expected="no errors while data flows",
+        )
+
+
+def _named(node: str, key: str) -> str:
+    device, _, port = key.partition(":")
+    return f"{node} {device}" + (f":{port}" if port not in ("", "1") else "")
+
+
+def _uncounted(trial: TrialResult, rank: int, ports: list[RdmaPort]) -> str:
+    """Say of which port or collective the counters are not known; '' where all are."""
+    silent = [str(p.get("name")) for p in ports if not p.get("counters") and p.get("usable") is not False]
+    if silent or not ports:
+        return f"no counters of {', '.join(silent[:8])}" if silent else "the pod's cards are not told"
+    evidence = trial.evidence.get(rank)
+    names = [name.removeprefix(COLLECTIVE) for name in (evidence.stages if evidence else ()) if COLLECTIVE in name]
+    ended = {name: told for name in names if (told := ran(trial, rank, name)) and told.get("exit") == 0}
+    lost = [n for n, told in ended.items() if not told.get("rdma_counters") and told.get("scope") != "node"]
+    lost += [n for n, told in ended.items() if told.get("rdma_counters") is None and n not in lost]
+    return f"what the cards counted during {', '.join(lost)} is not told" if lost else ""
 
 
 def _errors(subject: str, moved: dict[str, int]) -> Iterator[Finding]:

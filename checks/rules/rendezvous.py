@@ -68,6 +68,8 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
     if record is None:
         return Finding(subject=subject, ok=None, observed="this name was not looked up", expected=expected)
     found = [str(a) for a in record.get("addresses") or []]
+    if record.get("addresses") is None and not record.get("error"):
+        return Finding(subject=subject, ok=None, observed="what it resolved to is not told", expected=expected)
     if not found:
         why = record.get("error") or record.get("first_error") or "no address"
         observed = f"{why} after {record.get('attempts')} attempts"
@@ -75,7 +77,11 @@ def _lookup(subject: str, record: DnsPeer | None, pod_ip: str | None, name: str)
     observed = ", ".join(found) + f" after {record.get('seconds_to_first_answer')} s"
     if first := record.get("first_error"):
         observed += f" (first {first}{_denied_by_cache(first, record.get('seconds_to_first_answer'))})"
-    if not leads_to(found, pod_ip, record.get("pod_ip_matches")):
+    right = leads_to(found, pod_ip, record.get("pod_ip_matches"))
+    if right is None:
+        observed += "; the address of that pod is not told"
+        return Finding(subject=subject, ok=None, observed=observed, expected=expected)
+    if not right:
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="dns.wrong-address")
     return Finding(subject=subject, ok=True, observed=observed, expected=expected)
 
@@ -87,10 +93,13 @@ def _denied_by_cache(first: object, seconds: object) -> str:
     return "; a name that is asked for before it is there stays denied for as long as a cache keeps that, CoreDNS 30 s"
 
 
-def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool:
-    """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong."""
+def leads_to(addresses: list[str], pod_ip: str | None, probe_says: bool | None) -> bool | None:
+    """Say whether the addresses are the peer's, by its own word or else the probe's; a second of a kind is wrong.
+
+    None where neither tells.
+    """
     if not pod_ip:
-        return probe_says is not False
+        return probe_says
     same_family = [a for a in addresses if (":" in a) == (":" in pod_ip)]
     return same_family == [pod_ip]
 
@@ -127,7 +136,9 @@ def _direction(trial: TrialResult, spec: TrialSpec, source: int, target: int) ->
         if dialled.get("outbound"):
             observed = f"connected to {dialled.get('address')} in {dialled.get('outbound_seconds')} s"
             return Finding(subject=subject, ok=True, observed=observed, expected=expected)
-        observed = f"{dialled.get('address')}: {dialled.get('outbound_error')}"
+        observed = f"{dialled.get('address')}: {dialled.get('outbound_error') or 'how dialling it ended is not told'}"
+        if dialled.get("outbound") is None and not dialled.get("outbound_error"):
+            return Finding(subject=subject, ok=None, observed=observed, expected=expected)
         if listening is False:  # the other side said so itself: that is its finding, this one follows from it
             return Finding(subject=subject, ok=None, observed=observed, expected=expected)
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="port.blocked")

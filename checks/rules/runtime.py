@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from reports.record import Finding
 from reports.sizes import format_size
 
 from .alike import unlike
+from .gpu_health import left_out, tell
 from .ranks import missing_stage, place, stage
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 SKIP_VARIABLE = "TAO_K8S_SKIP_NODE_RUNTIME_CHECK"
 """NVIDIA's TAO on Kubernetes page: set to 1 where the provider or the operator's policy owns driver and toolkit."""
+COMPARED = ("driver", "cuda", "name", "memory_mib", "vbios")
 CAP_IPC_LOCK = 14  # linux/capability.h: may lock memory beyond RLIMIT_MEMLOCK
 OFF_THE_BUS = re.compile(r"GPU is lost|Unable to determine the device handle|fallen off the bus", re.IGNORECASE)
 """What nvidia-smi prints of a GPU that no longer answers (docs.nvidia.com/deploy/xid-errors, Xid 79)."""
@@ -59,7 +62,16 @@ def gpu_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> Itera
                 expected=kind,
                 fault="nodes.other-kind",
             )
+        elif found.ok and data.get("kind") != "amd" and (lost := _unsaid(trial, rank, profile)):
+            found = replace(found, ok=None, observed=f"{found.observed}; {lost}")
         yield found
+
+
+def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
+    """Name what nvidia-smi always tells of a GPU and this rank does not, of what is judged."""
+    if profile.gpu.product and not tell(trial, ["name"]):
+        return "the GPUs' model is not told"
+    return left_out(trial, rank, ("name", "mig") if profile.gpu.product else ("mig",))
 
 
 def _of_other_kind(data: Runtime, patterns: tuple[str, ...]) -> list[str]:
@@ -92,7 +104,11 @@ def _gpus(subject: str, data: Runtime, requested: int, driver_min: str | None) -
     why = smi.get("error") or f"exit code {smi.get('exit')}"
     lost = bool(OFF_THE_BUS.search(str(why)))
     listed = bool(gpus and smi.get("listed")) and not lost
-    if not smi.get("found") or (smi.get("exit") != 0 and not listed):
+    if smi.get("found") is None or (smi.get("exit") is None and smi["found"] and not smi.get("error")):
+        ok, observed = None, f"what became of {tool} is not told"
+    elif data.get("gpus") is None:
+        ok, observed = None, "which GPUs there are is not told"
+    elif not smi.get("found") or (smi.get("exit") != 0 and not listed):
         fault, ok, observed = "gpu.off-bus" if lost else "runtime.nvidia-smi", False, f"{tool}: {why}"
     elif not gpus and smi.get("error"):
         ok, observed = None, f"the output of {tool} could not be read: {smi['error']}"
@@ -154,8 +170,12 @@ def _toolkit(subject: str, version: str, source: str, minimum: str) -> Finding:
 
 def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Compare driver, CUDA and the GPUs' model, memory and VBIOS over all nodes."""
-    ranks = sorted(range(spec.nodes), key=lambda rank: place(trial, rank))
-    return unlike({place(trial, rank): _facts(stage(trial, rank, "runtime")) for rank in ranks}, "runtime.drift")
+    ranks = {place(trial, rank): rank for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
+    for finding in unlike(
+        {node: _facts(stage(trial, rank, "runtime")) for node, rank in ranks.items()}, "runtime.drift"
+    ):
+        lost = left_out(trial, ranks[finding.subject], COMPARED) if finding.ok else ""
+        yield replace(finding, ok=None, observed=f"{finding.observed}; {lost}") if lost else finding
 
 
 def _facts(data: Runtime | None) -> dict[str, str]:

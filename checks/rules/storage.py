@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from reports.record import Finding
 from reports.sizes import format_size
 
+from ..profiles.schema.storage import StoragePath
+from ..profiles.yaml_schema import Size
 from .ranks import missing_stage, place, stage
 
 if TYPE_CHECKING:
@@ -17,15 +19,18 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Bucket, Burst, TriedPath
+    from jobs.run.stages import Bucket, Burst, Credential, TriedPath
     from jobs.trial.spec import TrialSpec
 
-    from ..profiles.schema.storage import Storage, StoragePath
+    from ..profiles.schema.storage import Storage
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
 LATER = "WaitForFirstConsumer"
 FULL = ("ENOSPC", "EDQUOT")
+SHOWN = 3
+SCRATCH = "scratch"
+"""How the probe names the node's own space."""
 
 
 # -- what the API says -------------------------------------------------------------------------------------------------
@@ -95,56 +100,84 @@ def _use(path: StoragePath) -> str:
 
 def path_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
     """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
-    asked_paths = {path.name: path for path in storage.paths}
+    scratch = StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0))
+    asked = [*storage.paths, *([scratch] if storage.scratch else [])]
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
         if data is None:
             yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
             continue
-        hung = str(data.get("error") or "")
-        for seen_path in data.get("paths") or []:
-            unanswered = _unanswered(seen_path)
-            yield _path(f"{node} {seen_path.get('path')}", seen_path, asked_paths.get(str(seen_path.get("name"))), hung)
-            hung = "" if unanswered else hung  # those after the one that hangs were not tried
+        hung, told = str(data.get("error") or ""), _tried(trial, rank)
+        for path in asked:
+            seen_path = told.get(path.name)
+            if seen_path is None:
+                yield Finding(subject=f"{node} {path.path}", ok=None, observed=f"not tried{hung and ': '}{hung}")
+                continue
+            yield _path(f"{node} {path.path}", seen_path, path, hung)
+            if _unanswered(seen_path, write=path.write):
+                hung = ""  # those after the one that hangs were not tried
 
 
-def _unanswered(path: TriedPath) -> bool:
+def _tried(trial: TrialResult, rank: int) -> dict[str, TriedPath]:
+    paths = (stage(trial, rank, "storage") or {}).get("paths") or []
+    return {str(each.get("name")): each for each in paths}
+
+
+def _unanswered(path: TriedPath, *, write: bool) -> bool:
     """Say whether a path was begun and not finished, or never begun."""
     if path.get("exists") is None or (path["exists"] and path.get("free_bytes") is None and not path.get("error")):
         return True
-    tried = path.get("write") and path.get("writable") and not path.get("error")
-    return bool(tried and path.get("read_back_ok") is None)
+    tried = write and path["exists"] and not path.get("error")
+    return bool(tried and None in (path.get("read_back_ok"), path.get("rename_ok")))
 
 
-def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath | None, hung: str) -> Finding:
-    write = bool(seen_path.get("write"))
+def _path(subject: str, seen_path: TriedPath, asked_path: StoragePath, hung: str) -> Finding:
+    write = asked_path.write
     expected = "there and writable" if write else "there and readable"
     error, code = str(seen_path.get("error") or ""), str(seen_path.get("errno") or "")
     as_seen = _as_seen(seen_path)
     fault, observed = "", as_seen
     ok: bool | None = True
-    needed = _needed(asked_path)
-    if _unanswered(seen_path):
+    needed, free = _needed(asked_path), seen_path.get("free_bytes")
+    if _unanswered(seen_path, write=write):
         ok, fault = (False, "storage.hang") if hung else (None, "")
         observed = f"no answer: {hung or 'not tried'}"
     elif not seen_path.get("exists"):
         ok, fault, observed = False, "storage.not-visible", error or "it is not in the pod"
-    elif code in FULL or (write and needed is not None and (seen_path.get("free_bytes") or 0) < needed):
+    elif code in FULL or (write and free is not None and free < needed):
         ok, fault = False, "storage.full"
-        expected, observed = f"{format_size(needed or 0)} free", f"{as_seen}{'; ' + error if error else ''}"
+        expected, observed = f"{format_size(needed)} free", f"{as_seen}{'; ' + error if error else ''}"
     elif error or (write and seen_path.get("readonly")):
         ok, fault, observed = False, "storage.read-only" if write else "storage.not-visible", f"{as_seen}; {error}"
     elif write and not (seen_path.get("rename_ok") and seen_path.get("read_back_ok")):
         ok, fault, observed = False, "storage.corrupt", f"{as_seen}; what was read back is not what was written"
-    elif asked_path and asked_path.not_empty and not seen_path.get("entries"):
+    elif asked_path.not_empty and seen_path.get("entries") is None and not seen_path.get("read_mb_s"):
+        ok, observed = None, f"{as_seen}; whether there is anything in it is not told"
+    elif asked_path.not_empty and seen_path.get("entries") == 0:
         ok, fault, observed = False, "storage.not-visible", f"{as_seen}; there is nothing in it"
+    elif asked_path.files:
+        ok, observed = _files(asked_path, seen_path)
+        fault = "" if ok else "storage.files-missing"
+        expected = f"{len(asked_path.files)} files of the profile can be read"
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
 
 
-def _needed(path: StoragePath | None) -> int | None:
+def _files(asked_path: StoragePath, seen_path: TriedPath) -> tuple[bool | None, str]:
+    """Judge the files that the profile names: (all can be read, or None where not all were tried, what was seen)."""
+    wanted, tried, bad = len(asked_path.files), seen_path.get("files_tried") or 0, seen_path.get("files_bad") or 0
+    if bad:
+        named = seen_path.get("files_bad_named") or []
+        shown = "; ".join(named[:SHOWN]) + (f" and {bad - SHOWN} more" if bad > SHOWN else "")
+        return False, f"{bad} of {wanted} files cannot be read: {shown}"
+    if seen_path.get("files_bad") is None and tried:
+        return None, f"which of {tried} files can be read is not told"
+    if tried < wanted:
+        return None, f"{tried} of {wanted} files were tried before the time was up"
+    return True, f"{_as_seen(seen_path)}, {tried} files can be read"
+
+
+def _needed(path: StoragePath) -> int:
     """Return how many bytes must be free: what the profile says, else what is written for the trial."""
-    if path is None:
-        return None
     return int(path.free_min) if path.free_min is not None else int(path.bytes)
 
 
@@ -165,12 +198,11 @@ def format_gib(count: int) -> str:
 
 def shared_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
     """Judge what each node sees of the next one's files, for paths that the profile calls shared."""
-    names = {path.name for path in storage.paths if path.shared and path.write}
     for rank in range(spec.nodes):
-        peer = place(trial, (rank + 1) % spec.nodes)
-        for found in (stage(trial, rank, "storage") or {}).get("paths") or []:
-            if str(found.get("name")) in names:
-                yield _shared(f"{place(trial, rank)} {found.get('path')}", found, peer)
+        peer, told = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
+        for path in storage.paths:
+            if path.shared and path.write:
+                yield _shared(f"{place(trial, rank)} {path.path}", told.get(path.name) or {}, peer)
 
 
 def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
@@ -192,12 +224,13 @@ def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
 
 def rate_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
     """Compare each path's rates on each node with the profile's."""
-    floors = {p.name: (("write_mb_s", p.write_mb_s), ("read_mb_s", p.read_mb_s)) for p in storage.paths}
     for rank in range(spec.nodes):
-        for found in (stage(trial, rank, "storage") or {}).get("paths") or []:
-            for key, floor in floors.get(str(found.get("name")), ()):
+        told = _tried(trial, rank)
+        for path in storage.paths:
+            found: TriedPath = told.get(path.name) or {}
+            for key, floor in (("write_mb_s", path.write_mb_s), ("read_mb_s", path.read_mb_s)):
                 if floor is not None:
-                    yield _rate(f"{place(trial, rank)} {found.get('path')}", key, found.get(key), floor)
+                    yield _rate(f"{place(trial, rank)} {path.path}", key, found.get(key), floor)
 
 
 def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
@@ -227,8 +260,9 @@ def burst_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Ite
             fault = "storage.full" if code in FULL else "storage.read-only"
             observed = f"{burst.get('path')}: {burst.get('error')}, while {burst.get('writers')} ranks wrote"
             yield Finding(subject=subject, ok=False, observed=observed, expected="every rank's file", fault=fault)
-        elif burst.get("error") or not burst.get("bytes"):
-            observed = f"{burst.get('path')}: {burst.get('error') or 'nothing was written: no room'}"
+        elif burst.get("error") or not burst.get("bytes") or burst.get("mb_s") is None:
+            empty = "nothing was written: no room" if burst.get("bytes") == 0 else "how much in which time is not told"
+            observed = f"{burst.get('path')}: {burst.get('error') or empty}"
             yield Finding(subject=subject, ok=None, observed=observed, expected=expected)
         else:
             yield _burst(subject, burst, storage.burst_mb_s, expected)
@@ -263,6 +297,32 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
             yield _bucket(f"{node} {bucket.uri}", told.get(bucket.uri))
 
 
+def credential_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+    """Judge on each node whether every credential of the profile came into the pod; no value is ever looked at."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "storage")
+        if data is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "storage"))
+            continue
+        told = {str(each.get("env")): each for each in data.get("credentials") or []}
+        for wanted in storage.credentials:
+            where = f"key {wanted.key} of secret/{wanted.secret}"
+            yield _credential(f"{node} {wanted.env}", where, told.get(wanted.env))
+
+
+def _credential(subject: str, where: str, credential: Credential | None) -> Finding:
+    expected = f"set, from {where}"
+    if credential is None:
+        return Finding(subject=subject, ok=None, observed="not tried", expected=expected)
+    if credential.get("present") is None:
+        why = "not told: ranks that ssh starts do not have the container's environment (training's neither)"
+        return Finding(subject=subject, ok=None, observed=why, expected=expected)
+    if credential["present"]:
+        return Finding(subject=subject, ok=True, observed="set (its value was not read)", expected=expected)
+    observed = f"not set: {where} is not there, or empty"
+    return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault="storage.credential-missing")
+
+
 def _bucket(subject: str, bucket: Bucket | None) -> Finding:
     expected = "reached, with credentials"
     if bucket is None:
@@ -270,7 +330,10 @@ def _bucket(subject: str, bucket: Bucket | None) -> Finding:
     fault, status = "", bucket.get("status")
     signed = "keys in the environment" if bucket.get("can_sign") else "no keys in the environment"
     observed = f"HTTP {status} from {bucket.get('endpoint') or 'amazonaws.com'}, {signed}"
-    if not bucket.get("reachable"):
+    reached = bucket.get("reachable")
+    if reached is None or (reached and None in (status, bucket.get("can_sign"))):
+        return Finding(subject=subject, ok=None, observed="what became of it is not told", expected=expected)
+    if not reached:
         fault, observed = "storage.s3-unreachable", str(bucket.get("error") or "no answer")
     elif status == 404:
         fault = "storage.s3-bucket-missing"

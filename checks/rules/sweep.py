@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jobs.diagnosis.state import ERR_INFRA
-from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.decode import NO_GO, decode
 from jobs.pod.sweep.judgement import FAIL, HARD, PASS, UNCLEAR, judge
 from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
 from jobs.pod.sweep.section import section
 from reports.record import Finding
+
+from .sweep_hardware import card_of, slowed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
     from ..profiles.loader import Profile
 
 FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
+GROUPS = "sweep.groups"
 EXPECTED = "what the other nodes reach, and the profile's floor"
 ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
 FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
 SHOWN = 8
+MOST_TEXT = 600
 NEVER_CAME = "its pod did not start, or its agent did not come"
 
 
@@ -72,6 +76,7 @@ class Swept:
     infra: bool = False  # the cluster kept the job from running, and no outsider did
     end: Mapping[str, Any] | None = None  # the job over all nodes that passed
     said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
+    hardware: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by node: its GPUs and cards
     paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
     earlier: Earlier | None = None
     only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
@@ -98,7 +103,7 @@ def read_sweep(
     leaves = {node: asked.leaves[node] for node in nodes if node in asked.leaves}
     fleet = Fleet(nodes, leaves, gone)
     rows = [stages[name] for name in sorted((n for n in stages if ROUND.fullmatch(n)), key=_number)]
-    fresh = [_done(row) for row in rows]
+    fresh = [done_of(row) for row in rows]
     history = [*before, *fresh]
     blame = decode(fleet, rules, history)
     reported, now = _reported(history), _reported(fresh)
@@ -109,13 +114,20 @@ def read_sweep(
     for done in history:  # the slow tests of a round that disturbed itself are not judged
         paths |= {test: frozenset() for test in done.round.tests if len(test) == 2 and test not in paths}
     said: dict[Nodes, tuple[str, ...]] = {}
+    hardware: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         for test in row.get("tests") or ():
+            if len(test["nodes"]) == 1 and test.get("hardware"):
+                hardware[test["nodes"][0]] = test["hardware"]
             texts = tuple(f"{node}: {text}" for node, text in (test.get("why") or {}).items())
             if texts:
                 said[tuple(test["nodes"])] = texts
     failed = trial.analysis
-    made: dict[str, Any] = {**section(fleet, rules, history)}
+    made: dict[str, Any] = {**section(fleet, rules, history), "hardware": hardware}
+    rails = {str(node): list(names) for node, names in (told.get("rails") or {}).items()}
+    for each in made["findings"]:
+        if each["kind"] == "rail":
+            each["devices"] = _devices(rails, each["names"][0], each["rails"])
     if earlier:
         made["resumed"] = {
             "run_id": earlier.run_id,
@@ -132,13 +144,14 @@ def read_sweep(
         blame=blame,
         section=made,
         leaves=leaves,
-        rails={str(node): list(names) for node, names in (told.get("rails") or {}).items()},
+        rails=rails,
         rounds=len(history),
         problem=_problem(trial, stages),
         fault=failed.fault if failed else "",
         infra=failed is not None and failed.err_class == ERR_INFRA and not failed.disrupted,
         end=stages.get("sweep.job"),
         said=said,
+        hardware=hardware,
         paths=paths,
         earlier=earlier,
         only_earlier=tuple(node for node in tested if node not in now),
@@ -153,7 +166,7 @@ def _number(name: str) -> int:
     return int(name.rpartition(".")[2])
 
 
-def _done(row: Mapping[str, Any]) -> Done:
+def done_of(row: Mapping[str, Any]) -> Done:
     """Read a round; a test that is not as the coordinator prints it has measured nothing."""
     results: dict[Nodes, Result] = {}
     for test in row.get("tests") or ():
@@ -214,16 +227,29 @@ def ran_findings(swept: Swept) -> Iterator[Finding]:
             yield Finding(subject=node, ok=True, observed=by, expected="alone and in pairs")
             continue
         yield Finding(subject=node, ok=None, observed=why, expected="alone and in pairs", fault="sweep.not-tested")
-    for reason in swept.blame.reasons if not swept.blame.findings else ():
-        if not reason.startswith(("not proven ", "suspect ")):
+    if not swept.blame.findings and swept.blame.verdict != NO_GO:
+        for reason in _open(swept):
             complete = "every node alone and in pairs, and nothing left undecided"
             yield Finding(subject=swept.job, ok=None, observed=reason, expected=complete, fault="sweep.not-tested")
 
 
+def _open(swept: Swept) -> list[str]:
+    """Return why the fleet is no go, besides what is said of single nodes and elements."""
+    told = {each.why for each in swept.blame.apart}  # link_findings says it
+    return [r for r in swept.blame.reasons if not r.startswith(("not proven ", "suspect ")) and r not in told]
+
+
 def node_findings(swept: Swept) -> Iterator[Finding]:
-    """Judge every node and its rails: one finding for each that was tested."""
+    """Judge the fleet as a whole, where it fails and nobody is at fault, then every node that was tested."""
+    if not swept.blame.findings and swept.blame.verdict == NO_GO:
+        observed = "; ".join(_open(swept))[:MOST_TEXT]
+        yield Finding(
+            subject=f"fleet of {len(swept.tested)}", ok=False, observed=observed, expected=EXPECTED, fault="sweep.fleet"
+        )
+        if not swept.blame.proven:
+            return  # all are suspects alike
     named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
-    for node in swept.tested:
+    for node in dict.fromkeys((*swept.tested, *named)):
         if node in named:
             yield _accused(swept, named[node])
         elif node in swept.blame.suspects:
@@ -238,6 +264,9 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
     found = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
     for each in found:
         yield _accused(swept, each)
+    for each in swept.blame.apart:
+        expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
+        yield Finding(subject=_names(each.names), ok=None, observed=each.why, expected=expected, fault=GROUPS)
     bad = {each.names for each in found}
     for leaf in sorted(set(swept.leaves.values())):
         if not any(leaf in names for names in bad):
@@ -366,18 +395,27 @@ def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
 
 def _accused(swept: Swept, each: Accusation) -> Finding:
     """Write one accusation as a person reads it: who, which rail by its device's name, and why."""
-    subject = " - ".join(each.names)
+    subject, who = " - ".join(each.names), ""
     if each.kind == "uplink":
         subject = " and ".join(f"uplink of {name}" for name in each.names)
     if each.rails:
-        names = swept.rails.get(each.names[0], ()) if each.kind == "rail" else ()
-        told = [names[rail] if rail < len(names) else str(rail) for rail in each.rails]
+        told = _devices(swept.rails if each.kind == "rail" else {}, each.names[0], each.rails)
+        who = "; ".join(filter(None, (card_of(swept.hardware.get(each.names[0], {}), name) for name in told)))
         subject += f" rail {', '.join(told)}"
     said = [text for nodes, texts in swept.said.items() if set(each.names) & set(nodes) for text in texts]
     more = f" ({'; '.join(dict.fromkeys(said[:2]))})" if said and each.kind == "node" else ""
+    if each.kind == "node" and (slowed := "; ".join(slowed_of(swept.hardware.get(each.names[0], {})))):
+        more += f"; {slowed}"
+    more += f"; {who}" if who else ""
     return Finding(
-        subject=subject, ok=False, observed=f"{each.why}{more}"[:600], expected=EXPECTED, fault=FAULTS[each.kind]
+        subject=subject, ok=False, observed=f"{each.why}{more}"[:MOST_TEXT], expected=EXPECTED, fault=FAULTS[each.kind]
     )
+
+
+def _devices(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[int]) -> list[str]:
+    """Return the names of rails, as the node calls them; their numbers where it does not say."""
+    names = rails.get(node, ())
+    return [names[rail] if rail < len(names) else str(rail) for rail in numbers]
 
 
 def notes(swept: Swept) -> Iterator[str]:
@@ -386,6 +424,9 @@ def notes(swept: Swept) -> Iterator[str]:
     yield f"proven: {_names(blame.proven)}"
     for pair in blame.flaky:
         yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
+    for node in swept.tested:
+        for text in slowed_of(swept.hardware.get(node, {})):
+            yield f"{node}: {text}"
     if swept.left:
         yield "not in the sweep: " + "; ".join(f"{node} ({why})" for node, why in list(swept.left.items())[:SHOWN])
     if swept.only_earlier:

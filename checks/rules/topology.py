@@ -143,6 +143,9 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
             why = why or "neither nvidia-smi topo -m nor sysfs shows GPUs beside cards"
             yield Finding(subject=node, ok=None, observed=str(why), expected=expected)
             continue
+        if lost := _unseen(data or {}, len(nearest), spec.gpus_per_node):
+            yield Finding(subject=node, ok=None, observed=lost, expected=expected)
+            continue
         far = {gpu: way for gpu, way in nearest.items() if LEVELS.index(way[0]) > LEVELS.index(farthest)}
         if len(nearest) - len(far) >= (profile.fabric.rails or len(nearest)):
             far = {}  # fewer cards than GPUs: each card has its own, and the other GPUs reach them over NVLink (PXN)
@@ -160,11 +163,24 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
             yield Finding(subject=node, ok=True, observed=f"nearest cards: {shown}", expected=expected)
 
 
+def _unseen(data: Topology, gpus: int, wanted: int) -> str:
+    """Say which ways between GPUs and cards are not known; '' where all are."""
+    paths = data.get("paths") or []
+    if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
+        return f"{len(broken)} of {len(paths)} ways between GPUs and cards are not whole"
+    if gpus < wanted:
+        return f"the ways of {gpus} GPUs are told, and the pod has {wanted}"
+    ways = Counter(p.get("gpu") for p in paths)
+    fewer = [str(gpu) for gpu, count in ways.items() if count < max(ways.values())]
+    return f"not the ways to all cards are told of GPU {', '.join(fewer)}" if fewer else ""
+
+
 def _nearest(data: Topology, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
     """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
     ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
     layer = VERBS.get(profile.fabric.kind or "")
     allowed = {str(p.get("name")) for p in ports if layer is None or p.get("link_layer") in (layer, None)}
+    allowed = set() if any(p.get("name") is None for p in ports) else allowed
     best: dict[Any, tuple[str, str]] = {}
     for path in data.get("paths") or []:
         level, nic = path.get("path"), str(path.get("nic"))
@@ -179,9 +195,10 @@ def _nearest(data: Topology, trial: TrialResult, rank: int, profile: Profile) ->
 def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Compare the nodes with each other: GPU by GPU, its NUMA node and its way to every other GPU and card."""
     rows = {rank: _rows(trial, rank) for rank in sorted(range(spec.nodes), key=lambda rank: place(trial, rank))}
-    most = majority(tuple(each) for each in rows.values() if each)
+    whole = {rank: each for rank, each in rows.items() if len(each) >= spec.gpus_per_node}
+    most = majority(tuple(each) for each in whole.values())
     usual = list(most[0]) if most else []
-    if shown := {place(trial, rank): each for rank, each in rows.items() if each and not most}:
+    if shown := {place(trial, rank): each for rank, each in whole.items() if not most}:
         yield difference("GPU topology", _apart(shown), "topology.differs")
     for rank, own in rows.items():
         node = place(trial, rank)
@@ -193,6 +210,10 @@ def likeness_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
                 if stage(trial, rank, STAGE) is None
                 else "its topology was not read",
             )
+            continue
+        if len(own) < spec.gpus_per_node:
+            observed = f"{len(own)} GPUs are told, and the pod has {spec.gpus_per_node}"
+            yield Finding(subject=node, ok=None, observed=observed, expected="every GPU's place")
             continue
         unlike = [(mine, theirs) for mine, theirs in zip(own, usual, strict=False) if mine != theirs]
         ok = own == usual or not most
@@ -223,9 +244,11 @@ def _rows(trial: TrialResult, rank: int) -> list[str]:
 
 def acs_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
     """Judge ACS of the bridges above GPUs and cards, on the nodes where pods can read it."""
-    for rank in range(spec.nodes):
-        bridges = (stage(trial, rank, STAGE) or {}).get("acs")
-        if bridges is None:
+    told = {rank: (stage(trial, rank, STAGE) or {}).get("acs") for rank in range(spec.nodes)}
+    for rank, bridges in told.items() if any(told.values()) else ():
+        if not bridges or any(b.get("enabled") is None for b in bridges):
+            observed = "ACS is not told of every bridge" if bridges else "ACS is not told, as it is on other nodes"
+            yield Finding(subject=place(trial, rank), ok=None, observed=observed)
             continue
         on = [str(b.get("bus_id")) for b in bridges if b.get("enabled")]
         observed = f"ACS redirects on {len(on)} of {len(bridges)} bridges: {', '.join(on[:4])}" if on else "ACS is off"

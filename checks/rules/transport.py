@@ -1,4 +1,4 @@
-"""What carried the data between the nodes: transport, fabric, GPUDirect, rails, ranks? Judged from job documents.
+"""Transport, fabric, GPUDirect, rails and ranks of the traffic between nodes, judged from job documents.
 
 Rule: the whole job is judged, channel by channel and in both directions. One rank on sockets hides behind fifteen good
 banners; a log that shows nothing is an error, never a pass.

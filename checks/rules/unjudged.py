@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobs import nccl
 from reports.sizes import format_size
 
-from .published import published_for
+from .published import FAR_BELOW, least_elsewhere, published_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,6 +95,10 @@ def _far_below(job: JobDocument) -> Iterator[str]:
         size, value = max(
             ((row["size_bytes"], max(busbw)) for row in table["rows"] if (busbw := _values(row))), default=(0, 0.0)
         )
+        if not entries and size >= _MIDDLING and (other := least_elsewhere(job, table)) is not None:
+            entry, scaled = other
+            if value < FAR_BELOW * scaled:
+                yield _below_published(value, size, scaled, f"as many of the GPUs of {entry}", entry.source)
         if not entries or size < _MIDDLING:
             continue
         least = min(entries, key=lambda entry: max(entry.busbw_gbps.values()))

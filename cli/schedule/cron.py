@@ -27,6 +27,7 @@ from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history
+from cli.schedule.patrol import LEAST, STARVED_S, overdue, patrol
 from cli.usage import USAGE, Parser, own_program
 from jobs.cluster import node_labels as marking
 from jobs.cluster.client.errors import ClusterError, Forbidden
@@ -36,13 +37,15 @@ from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.spec import new_run_id
-from reports.record import EXIT_CODES, RecordError, Verdict, coverage_of, read_json, write_atomically
+from reports.record import EXIT_CODES, coverage_of, read_json, write_atomically
+from reports.schema import RecordError, Verdict
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
     from checks.profiles.loader import Profile
+    from reports.schema import Record
 
 INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
@@ -51,23 +54,34 @@ RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
 """What jobs.trial.new_run_id makes, and nothing that a user would call a folder."""
 DESCRIPTION = """\
 One scheduled run, as a CronJob starts it: preflight always; a trial on nodes that are idle now and were not tested for
-a while; one scheduled run at a time in a namespace. What is remembered lives in the ConfigMap seatrial-state, the
-results in seatrial-results and in DIR. All further options are those of seatrial accept."""
+a while, or with --sweep N a sweep of up to N of them; one scheduled run at a time in a namespace. What is remembered
+lives in the ConfigMap seatrial-state, the results in seatrial-results and in DIR. All further options are those of
+seatrial accept."""
 EPILOG = """\
 Exit codes: 0 go, 1 no-go, 4 usage error, 10 inconclusive: also where another scheduled run is going, and where
 something failed for the first time that only counts when it fails again."""
+
+EXAMPLES = ("seatrial cron --profile h100-ib --every 168 --out /results",)
 
 
 def parser() -> Parser:
     """The options of ``seatrial cron``; what is not among them goes to accept."""
     made = Parser(
-        prog="seatrial cron", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False, fromfile_prefix_chars="@"
+        prog="seatrial cron",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        examples=EXAMPLES,
+        allow_abbrev=False,
+        fromfile_prefix_chars="@",
     )  # @FILE: one option a line
     made.add_argument("--out", metavar="DIR", type=Path, default=Path("/results"), help="default: /results")
     made.add_argument("--profile", metavar="NAME|FILE", required=True, help="what this cluster must offer")
     made.add_argument("--nodes", metavar="SELECTOR", default="", help="label selector of the nodes under test")
     made.add_argument(
         "--every", metavar="HOURS", type=float, default=168.0, help="test a node again after (default: 168)"
+    )
+    made.add_argument(
+        "--sweep", metavar="N", type=int, default=0, help="sweep up to N idle nodes in each run, oldest first"
     )
     made.add_argument("--keep", metavar="N", type=int, default=20, help="how many runs to keep in DIR (default: 20)")
     made.add_argument("--push", metavar="URL", help="push the metrics to this Pushgateway, too")
@@ -112,6 +126,8 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
         raise ValueError(f"--every {options.every}: hours, from 0")
     if options.nodes == ALL:
         raise ValueError("--nodes all is not for scheduled runs: each tries the nodes that are idle and due")
+    if options.sweep and options.sweep < LEAST:
+        raise ValueError(f"--sweep {options.sweep}: at least {LEAST} nodes, since one alone proves no link")
     if options.keep < 1:
         raise ValueError(f"--keep {options.keep}: at least the run itself is kept")
     if wrong := [word for word in further if word.partition("=")[0] in NOT_FOR_CRON]:
@@ -162,11 +178,15 @@ class NodeHistory:
             self._say("what failed says only that others use the GPUs: it does not count")
         self.said += [f"found: {text}" for text in _accused(record)]
         self.said += [f"slower than usual: {text}" for text in trends]
+        late = overdue(after, now=time.time(), limit_s=STARVED_S)
+        if late:
+            named = ", ".join(late[:_FEW]) + (f" and {len(late) - _FEW} more" if len(late) > _FEW else "")
+            self._say(f"not tested for {STARVED_S / 86400:.0f} days, since never idle when a run came: {named}")
         self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         kept = self._kept(STATE, {"state.json": node_history.bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
         self._mark(before, after, node_history.nodes_of(record))
-        self._tell(verdict, failed=verdict != "go" or bool(trends) or not kept)
+        self._tell(verdict, failed=verdict != "go" or bool(trends) or bool(late) or not kept)
         print(f"VERDICT of the scheduled run: {verdict} · {self.covered} · exit code {final}", flush=True)
         return final
 
@@ -198,6 +218,9 @@ class NodeHistory:
         cluster = Inventory.read(self.kube, selector=self.options.nodes)
         due_s = self.options.every * 3600
         if "nodes" in cluster.not_seen:
+            if self.options.sweep:
+                why = "the nodes are not seen: which of them are idle and due for a sweep nobody knows"
+                return node_history.Choice((), why), state
             return node_history.choose_unseen(state, now=time.time(), every_s=due_s), state
         idle = [r.node for r in rooms(cluster, cluster.gpu_nodes(spec.gpu_resource), spec) if not r.fault]
         ready = {node.name for node in cluster.nodes if node.ready}
@@ -207,6 +230,8 @@ class NodeHistory:
         trials = (pod for pod in cluster.pods if pod.app == "seatrial" and pod.requests.get(spec.gpu_resource))
         if waits := next((pod.namespace for pod in trials if not pod.node), ""):
             return node_history.Choice((), f"a trial of namespace {waits} waits for GPUs"), state
+        if self.options.sweep:
+            return patrol(state, idle, most=self.options.sweep, now=time.time(), every_s=due_s), state
         return node_history.choose(state, idle, need=spec.nodes, now=time.time(), every_s=due_s), state
 
     def _child(self, choice: node_history.Choice) -> int:
@@ -217,7 +242,8 @@ class NodeHistory:
             given["--trial-on"] = ",".join(choice.nodes)
         program, environment = own_program()
         words = [word for key, value in given.items() if value for word in (key, str(value))]
-        command = [*program, "accept" if choice.nodes else "preflight", *words, "--out", str(self._folder)]
+        trial = "sweep" if self.options.sweep else "accept"
+        command = [*program, trial if choice.nodes else "preflight", *words, "--out", str(self._folder)]
         command += self.further
         with signals.child(command, environment | {"SEATRIAL_RUN_ID": self.run_id}) as child:
             while child.poll() is None:
@@ -245,11 +271,12 @@ class NodeHistory:
             return False
         return True
 
-    def _leave(self, record: dict[str, Any], state: node_history.State, verdict: str) -> None:
+    def _leave(self, record: Record, state: node_history.State, verdict: str) -> None:
         """Write results and metrics, forget the oldest runs, push where that is asked for."""
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
-        told = {**record, "verdict": verdict}  # an alert must not fire for what counts only when it fails again
+        told = record.copy()
+        told["verdict"] = Verdict(verdict)  # an alert must not fire for what counts only when it fails again
         history = state.series(time.time())
         metrics = exposition(told, last_success=state.last_success or None, bad=state.judged, history=history)
         try:
@@ -266,7 +293,7 @@ class NodeHistory:
             "said": self.said,
             "bad": state.bad,
             "checks": {check["id"]: check["outcome"] for check in record["checks"]},
-            "faults": list(record.get("faults") or {}),
+            "faults": list(record["faults"]),
         }
         latest = {"latest.json": json.dumps(found, indent=1)}
         if not self._kept(RESULTS, latest | {"metrics.prom": metrics}):
@@ -275,7 +302,7 @@ class NodeHistory:
         if self.options.push:
             self._push(told, state)
 
-    def _push(self, record: dict[str, Any], state: node_history.State) -> None:
+    def _push(self, record: Record, state: node_history.State) -> None:
         from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
@@ -330,8 +357,8 @@ class NodeHistory:
         print(f"seatrial cron: {text}", flush=True)
 
 
-def _accused(record: Mapping[str, Any]) -> list[str]:
+def _accused(record: Record) -> list[str]:
     """Name what was found wrong, and where, in a few words: an Event says it without the report."""
-    findings = (f for check in record["checks"] for f in check.get("findings") or [] if f.get("ok") is not True)
-    told = {f"{f['fault']} ({f.get('subject')})": None for f in findings if f.get("fault")}
+    findings = (f for check in record["checks"] for f in check["findings"] if f["ok"] is not True and f["fault"])
+    told = {f"{f['fault']} ({f['subject']})": None for f in findings}
     return list(told)[:_FEW]

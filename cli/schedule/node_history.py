@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from reports.compare.regression import bandwidth_rows
-from reports.record import EXIT_CODES, Verdict, succeeded
+from reports.record import EXIT_CODES, succeeded
+from reports.schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    Record = Mapping[str, Any]
+    from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep
 
 STRIKES = 2
 ANY = "any nodes"
@@ -208,7 +209,7 @@ def choose(state: State, idle: Sequence[str], *, need: int, now: float, every_s:
         key=lambda n: (known[n].tested, n),
     )
     if not due:
-        return Choice((), f"all {len(idle)} idle nodes were tested within {_spoken(every_s)}")
+        return Choice((), f"all {len(idle)} idle nodes were tested within {spoken(every_s)}")
     rest = [n for n in good if n not in due] + sorted(n for n in idle if n not in due and n not in good)
     chosen = (*due, *rest)[:need]
     return Choice(chosen, f"{chosen[0]} is {'under suspicion' if chosen[0] in doubted else 'due'}")
@@ -218,7 +219,7 @@ def choose_unseen(state: State, *, now: float, every_s: float) -> Choice:
     """Choose by time alone, for a tenant who sees no nodes: what did not pass is tried again at the next run."""
     last = next((run for run in reversed(state.past) if run.samples or run.faults), Past("", 0.0, ""))
     if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
-        return Choice((), f"the nodes are not seen, and a trial passed within {_spoken(every_s)}")
+        return Choice((), f"the nodes are not seen, and a trial passed within {spoken(every_s)}")
     return Choice((ANY,), "the nodes are not seen")
 
 
@@ -226,25 +227,21 @@ def learn(state: State, record: Record, *, now: float) -> State:
     """Return what is known after a run. An inconclusive run says nothing about any node."""
     taken = nodes_of(record)
     nodes = dict(state.nodes)
-    verdict = str(record.get("verdict"))
+    verdict = record["verdict"]
     found = _faults(record)
-    if record.get("sweep"):
+    if record["sweep"]:
         nodes |= _swept(state, record["sweep"], now)
     elif verdict == "go":
         nodes |= {name: _passed(state.nodes.get(name, Watched()), now) for name in taken}
     elif verdict == "no-go":
         own = [(fault, subject) for fault, subject in found if fault not in AWAY]
-        blamed = {name: faults for name in {*taken, *nodes} if (faults := _naming(name, own))}
+        blamed = {name: faults for name in {*taken, *nodes} if (faults := faults_naming(name, own))}
         nodes |= {name: _judged(name, state, blamed, taken, now) for name in {*taken, *blamed}}
     kept = sorted(nodes.items(), key=lambda item: -max(item[1].tested, item[1].seen))[:MOST_NODES]
     known = state.last_success if state.last_success <= now else 0.0  # a time to come was written by a wrong clock
     success = (succeeded(record) if taken else None) or known
     run = Past(
-        str(record.get("run_id")),
-        now,
-        verdict,
-        tuple(dict.fromkeys(f for f, _ in found))[:MOST_FAULTS],
-        _samples(record),
+        record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in found))[:MOST_FAULTS], _samples(record)
     )
     return State(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
 
@@ -254,27 +251,48 @@ def _passed(before: Watched, now: float) -> Watched:
     return Watched(tested=now, passed=now, seen=before.seen or now, weeks=weeks)
 
 
-def _swept(state: State, sweep: Record, now: float) -> dict[str, Watched]:
-    """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it."""
-    why = {found["names"][0]: f"sweep.{found['kind']}" for found in sweep.get("findings") or [] if found["names"]}
+def _swept(state: State, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
+    """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it.
+
+    A node that only the sweep which it goes on with has tested was tested then, and is counted once.
+    """
+    fresh, then = _rounds_of(sweep, now)
+    why = {found["names"][0]: f"sweep.{found['kind']}" for found in sweep.get("findings", []) if found["names"]}
     found: dict[str, Watched] = {}
-    for row in (sweep.get("elements") or {}).get("nodes") or []:
+    for row in sweep.get("elements", {}).get("nodes") or []:
         name, shown = str(row.get("name")), row.get("state")
         before = state.nodes.get(name, Watched())
+        when = now if fresh is None or name in fresh else then
+        if when < now and before.tested >= when:
+            continue  # it was learnt from the run that tested it, or is known better since
         if shown in ("proven", "flaky"):
-            found[name] = _passed(before, now)
+            found[name] = _passed(before, when)
         elif shown in ("at fault", "suspect"):
             bad = shown == "at fault"
             found[name] = replace(
                 before,
-                tested=now,
+                tested=when,
                 strikes=before.strikes + bad,
                 suspect=not bad,
                 faults=(why.get(name, "sweep.node"),) if bad else before.faults,
-                seen=before.seen or now,
-                weeks=before.counted(now, failed=bad),
+                seen=before.seen or when,
+                weeks=before.counted(when, failed=bad),
             )
     return found
+
+
+def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float]:
+    """Return the nodes that a sweep tested itself (None: all), and when the one that it goes on with had ended."""
+    earlier = sweep.get("resumed")
+    if not isinstance(earlier, dict):
+        return None, now
+    try:
+        ended = datetime.datetime.fromisoformat(str(earlier.get("ended"))).timestamp()
+    except (ValueError, OverflowError):
+        ended = 0.0  # never tested, as far as anybody knows
+    rounds = int(_number(earlier.get("rounds")))
+    tests = [test for test in sweep.get("tests", []) if test.get("round", 0) > rounds]
+    return {node for test in tests for node in test.get("nodes", [])}, min(ended, now)
 
 
 def _judged(
@@ -296,34 +314,34 @@ def _judged(
 
 def nodes_of(record: Record) -> tuple[str, ...]:
     """The nodes on which a record's trial ran."""
-    return tuple(sorted({str(node) for node in ((record.get("trial") or {}).get("hosts") or {}).values()}))
+    return tuple(sorted({*record["trial"].get("hosts", {}).values()}))
 
 
 def _faults(record: Record) -> list[tuple[str, str]]:
     """Faults that make the verdict, as (fault, subject)."""
     return [
-        (str(finding.get("fault")), str(finding.get("subject")))
+        (finding["fault"], finding["subject"])
         for check in _failed(record)
-        for finding in check.get("findings") or []
-        if finding.get("ok") is False and finding.get("fault") and not _at_work(finding)
+        for finding in check["findings"]
+        if finding["ok"] is False and finding["fault"] and not _at_work(finding)
     ]
 
 
-def _failed(record: Record) -> list[Mapping[str, Any]]:
+def _failed(record: Record) -> list[RecordedCheck]:
     """The checks that failed for more than that others use the GPUs."""
-    failed = [check for check in record.get("checks") or [] if check.get("outcome") == "failed"]
-    bad = [[f for f in check.get("findings") or [] if f.get("ok") is False] for check in failed]
+    failed = [check for check in record["checks"] if check["outcome"] == "failed"]
+    bad = [[f for f in check["findings"] if f["ok"] is False] for check in failed]
     return [check for check, found in zip(failed, bad, strict=True) if not found or not all(map(_at_work, found))]
 
 
-def _at_work(finding: Mapping[str, Any]) -> bool:
+def _at_work(finding: RecordedFinding) -> bool:
     """Whether a finding says that GPUs are in use; a tenant, who sees no nodes, has the scheduler's word for it."""
-    short = re.findall(r"Insufficient ([\w./-]+\w)", str(finding.get("observed")))
-    waits = finding.get("fault") == "job.unschedulable" and bool(short)
-    return finding.get("fault") in AT_WORK or (waits and all(name.endswith("/gpu") for name in short))
+    short = re.findall(r"Insufficient ([\w./-]+\w)", finding["observed"])
+    waits = finding["fault"] == "job.unschedulable" and bool(short)
+    return finding["fault"] in AT_WORK or (waits and all(name.endswith("/gpu") for name in short))
 
 
-def _naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def faults_naming(node: str, findings: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The faults whose subject is this node or something on it, and no pair that it is half of."""
     alone = re.compile(rf"{re.escape(node)}(?![\w.-])(?!\s*(->|<->|-)\s)")
     return tuple(dict.fromkeys(fault for fault, subject in findings if alone.match(subject)))[:MOST_FAULTS]
@@ -357,7 +375,8 @@ def trend(state: State, record: Record, *, least: float = 0.93, runs: int = 5) -
     return said
 
 
-def _spoken(seconds: float) -> str:
+def spoken(seconds: float) -> str:
+    """Return a time as a person says it."""
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
@@ -372,12 +391,12 @@ def conclude(before: State, after: State, record: Record) -> tuple[str, int]:
 
 
 def _concluded(before: State, after: State, record: Record) -> Verdict:
-    verdict = Verdict(record.get("verdict", Verdict.INCONCLUSIVE))
+    verdict = record["verdict"]
     if verdict is not Verdict.NO_GO:
         return verdict
     failed = _failed(record)
     if not failed:
-        whole = all(c.get("outcome") not in ("error", "blocked") for c in record.get("checks") or [])
+        whole = all(c["outcome"] not in ("error", "blocked") for c in record["checks"])
         return Verdict.GO if whole and not record.get("interrupted") else Verdict.INCONCLUSIVE
     static = any(check.get("stage") == "preflight" for check in failed)
     told = (run for run in reversed(before.past) if run.verdict != "inconclusive" and (run.samples or run.faults))

@@ -1,28 +1,25 @@
-"""The idle nodes that a scheduled sweep tests, in their order: the planner's fleet, from what is remembered."""
+"""The idle nodes that a scheduled sweep tests, in their order, from what is remembered; and who is never idle."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.pod.sweep.model import Fleet, Rules
-
-from .node_history import State, Watched
+from .node_history import Choice, State, Watched, spoken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 LEAST = 2
 """Nodes of a sweep: one alone proves no link."""
+STARVED_S = 28 * 86400.0
+"""A node that nothing has tested for so long is told, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
 
 
-def patrol(
-    state: State, idle: Sequence[str], *, most: int, now: float, every_s: float, leaves: Mapping[str, str]
-) -> Fleet:
-    """Return at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
+def patrol(state: State, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
+    """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
 
     Suspects come first, each with a node that has passed beside it, then who was not tested longest. What is over of an
-    odd number gets a partner that has passed. Its pairs are new ones at random: see ``rules_of``.
+    odd number gets a partner that has passed. Their pairs are new ones in each run: its id is the planner's seed.
     """
     known = {name: state.nodes.get(name, Watched()) for name in idle}
     last = {name: node.tested if 0 <= node.tested <= now else 0.0 for name, node in known.items()}  # a wrong clock
@@ -38,14 +35,12 @@ def patrol(
     if chosen and (len(chosen) < LEAST or len(chosen) % 2) and len(chosen) < max(most, LEAST):
         rest = [*good, *sorted(idle, key=lambda n: (last[n], n))]
         chosen += [name for name in dict.fromkeys(rest) if name not in chosen][:1]
+    if not chosen:
+        return Choice((), f"all {len(idle)} idle nodes were tested within {spoken(every_s)}")
     if len(chosen) < LEAST:
-        return Fleet(())
-    return Fleet(tuple(chosen), {name: leaves[name] for name in chosen if name in leaves})
-
-
-def rules_of(rules: Rules, run_id: str) -> Rules:
-    """Return rules by which this run pairs its nodes otherwise than another run does."""
-    return replace(rules, seed=int.from_bytes(run_id.encode()[-6:], "big"))
+        return Choice((), "1 idle node; a sweep needs 2: the cluster is at work and is left alone")
+    words = [f"{len(doubted)} under suspicion"] * bool(doubted) + [f"{len(due)} due"] * bool(due)
+    return Choice(tuple(chosen), f"of {len(idle)} idle nodes {' and '.join(words)}")
 
 
 def overdue(state: State, *, now: float, limit_s: float) -> tuple[str, ...]:

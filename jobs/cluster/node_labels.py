@@ -1,4 +1,4 @@
-"""How a node shows what scheduled runs found on it: a label and a condition, both off by default.
+"""How a node shows what runs found on it: a label, a condition, a taint that is taken away; all off by default.
 
 A selector of a workload asks for the label; node-problem-detector's users watch conditions, whose True is bad news.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
+from .client.errors import Conflict
 from .client.kube import path
 from .redact import safe
+from .unstructured import as_list, as_map
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 LABEL = "seatrial/trial"
 CONDITION = "SeatrialFailed"
+_ATTEMPTS = 5
 _STATES = {True: "failed", False: "passed", None: None}
 _STATUS = {True: ("True", "TrialsFailed"), False: ("False", "TrialPassed"), None: ("Unknown", "NotJudged")}
 
@@ -40,3 +43,21 @@ def condition(kube: Kube, node: str, bad: bool | None, *, faults: Sequence[str] 
     }
     entry |= {"lastTransitionTime": now} if turned else {}
     kube.patch(path("nodes", node) + "/status", {"status": {"conditions": [entry]}}, strategic=True)
+
+
+def untaint(kube: Kube, node: str, key: str) -> None:
+    """Take a taint from a node, whatever its effect; one that is not there is fine. Raises ClusterError."""
+    for attempt in range(_ATTEMPTS):
+        found = kube.get(path("nodes", node))
+        taints = as_list(as_map(found.get("spec")).get("taints"))
+        kept = [taint for taint in taints if taint.get("key") != key]
+        if len(kept) == len(taints):
+            return
+        version = as_map(found.get("metadata")).get("resourceVersion")
+        try:  # the list is replaced whole: never over what somebody else has just written
+            kube.patch(
+                path("nodes", node), {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}
+            )
+        except Conflict:
+            if attempt == _ATTEMPTS - 1:
+                raise

@@ -18,7 +18,19 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import as_list, as_map, by_type
 from .patience import DELETED_S, JOINING_S, MOUNT_S, NODE_LOST_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
-from .symptoms import KILLED, LOST, NOT_STARTED, Symptom, disruption, overdue, pull, start_error, terminated, waiting
+from .symptoms import (
+    KILLED,
+    LOST,
+    NOT_FOUND,
+    NOT_STARTED,
+    PodSymptom,
+    disruption,
+    overdue,
+    pull,
+    start_error,
+    terminated,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +68,7 @@ class Surroundings:
     queued: bool = False  # a queue's scheduler is silent about a gang that waits
 
 
-def examine(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def examine(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Find the pod's symptom; None where nothing is wrong or it only follows its Job's end."""
     meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
     phase = status.get("phase")
@@ -120,7 +132,7 @@ def last_end(status: Mapping[str, Any]) -> str:
     return max((str(as_map(state.get("terminated")).get("finishedAt") or "") for state in states), default="")
 
 
-def _evicted(events: Sequence[Event]) -> Symptom | None:
+def _evicted(events: Sequence[Event]) -> PodSymptom | None:
     """Judge a pod that ended well when its kubelet evicted it: only its events tell."""
     event = latest(events, "Evicted", "Preempted", "Preempting")
     if event is None:
@@ -130,7 +142,7 @@ def _evicted(events: Sequence[Event]) -> Symptom | None:
     return disruption(Issue(event.reason, event.message), event.when)
 
 
-def _cut_short(pod: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _cut_short(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Judge a pod that succeeded after it was asked to go."""
     return _deleted(as_map(pod.get("metadata")), around) if was_taken(pod, around.taken) else None
 
@@ -163,7 +175,7 @@ def lost(node: Mapping[str, Any] | None, status: Mapping[str, Any], events: Sequ
     return latest(events, "NodeNotReady") is not None
 
 
-def _interrupted(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _interrupted(status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     target = by_type(status).get("DisruptionTarget") or {}
     if target.get("status") != "True":
         return None
@@ -179,7 +191,7 @@ def _interrupted(status: Mapping[str, Any], around: Surroundings) -> Symptom | N
     return disruption(issue, when)
 
 
-def _rejected(status: Mapping[str, Any]) -> Symptom | None:
+def _rejected(status: Mapping[str, Any]) -> PodSymptom | None:
     reason, message = safe(status.get("reason") or "", 100), safe(status.get("message") or "")
     issue = Issue(reason, message)
     if reason == "NodeLost":
@@ -191,7 +203,7 @@ def _rejected(status: Mapping[str, Any]) -> Symptom | None:
     return disruption(issue) if reason in _DISRUPTED else _not_admitted(issue)
 
 
-def _not_admitted(issue: Issue) -> Symptom | None:
+def _not_admitted(issue: Issue) -> PodSymptom | None:
     """Judge a pod that was bound to a node and refused by its kubelet."""
     if issue.reason == "TopologyAffinityError":
         advice = (
@@ -208,8 +220,8 @@ def _not_admitted(issue: Issue) -> Symptom | None:
     return None
 
 
-def _own_limit(status: Mapping[str, Any]) -> Symptom:
-    return Symptom(
+def _own_limit(status: Mapping[str, Any]) -> PodSymptom:
+    return PodSymptom(
         fault="job.failed",
         issue=Issue("Evicted", safe(status.get("message") or "")),
         subject="",
@@ -219,7 +231,7 @@ def _own_limit(status: Mapping[str, Any]) -> Symptom:
     )
 
 
-def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Judge a pod one of whose containers has failed for good; the pod itself says so a second later."""
     if spec.get("restartPolicy") != "Never" or status.get("phase") not in ("Pending", "Running"):
         return None
@@ -239,14 +251,14 @@ def _sidecars(spec: Mapping[str, Any]) -> set[str]:
     return {str(c.get("name")) for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
 
 
-def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
     sidecars = _sidecars(spec)
     found = []
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
         symptom = terminated(entry)
         if symptom is not None:
-            symptom = _node_oom(symptom, entry, around)
+            symptom = _restarted(_node_oom(symptom, entry, around), status, around)
             found.append((symptom.rank, str(entry.get("name")) in sidecars, symptom.when, symptom))
     if found:
         return replace(min(found, key=lambda item: item[:3])[3], grace_s=DELETED_S)
@@ -256,7 +268,7 @@ def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundi
     return replace(start_error(issue), fault="job.failed", err_class=None, grace_s=DELETED_S)
 
 
-def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) -> Symptom:
+def _node_oom(symptom: PodSymptom, entry: Mapping[str, Any], around: Surroundings) -> PodSymptom:
     """SIGKILL while the node reports that it ran out of memory is that (SystemOOM is the kubelet's event)."""
     code = as_map(as_map(entry.get("state")).get("terminated")).get("exitCode")
     killing = latest(around.events, "SystemOOM", "OOMKilling")
@@ -270,7 +282,22 @@ def _node_oom(symptom: Symptom, entry: Mapping[str, Any], around: Surroundings) 
     )
 
 
-def _deleted(meta: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _restarted(symptom: PodSymptom, status: Mapping[str, Any], around: Surroundings) -> PodSymptom:
+    """A container that its kubelet found gone, on a node that was not Ready since the pod began, went with the node.
+
+    A runtime that was restarted alone loses containers, too (255, Unknown); then the node was Ready all the time.
+    """
+    if symptom.issue.reason not in NOT_FOUND or not around.node:
+        return symptom
+    ready = by_type(as_map(around.node.get("status"))).get("Ready") or {}
+    changed, began = str(ready.get("lastTransitionTime") or ""), str(status.get("startTime") or "")
+    if not began or changed <= began:
+        return symptom
+    words = f"{symptom.issue.message}; its node was not ready meanwhile (Ready: {ready.get('status')} since {changed})"
+    return _node(Issue(symptom.issue.reason, safe(words)), symptom.when)
+
+
+def _deleted(meta: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Judge a pod on its way out: unless its Job's end explains it, somebody deleted it."""
     deletion = str(meta.get("deletionTimestamp") or "")
     if not deletion or around.job_ending or around.deleted_by_controller:
@@ -283,7 +310,7 @@ def _deleted(meta: Mapping[str, Any], around: Surroundings) -> Symptom | None:
     return replace(disruption(told, asked), grace_s=DELETED_S)
 
 
-def _node_lost(status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _node_lost(status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     if status.get("phase") not in ("Running", "Unknown") or not lost(around.node, status, around.events):
         return None
     ready = by_type(as_map(around.node.get("status"))).get("Ready") or {} if around.node else {}
@@ -293,8 +320,8 @@ def _node_lost(status: Mapping[str, Any], around: Surroundings) -> Symptom | Non
     return replace(_node(Issue("NodeNotReady", words), str(ready.get("lastTransitionTime") or "")), grace_s=NODE_LOST_S)
 
 
-def _node(issue: Issue, when: str) -> Symptom:
-    return Symptom(
+def _node(issue: Issue, when: str) -> PodSymptom:
+    return PodSymptom(
         fault="node.lost",
         issue=issue,
         subject="",
@@ -305,7 +332,7 @@ def _node(issue: Issue, when: str) -> Symptom:
     )
 
 
-def _stuck(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> Symptom | None:
+def _stuck(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
     images = {str(entry.get("name")): str(entry.get("image") or "") for entry in declared}
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
@@ -321,7 +348,7 @@ def _stuck(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundi
 
 def _pending(
     pod: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings
-) -> Symptom | None:
+) -> PodSymptom | None:
     scheduled = by_type(status).get("PodScheduled") or {}
     failed = latest(around.events, "FailedScheduling")
     if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulingGated":
@@ -344,10 +371,10 @@ def _young(meta: Mapping[str, Any]) -> bool:
     return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < YOUNG_S
 
 
-def _unattended(spec: Mapping[str, Any]) -> Symptom:
+def _unattended(spec: Mapping[str, Any]) -> PodSymptom:
     """A scheduler says of every pod where it goes, or why it goes nowhere: nobody has looked at this one."""
     name = safe(spec.get("schedulerName") or "default-scheduler", 100)
-    return Symptom(
+    return PodSymptom(
         fault="job.no-scheduler",
         issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
         subject=f"scheduler/{name}",
@@ -358,7 +385,7 @@ def _unattended(spec: Mapping[str, Any]) -> Symptom:
     )
 
 
-def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> Symptom:
+def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> PodSymptom:
     """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
     read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
     scaling = latest(around.events, *SCALING) is not None
@@ -367,7 +394,7 @@ def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) ->
         if read.volume
         else "Compare what the pod asks for with the nodes: resources, selector, taints (kubectl describe node)."
     )
-    return Symptom(
+    return PodSymptom(
         fault="volume.mount" if read.volume else "job.unschedulable",
         issue=issue,
         subject="",
@@ -379,7 +406,7 @@ def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) ->
     )
 
 
-def preparing(events: Sequence[Event]) -> Symptom | None:
+def preparing(events: Sequence[Event]) -> PodSymptom | None:
     """Judge a scheduled pod without containers by its last trouble: a volume, the sandbox, the network."""
     last = latest(
         events, *_MOUNT, "FailedCreatePodSandBox", "NetworkNotReady", "Pulling", "Pulled", "Created", "Started"
@@ -388,7 +415,7 @@ def preparing(events: Sequence[Event]) -> Symptom | None:
         return None
     issue = Issue(last.reason, last.message)
     if last.reason in _MOUNT:
-        return Symptom(
+        return PodSymptom(
             fault="volume.mount",
             issue=issue,
             subject="",
@@ -401,7 +428,7 @@ def preparing(events: Sequence[Event]) -> Symptom | None:
     return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=SANDBOX_S)
 
 
-def from_events(events: Sequence[Event]) -> Symptom | None:
+def from_events(events: Sequence[Event]) -> PodSymptom | None:
     """Judge a pod that is gone by what was said about it; None if it was started and nothing else is known."""
     dead = latest(events, "NodeNotReady")
     evicted = latest(events, "TaintManagerEviction", "Evicted", "Preempted", "Preempting")
@@ -420,7 +447,7 @@ def from_events(events: Sequence[Event]) -> Symptom | None:
     return preparing(events)
 
 
-def _not_started(failed: Sequence[Event]) -> Symptom:
+def _not_started(failed: Sequence[Event]) -> PodSymptom:
     """Judge the kubelet's Failed events of a container that never ran."""
     for event in reversed(failed):
         if "pull image" in event.message:

@@ -45,6 +45,8 @@ def pod_facts(
                 images=_images(spec, entries),
                 annotations={str(k): redact(str(v))[:_LONGEST] for k, v in as_map(meta.get("annotations")).items()},
                 pull_seconds=_pulls((event.message for event in about(told, "Pod", name, uid)), spec),
+                created=str(meta.get("creationTimestamp") or ""),
+                scheduled=_scheduled(status),
                 began=_started(status),
                 ended=_ended(status),
             )
@@ -81,6 +83,13 @@ def _pulls(messages: Iterable[str], spec: Mapping[str, Any]) -> dict[str, float]
         elif present := _PRESENT.search(message):
             found.setdefault(names.get(present["image"], present["image"]), 0.0)
     return found
+
+
+def _scheduled(status: Mapping[str, Any]) -> str:
+    """When the pod was bound to a node; empty before."""
+    conditions = [as_map(each) for each in as_list(status.get("conditions"))]
+    bound = (each for each in conditions if each.get("type") == "PodScheduled" and each.get("status") == "True")
+    return str(next((each.get("lastTransitionTime") or "" for each in bound), ""))
 
 
 def _started(status: Mapping[str, Any]) -> str:

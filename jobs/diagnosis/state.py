@@ -106,8 +106,9 @@ class FailureAnalysis:
 class PodFacts:
     """What the cluster says of one pod of the trial: where it ran, what it pulled, how long that took.
 
-    `images` maps a container to (image, imageID), `pull_seconds` an image to how long it took. `began`
-    and `ended`: from when to when its containers ran, as the kubelet writes it; empty where not told.
+    `images` maps a container to (image, imageID), `pull_seconds` an image to how long it took. `created` and
+    `scheduled`: when the pod was made and bound to its node; `began` and `ended`: from when to when its containers ran,
+    as the kubelet writes it; all RFC 3339, empty where not told.
     """
 
     index: int
@@ -117,5 +118,7 @@ class PodFacts:
     images: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     pull_seconds: Mapping[str, float] = field(default_factory=dict)  # by image; 0 where it was there already
+    created: str = ""
+    scheduled: str = ""
     began: str = ""
     ended: str = ""

@@ -24,7 +24,7 @@ LOST, DISRUPTED, REFUSED, KILLED, NOT_STARTED, EXITED, OVERDUE = range(7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
+class PodSymptom:
     """One thing wrong with one pod, in the order of causes (`rank`, then `when`)."""
 
     fault: str
@@ -42,7 +42,7 @@ class Symptom:
     pod: str = ""
     node: str = ""
 
-    def at(self, *, pod: str, node: str) -> Symptom:
+    def at(self, *, pod: str, node: str) -> PodSymptom:
         """Say whose symptom it is."""
         return replace(self, pod=pod, node=node, subject=self.subject or pod)
 
@@ -148,7 +148,11 @@ _EXITS = {
 }
 
 
-def waiting(status: Mapping[str, Any], image: str) -> Symptom | None:
+# Reasons of a container that its kubelet (ContainerStatusUnknown) or containerd (Unknown) found gone.
+NOT_FOUND = frozenset({"ContainerStatusUnknown", "Unknown"})
+
+
+def waiting(status: Mapping[str, Any], image: str) -> PodSymptom | None:
     """Judge a container that waits; None while it waits for nothing but its turn."""
     state = as_map(as_map(status.get("state")).get("waiting"))
     reason, message = safe(state.get("reason") or "", 100), safe(state.get("message") or "")
@@ -156,7 +160,7 @@ def waiting(status: Mapping[str, Any], image: str) -> Symptom | None:
     if reason in _PULL_REASONS:
         return pull(issue, image)
     if reason == "CreateContainerConfigError":
-        return Symptom(
+        return PodSymptom(
             fault="container.config",
             issue=issue,
             subject="",
@@ -169,18 +173,20 @@ def waiting(status: Mapping[str, Any], image: str) -> Symptom | None:
     if reason == "CrashLoopBackOff":
         before = terminated({"state": status.get("lastState") or {}, "name": status.get("name")})
         if before is None:
-            return Symptom(fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=CRASH_LOOP_S)
+            return PodSymptom(
+                fault="job.failed", issue=issue, subject="", suggestion="See the log.", grace_s=CRASH_LOOP_S
+            )
         words = f"{message}; it ended with {before.issue}" if message else str(before.issue)
         return replace(before, issue=Issue(reason, safe(words)), hopeless=False)
     return None
 
 
-def pull(issue: Issue, image: str) -> Symptom:
+def pull(issue: Issue, image: str) -> PodSymptom:
     """Judge an image that cannot be pulled."""
     text = issue.message
     advice = next((words for shape, words in _PULL_ADVICE if re.search(shape, text)), "See the registry's answer.")
     now = issue.reason in {"InvalidImageName", "ErrImageNeverPull"}
-    return Symptom(
+    return PodSymptom(
         fault="image.pull",
         issue=issue,
         subject=safe(image, 300),
@@ -190,13 +196,13 @@ def pull(issue: Issue, image: str) -> Symptom:
     )
 
 
-def start_error(issue: Issue) -> Symptom:
+def start_error(issue: Issue) -> PodSymptom:
     """Judge a container that the runtime could not start."""
     for shape, fault, blame, advice in _START:
         if re.search(shape, issue.message):
             rank = KILLED if fault == "container.oom" else NOT_STARTED
-            return Symptom(fault=fault, issue=issue, subject="", suggestion=advice, err_class=blame, rank=rank)
-    return Symptom(
+            return PodSymptom(fault=fault, issue=issue, subject="", suggestion=advice, err_class=blame, rank=rank)
+    return PodSymptom(
         fault="container.start",
         issue=issue,
         subject="",
@@ -204,7 +210,7 @@ def start_error(issue: Issue) -> Symptom:
     )
 
 
-def terminated(status: Mapping[str, Any]) -> Symptom | None:
+def terminated(status: Mapping[str, Any]) -> PodSymptom | None:
     """Judge a container that ended; None if it ended well."""
     state = as_map(as_map(status.get("state")).get("terminated"))
     if not state:
@@ -213,7 +219,7 @@ def terminated(status: Mapping[str, Any]) -> Symptom | None:
     code = state.get("exitCode")
     when = str(state.get("finishedAt") or "")
     if reason == "OOMKilled":
-        return Symptom(
+        return PodSymptom(
             fault="container.oom",
             issue=Issue(reason, f"container {status.get('name')} was killed for memory, exit code {code}"),
             subject="",
@@ -229,13 +235,13 @@ def terminated(status: Mapping[str, Any]) -> Symptom | None:
     if reason == "DeadlineExceeded":
         return overdue(Issue(reason, message), when)
     blame, advice = _EXITS.get(code if isinstance(code, int) else -1, (ERR_PROGRAM, "See the last lines of its log."))
-    if reason in {"ContainerStatusUnknown", "Unknown"}:
+    if reason in NOT_FOUND:
         blame, advice = ERR_INFRA, "The kubelet lost the container: the node or its container runtime was restarted."
     words = f"container {status.get('name')} ended with exit code {code}"
     # A termination message may be a whole document of the program's own; what is no error text stays in the log.
     if message and not message.startswith(("{", "[")):
         words += f": {message}"
-    return Symptom(
+    return PodSymptom(
         fault="job.failed",
         issue=Issue(reason, safe(words)),
         subject="",
@@ -247,9 +253,9 @@ def terminated(status: Mapping[str, Any]) -> Symptom | None:
     )
 
 
-def overdue(issue: Issue, when: str = "") -> Symptom:
+def overdue(issue: Issue, when: str = "") -> PodSymptom:
     """Judge a job or pod that met its own deadline."""
-    return Symptom(
+    return PodSymptom(
         fault="job.deadline",
         issue=issue,
         subject="",
@@ -261,9 +267,9 @@ def overdue(issue: Issue, when: str = "") -> Symptom:
     )
 
 
-def disruption(issue: Issue, when: str = "") -> Symptom:
+def disruption(issue: Issue, when: str = "") -> PodSymptom:
     """Judge an interruption by others: nobody's fault, to be tried again."""
-    return Symptom(
+    return PodSymptom(
         fault="job.disrupted",
         issue=issue,
         subject="",

@@ -23,7 +23,7 @@ from .patience import CONTROLLER_S, JOINING_S, REFUSED_S, RIGHTS_S
 from .pod import Surroundings, examine, from_events, later, unready
 from .refusals import read_refusal
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
-from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, Symptom, disruption, overdue
+from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ def diagnose(
     *,
     name: str = "",
     kind: Kind = KINDS["indexed"],
-    queue: Symptom | None = None,
+    queue: PodSymptom | None = None,
     gang: bool = False,
     history: History | None = None,
     given_up: frozenset[str] = frozenset(),
@@ -79,14 +79,14 @@ def diagnose(
 class _Judgement(Case):
     """The conclusions from one job's objects."""
 
-    queue: Symptom | None = None
+    queue: PodSymptom | None = None
     gang = False
 
     # -- symptoms --------------------------------------------------------------------------------------------------
 
-    def symptoms(self) -> dict[str, Symptom]:
+    def symptoms(self) -> dict[str, PodSymptom]:
         """What is wrong with each pod, by the pod's name; pods that are gone are judged by their events."""
-        found: dict[str, Symptom] = {}
+        found: dict[str, PodSymptom] = {}
         for pod in self.pods:
             meta = as_map(pod.get("metadata"))
             if self._served(pod):
@@ -145,7 +145,7 @@ class _Judgement(Case):
             queued=self.gang,
         )
 
-    def _of_gone(self, name: str) -> Symptom | None:
+    def _of_gone(self, name: str) -> PodSymptom | None:
         events = about(self.all_events, "Pod", name)
         scheduled = latest(events, "Scheduled")
         on = re.search(r" to (\S+)$", scheduled.message) if scheduled else None
@@ -158,12 +158,12 @@ class _Judgement(Case):
                 symptom = disruption(Issue("Deleted", "the pod was deleted by others"), killed.when)
         return replace(symptom, inferred=True).at(pod=name, node=node) if symptom else None
 
-    def _placed(self, symptom: Symptom) -> Symptom:
+    def _placed(self, symptom: PodSymptom) -> PodSymptom:
         if symptom.fault != "node.lost":
             return symptom
         return replace(symptom, subject=symptom.node or symptom.pod)
 
-    def refusal(self) -> tuple[Symptom, Event] | None:
+    def refusal(self) -> tuple[PodSymptom, Event] | None:
         """What keeps the controller from creating pods, unless it has created them all since."""
         said = [(event, words) for event in self.events if (words := self.kind.refused(event))]
         if not said or (self.job and len(self.living()) >= self.pods_wanted() and not self.finished()):
@@ -175,7 +175,7 @@ class _Judgement(Case):
         read = read_refusal(message)
         if read.fault == "namespace.terminating":
             return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
-        symptom = Symptom(
+        symptom = PodSymptom(
             fault=read.fault,
             hopeless=read.fault != "job.start-timeout" and self._stands(refused, message, said),
             issue=Issue("FailedCreate", message),
@@ -199,7 +199,7 @@ class _Judgement(Case):
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
-    def replicas(self, symptoms: Mapping[str, Symptom]) -> tuple[Replica, ...]:
+    def replicas(self, symptoms: Mapping[str, PodSymptom]) -> tuple[Replica, ...]:
         """One entry per rank, also for ranks whose pod could not be created."""
         chosen: dict[int, Mapping[str, Any]] = {}
         for position, pod in enumerate(self.pods):
@@ -213,7 +213,7 @@ class _Judgement(Case):
             made += [self._missing(index) for index in range(self.pods_wanted()) if index not in chosen]
         return tuple(sorted(made, key=lambda replica: replica.index))
 
-    def _replica(self, index: int, pod: Mapping[str, Any], symptoms: Mapping[str, Symptom]) -> Replica:
+    def _replica(self, index: int, pod: Mapping[str, Any], symptoms: Mapping[str, PodSymptom]) -> Replica:
         meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
         name = str(meta.get("name") or "")
         symptom = symptoms.get(name)
@@ -239,7 +239,7 @@ class _Judgement(Case):
 
     # -- analysis --------------------------------------------------------------------------------------------------
 
-    def analysis(self, state: JobState, symptoms: Mapping[str, Symptom]) -> FailureAnalysis | None:
+    def analysis(self, state: JobState, symptoms: Mapping[str, PodSymptom]) -> FailureAnalysis | None:
         """Choose the cause and put it into words; None where nothing is wrong."""
         if state is JobState.UNKNOWN:
             return None
@@ -262,13 +262,13 @@ class _Judgement(Case):
         cause = min(self._causes(candidates), key=self._precedence)
         return self._told(self._torn(cause), candidates)
 
-    def _precedence(self, symptom: Symptom) -> tuple[object, ...]:
+    def _precedence(self, symptom: PodSymptom) -> tuple[object, ...]:
         """Order causes before consequences; what is of one second by the events, then as it was seen."""
         instants = [e.instant for e in about(self.all_events, "Pod", symptom.pod) if e.warning and e.instant]
         seen = self.history.order(symptom.pod, symptom.fault)
         return symptom.rank, symptom.when or "9", min(instants, default=1 << 64), seen, symptom.pod
 
-    def _causes(self, candidates: Sequence[Symptom]) -> Sequence[Symptom]:
+    def _causes(self, candidates: Sequence[PodSymptom]) -> Sequence[PodSymptom]:
         """Of a failing Job: what has ended, not what still waited then."""
         failing = self.conditions.get("FailureTarget") or self.conditions.get("Failed") or {}
         if self.state() is not JobState.ERROR or self.kind.operator or failing.get("reason") == "DeadlineExceeded":
@@ -290,7 +290,7 @@ class _Judgement(Case):
         here = [as_map(pod.get("metadata")) for pod in self.pods]
         return all(meta.get("deletionTimestamp") for meta in here if meta.get("name") == name)
 
-    def _as_a_whole(self, symptom: Symptom) -> Symptom:
+    def _as_a_whole(self, symptom: PodSymptom) -> PodSymptom:
         """Whether waiting may help a gang that finds no room: are there enough nodes at all that could take a pod?"""
         ranks = [pod for pod in self.living() if self.index(pod) < MOST_REPLICAS]
         if symptom.fault != "gang.unschedulable" or not ranks or not self.nodes:
@@ -301,7 +301,7 @@ class _Judgement(Case):
         advice = f"{symptom.suggestion} Seen: {why}." if why else symptom.suggestion
         return replace(symptom, hopeless=hopeless, grace_s=JOINING_S, suggestion=advice)
 
-    def _torn(self, cause: Symptom) -> Symptom:
+    def _torn(self, cause: PodSymptom) -> PodSymptom:
         """Some pods of a gang found a node and others did not: what was to hold them together did not."""
         if not self.gang or cause.fault != "job.unschedulable" or not any(self.own_nodes):
             return cause
@@ -316,7 +316,7 @@ class _Judgement(Case):
             expected="all pods of the job start, or none",
         )
 
-    def _job_wide(self, candidates: Sequence[Symptom]) -> Symptom | None:
+    def _job_wide(self, candidates: Sequence[PodSymptom]) -> PodSymptom | None:
         """What only the Job itself says."""
         if self.suspended and (self.removed or (self.history.resumed and (self.created or self.history.ran))):
             words = safe(as_map(self.conditions.get("Suspended")).get("message") or "Job suspended")
@@ -332,14 +332,16 @@ class _Judgement(Case):
         if issue.reason == "DeadlineExceeded":
             return self._whole(overdue(issue))
         if issue.reason == "PodFailurePolicy" and "condition DisruptionTarget" in issue.message:
-            return self._whole(replace(disruption(issue), inferred=True))
+            taken = re.search(r"Pod [^/\s]+/(\S+) has condition", issue.message)
+            told = replace(disruption(issue), inferred=True)
+            return told.at(pod=taken[1], node="") if taken else self._whole(told)
         return None if candidates else self._unexplained(issue)
 
-    def _unattended(self) -> Symptom | None:
+    def _unattended(self) -> PodSymptom | None:
         """No controller has touched the object: the operator that should is not there."""
         if not self.raw or self.pods or self.events or not self.kind.not_known_yet(self.raw):
             return None
-        return Symptom(
+        return PodSymptom(
             fault="operator.down",
             issue=Issue("NoController", f"nobody has touched the {self.kind.kind}: no condition, no event, no pod"),
             subject=self.kind.operator,
@@ -349,13 +351,13 @@ class _Judgement(Case):
             grace_s=CONTROLLER_S,
         )
 
-    def _unexplained(self, issue: Issue) -> Symptom:
+    def _unexplained(self, issue: Issue) -> PodSymptom:
         vanished = self.vanished()
         if vanished and issue.reason == "BackoffLimitExceeded":
             # A failed pod stays until its Job is deleted; what failed this Job was taken away by somebody.
             gone = Issue(issue.reason, f"pod {vanished[0]} is gone: deleted by others")
             return replace(disruption(gone), inferred=True).at(pod=vanished[0], node="")
-        return Symptom(
+        return PodSymptom(
             fault="job.failed",
             issue=issue,
             subject=f"job/{self.name}",
@@ -366,10 +368,10 @@ class _Judgement(Case):
             inferred=True,
         )
 
-    def _whole(self, symptom: Symptom) -> Symptom:
+    def _whole(self, symptom: PodSymptom) -> PodSymptom:
         return symptom.at(pod=f"job/{self.name}", node="")
 
-    def _told(self, cause: Symptom, candidates: Sequence[Symptom]) -> FailureAnalysis:
+    def _told(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> FailureAnalysis:
         same = sorted(
             {s.pod for s in candidates if s.fault == cause.fault and s.pod and s.issue.reason == cause.issue.reason}
         )
@@ -391,7 +393,7 @@ class _Judgement(Case):
             grace_s=cause.grace_s,
         )
 
-    def _node_events(self, cause: Symptom, candidates: Sequence[Symptom]) -> tuple[dict[str, str], ...]:
+    def _node_events(self, cause: PodSymptom, candidates: Sequence[PodSymptom]) -> tuple[dict[str, str], ...]:
         if cause.err_class != ERR_INFRA:
             return ()
         hosts = {s.node for s in candidates if s.node}

@@ -1,4 +1,4 @@
-"""What do NCCL logs show, and what is wrong? The host side of the analysis; the reading is jobs/pod/nccl_reader.
+"""The host side of the analysis of NCCL logs; the reading is jobs/pod/nccl_reader.
 
     partial = read(open_sources(["job.log"]))      # bytes in, a small state out; constant memory
     partial = merge([partial, ...])                # parts of one job, from several pods or files
@@ -10,7 +10,7 @@ result).
 
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
-from .diagnosis.faults import DIAGNOSES, fault_catalogue
+from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
 from .diagnosis.words import call_slow, withhold
 from .document import brief, conclude
 from .hang.collect import collect as collect_hang
@@ -30,6 +30,7 @@ __all__ = [
     "collect_hang",
     "conclude",
     "conclude_hang",
+    "failure_class_of",
     "fault_catalogue",
     "merge",
     "open_sources",

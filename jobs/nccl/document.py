@@ -1,4 +1,4 @@
-"""What is said about a job? Builds the job document: the one form that checks, reports and the command line read."""
+"""The job document is built here: the one form that checks, reports and the command line read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..pod.nccl_reader.events.transports import TCP
 from ..pod.nccl_reader.state.seen import channels_in
-from .diagnosis.endings import judge_ending
+from .diagnosis.endings import judge_ending, seen_causes
 from .diagnosis.judge import Judgement
 from .diagnosis.network import judge_network
 from .diagnosis.rails import rails_used
+from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_node, judge_results
-from .diagnosis.words import diagnosis_of, sentence_of
+from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
 from .job.hosts import NONE, joined
 from .job.jobs import group
 from .job.view import View, compact_devices
@@ -51,7 +52,7 @@ def _document(judgement: Judgement) -> JobDocument:
     verdict = judgement.verdict()
     diagnosis = diagnosis_of(judgement, verdict)
     # One host is the whole job only where something tells its size.
-    shown = bool(view.crossings) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
+    shown = bool(view.carriers) or (view.transport == "none" and view.ranks is not None and not view.ranks_by_device)
     averages: dict[str, float] = {}
     for table in judgement.tables:
         if table["avg_busbw"] is not None:
@@ -80,6 +81,9 @@ def _document(judgement: Judgement) -> JobDocument:
         "hang": judgement.hang,
         "crash": judgement.crash,
         "faults": judgement.faults,
+        "causes": []
+        if verdict == "go"
+        else rank(judgement.faults, signs_of(judgement), seen_causes(judgement) or _signs(judgement, diagnosis)),
         "tables": _tables(judgement),
         "pairs": _pairs(judgement),
         "hosts": judgement.hosts,
@@ -97,7 +101,7 @@ def _document(judgement: Judgement) -> JobDocument:
             "net": sum(item.channels for item in view.local_net),
             "nvls": True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None,
         },
-        "sharp": True if view.collnet or job.flag("collnet") else None,
+        "sharp": True if view.switched or job.flag("collnet") else None,
         "bootstrap": _bootstrap(judgement),
         "init": _init(judgement),
         "truncated": judgement.has("nccl.log-truncated"),
@@ -108,6 +112,11 @@ def _document(judgement: Judgement) -> JobDocument:
     }
     document["sentence"] = sentence_of(document, judgement)
     return document
+
+
+def _signs(judgement: Judgement, diagnosis: str) -> list[str]:
+    """Return a sign of trouble of a log that shows nothing worse, and not what came of it."""
+    return signs_shown(judgement)[:1] if diagnosis == "no-evidence" and judgement.view.ranks != 1 else []
 
 
 def brief(documents: list[JobDocument], budget: int = 4096) -> dict[str, Any]:

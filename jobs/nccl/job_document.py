@@ -22,6 +22,7 @@ class Expected:
 
 
 NOTHING = Expected()
+MOST_CAUSES = 5
 
 
 class EvidenceLine(TypedDict):
@@ -44,6 +45,14 @@ class FoundFault(TypedDict):
     cause: str
     confirm: str
     remedy: str
+
+
+class Cause(TypedDict):
+    """A cause that remains after all that the log shows; ``confirm`` is the command that tells it from the next one."""
+
+    fault: str
+    cause: str
+    confirm: str
 
 
 class Side(TypedDict):
@@ -211,6 +220,7 @@ class JobDocument(TypedDict):
     hang: bool
     crash: bool
     faults: list[FoundFault]
+    causes: list[Cause]
     tables: list[Table]
     pairs: list[Pair]
     hosts: list[Host]
@@ -224,6 +234,7 @@ class JobDocument(TypedDict):
     advice: str | None
     env: dict[str, str | list[str]]
     compacted: bool
+    failure_class: NotRequired[str | None]
     late_ranks: NotRequired[list[int]]
     waiting_ranks: NotRequired[list[int]]
     dead_ranks: NotRequired[list[int]]

@@ -1,4 +1,4 @@
-"""Where do log bytes come from? Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
+"""Files, gz, directories, FIFOs and standard input become named streams of byte chunks.
 
 What was named must be a log: a missing file, an empty one, a binary or a directory without logs is an error of one
 line. Inside a directory whatever is no NCCL log is passed over. A file that grows is read up to where it ended when it

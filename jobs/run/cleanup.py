@@ -147,7 +147,7 @@ def _await_gone(kube: Kube, url_path: str, uid: str, wait_s: float) -> None:
     raise Unreachable(f"{kube.where('DELETE', url_path)}: not gone after {wait_s:.0f} s ({last})")
 
 
-class Swept(NamedTuple):
+class CleanedUp(NamedTuple):
     """What a sweep deleted (or would), what it could not delete and what it kept, each with the reason."""
 
     deleted: tuple[str, ...]
@@ -164,7 +164,7 @@ def sweep(
     living: bool = False,
     launched: Collection[str] = (),
     tell: Callable[[str], None] = lambda _: None,
-) -> Swept:
+) -> CleanedUp:
     """Delete what earlier runs left in a namespace: only what carries our label and our name prefix.
 
     Without ``living``, a run whose runner lives is left alone. ``launched`` narrows it to these resources, each with
@@ -193,10 +193,10 @@ def sweep(
             deleted.append(what)
     # A kind that we may not even list may hold leftovers: that is no clean namespace.
     left += [f"unknown {error}" for error in denied.values() if "pods" not in str(error)]
-    return Swept(tuple(deleted), tuple(left), tuple(kept))
+    return CleanedUp(tuple(deleted), tuple(left), tuple(kept))
 
 
-def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> Swept:
+def sweep_dead(kube: Kube, launcher: str, tell: Callable[[str], None] = lambda _: None) -> CleanedUp:
     """Delete what killed runs left in our namespace, with no other rights than a run by this launcher has itself."""
     return sweep(kube, kube.namespace, launched={"jobs", LAUNCHED[launcher].resource}, tell=tell)
 

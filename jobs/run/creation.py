@@ -8,9 +8,10 @@ of all objects comes first: what the API server refuses is known before anything
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..cluster.client.errors import ApiError, ClusterError, Conflict, Forbidden, Invalid, NotFound
 from ..cluster.client.http_client import Response
@@ -31,10 +32,15 @@ if TYPE_CHECKING:
     from ..trial.manifests import Manifests
     from .cleanup import Entry, Ledger
 
+Answer = TypeVar("Answer")
+
 # A job with this label (the user's, or put on it as it was created) is Kueue's to resume, when its queue has room:
 # resumed by others, Kueue takes its pods away again (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE = "kueue.x-k8s.io/queue-name"
 _ATTEMPTS = 3
+# What an API server takes to be killed and started again (26 s in the recordings; a static pod's kubelet backs off
+# 10 s, then 20 s): once the Job is there, suspended, it is waited for.
+RESTART_S = 60.0
 _ASK_AGAIN_S = 1.0
 IN_FLIGHT_S = 5.0  # what an interrupted request may take to be carried out: an API server's webhooks, etcd
 # A webhook that changes something elsewhere cannot be asked without doing it: then only the create itself tells.
@@ -69,7 +75,8 @@ class Creation:
         if queue:
             self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
             return warned
-        self._kube.patch(_place(launched, meta["name"]), kind.resume())
+        place = _place(launched, meta["name"])
+        outlasting(lambda: self._kube.patch(place, kind.resume()), time.monotonic() + RESTART_S, self._progress)
         return warned
 
     def _tried(self, objects: Manifests) -> Owned:
@@ -156,20 +163,21 @@ class Creation:
 
     def _create_once(self, item: Owned) -> Response:
         """Create an object exactly once, also where answers get lost: what carries our run's label is ours."""
-        for attempt in range(_ATTEMPTS):
+        tried = False
+
+        def create() -> Response:
+            nonlocal tried
+            again, tried = tried, True
             try:
-                return roles_known(lambda: self._kube.create(_place(item), item.body))
+                return self._kube.create(_place(item), item.body)
             except Conflict:
-                found = self._own(item) if attempt else None
+                found = self._own(item) if again else None
                 if found is None:
                     raise
                 return Response(200, found)
-            except ClusterError as error:
-                refused = isinstance(error, ApiError) and error.status < 500
-                if refused or attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(0.2 * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+
+        end = time.monotonic() + (RESTART_S if len(self._entries) > 1 else 0.0)
+        return outlasting(create, end, self._progress)
 
     def _created(self, item: Owned, patience_s: float) -> str:
         """The uid of what may have come to be; a request that was cut off may still be carried out for a while."""
@@ -200,7 +208,25 @@ class Creation:
                 self._ledger.strike(entry)
 
 
-def roles_known(create: Callable[[], Response]) -> Response:
+def outlasting(send: Callable[[], Answer], end: float, progress: Callable[[str], None]) -> Answer:
+    """Send what may be repeated, three times; to a server that is away until `end` (monotonic, seconds).
+
+    A 500 is an answer of the server itself, for a webhook that does not answer, too: it is not away.
+    """
+    for attempt in itertools.count(1):
+        try:
+            return roles_known(send)
+        except ClusterError as error:
+            status = error.status if isinstance(error, ApiError) else 503
+            if status < 500 or (attempt >= _ATTEMPTS and (status == 500 or time.monotonic() > end)):
+                raise
+            if attempt == _ATTEMPTS:
+                progress(f"the API server does not answer; it is waited for, {RESTART_S:.0f} s at most")
+            time.sleep(min(0.1 * 2**attempt, 2.0))
+    raise AssertionError("unreachable: the loop returns or raises")
+
+
+def roles_known(create: Callable[[], Answer]) -> Answer:
     """Create; a refusal by RBAC counts once it has been repeated: a server that has just started knows no roles yet."""
     began = time.monotonic()
     while True:

@@ -47,13 +47,13 @@ class RankEvidence:
 
 def parse(lines: Iterable[bytes | str], run: str) -> RankEvidence:
     """Read one rank's evidence out of its log; lines of other runs and ordinary output are passed over."""
-    reader = Reader(run)
+    reader = EvidenceReader(run)
     for line in lines:
         reader.feed(line)
     return reader.result()
 
 
-class Reader:
+class EvidenceReader:
     """Collects evidence line by line, as a log is followed; `latest` is the stage that the last line completed."""
 
     def __init__(self, run: str) -> None:
@@ -211,12 +211,12 @@ class Streams:
 
 
 class MultiplexedReader:
-    """Reads the evidence of several ranks from one log, as mpirun's launcher has it; else like a Reader."""
+    """Reads the evidence of several ranks from one log, as mpirun's launcher has it; else like an EvidenceReader."""
 
     def __init__(self, run: str, ranks: int) -> None:
         self._run, self._expected = run, ranks
         self._streams = Streams()
-        self._readers: dict[int, Reader] = {}
+        self._readers: dict[int, EvidenceReader] = {}
         self.latest = ""
 
     @property
@@ -232,7 +232,7 @@ class MultiplexedReader:
             said = _RANK.search(told[:400]) if told.lstrip().startswith(MARK) else None
             if said is None or int(said[1]) >= self._expected:
                 continue
-            reader = self._readers.setdefault(int(said[1]), Reader(self._run))
+            reader = self._readers.setdefault(int(said[1]), EvidenceReader(self._run))
             found = reader.feed(told) or found
             self.latest = reader.latest if said[1] == "0" else self.latest
         return found
@@ -248,9 +248,9 @@ class MultiplexedReader:
         """The ranks that were heard."""
         return frozenset(self._readers)
 
-    def of(self, rank: int) -> Reader:
+    def of(self, rank: int) -> EvidenceReader:
         """The reader of one rank."""
-        return self._readers.setdefault(rank, Reader(self._run))
+        return self._readers.setdefault(rank, EvidenceReader(self._run))
 
     def results(self) -> dict[int, RankEvidence]:
         """Conclude for every rank that was heard."""

@@ -16,6 +16,7 @@ from ..cluster.unstructured import as_map
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import Partial
 from .stages import COLLECTIVE, COUNT, FIGURE, FLAG, LABEL, LARGEST, LOG_PART, NUMBER, STAGES, TEXT, WHOLE
+from .sweep_stages import NUMBERED, RECORD, SWEEP_STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +37,7 @@ class Of:
     values: object
 
 
-RECORD = "a list of numbers and text"
+BY_PREFIX = (COLLECTIVE, *NUMBERED)
 RANK = "rank, host, process, device, bus, name and line"
 _PLAIN = {str: TEXT, bool: FLAG, float: NUMBER}
 _TEXTS = (TEXT,)
@@ -80,13 +81,13 @@ def _shape(hint: Any) -> object:
 
 def misfit(stage: str, data: dict[str, object]) -> str:
     """Return where a stage's data is not as the probe gives it, and how; '' where it is, or nobody reads the stage."""
-    shape = _shapes().get(COLLECTIVE if stage.startswith(COLLECTIVE) else stage, {})
+    shape = _shapes().get(next((name for name in BY_PREFIX if stage.startswith(name)), stage), {})
     return _differs(data, shape, stage) or _unread(data.get("nccl"), stage)
 
 
 @cache
 def _shapes() -> dict[str, object]:
-    return {stage: _shape(kind) for stage, kind in STAGES.items()}
+    return {stage: _shape(kind) for stage, kind in {**STAGES, **SWEEP_STAGES}.items()}
 
 
 def _unread(found: object, stage: str) -> str:

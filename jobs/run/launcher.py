@@ -33,14 +33,14 @@ from ..trial.parts import Queue
 from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
 from .cleanup import Ledger, remove
 from .creation import Creation, JobError
-from .evidence import MultiplexedReader, RankEvidence, Reader
+from .evidence import EvidenceReader, MultiplexedReader, RankEvidence
 from .logs import tail
 from .mpirun import explained
 from .queueing import QueueFacts, Queueing
 from .recorder import RecordedKube, Recorder
 from .result import TrialResult
 from .sweep_watcher import SweepWatcher
-from .waiting import Limits, Outcome
+from .waiting import Limits, WatchOutcome
 from .watcher import Watcher
 
 if TYPE_CHECKING:
@@ -121,7 +121,15 @@ class Launcher:
             what = "was interrupted" if cause.disrupted else "met a kubelet that still counted others' pods"
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
             following = replace(spec, attempt=attempt)
-            result = _after(result, self._recorded(following, manifests.build(following, files)), attempt)
+            try:
+                second = self._recorded(following, manifests.build(following, files))
+            except ClusterError as error:
+                if not cause.disrupted:
+                    raise
+                words = safe(f"{cause.observed}; it could not be tried again: {error}", 1500)
+                result = replace(result, analysis=replace(cause, observed=words))
+                break
+            result = _after(result, second, attempt)
         return replace(result, seconds=time.monotonic() - began)
 
     def _recorded(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
@@ -345,7 +353,14 @@ class Launcher:
             return []
 
     def _result(
-        self, name: str, run: str, watcher: Watcher, outcome: Outcome, began: float, warned: tuple[str, ...], kind: Kind
+        self,
+        name: str,
+        run: str,
+        watcher: Watcher,
+        outcome: WatchOutcome,
+        began: float,
+        warned: tuple[str, ...],
+        kind: Kind,
     ) -> TrialResult:
         evidence: dict[int, RankEvidence] = {}
         for replica in outcome.replicas:
@@ -359,7 +374,7 @@ class Launcher:
                 evidence[replica.index if told.rank is None else told.rank] = told
         known = {replica.pod for replica in outcome.replicas}
         for pod, follower in watcher.followers.items():  # what a pod told that is gone meanwhile
-            if pod not in known and isinstance(follower.reader, Reader):
+            if pod not in known and isinstance(follower.reader, EvidenceReader):
                 told = follower.reader.result()
                 if told.rank is not None:
                     evidence.setdefault(told.rank, told)
@@ -430,7 +445,7 @@ def _apart(result: TrialResult) -> bool:
     return False
 
 
-def _of_all(streams_reader: MultiplexedReader, outcome: Outcome, kind: Kind) -> dict[int, RankEvidence]:
+def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind) -> dict[int, RankEvidence]:
     """The evidence of all ranks from one log, each completed by its own pod's termination message."""
     for pod in outcome.pods:
         rank, message = kind.index(pod), _last_words(pod, kind.container)
@@ -450,7 +465,9 @@ def _evidence(
     run: str, replica: Replica, follower: Follower | None, pods: list[dict[str, Any]], container: str
 ) -> RankEvidence:
     """What the rank's log told, completed by its termination message (which survives a lost log)."""
-    reader = follower.reader if follower is not None and isinstance(follower.reader, Reader) else Reader(run)
+    reader = (
+        follower.reader if follower is not None and isinstance(follower.reader, EvidenceReader) else EvidenceReader(run)
+    )
     for pod in pods:
         if as_map(pod.get("metadata")).get("name") == replica.pod and (message := _last_words(pod, container)):
             reader.summarize(message)

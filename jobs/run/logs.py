@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from ..cluster.client.kube import Kube
-    from .evidence import MultiplexedReader, Reader
+    from .evidence import EvidenceReader, MultiplexedReader
 
 # RFC 3339 with nanoseconds as the kubelet writes it before each line (pkg/kubelet/kuberuntime/logs), in the time zone
 # of the node's container runtime.
@@ -57,7 +57,7 @@ class Follower:
         *,
         namespace: str,
         container: str,
-        reader: Reader | MultiplexedReader,
+        reader: EvidenceReader | MultiplexedReader,
         finished: Callable[[], bool],
         file: Path | None = None,
         told: Callable[[str], None] = lambda _: None,

@@ -18,7 +18,7 @@ from ..cluster.client.kube import path
 from ..cluster.redact import safe
 from ..cluster.unstructured import as_list, as_map, by_type
 from ..diagnosis.state import Issue
-from ..diagnosis.symptoms import NOT_STARTED, Symptom, disruption
+from ..diagnosis.symptoms import NOT_STARTED, PodSymptom, disruption
 from ..trial.launchers.queues import KUEUE_GROUP, KUEUE_VERSIONS
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Queueing:
             return status.get("phase") in ("Running", "Completed", "Unknown")
         return _holds(status, "Admitted") and not _holds(status, "Evicted")
 
-    def symptom(self) -> Symptom | None:
+    def symptom(self) -> PodSymptom | None:
         """What keeps the trial out, or took it out again."""
         waited = time.monotonic() - self._began
         if self.raw is None:
@@ -133,9 +133,9 @@ class Queueing:
             return _of_group(self.raw, self.job) if self.waiting else None
         return _of_workload(self.raw, self.queue.name, waiting=self.waiting)
 
-    def _unmanaged(self, waited: float) -> Symptom:
+    def _unmanaged(self, waited: float) -> PodSymptom:
         what = "Workload" if self.queue.kind == "kueue" else "PodGroup"
-        return Symptom(
+        return PodSymptom(
             fault="queue.unmanaged",
             issue=Issue("NoWorkload", f"no {what} of this job after {waited:.0f} s"),
             subject=self.queue.kind,
@@ -169,7 +169,7 @@ def _holds(status: Mapping[str, Any], kind: str) -> bool:
     return (by_type(status).get(kind) or {}).get("status") == "True"
 
 
-def _of_workload(raw: Mapping[str, Any], queue: str, *, waiting: bool) -> Symptom | None:
+def _of_workload(raw: Mapping[str, Any], queue: str, *, waiting: bool) -> PodSymptom | None:
     status = as_map(raw.get("status"))
     conditions = by_type(status)
     evicted = conditions.get("Evicted") or {}
@@ -198,7 +198,7 @@ def _of_workload(raw: Mapping[str, Any], queue: str, *, waiting: bool) -> Sympto
     return _kept_out(Issue(safe(reserved.get("reason") or "Pending", 100), safe(reserved.get("message") or "")), queue)
 
 
-def _kept_out(issue: Issue, queue: str) -> Symptom:
+def _kept_out(issue: Issue, queue: str) -> PodSymptom:
     """Read Kueue's words on a Workload without quota: missing, stopped, too small for ever, or only full."""
     text = issue.message
     if found := _ABSENT.search(text):
@@ -217,7 +217,7 @@ def _kept_out(issue: Issue, queue: str) -> Symptom:
             f"localqueue/{queue}",
             "Raise nominalQuota (or borrowing) of the ClusterQueue, or ask for fewer nodes.",
         )
-    return Symptom(
+    return PodSymptom(
         fault="queue.waiting",
         issue=issue,
         subject=f"localqueue/{queue}",
@@ -228,8 +228,8 @@ def _kept_out(issue: Issue, queue: str) -> Symptom:
     )
 
 
-def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> Symptom:
-    return Symptom(
+def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> PodSymptom:
+    return PodSymptom(
         fault=fault,
         issue=issue,
         subject=safe(subject, 300),
@@ -240,12 +240,12 @@ def _symptom(fault: str, issue: Issue, subject: str, suggestion: str) -> Symptom
     )
 
 
-def _of_group(raw: Mapping[str, Any], name: str) -> Symptom | None:
+def _of_group(raw: Mapping[str, Any], name: str) -> PodSymptom | None:
     """Volcano: the group is not ready. Whether that can change is the pods' own symptom to say (their nodes)."""
     told = by_type(as_map(raw.get("status"))).get("Unschedulable") or {}
     if told.get("status") != "True":
         return None
-    return Symptom(
+    return PodSymptom(
         fault="gang.unschedulable",
         issue=Issue(safe(told.get("reason") or "Unschedulable", 100), safe(told.get("message") or "")),
         subject=f"podgroup/{name}",

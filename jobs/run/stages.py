@@ -58,6 +58,7 @@ class Gpu(TypedDict, total=False):
     name: str
     bus_id: str
     vbios: str
+    inforom: str
     recovery_action: str
     mig: str
     fabric_state: str
@@ -308,6 +309,9 @@ class TriedPath(TypedDict, total=False):
     peer_file_ok: bool
     peer_rename_ok: bool
     entries: Count
+    files_tried: Count
+    files_bad: Count
+    files_bad_named: list[str]
     write_bytes: Count
     free_bytes: Count
     total_bytes: Count
@@ -344,11 +348,21 @@ class Bucket(TypedDict, total=False):
     missing: list[str]
 
 
+class Credential(TypedDict, total=False):
+    """Whether a variable that comes from a Secret's key is set; never its value."""
+
+    env: str
+    secret: str
+    key: str
+    present: bool
+
+
 class Storage(TypedDict, total=False):
-    """Paths, the burst, and buckets."""
+    """Paths, the burst, buckets, and credentials."""
 
     error: str
     paths: list[TriedPath]
+    credentials: list[Credential]
     burst: Burst
     s3: list[Bucket]
 
@@ -389,6 +403,184 @@ class CollectiveRun(TypedDict, total=False):
     nccl: LogPart
 
 
+class TrainingProduct(TypedDict, total=False):
+    """A product of matrices on one rank, again and again."""
+
+    kind: str
+    digest: str
+    why: str
+    seed: Count
+    side: Count
+    made: Count
+    differs: Count
+
+
+class TrainingMode(TypedDict, total=False):
+    """The steps with the other ranks, in one way of sharing; milliseconds, the first and the last losses."""
+
+    mode: str
+    why: str  # there are none
+    steps: Count
+    bad_step: Count
+    step_ms: list[float]
+    losses: list[float]
+
+
+class TrainingRank(TypedDict, total=False):
+    """What one rank measured; milliseconds. ``compute_ms``: of the same steps without any other rank."""
+
+    rank: Count
+    local: Count
+    world: Count
+    seed: Count
+    multiprocessors: Count
+    device: str
+    name: str
+    torch: str
+    library: str
+    bus_id: str
+    flops: float
+    comm_ms: float
+    memory_mib: float
+    compute_ms: list[float]
+    window: list[float]
+    shape: dict[str, Count]
+    products: list[TrainingProduct]
+    modes: list[TrainingMode]
+
+
+class TrainingSample(TypedDict, total=False):
+    """A GPU while the steps ran: medians, the least clock and use, the greatest heat."""
+
+    index: Count
+    uuid: str
+    samples: Count
+    sm_mhz: float
+    sm_mhz_least: float
+    power_w: float
+    temperature_c: float
+    utilisation: float
+    utilisation_least: float
+
+
+class TrainingRun(TypedDict, total=False):
+    """The training steps of one pod's ranks; ``gpus`` is read after them, with all that slowed one in between."""
+
+    skipped: str
+    stopped: str
+    error: str
+    output_tail: str
+    timed_out: bool
+    exit: float
+    seconds: float
+    command: list[str]
+    ranks: list[TrainingRank]
+    samples: list[TrainingSample]
+    gpus: list[Gpu]
+    xid: list[Xid]
+    rdma_counters: dict[str, Count]
+
+
+class CheckpointPlace(TypedDict, total=False):
+    """A path that takes a checkpoint: ``path`` must outlive the job, ``local`` is where it is saved first."""
+
+    role: str
+    path: str
+    kind: str
+    fs: str
+    device: str
+    readonly: bool
+    mounted: bool
+    sticky: bool
+    shared: bool
+    mode: Count
+
+
+class CheckpointSave(TypedDict, total=False):
+    """One rank's part of saving a step: ``at`` by its node's clock."""
+
+    step: Count
+    bytes: Count
+    at: float
+    pause_s: float
+    write_s: float
+
+
+class CheckpointRank(TypedDict, total=False):
+    """What one rank told."""
+
+    rank: Count
+    torch: str
+    saves: list[CheckpointSave]
+
+
+class CheckpointState(TypedDict, total=False):
+    """writing, local, flushing, durable or verified, and since when."""
+
+    step: Count
+    state: str
+    at: float
+
+
+class CheckpointFlush(TypedDict, total=False):
+    """The files of one node on their way to the path that outlives the job."""
+
+    seconds: float
+    mb_s: float
+    bytes: Count
+
+
+class CheckpointVerified(TypedDict, total=False):
+    """The next node's files, read back here; ``elsewhere`` is false where there is one node."""
+
+    peer: Count
+    files: Count
+    elsewhere: bool
+    seen: bool
+    ok: bool
+    error: str
+    bad: list[str]
+    seconds: float
+    mb_s: float
+
+
+class CheckpointCrash(TypedDict, total=False):
+    """The step in which a rank was killed; ``torn``: it has no index."""
+
+    step: Count
+    rank: Count
+    exit: float
+    torn: bool
+
+
+class CheckpointResume(TypedDict, total=False):
+    """The step from which the job went on, and the newer ones that it passed over; ``wrong`` counts values."""
+
+    step: Count
+    wrong: Count
+    seconds: float
+    error: str
+    passed_over: list[CheckpointState]
+
+
+class CheckpointRun(TypedDict, total=False):
+    """A checkpoint of all ranks, from writing to verified, a crash in the next one, and the way back."""
+
+    skipped: str
+    error: str
+    where: str
+    bytes: Count
+    memory_free: Count
+    places: list[CheckpointPlace]
+    ranks: list[CheckpointRank]
+    states: list[CheckpointState]
+    flush: CheckpointFlush
+    verified: CheckpointVerified
+    crash: CheckpointCrash
+    resume: CheckpointResume
+    cleaned: list[str]
+
+
 class End(TypedDict, total=False):
     """The probe's last stage; ``stopped`` says what ended it before its time."""
 
@@ -406,6 +598,8 @@ STAGES = {
     "port": Rendezvous,
     "network": Network,
     "storage": Storage,
+    "training": TrainingRun,
+    "checkpoint": CheckpointRun,
     COLLECTIVE: CollectiveRun,
     "end": End,
 }

@@ -9,14 +9,15 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.state import FailureAnalysis, JobState
 from . import waiting
-from .evidence import RankEvidence, Reader
+from .evidence import EvidenceReader, RankEvidence
 from .watcher import Watcher
 
 if TYPE_CHECKING:
     from .logs import Follower
-    from .waiting import Outcome
+    from .waiting import WatchOutcome
 
 END_S = 5.0
 """How long the agents may take to end once their coordinator is through; pods that come later are not waited for."""
@@ -39,7 +40,7 @@ class SweepWatcher(Watcher):
     def told(self) -> RankEvidence:
         """What the coordinator has told so far."""
         follower = self.coordinator
-        if follower is None or not isinstance(follower.reader, Reader):
+        if follower is None or not isinstance(follower.reader, EvidenceReader):
             return RankEvidence()
         found = follower.reader.result()
         return found if found.stages else replace(found, problem=found.problem or follower.problem)
@@ -48,15 +49,20 @@ class SweepWatcher(Watcher):
         """Follow the first pod of rank 0 that starts: one that comes after it knows nothing of its rounds."""
         for pod in pods:
             name = str(pod["metadata"]["name"])
-            if self._kind.index(pod) == 0 and self._leader in ("", name):
+            if self._kind.index(pod) == 0 and self._leader in ("", name) and self._owns(pod):
                 super()._follow([pod])
                 self._leader = name if name in self.followers else ""
+
+    def _owns(self, pod: dict[str, Any]) -> bool:
+        """Say whether a pod is the job's own: labels anybody can write."""
+        uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
+        return any(as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences")))
 
     def _heard(self, _rank: int, stage: str) -> None:
         if stage.startswith("sweep.round."):
             self._progress(f"round {stage.rpartition('.')[2]} is done")
 
-    def _over(self, outcome: Outcome) -> bool:
+    def _over(self, outcome: WatchOutcome) -> bool:
         follower = self.coordinator
         if follower is not None and follower.reader.ended:
             return self._through(outcome)
@@ -68,7 +74,7 @@ class SweepWatcher(Watcher):
                 return True
         return super()._over(outcome)
 
-    def _through(self, outcome: Outcome) -> bool:
+    def _through(self, outcome: WatchOutcome) -> bool:
         """The coordinator is through: what became of other pods meanwhile is told by the rounds themselves."""
         self._over_since = self._over_since or time.monotonic()
         final = outcome.state.final
@@ -80,17 +86,17 @@ class SweepWatcher(Watcher):
         outcome.analysis = _leaderless(self._leader, str(stopped)) if str(stopped).startswith("SIG") else None
         return True
 
-    def _waits_for_others(self, outcome: Outcome) -> bool:
+    def _waits_for_others(self, outcome: WatchOutcome) -> bool:
         """Say whether all that is left of the job are pods that have not started."""
         return all(not self._has_started(pod) or self._has_ended(pod) for pod in outcome.pods)
 
-    def _given_up(self, outcome: Outcome, waited: float) -> bool:
+    def _given_up(self, outcome: WatchOutcome, waited: float) -> bool:
         """Give up only what keeps rank 0 from starting: the others are not waited for."""
         if self.coordinator is not None or any(self._has_started(pod) for pod in outcome.pods):
             return False
         return super()._given_up(outcome, waited)
 
-    def _expired(self, outcome: Outcome, waited: float) -> bool:
+    def _expired(self, outcome: WatchOutcome, waited: float) -> bool:
         if self.coordinator is None or self._let_in is None:
             return super()._expired(outcome, waited)
         since = time.monotonic() - self._let_in
@@ -100,7 +106,7 @@ class SweepWatcher(Watcher):
         self._abort(outcome, waiting.overdue(self._job, self._limits, outcome, since, last))
         return True
 
-    def _lingers(self, _outcome: Outcome) -> bool:
+    def _lingers(self, _outcome: WatchOutcome) -> bool:
         return False
 
 

@@ -27,7 +27,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Outcome:
+class WatchOutcome:
     """What the watcher saw last."""
 
     state: JobState = JobState.PENDING
@@ -60,7 +60,7 @@ def locked_out(server: str, job: str, error: ClusterError, waited: float) -> Fai
     )
 
 
-def never_let_in(job: str, limits: Limits, outcome: Outcome, waited: float, last: str) -> FailureAnalysis:
+def never_let_in(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last: str) -> FailureAnalysis:
     """The queue's deadline has passed: what it said last, which may be nothing."""
     words = f"job {job} was not let in by its queue within {waited:.0f} s; {last}"
     cause = outcome.analysis
@@ -76,7 +76,7 @@ def never_let_in(job: str, limits: Limits, outcome: Outcome, waited: float, last
 
 
 def too_late(
-    job: str, limits: Limits, outcome: Outcome, waited: float, started: int, last: str, *, queued: bool
+    job: str, limits: Limits, outcome: WatchOutcome, waited: float, started: int, last: str, *, queued: bool
 ) -> FailureAnalysis:
     """Some pods have not started in their time."""
     wanted = len(outcome.replicas)
@@ -97,7 +97,7 @@ def too_late(
     )
 
 
-def overdue(job: str, limits: Limits, outcome: Outcome, waited: float, last: str) -> FailureAnalysis:
+def overdue(job: str, limits: Limits, outcome: WatchOutcome, waited: float, last: str) -> FailureAnalysis:
     """The job outlives its own deadline."""
     return FailureAnalysis(
         fault="job.deadline",
@@ -108,7 +108,7 @@ def overdue(job: str, limits: Limits, outcome: Outcome, waited: float, last: str
     )
 
 
-def last_words(job: str, outcome: Outcome, items: Iterable[Any]) -> str:
+def last_words(job: str, outcome: WatchOutcome, items: Iterable[Any]) -> str:
     """The last state and the last event."""
     issues = [f"{r.pod or f'rank {r.index}'}: {r.readiness_issue}" for r in outcome.replicas if r.readiness_issue]
     phases = [f"{r.pod or f'rank {r.index}'} {r.phase}" for r in outcome.replicas]

@@ -24,11 +24,11 @@ from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS
 from . import waiting
-from .evidence import MultiplexedReader, Reader
+from .evidence import EvidenceReader, MultiplexedReader
 from .logs import Follower
 from .mpirun import is_final
 from .silent_logs import simulated, unreachable
-from .waiting import Limits, Outcome
+from .waiting import Limits, WatchOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,13 +95,13 @@ class Watcher:
         self._last_job: dict[str, Any] | None = None
         self._told = ""
 
-    def keep(self) -> Outcome:
+    def keep(self) -> WatchOutcome:
         """Wait; return what was seen last. Raises ClusterError only where the job could never be read."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_followers)
             stack.enter_context(self._jobs)
             stack.enter_context(self._pods)
-            outcome = Outcome()
+            outcome = WatchOutcome()
             while True:
                 self._look(outcome)
                 if self._over(outcome):
@@ -118,7 +118,7 @@ class Watcher:
                 outcome.analysis = kept or unreachable(outcome.pods, self.followers)
             return outcome
 
-    def _catch_up(self, outcome: Outcome) -> None:
+    def _catch_up(self, outcome: WatchOutcome) -> None:
         """Let the pods' watch, and the events, reach a Job that is over: they would else not say what became of it.
 
         Job and pods are two watches, and either may lag behind the other when the API server has a bad day. What is
@@ -130,7 +130,7 @@ class Watcher:
                 self._changed.wait(_TICK_S)
             self._look(outcome)
 
-    def _behind(self, outcome: Outcome) -> bool:
+    def _behind(self, outcome: WatchOutcome) -> bool:
         """Tell whether the Job is over and its pods do not say so yet."""
         if outcome.state is JobState.ERROR:
             return outcome.analysis is None or outcome.analysis.inferred
@@ -156,7 +156,7 @@ class Watcher:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def _look(self, outcome: Outcome, *, final: bool = False) -> None:
+    def _look(self, outcome: WatchOutcome, *, final: bool = False) -> None:
         jobs, pods = self._jobs.objects(), self._pods.objects()
         if not (self._jobs.synced and self._pods.synced):
             return
@@ -231,7 +231,7 @@ class Watcher:
                 name,
                 namespace=self._namespace,
                 container=self._kind.container,
-                reader=MultiplexedReader(self._run, self._ranks) if together else Reader(self._run),
+                reader=MultiplexedReader(self._run, self._ranks) if together else EvidenceReader(self._run),
                 finished=partial(self._finished, name),
                 file=self._logs / f"{name}.log" if self._logs else None,
                 told=partial(self._heard, 0 if together else self._kind.index(pod)),
@@ -289,7 +289,7 @@ class Watcher:
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
-    def _over(self, outcome: Outcome) -> bool:
+    def _over(self, outcome: WatchOutcome) -> bool:
         waited = time.monotonic() - self._began
         if self._outage(outcome, waited):
             return True
@@ -299,7 +299,7 @@ class Watcher:
             return True
         return self._expired(outcome, waited)
 
-    def _expired(self, outcome: Outcome, waited: float) -> bool:
+    def _expired(self, outcome: WatchOutcome, waited: float) -> bool:
         """Tell whether a deadline has passed: the queue's, then the pods', then the job's."""
         last = partial(waiting.last_words, self._job, outcome, self.events)
         if self._let_in is None:
@@ -318,7 +318,7 @@ class Watcher:
             return True
         return False
 
-    def _given_up(self, outcome: Outcome, waited: float) -> bool:
+    def _given_up(self, outcome: WatchOutcome, waited: float) -> bool:
         """Stop when the same hopeless cause has lasted longer than it may."""
         cause = outcome.analysis
         if cause is None or not cause.hopeless:
@@ -333,7 +333,7 @@ class Watcher:
         self._abort(outcome, told)
         return True
 
-    def _lingers(self, outcome: Outcome) -> bool:
+    def _lingers(self, outcome: WatchOutcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
         wanted = self._kind.pods_wanted(self._last_job or {})
         if sum(1 for pod in outcome.pods if self._has_ended(pod)) < wanted:
@@ -349,7 +349,7 @@ class Watcher:
         )
         return True
 
-    def _outage(self, outcome: Outcome, waited: float) -> bool:
+    def _outage(self, outcome: WatchOutcome, waited: float) -> bool:
         """Wait a while for an API server that is gone; raise where the job could never be read at all."""
         for informer in (self._jobs, self._pods):
             error, silent = informer.error, informer.silent_s()
@@ -368,7 +368,7 @@ class Watcher:
                 return True
         return False
 
-    def _abort(self, outcome: Outcome, analysis: FailureAnalysis) -> None:
+    def _abort(self, outcome: WatchOutcome, analysis: FailureAnalysis) -> None:
         outcome.analysis = analysis
         outcome.aborted = not outcome.state.final
 
@@ -383,7 +383,7 @@ class Watcher:
         for follower in self.followers.values():
             follower.stop()
 
-    def _say(self, outcome: Outcome) -> None:
+    def _say(self, outcome: WatchOutcome) -> None:
         by_phase: dict[str, list[str]] = {}
         for replica in outcome.replicas:
             by_phase.setdefault(replica.phase, []).append(replica.node or "no node yet")

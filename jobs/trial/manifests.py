@@ -198,6 +198,8 @@ def trial_json(spec: TrialSpec) -> dict[str, Any]:
         "storage": _storage(spec),
         "network": asdict(spec.network) if spec.network else None,
         "sweep": asdict(spec.sweep) if spec.sweep else None,
+        "training": asdict(spec.training) if spec.training else None,
+        "checkpoint": asdict(spec.checkpoint) if spec.checkpoint else None,
     }
 
 
@@ -208,7 +210,7 @@ def _collective(item: Collective) -> dict[str, Any]:
 
 def _storage(spec: TrialSpec) -> dict[str, Any] | None:
     """What the probe is told of storage; None where the trial looks at none."""
-    keys = ("name", "path", "kind", "shared", "write", "bytes")
+    keys = ("name", "path", "kind", "shared", "write", "bytes", "files")
     paths = [{key: getattr(item, key) for key in keys} for item in spec.storage]
     if spec.scratch:
         paths.append(
@@ -222,7 +224,10 @@ def _storage(spec: TrialSpec) -> dict[str, Any] | None:
             }
         )
     s3 = [{"uri": item.uri, "endpoint": item.endpoint or None, "env": list(item.env)} for item in spec.s3]
-    return {"paths": paths, "s3": s3, "burst_bytes": spec.burst_bytes} if paths or s3 else None
+    keys_wanted = [asdict(item) for item in spec.credentials]
+    if not (paths or s3 or keys_wanted):
+        return None
+    return {"paths": paths, "s3": s3, "credentials": keys_wanted, "burst_bytes": spec.burst_bytes}
 
 
 def dry_pod(spec: TrialSpec) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MPI_LAUNCHER = {"cpu": "1", "memory": "2Gi"}
 """What the pod asks for in which an MPIJob runs mpirun."""
+_MOST_FILES = 1000  # trial.json lies in a ConfigMap, which holds 1 MiB with the probe
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
@@ -61,7 +62,7 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class BenchSizes:
     """The sweep of message sizes, in bytes, and the repetitions of each."""
 
     min_bytes: int = 1 << 20
@@ -89,7 +90,7 @@ class Collective:
     env: Mapping[str, str] = field(default_factory=dict)
     op: str = "all_reduce"
     scope: str = "job"
-    bench: Bench | None = None
+    bench: BenchSizes | None = None
     repeats: int = 1
 
     def __post_init__(self) -> None:
@@ -166,6 +167,7 @@ class Storage:
     shared: bool = False  # every node sees the same files
     write: bool = False
     bytes: int = 64 << 20  # how much is written and read back
+    files: tuple[str, ...] = ()  # of a data set, below the path: each must be there and readable
 
     @property
     def kind(self) -> str:
@@ -181,6 +183,31 @@ class Storage:
         if self.claim and (len(self.claim) > 253 or not SUBDOMAIN.fullmatch(self.claim)):
             raise SpecError(f"storage {self.name!r}: claim {safe(self.claim, 100)!r} is not a valid name")
         whole(f"storage {self.name!r}: bytes", self.bytes, 0, 1 << 44)
+        if len(self.files) > _MOST_FILES:
+            raise SpecError(
+                f"storage {self.name!r}: {len(self.files)} files; name at most {_MOST_FILES}, one of each shard"
+            )
+        for name in self.files:
+            inside = isinstance(name, str) and name and not name.startswith("/") and ".." not in name.split("/")
+            if not inside or len(name) > 512 or not name.isprintable():
+                raise SpecError(f"storage {self.name!r}: file {safe(name, 100)!r} is not a path below {self.path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A key of a Secret that training needs in its environment (HF_TOKEN, NGC_API_KEY): only its presence is judged."""
+
+    env: str
+    secret: str
+    key: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.env, str) or not ENV_NAME.fullmatch(self.env):
+            raise SpecError(f"credential {safe(self.env, 60)!r} is not the name of an environment variable")
+        if not isinstance(self.secret, str) or len(self.secret) > 253 or not SUBDOMAIN.fullmatch(self.secret):
+            raise SpecError(f"credential {self.env}: {safe(self.secret, 100)!r} is not the name of a Secret")
+        if not isinstance(self.key, str) or not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", self.key):
+            raise SpecError(f"credential {self.env}: {safe(self.key, 100)!r} is not a key of a Secret")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,21 +248,49 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Training steps after the collectives: how many, from which seed, for how many seconds more, and until when.
+
+    `limit_s` is what the program may take in all (imports, products of matrices, both ways of sharing); then it is
+    killed with everything below it.
+    """
+
+    steps: int = 40
+    seed: int = 1
+    soak_s: int = 0
+    limit_s: float = 240.0
+
+    def __post_init__(self) -> None:
+        whole("training steps", self.steps, 5, 100_000)
+        whole("training seed", self.seed, 0, 1 << 31)
+        whole("training soak_s", self.soak_s, 0, 86_400)
+        if isinstance(self.limit_s, bool) or not self.soak_s < self.limit_s <= 2 * 86_400:
+            raise SpecError(f"training limit_s must be above soak_s, found {safe(self.limit_s, 40)!r}")
+
+    @property
+    def extra_s(self) -> float:
+        """How much longer the pods take: the program, and the ranks' agreement before it."""
+        return self.limit_s + 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """A sweep over a fleet instead of a trial: one pod for each node, an agent in each, a coordinator in rank 0's.
 
     `rules` are those of jobs/pod/sweep/model.py by name, `history` the rounds of a sweep that goes on, packed.
-    `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`.
+    `budget_s` ends the rounds, `test_s` a single program; who has come starts when nobody came for `settle_s`. Without
+    the job over all nodes at the `end`, nodes that have passed are released before it.
     """
 
     token: str
     nodes: tuple[str, ...] = ()  # in the order in which they are to be tested
     leaves: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, Any] = field(default_factory=dict)
-    pair: Bench = field(default_factory=Bench)
-    alone: Bench = field(default_factory=Bench)
+    pair: BenchSizes = field(default_factory=BenchSizes)
+    alone: BenchSizes = field(default_factory=BenchSizes)
     fabric: str = ""
     gdr: bool = False
+    end: bool = True
     history: str = ""
     budget_s: float = 3600.0
     settle_s: float = 120.0
@@ -246,3 +301,20 @@ class Sweep:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 7 * 86_400:
                 raise SpecError(f"sweep {name} must be between 0 and 604800 seconds, found {safe(value, 40)!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A sharded state of all ranks, saved after the collectives: `bytes` of each rank to `path`, first to `local`."""
+
+    path: str
+    local: str = ""
+    shared: bool = True  # every node sees the same files at `path`
+    kinds: Mapping[str, str] = field(default_factory=dict)  # of `path` and `local`: claim, path or scratch
+    bytes: int = 1 << 28
+    limit_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        whole("checkpoint bytes", self.bytes, 1 << 20, 1 << 33)
+        if not 0 < self.limit_s <= 900:  # what is older is taken for a killed run's (stages/checkpoint.py)
+            raise SpecError("a checkpoint's limit_s must be between 0 and 900")

@@ -91,6 +91,11 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
     elif rank:
         fields = {"NODE_RANK": rank} | fields
     told += [{"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in fields.items()]
+    for (
+        item
+    ) in spec.credentials:  # optional: what is missing shall be told by the probe, not keep the pod from starting
+        source = {"secretKeyRef": {"name": item.secret, "key": item.key, "optional": True}}
+        told.append({"name": item.env, "valueFrom": source})
     return told + [{"name": key, "value": value} for key, value in user.items()]
 
 

@@ -15,7 +15,21 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.quantity import quantity
 from ..cluster.redact import safe
 from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError, label, pairs, toleration, whole
-from .parts import S3, Bench, Claim, Collective, Deadlines, Mpi, Network, Queue, Storage, Sweep
+from .parts import (
+    S3,
+    BenchSizes,
+    Checkpoint,
+    Claim,
+    Collective,
+    Credential,
+    Deadlines,
+    Mpi,
+    Network,
+    Queue,
+    Storage,
+    Sweep,
+    Training,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +39,11 @@ __all__ = [
     "PREFIX",
     "RESERVED_ENV",
     "S3",
-    "Bench",
+    "BenchSizes",
+    "Checkpoint",
     "Claim",
     "Collective",
+    "Credential",
     "Deadlines",
     "Mpi",
     "Network",
@@ -35,6 +51,7 @@ __all__ = [
     "SpecError",
     "Storage",
     "Sweep",
+    "Training",
     "TrialSpec",
     "new_run_id",
 ]
@@ -112,7 +129,7 @@ class TrialSpec:
         Collective(name="ring", env={"NCCL_ALGO": "Ring"}),
         Collective(name="default"),
     )
-    bench: Bench = field(default_factory=Bench)
+    bench: BenchSizes = field(default_factory=BenchSizes)
     deadlines: Deadlines = field(default_factory=Deadlines)
     attempt: int = 1
     launcher: str = "indexed"
@@ -124,11 +141,14 @@ class TrialSpec:
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
     s3: tuple[S3, ...] = ()
     env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; they are named here and never read
+    credentials: tuple[Credential, ...] = ()  # keys of Secrets, taken into the environment; looked for and not read
     burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
     network: Network | None = None
     seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
     sweep: Sweep | None = None
+    training: Training | None = None
+    checkpoint: Checkpoint | None = None
 
     @property
     def job_name(self) -> str:
@@ -289,8 +309,16 @@ class TrialSpec:
                 raise SpecError(f"environment variable {safe(name, 60)!r} is not a valid name")
             if name in RESERVED_ENV:
                 raise SpecError(f"environment variable {name} is set by seatrial from the shape of the job")
+            if name in {item.env for item in self.credentials}:
+                raise SpecError(
+                    f"environment variable {name} is among the credentials, which only name a Secret and its key"
+                )
             if not isinstance(value, str) or len(value) > 32_768 or "\0" in value:
                 raise SpecError(f"environment variable {name} must be text of at most 32 KiB")
+
+        for item in self.credentials:
+            if item.env in RESERVED_ENV:
+                raise SpecError(f"credential {item.env} is set by seatrial from the shape of the job")
 
     def _check_programs(self) -> None:
         names = [item.name for item in self.collectives]

@@ -1,4 +1,4 @@
-"""How do clients reach the store? The HTTPS front: authentication, authorization, verbs, watches."""
+"""The HTTPS front of the store: authentication, authorization, verbs, watches."""
 
 from .server import Server, serve
 

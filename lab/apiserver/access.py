@@ -1,4 +1,4 @@
-"""Who is asking, and may they? Bearer tokens, client certificates, impersonation; RBAC evaluated on the stored roles.
+"""Authentication and authorization: bearer tokens, client certificates, impersonation, RBAC on the stored roles.
 
 Texts follow the API server's: "User "x" cannot list resource "pods" in API group "" in the namespace "y"".
 """

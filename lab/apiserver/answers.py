@@ -1,4 +1,4 @@
-"""In which form does the client want the answer? Content negotiation, and the bytes of each form.
+"""Content negotiation, and the bytes of each form.
 
 Forms: plain JSON, Table (kubectl get), PartialObjectMetadata(List), and YAML. Protobuf alone is refused with 406.
 """

@@ -1,4 +1,4 @@
-"""What does server-side apply make of an object? Merge by type, conflicts between managers, removal of the left out.
+"""Server-side apply: merge by type, conflicts between managers, removal of what is left out.
 
 Follows sigs.k8s.io/structured-merge-diff `merge.Updater.Apply` and its conflict texts.
 """

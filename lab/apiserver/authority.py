@@ -1,4 +1,4 @@
-"""Who vouches for this cluster? Its certificate authority, its server certificate, and the tokens it signs.
+"""The cluster's certificate authority, its server certificate, and the tokens it signs.
 
 Everything is made at start and lives in memory; keys are P-256, which costs a millisecond where RSA costs a second.
 """

@@ -1,4 +1,4 @@
-"""What did the client send? The body, read within the limit, decoded from JSON or YAML, checked for its kind."""
+"""The client's body: read within the limit, decoded from JSON or YAML, checked for its kind."""
 
 from __future__ import annotations
 

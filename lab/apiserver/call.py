@@ -1,4 +1,4 @@
-"""What does one request bring along? Store, route, user and query, and what it makes of bodies and answers."""
+"""One request: store, route, user and query, and what it makes of bodies and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a cell written? Columns, durations, ages, label pairs and selectors, as kubectl's users know them."""
+"""Cells of tables: columns, durations, ages, label pairs and selectors, as kubectl's users know them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,6 @@ COLUMNS: dict[str, tuple[Sequence[Column], Cells]] = {
         ),
         workloadcells.daemon_set,
     ),
-    "statefulsets.apps": (layout("Name|Ready|Age", "Containers|Images"), workloadcells.stateful_set),
     "nodes": (
         layout("Name|Status|Roles|Age|Version", "Internal-IP|External-IP|OS-Image|Kernel-Version|Container-Runtime"),
         othercells.node,

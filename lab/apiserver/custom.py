@@ -1,4 +1,4 @@
-"""What may a custom resource hold? Pruning by its structural schema."""
+"""Pruning of custom resources by their structural schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is something deleted? One object or a collection, with grace, preconditions and a propagation policy."""
+"""Deletion of one object or a collection, with grace, preconditions and a propagation policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does this server serve? /api, /apis and the resource lists, plain and aggregated, and /version.
+"""Discovery: /api, /apis and the resource lists, plain and aggregated, and /version.
 
 kubectl and client-go ask for the aggregated form (apidiscovery.k8s.io), older clients read group by group.
 """

@@ -1,4 +1,4 @@
-"""May this user grant these rights? Only those that he has himself, unless he may `escalate` or `bind`.
+"""Privilege escalation: a user grants only rights that he has himself, unless he may `escalate` or `bind`.
 
 The check of pkg/registry/rbac: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping
 """

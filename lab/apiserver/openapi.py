@@ -1,4 +1,4 @@
-"""Which schema has each kind, for tools? OpenAPI v3 documents, one for each group and version.
+"""OpenAPI v3 documents for tools, one for each group and version.
 
 kubectl reads them for `explain` and to learn that the server validates fields. They are made from types.json, and from
 the schemas of custom kinds; descriptions are left out.

@@ -1,4 +1,4 @@
-"""What do the query and the options body ask for? Dry run, field validation, pagination, deletion options.
+"""Options of the query and the options body: dry run, field validation, pagination, deletion options.
 
 A value that is no number or no member of its enum is refused as the API server refuses it.
 """

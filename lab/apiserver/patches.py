@@ -1,4 +1,4 @@
-"""What does a patch make of an object? JSON patch, JSON merge patch and strategic merge patch.
+"""JSON patch, JSON merge patch and strategic merge patch.
 
 Strategic merge follows the merge keys of the types (`containers` by name, `env` by name, `ports` by port) and the
 directives `$patch`, `$retainKeys`, `$setElementOrder/...` and `$deleteFromPrimitiveList/...`.

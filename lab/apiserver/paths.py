@@ -1,4 +1,4 @@
-"""What does a URL mean? The verb, the resource, the name and the namespace behind a request (RequestInfo).
+"""URLs: the verb, the resource, the name and the namespace behind a request (RequestInfo).
 
 The rules are those of k8s.io/apiserver `request.RequestInfoFactory`; a path that names no resource keeps its path.
 """

@@ -1,4 +1,4 @@
-"""How is a pod? The cells of `kubectl get pods`: readiness, the one word of its status, restarts.
+"""The cells of `kubectl get pods`: readiness, the one word of its status, restarts.
 
 The word follows printPod of pkg/printers/internalversion: waiting and terminated reasons win over the phase.
 """

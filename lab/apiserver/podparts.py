@@ -1,4 +1,4 @@
-"""What can be asked of a pod beyond its object? Its log, its binding to a node, its eviction.
+"""What is asked of a pod beyond its object: its log, its binding to a node, its eviction.
 
 The kubelet is a seam: `kubelet.logs(...)` yields bytes and refuses with the kubelet's own texts.
 """

@@ -1,4 +1,4 @@
-"""How is the store read? Get, list with pages and selectors, watch; as JSON, Table or metadata only."""
+"""Get, list with pages and selectors, watch; as JSON, Table or metadata only."""
 
 from __future__ import annotations
 

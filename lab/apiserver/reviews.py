@@ -1,4 +1,4 @@
-"""May I? Who am I? The questions that are asked by creating an object that is not kept."""
+"""Access and self-subject reviews: questions that are asked by creating an object that is not kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does one reach this cluster? The HTTPS server: from a request to a verb, and its life from start to stop.
+"""The HTTPS server: from a request to a verb, and its life from start to stop.
 
 It listens on loopback only, plus whatever sockets it is given (the pod network's).
 """

@@ -1,4 +1,4 @@
-"""What is in the cluster right now, and what changed? Every object, one global resourceVersion, a history for watches.
+"""The store: every object, one global resourceVersion, a history for watches.
 
 The store is synchronous and therefore atomic: a call either raises `ApiError` and changes nothing, or the change is
 visible to the next call and announced to subscribers in order. What `get` and `list` return is shared: never mutate it.
@@ -241,7 +241,13 @@ class Store:
         rules.deleting(self, kind, old.obj, request)
         new = rules.mark_deleted(self, kind, old.obj, grace, propagation)
         if rules.may_vanish(kind, new):
-            return new if request.dry_run else self._remove(kind, old, new)
+            if request.dry_run:
+                return new
+            if kind.key == "pods" and new != old.obj:
+                # A grace period that begins, or is cut short, is written before the object goes (registry/store.go).
+                new = self._commit(kind, "MODIFIED", new, old)
+                old = self._need(kind, ns or "", name)
+            return self._remove(kind, old, new)
         if new == old.obj or request.dry_run:
             return new
         return self._commit(kind, "MODIFIED", new, old)

@@ -1,4 +1,4 @@
-"""How does a terminal reach a pod? `exec`, `attach`: several streams over one WebSocket.
+"""`exec` and `attach`: several streams over one WebSocket.
 
 The protocol is that of k8s.io/apimachinery remotecommand: each message begins with the number of its channel; v5 adds a
 message that closes one (https://kubernetes.io/docs/reference/using-api/ and KEP-4006). SPDY and port forwarding are

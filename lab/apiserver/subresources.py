@@ -1,4 +1,4 @@
-"""What can be asked of an object beyond itself? Tokens of service accounts, scales of workloads."""
+"""Tokens of service accounts, scales of workloads."""
 
 from __future__ import annotations
 

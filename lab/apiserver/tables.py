@@ -1,4 +1,4 @@
-"""What does `kubectl get` show? The columns and cells of a Table, and the metadata-only form of an object."""
+"""`kubectl get`: the columns and cells of a Table, and the metadata-only form of an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does one stored object look in another API? The two Event APIs share one shelf; custom kinds share versions.
+"""An object in another API: the two Event APIs share one place in the store; custom kinds share versions.
 
 Field names follow pkg/apis/core and pkg/apis/events conversion: events.k8s.io calls involvedObject `regarding`.
 """

@@ -1,4 +1,4 @@
-"""What changed since? A watch: the history of one resource, filtered, streamed as lines until the client leaves.
+"""A watch: the history of one resource, filtered, streamed as lines until the client leaves.
 
 A watch reads the shared history at its own pace, so that fifty slow clients cost one encoded line per change. Objects
 that begin or cease to match a selector appear as ADDED or DELETED.

@@ -91,10 +91,3 @@ def daemon_set(obj: Object, now: float) -> list[Any]:
     counts = [status.get(key, 0) for key in keys]
     node = pairs(template(obj).get("nodeSelector"))
     return [name_of(obj), *counts, node, age_of(obj, now), names, images, selector(spec.get("selector"))]
-
-
-def stateful_set(obj: Object, now: float) -> list[Any]:
-    """Print a row of stateful sets."""
-    names, images = containers(template(obj))
-    ready = f"{obj.get('status', {}).get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}"
-    return [name_of(obj), ready, age_of(obj, now), names, images]

@@ -1,4 +1,4 @@
-"""How does the API server misbehave? Faults of requests, drawn from a seed, for any scenario.
+"""Faults of requests, drawn from a seed, for any scenario.
 
 A clean world shows how a client fares when nothing goes wrong. A client that repeats what may be repeated survives all
 of this: the same request is refused at most `patience` times in a row. gusts.py makes it happen.

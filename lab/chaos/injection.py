@@ -1,4 +1,4 @@
-"""What does the weather do to one request? A layer around the API server's handler.
+"""API faults at one request: a layer around the API server's handler.
 
 What is drawn for a request depends on the seed, its kind (verb, resource, subresource) and how many of that kind came
 before, never on the time, on names or on other kinds: a client that asks in the same order meets the same weather.

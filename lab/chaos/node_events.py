@@ -1,8 +1,9 @@
-"""What happens to the cluster while somebody's job runs in it? Drains, preemptions, nodes that go.
+"""Events while somebody's job runs: drains, preemptions, nodes that go.
 
     happens: [{do: drain, node: gpu-node-1, after_s: 1}, {do: fail, node: gpu-node-0, after_s: 3, back_s: 60}]
 
-Each happens once: so many seconds after the first pod of a job runs on that node (or anywhere).
+Each happens once: so many seconds after the first pod of a job runs on that node (or anywhere), or its pod of that
+completion index.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from ..node import Kubelet
 
 Object = dict[str, Any]
-HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "pod": str}
+HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "index": int}
 JOB = "batch.kubernetes.io/job-name"
+INDEX = "batch.kubernetes.io/job-completion-index"
 ENDED = ("Succeeded", "Failed")
 #: As kubectl drain, kube-scheduler and pod garbage collection say it.
 EVICTED = ("EvictionByEvictionAPI", "Eviction API: evicting")
@@ -61,7 +63,7 @@ class NodeEvents:
         labels, node = pod["metadata"].get("labels") or {}, pod["spec"].get("nodeName")
         if JOB not in labels or pod["status"].get("phase") != "Running":
             return
-        for each in [each for each in self._waiting if each.get("node", node) == node]:
+        for each in [each for each in self._waiting if _meant(each, node, labels)]:
             self._waiting.remove(each)
             later = asyncio.get_running_loop().call_later
             self._timers.append(later(float(each.get("after_s", 0)), self._happen, {**each, "node": node}))
@@ -133,6 +135,11 @@ class NodeEvents:
         """The node loses its power; the fifty seconds after which the control plane says so are not waited for."""
         self._kubelet.offline.add(node)
         lose(self._kubelet, node)
+
+
+def _meant(what: Object, node: str, labels: Mapping[str, str]) -> bool:
+    index = str(what["index"]) if "index" in what else labels.get(INDEX)
+    return bool(what.get("node", node) == node and labels.get(INDEX) == index)
 
 
 DEEDS: dict[str, Callable[[NodeEvents, str], None]] = {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from .budgets import BudgetController
 from .claims import ClaimController
-from .cronjobs import CronJobController
 from .daemons import DaemonSetController
 from .deployments import DeploymentController
 from .deviceclaims import ResourceClaimController
@@ -20,7 +19,6 @@ from .namespace import NamespaceController
 from .nodes import NodeController
 from .quota import QuotaController
 from .replicas import ReplicaSetController
-from .stateful import StatefulSetController
 
 if TYPE_CHECKING:
     from ..apiserver.store import Store
@@ -53,8 +51,6 @@ class Controllers:
             ReplicaSetController(store),
             DeploymentController(store),
             DaemonSetController(store),
-            StatefulSetController(store),
-            CronJobController(store),
             BudgetController(store),
             ResourceClaimController(store),
             *extra,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 BUDGETS = "poddisruptionbudgets.policy"
-SCALED = {"ReplicaSet": "replicasets.apps", "StatefulSet": "statefulsets.apps", "Job": "jobs.batch"}
+SCALED = {"ReplicaSet": "replicasets.apps", "Job": "jobs.batch"}
 """Kinds that say how many pods there should be; percentages are of that number."""
 
 

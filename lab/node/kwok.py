@@ -1,4 +1,4 @@
-"""What does a node answer behind which there is no machine? As KWOK keeps nodes: pods are objects, and nothing runs.
+"""Nodes without a machine, as KWOK keeps them: pods are objects, and nothing runs.
 
 A pod is Running as soon as it is bound, one of a Job Succeeded right after, without a container's id, since no runtime
 has made one; its log is refused (kubernetes-sigs/kwok, kustomize/stage/pod/fast and pkg/kwok/server/debugging_logs.go).

@@ -1,4 +1,4 @@
-"""Which operators does a world have, and what does each bring? Custom kinds, pods, objects, webhooks, controllers.
+"""The operators of a world: custom kinds, pods, objects, webhooks, controllers.
 
     operators: [kueue, mpi, {dra: {device_plugin: true}}]
 

@@ -1,4 +1,4 @@
-"""How do operators say where something stands? Conditions in the two shapes that they use."""
+"""Conditions in the two shapes that operators use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which custom kinds does an operator bring? CustomResourceDefinitions, written short in crds/*.yaml.
+"""CustomResourceDefinitions, written short in crds/*.yaml.
 
 The short form of a schema: `string`, `integer`, `boolean`, `number`, `quantity` (number or text), `time`, `any`
 (whatever JSON), `object` (a map of whatever); `A|B` is a choice; ` = x` behind a type is its default; `[x]` is a list

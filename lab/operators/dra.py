@@ -1,7 +1,8 @@
-"""Which GPUs can be claimed? NVIDIA's DRA driver: device classes, and slices that list the GPUs of every node.
+"""NVIDIA's DRA driver: device classes, and slices that list the GPUs of every node.
 
 With it nodes offer no extended resource, unless `device_plugin: true` keeps the older way beside it; `missing` names
-nodes whose kubelet plugin is dead: the kubelet has withdrawn their slices. Names are those of k8s-dra-driver-gpu v25.8.
+nodes whose kubelet plugin is dead: the kubelet has withdrawn their slices. `classes: false`: the chart was installed
+without its device classes. Names are those of k8s-dra-driver-gpu v25.8.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ DRIVER = "gpu.nvidia.com"
 
 def objects(world: Mapping[str, Any], given: Mapping[str, Any]) -> list[Object]:
     """Return the device classes."""
-    del world, given
-    kinds = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"}
+    del world
+    kinds = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"} if given.get("classes", True) else {}
     return [device_class(name, DRIVER, kind) for name, kind in kinds.items()]
 
 

@@ -1,4 +1,4 @@
-"""What is a gang? A PodGroup with its pods; how a job's controller asks for one, and how far one is."""
+"""Gangs: a PodGroup with its pods, how a job's controller asks for one, and how far one is."""
 
 from __future__ import annotations
 

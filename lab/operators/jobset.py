@@ -1,4 +1,4 @@
-"""How do several Jobs run as one? JobSet: replicated Jobs, one headless Service for all their pods, one end.
+"""JobSet: replicated Jobs, one headless Service for all their pods, one end.
 
 Names, labels, conditions and messages are those of kubernetes-sigs/jobset v0.8 (pkg/controllers/jobset_controller.go).
 Restarts by failurePolicy are played as a whole; rules, coordinator and startup order are not.

@@ -1,4 +1,4 @@
-"""Who starts the processes of an MPIJob? The MPI Operator: workers that listen, a launcher Job that runs mpirun.
+"""The MPI Operator: workers that listen, a launcher Job that runs mpirun.
 
 Objects, conditions, reasons and messages are those of kubeflow/mpi-operator v0.6
 (pkg/controller/mpi_job_controller.go).

@@ -1,4 +1,4 @@
-"""What do controllers of jobs have in common? A queue of jobs that is woken by what they own."""
+"""What controllers of jobs have in common: a queue of jobs that is woken by what they own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to an operator? One table: its custom kinds, what runs of it, its options, how its controllers start."""
+"""The table of operators: custom kinds, what runs of each, its options, how its controllers start."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ OPERATORS: dict[str, Operator] = {
         "training",
         {"gang": str},
     ),
-    # NVIDIA's DRA driver for GPUs: `device_plugin`: extended resources as well; `missing`: nodes without slices.
+    # NVIDIA's DRA driver for GPUs: `device_plugin`: extended resources as well; `missing`: nodes without slices;
+    # `classes: false`: nobody made the classes.
     "dra": Operator(
         (),
         {
@@ -79,7 +80,7 @@ OPERATORS: dict[str, Operator] = {
             },
         },
         "dra",
-        {"device_plugin": bool, "missing": list},
+        {"device_plugin": bool, "missing": list, "classes": bool},
     ),
     "compute-domains": Operator(
         ("computedomain",),

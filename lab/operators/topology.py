@@ -1,4 +1,4 @@
-"""On which NUMA node does what lie? NodeResourceTopology objects, as node feature discovery's updater writes them.
+"""NodeResourceTopology objects, as node feature discovery's updater writes them.
 
 `policy` and `scope` are the kubelet's Topology Manager settings; a world's hardware.NODE.topology_policy counts first.
 What pods take away is not subtracted: the updater's figures are those of an idle node.

@@ -1,4 +1,4 @@
-"""What becomes of a TrainJob? Kubeflow Trainer: a JobSet from its runtime, with the job's own wishes laid over it.
+"""Kubeflow Trainer: a TrainJob becomes a JobSet from its runtime, with the job's own wishes laid over it.
 
 Names, variables, conditions and messages are those of kubeflow/trainer v2.0 (pkg/controller/trainjob_controller.go,
 pkg/runtime/framework/plugins/{torch,jobset}). Only torch is played as a policy; initializers and MPI are not.

@@ -1,4 +1,4 @@
-"""Who starts the pods of a PyTorchJob? The Training Operator: a master and workers, in torch's environment variables.
+"""The Training Operator: a master and workers, in torch's environment variables.
 
 Names, labels, variables, conditions and messages are those of kubeflow/training-operator v1.8
 (pkg/controller.v1/pytorch and pkg/controller.v1/common). Only the master has a Service; elastic jobs are not played.

@@ -1,4 +1,4 @@
-"""When does a gang start? Volcano: pods of a PodGroup get nodes when enough of them can have one, else none does.
+"""Volcano: pods of a PodGroup get nodes when enough of them can have one, else none does.
 
 Phases, conditions and messages are those of volcano-sh/volcano 1.12: pkg/scheduler/api/job_info.go (FitError),
 plugins/gang, actions/enqueue, pkg/controllers/podgroup. Volcano's own preemption and reclaim are not played.

@@ -9,21 +9,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..record import EXIT_CODES, Verdict
+from ..record import EXIT_CODES
+from ..schema import Outcome, RecordedFinding, Verdict
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
 from .regression import LEAST_SIZE_MEDIUM, Row, bandwidth_rows, judge
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
+from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Record = Mapping[str, Any]
+    from ..schema import Record, RecordedCheck
 
 WORSE, BETTER, APPEARED, VANISHED, UNCLEAR = "worse", "better", "appeared", "vanished", "unclear"
-RANK = {"passed": 0, "skipped": 1, "blocked": 2, "error": 3, "failed": 4}
-"""How bad an outcome is; of several runs of a side the worst one counts."""
+RANK = list(Outcome)
+"""From good to bad; of several runs of a side the worst outcome of a check counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class Change:
     """One difference about one subject, in the words of both records."""
 
     kind: str
-    area: str  # check | fault | bandwidth | rails | gdr | transport | version
+    area: str  # check | fault | sweep | bandwidth | rails | gdr | transport | version
     subject: str
     before: str
     after: str
@@ -95,7 +97,9 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     found.changes += _lost(before, after)
     found.changes += _faults(before, after)
     found.changes += _uses(before, after)
-    found.rows = list(judge(*(bandwidth_rows(side, least=LEAST_SIZE_MEDIUM) for side in (before, after))))
+    found.changes += _elements(before, after)
+    sides = ((before, after), (after, before))
+    found.rows = list(judge(*(bandwidth_rows(s, least=LEAST_SIZE_MEDIUM) | sweep_rows(s, other) for s, other in sides)))
     if all(row.kind == APPEARED for row in found.rows if not row.group.alone):
         found.unclear.append(
             "no bandwidth was compared over the network: no collective over all nodes has rows of 64 "
@@ -117,19 +121,15 @@ def compare(before: Sequence[Record], after: Sequence[Record], *, all_nodes: boo
     return found
 
 
-def _worst(side: Sequence[Record]) -> dict[str, Mapping[str, Any]]:
+def _worst(side: Sequence[Record]) -> dict[str, RecordedCheck]:
     """The worst result of each check on one side."""
-    worst: dict[str, Mapping[str, Any]] = {}
+    worst: dict[str, RecordedCheck] = {}
     for record in side:
-        for check in record.get("checks") or []:
-            name = str(check.get("id"))
-            if name not in worst or _rank(check) > _rank(worst[name]):
-                worst[name] = check
+        for check in record["checks"]:
+            known = worst.get(check["id"])
+            if known is None or RANK.index(check["outcome"]) > RANK.index(known["outcome"]):
+                worst[check["id"]] = check
     return worst
-
-
-def _rank(check: Mapping[str, Any]) -> int:
-    return RANK.get(str(check.get("outcome")), RANK["error"])
 
 
 def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
@@ -138,27 +138,26 @@ def _outcomes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Cha
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if name in lost:
-            reason = short(now.get("reason") or "") if now else ""
+            reason = short(now["reason"]) if now else ""
             yield _check(UNCLEAR, name, was, now, reason or "it passed before and was not looked at again")
         elif was is None or now is None:
-            present = was or now or {}
-            known = present.get("outcome") in ("passed", "skipped")
+            known = any(check and check["outcome"] in ("passed", "skipped") for check in (was, now))
             kind = UNCLEAR if not known else VANISHED if now is None else APPEARED
             unknown = f"its outcome {'after' if now is None else 'before'} is not known"
             yield _check(kind, name, was, now, "" if known else unknown)
-        elif was.get("outcome") != now.get("outcome"):
-            yield _check(_turned(was, now), name, was, now, short(now.get("reason") or ""))
+        elif was["outcome"] != now["outcome"]:
+            yield _check(_turned(was, now), name, was, now, short(now["reason"]))
 
 
-def _turned(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _turned(was: RecordedCheck, now: RecordedCheck) -> str:
     """What it means that a check ended otherwise; only a failure is the cluster's."""
-    if now.get("outcome") == "failed":
-        return WORSE if was.get("outcome") in ("passed", "skipped") else UNCLEAR
-    if was.get("outcome") == "failed":
-        return BETTER if now.get("outcome") == "passed" else UNCLEAR
-    if now.get("outcome") in ("error", "blocked") or was.get("outcome") == "passed":
+    if now["outcome"] == "failed":
+        return WORSE if was["outcome"] in ("passed", "skipped") else UNCLEAR
+    if was["outcome"] == "failed":
+        return BETTER if now["outcome"] == "passed" else UNCLEAR
+    if now["outcome"] in ("error", "blocked") or was["outcome"] == "passed":
         return UNCLEAR  # also where one of several runs skipped what it proves in the others
-    return APPEARED if now.get("outcome") == "passed" else VANISHED
+    return APPEARED if now["outcome"] == "passed" else VANISHED
 
 
 def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
@@ -201,8 +200,8 @@ def _lost(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]
         )
 
 
-def _check(kind: str, name: str, was: Mapping[str, Any] | None, now: Mapping[str, Any] | None, note: str) -> Change:
-    told = [str(side.get("outcome")) if side else "not run" for side in (was, now)]
+def _check(kind: str, name: str, was: RecordedCheck | None, now: RecordedCheck | None, note: str) -> Change:
+    told = [str(side["outcome"]) if side else "not run" for side in (was, now)]
     return Change(kind=kind, area="check", subject=name, before=told[0], after=told[1], note=note)
 
 
@@ -210,36 +209,51 @@ def _faults(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Chang
     """Faults on subjects that one side shows and the other does not."""
     old, new = _bad_findings(before), _bad_findings(after)
     others = (_worst(before), _worst(after))  # what the side that does not show a fault has to say of its check
+    swept = sweeps(before) and sweeps(after)
     for key in dict.fromkeys([*old, *new]):
-        if (key in old) == (key in new):
+        if (key in old) == (key in new) or (swept and key[0] in OF_ELEMENTS):
             continue
         fault, subject = key
         check, seen = old.get(key) or new[key]
-        kind = BETTER if key in old else WORSE if seen.get("ok") is False else UNCLEAR
+        kind = BETTER if key in old else WORSE if seen["ok"] is False else UNCLEAR
         looked = ("passed", "failed") if key in old else ("passed", "skipped", "failed")
-        if str((others[key in old].get(check) or {}).get("outcome")) not in looked:
+        other = others[key in old].get(check)
+        if other is None or other["outcome"] not in looked:
             kind = UNCLEAR  # the other side did not look
-        told = f"{short(seen.get('observed'))} {seen.get('unit') or ''}".strip()
+        told = f"{short(seen['observed'])} {seen['unit']}".strip()
         sides = (told, "not found") if key in old else ("not found", told)
         yield Change(kind=kind, area="fault", subject=subject, before=sides[0], after=sides[1], note=fault)
 
 
-def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, Mapping[str, Any]]]:
+def _elements(before: Sequence[Record], after: Sequence[Record]) -> Iterator[Change]:
+    """What two sweeps say of each node, uplink and pair: one that was not tested again is not mended."""
+    if sweeps(before) and sweeps(after):
+        for kind, name, was, now, why in turned(before, after):
+            yield Change(kind=kind, area="sweep", subject=short(name), before=was, after=now, note=short(why))
+
+
+def _bad_findings(side: Sequence[Record]) -> dict[tuple[str, str], tuple[str, RecordedFinding]]:
     """By fault and subject: the check that told it, and the finding."""
-    found: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
+    found: dict[tuple[str, str], tuple[str, RecordedFinding]] = {}
     for record in side:
         names = lasting_names(record)
-        for check in record.get("checks") or []:
-            if check.get("outcome") not in ("failed", "error"):
+        for check in record["checks"]:
+            if check["outcome"] not in ("failed", "error"):
                 continue
-            told = [f for f in check.get("findings") or [] if f.get("ok") is not True and f.get("fault")]
-            if check.get("fault") and check["fault"] not in {finding["fault"] for finding in told}:
-                ok = False if check["outcome"] == "failed" else None
-                about = {"subject": check.get("id"), "observed": check.get("reason")}
-                told.append({"fault": check["fault"], "ok": ok, **about})
-            for finding in told:
-                subject = short(lasting(str(finding.get("subject") or ""), names))
-                found[(str(finding["fault"]), subject)] = (str(check.get("id")), finding)
+            findings = [f for f in check["findings"] if f["ok"] is not True and f["fault"]]
+            if check["fault"] and check["fault"] not in {finding["fault"] for finding in findings}:
+                findings.append(
+                    RecordedFinding(
+                        subject=check["id"],
+                        ok=False if check["outcome"] == "failed" else None,
+                        observed=check["reason"],
+                        expected="",
+                        unit="",
+                        fault=check["fault"],
+                    )
+                )
+            for finding in findings:
+                found[finding["fault"], short(lasting(finding["subject"], names))] = check["id"], finding
     return found
 
 

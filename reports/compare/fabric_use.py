@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    Record = Mapping[str, Any]
+    from ..schema import Record, RecordedJob
 
 
 @dataclass(slots=True)
@@ -34,8 +34,7 @@ class Use:
 
 def nodes_of(record: Record) -> dict[str, str]:
     """Map the host names that NCCL printed to node names, as far as the record knows."""
-    hosts = (record.get("trial") or {}).get("hosts") or {}
-    return {str(host): str(node) for host, node in hosts.items()}
+    return dict(record["trial"].get("hosts", {}))
 
 
 def fabric_use(side: Sequence[Record]) -> dict[str, Use]:
@@ -43,26 +42,24 @@ def fabric_use(side: Sequence[Record]) -> dict[str, Use]:
     found: dict[str, Use] = {}
     for record in side:
         names = nodes_of(record)
-        for collective, job in (record.get("collectives") or {}).items():
-            if isinstance(job, dict) and (job.get("nodes") or 0) >= 2:
-                _of_job(found, str(collective), job, names)
+        for collective, job in record["collectives"].items():
+            if job and (job["nodes"] or 0) >= 2:
+                _of_job(found, collective, job, names)
     return found
 
 
-def _of_job(uses: dict[str, Use], collective: str, job: Mapping[str, Any], names: Mapping[str, str]) -> None:
+def _of_job(uses: dict[str, Use], collective: str, job: RecordedJob, names: Mapping[str, str]) -> None:
     devices: dict[str, set[str]] = {}
-    for host in job.get("hosts") or []:
-        node = names.get(str(host.get("name")), str(host.get("name")))
-        rails = (host.get("rails") or {}).values()
-        devices.setdefault(node, set()).update(str(device) for rail in rails for device in rail)
-        _direct(uses.setdefault(node, Use()), host.get("gdr"))
+    for host in job["hosts"]:
+        node = names.get(str(host["name"]), str(host["name"]))
+        devices.setdefault(node, set()).update(device for rail in host["rails"].values() for device in rail)
+        _direct(uses.setdefault(node, Use()), host["gdr"])
     for node, used in devices.items():
         if used:  # a log that does not show it says nothing
             uses[node].rails.setdefault(collective, []).append(frozenset(used))
-    for pair in job.get("pairs") or []:
-        for end in ("src", "dst"):
-            node = names.get(str(pair.get(end)), str(pair.get(end)))
-            uses.setdefault(node, Use()).transports |= frozenset(map(str, pair.get("transports") or {}))
+    for pair in job["pairs"]:
+        for end in (pair["src"], pair["dst"]):
+            uses.setdefault(names.get(end, end), Use()).transports |= frozenset(pair["transports"])
 
 
 def _direct(use: Use, gdr: object) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Record = Mapping[str, Any]
+    from ..schema import Record
 
 _VERSION = re.compile(r"\d|/|:")
 DEEPEST = 20
@@ -18,11 +18,11 @@ def installed(side: Sequence[Record]) -> dict[str, set[str]]:
     """Return every version that a side's records name, by where it stands in the bill of materials."""
     found: dict[str, set[str]] = {}
     for record in side:
-        for key, value in _flat(record.get("bom") or {}, ""):
+        for key, value in _flat(record["bom"], ""):
             found.setdefault(key, set()).add(value)
-        for job in (record.get("collectives") or {}).values():
-            for version in (job or {}).get("nccl_versions") or []:
-                found.setdefault("nccl", set()).add(str(version))
+        for job in record["collectives"].values():
+            if job and job["nccl_versions"]:
+                found.setdefault("nccl", set()).update(job["nccl_versions"])
     return found
 
 

@@ -6,16 +6,15 @@ Fewer proofs are never the same. They are not worse either, since nobody looked:
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reports.record import coverage_of, measured
-
+from ..record import coverage_of, measured
 from .fabric_use import nodes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    Record = Mapping[str, Any]
+    from ..schema import Record
 
 SHOWN = 8
 """Names in one sentence."""
@@ -25,12 +24,7 @@ INSTALLED = "bom."
 
 def proven(side: Sequence[Record]) -> frozenset[str]:
     """Return the checks that passed in any run of a side."""
-    return frozenset(
-        str(check.get("id"))
-        for record in side
-        for check in record.get("checks") or []
-        if check.get("outcome") == "passed"
-    )
+    return frozenset(check["id"] for record in side for check in record["checks"] if check["outcome"] == "passed")
 
 
 def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
@@ -40,9 +34,9 @@ def lost_checks(before: Sequence[Record], after: Sequence[Record]) -> list[str]:
     """
     ended: dict[str, set[str]] = {}
     for record in after:
-        for check in record.get("checks") or []:
-            ended.setdefault(str(check.get("id")), set()).add(str(check.get("outcome")))
-    ids = (str(check.get("id")) for record in before for check in record.get("checks") or [])
+        for check in record["checks"]:
+            ended.setdefault(check["id"], set()).add(check["outcome"])
+    ids = (check["id"] for record in before for check in record["checks"])
     known = proven(before)
     return [name for name in dict.fromkeys(ids) if name in known and ended.get(name, set()) <= {"skipped"}]
 
@@ -66,13 +60,11 @@ def _subjects(side: Sequence[Record], beside: Collection[str]) -> dict[str, froz
     found: dict[str, frozenset[str]] = {}
     for record in side:
         names = lasting_names(record)
-        for check in record.get("checks") or []:
-            if check.get("outcome") != "passed":
+        for check in record["checks"]:
+            if check["outcome"] != "passed":
                 continue
-            name = str(check.get("id"))
-            subjects = frozenset(
-                lasting(str(f.get("subject") or ""), names) for f in check.get("findings") or [] if f.get("ok") is True
-            )
+            name = check["id"]
+            subjects = frozenset(lasting(f["subject"], names) for f in check["findings"] if f["ok"] is True)
             judged = frozenset(s for s in subjects if s.partition(" ")[0] not in beside)
             found[name] = max(found.get(name, frozenset()), judged, key=len)
     return found
@@ -107,17 +99,17 @@ def _ranks(side: Sequence[Record]) -> dict[tuple[str, tuple[str, ...]], int]:
     for record in side:
         names = nodes_of(record)
         for run, job in measured(record):
-            hosts = {names.get(str(h.get("name")), str(h.get("name"))) for h in job.get("hosts") or []}
+            hosts = {names.get(str(h["name"]), str(h["name"])) for h in job["hosts"]}
             key = run, tuple(sorted(hosts))
-            if isinstance(job.get("ranks"), int):
+            if job["ranks"] is not None:
                 found[key] = max(found.get(key, 0), job["ranks"])
     return found
 
 
 def lasting_names(record: Record) -> dict[str, str]:
     """Map what is called otherwise in every run to what it is: host names to nodes, the run's id, the server."""
-    server = str((record.get("cluster") or {}).get("server") or "")
-    return {**nodes_of(record), str(record.get("run_id") or ""): "RUN", **({server: "SERVER"} if server else {})}
+    server = record["cluster"].get("server")
+    return {**nodes_of(record), record["run_id"]: "RUN", **({server: "SERVER"} if server else {})}
 
 
 def lasting(subject: str, names: Mapping[str, str]) -> str:

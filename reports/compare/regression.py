@@ -23,15 +23,14 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from reports.record import ALONE, measured
-
+from ..record import ALONE, measured, samples_of
 from ..sizes import format_size
 from .fabric_use import nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    Record = Mapping[str, Any]
+    from ..schema import Record
 
 LEAST_CHANGE, LEAST_CHANGE_OF_RUNS, LEAST_CHANGE_MEDIUM = (math.log(1 / (1 - share)) for share in (0.06, 0.05, 0.15))
 MATTERS = math.log(1 / 0.9)
@@ -45,7 +44,6 @@ LEAST_RUNS = 3
 LEAST_SIZE, LEAST_SIZE_MEDIUM = 1 << 30, 64 << 20
 OF_A_MEDIAN = math.pi / 2
 """How much larger the variance of a median is than a mean's, for many samples; for three it is 1.35."""
-SIDES = ("out_of_place", "in_place")
 NAMED = 4
 """Nodes that a subject names; of more it names the first and the last."""
 
@@ -120,23 +118,16 @@ def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Sample
         in_run: dict[tuple[Group, int], list[float]] = {}
         names = nodes_of(record)
         for run, job in measured(record):
-            hosts = tuple(sorted({names.get(str(h.get("name")), str(h.get("name"))) for h in job.get("hosts") or []}))
-            for table in job.get("tables") or []:
-                group = Group(hosts, str(table.get("collective") or "all_reduce"), run)
-                for row in table.get("rows") or []:
-                    if (row.get("size_bytes") or 0) >= least:
-                        in_run.setdefault((group, row["size_bytes"]), []).extend(_samples(row))
+            hosts = tuple(sorted({names.get(str(h["name"]), str(h["name"])) for h in job["hosts"]}))
+            for table in job["tables"]:
+                group = Group(hosts, table["collective"] or "all_reduce", run)
+                for row in table["rows"]:
+                    if row["size_bytes"] >= least:
+                        in_run.setdefault((group, row["size_bytes"]), []).extend(samples_of(row))
         for (group, size), values in in_run.items():
             if values:
                 found.setdefault(group, {}).setdefault(size, []).append(values)
     return found
-
-
-def _samples(row: Mapping[str, Any]) -> Iterator[float]:
-    for side in SIDES:
-        value = (row.get(side) or {}).get("busbw_gbps")
-        if isinstance(value, int | float) and 0 < value < math.inf:
-            yield float(value)
 
 
 def judge(before: Samples, after: Samples) -> Iterator[Row]:

@@ -5,15 +5,15 @@ A record says which authority vouches for its API server: a cluster has one of i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from reports.record import Coverage, coverage_of, verdict_of
+from ..record import Coverage, coverage_of, verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    Record = Mapping[str, Any]
+    from ..schema import Cluster, Record
 
 _LONGEST = 300
 
@@ -22,15 +22,15 @@ def about(side: Sequence[Record]) -> list[dict[str, str]]:
     """Say of each run of a side what it judged, where and when, in words."""
     return [
         {
-            "run_id": short(record.get("run_id")),
-            "server": short(_cluster(record).get("server") or "unknown"),
-            "ca": short(_cluster(record).get("ca")),
-            "namespace": short(_cluster(record).get("namespace") or "unknown"),
-            "simulated": short(_cluster(record).get("scenario") or "yes") if record.get("simulated") else "",
-            "started": short(record.get("started") or "unknown"),
-            "profile": short(record.get("profile") or "none"),
-            "seatrial": short(record.get("seatrial")),
-            "verdict": short(record.get("verdict")),
+            "run_id": short(record["run_id"]),
+            "server": short(record["cluster"].get("server") or "unknown"),
+            "ca": short(record["cluster"].get("ca")),
+            "namespace": short(record["cluster"].get("namespace") or "unknown"),
+            "simulated": short(record["cluster"].get("scenario") or "yes") if record["simulated"] else "",
+            "started": short(record["started"] or "unknown"),
+            "profile": short(record["profile"] or "none"),
+            "seatrial": short(record["seatrial"]),
+            "verdict": short(record["verdict"]),
             "nodes": str(coverage_of(record)),
         }
         for record in side
@@ -42,15 +42,15 @@ def unfit(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     for name, side in (("before", before), ("after", after)):
         for record in side:
             run = f"{name}: run {short(record.get('run_id'))}"
-            if record.get("scope") != "full":
-                part = short(record.get("selection") or "partial")
+            if record["scope"] != "full":
+                part = short(record["selection"] or "partial")
                 yield f"{run} judged a part only ({part}): a gate wants all of it"
-            if record.get("verdict") == "inconclusive":
+            if record["verdict"] == "inconclusive":
                 yield f"{run} is inconclusive itself: what it could not tell cannot be compared"
-            if record.get("interrupted"):
+            if record["interrupted"]:
                 yield f"{run} did not get to its end: {short(record['interrupted'])}"
-            if (found := verdict_of(record)) != record.get("verdict"):
-                yield f"{run} says {short(record.get('verdict'))}, and its checks say {found}: it was edited or damaged"
+            if (found := verdict_of(record)) != record["verdict"]:
+                yield f"{run} says {short(record['verdict'])}, and its checks say {found}: it was edited or damaged"
     same = (("profile", "profile"), ("simulated", "kind of cluster (simulated)"), ("tenant", "view (of a tenant)"))
     for key, what in same:
         values = [{str(r.get(key) or False) for r in side} for side in (before, after)]
@@ -79,8 +79,8 @@ def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     asked: dict[str, list[set[str]]] = {}
     for number, side in enumerate((before, after)):
         for record in side:
-            if record.get("profile") and record.get("profile_digest"):
-                asked.setdefault(str(record["profile"]), [set(), set()])[number].add(str(record["profile_digest"]))
+            if record["profile"] and record["profile_digest"]:
+                asked.setdefault(record["profile"], [set(), set()])[number].add(record["profile_digest"])
     for name, (old, new) in asked.items():
         if old and new and len(old | new) > 1:
             was, now = (listed(_brief(digest) for digest in digests) for digests in (old, new))
@@ -89,43 +89,37 @@ def _edited(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
 
 def _elsewhere(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     """Say where the records are of more than one cluster."""
-    known = [record for record in (*before, *after) if _cluster(record).get("server")]
-    first = known[0] if known else {}
-    others = [record for record in known if not _same_cluster(first, record)]
+    known = [record for record in (*before, *after) if record["cluster"].get("server")]
+    others = [record for record in known if not _same_cluster(known[0], record)]
     if others:
-        servers = [f"{_cluster(r).get('server')}{_vouched(r)}" for r in (first, others[0])]
+        servers = [f"{r['cluster'].get('server')}{_vouched(r)}" for r in (known[0], others[0])]
         yield f"the records are of more than one cluster: {short(servers[0])} and {short(servers[1])}"
 
 
 def _same_cluster(one: Record, other: Record) -> bool:
     """Say whether two records can be of one cluster."""
-    a, b = _cluster(one), _cluster(other)
-    if one.get("simulated") and other.get("simulated") and a.get("platform") and b.get("platform"):
-        return bool(a["platform"] == b["platform"])  # made anew for each run, on another port, with another authority
+    a, b = one["cluster"], other["cluster"]
+    if one["simulated"] and other["simulated"] and a.get("platform") and b.get("platform"):
+        return a["platform"] == b["platform"]  # made anew for each run, on another port, with another authority
     if a.get("ca") and b.get("ca"):  # a gateway may serve many clusters with one certificate, each below a path
-        return bool(a["ca"] == b["ca"]) and _path(a) == _path(b)
-    return bool(a.get("server") == b.get("server"))
+        return a["ca"] == b["ca"] and _path(a) == _path(b)
+    return a.get("server") == b.get("server")
 
 
-def _path(cluster: Mapping[str, Any]) -> str:
+def _path(cluster: Cluster) -> str:
     try:
-        return urlsplit(str(cluster.get("server"))).path.rstrip("/")
+        return urlsplit(cluster.get("server", "")).path.rstrip("/")
     except ValueError:
-        return str(cluster.get("server"))
+        return cluster.get("server", "")
 
 
 def _vouched(record: Record) -> str:
-    ca = _cluster(record).get("ca")
+    ca = record["cluster"].get("ca")
     return f" (CA {_brief(ca)})" if ca else ""
 
 
-def _cluster(record: Record) -> Mapping[str, Any]:
-    found = record.get("cluster")
-    return found if isinstance(found, dict) else {}
-
-
-def _brief(digest: object) -> str:
-    return str(digest).removeprefix("sha256:")[:12]
+def _brief(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:12]
 
 
 def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
@@ -136,10 +130,10 @@ def notes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
     for record in distinct(before):
         if record in after:
             yield f"run {short(record.get('run_id'))} is on both sides: a run is never worse than itself"
-    times = [[str(record.get("started") or "") for record in side] for side in (before, after)]
+    times = [[record["started"] for record in side] for side in (before, after)]
     if all(times[0]) and all(times[1]) and min(times[0]) > max(times[1]):
         yield "what is called after began before the other side did: are they swapped?"
-    old, new = ({str(r["seatrial"]) for r in side if r.get("seatrial")} for side in (before, after))
+    old, new = ({r["seatrial"] for r in side if r["seatrial"]} for side in (before, after))
     if old and new and old != new:
         yield f"judged by different versions of seatrial: {listed(old)} before, {listed(new)} after"
 
@@ -155,7 +149,7 @@ def distinct(side: Sequence[Record]) -> list[Record]:
 
 def verdicts(side: Sequence[Record]) -> str:
     """The verdicts of a side's runs."""
-    return listed({str(record.get("verdict")) for record in side})
+    return listed({str(record["verdict"]) for record in side})
 
 
 def listed(values: Iterable[object]) -> str:

@@ -1,10 +1,11 @@
-"""The difference between two runs as text for a terminal, Markdown for a pull request, or JSON."""
+"""The difference between two runs as text for a terminal, Markdown for a pull request, a page, or JSON."""
 
 from __future__ import annotations
 
 import json
 import re
 import textwrap
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
@@ -28,18 +29,17 @@ RUNS_SHOWN = 3
 
 
 def render(comparison: Comparison, style: str) -> str:
-    """Render what ``Comparison.to_dict`` gives; ``style`` is text, markdown or json."""
+    """Render what ``Comparison.to_dict`` gives; ``style`` is text, markdown, json, or html: what a page shows of it."""
     if style == "json":
         return _printable(json.dumps(comparison, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
     parts = [_head(comparison, style)]
     for part in (_sides, _no_longer_proven, _changes, _versions, _bandwidth):
         parts += part(comparison, style)
     if comparison["unclear"]:
-        parts.append(
-            _title("Not compared", style) + "\n" + "\n".join(f"- {_clean(t, style)}" for t in comparison["unclear"])
-        )
+        lines = [f"- {_clean(t, style)}" for t in comparison["unclear"]]
+        parts.append(_title("Not compared", style) + "\n" + _lines(lines, style))
     if comparison["notes"]:
-        parts.append("\n".join(f"note: {_clean(t, style)}" for t in comparison["notes"]))
+        parts.append(_lines([f"note: {_clean(t, style)}" for t in comparison["notes"]], style))
     return _printable("\n\n".join(parts)) + "\n"
 
 
@@ -50,6 +50,12 @@ def _printable(text: str) -> str:
 
 def _head(comparison: Comparison, style: str) -> str:
     text = f"{HEADLINE[comparison['verdict']]} (before: {comparison['before']}, after: {comparison['after']})"
+    if style == "html":
+        kind = {"worse": "no-go", "unclear": "inconclusive"}.get(comparison["verdict"], "go")
+        word, _, rest = HEADLINE[comparison["verdict"]].partition(": ")
+        sides = f"before: {escape(comparison['before'])}, after: {escape(comparison['after'])}"
+        hero = f'<div class="hero {kind}" role="status"><div class="word">{word}</div>'
+        return f'{hero}<div class="culprit">{rest}</div><div>{sides}</div></div>'
     return f"## seatrial compare: {text}" if style == "markdown" else text
 
 
@@ -61,7 +67,7 @@ def _sides(comparison: Comparison, style: str) -> list[str]:
         named = [_run(run) for run in runs[:RUNS_SHOWN]]
         more = [f"and {len(runs) - RUNS_SHOWN} more runs"] if len(runs) > RUNS_SHOWN else []
         lines += [f"{mark}{name + ':':<7} {_clean(text, style)}" for text in (*named, *more)]
-    return ["\n".join(lines)] if lines else []
+    return [_lines(lines, style)] if lines else []
 
 
 def _run(run: Mapping[str, str]) -> str:
@@ -78,7 +84,7 @@ def _no_longer_proven(comparison: Comparison, style: str) -> list[str]:
         return []
     count = f"{len(names)} checks that passed before were" if len(names) > 1 else "1 check that passed before was"
     text = _clean(f"{count} not looked at after, so fewer things are proven: {', '.join(names)}", style)
-    return [text if style == "markdown" else "\n".join(textwrap.wrap(text, 100, break_on_hyphens=False))]
+    return [_lines([text] if style == "markdown" else textwrap.wrap(text, 100, break_on_hyphens=False), style)]
 
 
 def _changes(comparison: Comparison, style: str) -> list[str]:
@@ -93,7 +99,7 @@ def _changes(comparison: Comparison, style: str) -> list[str]:
     parts = _table(title, ["", "what", "subject", "before", "after", "note"], rows, style) if rows else []
     if blocked:
         lines = textwrap.wrap(f"Blocked after, so not compared: {', '.join(blocked)}", 100, break_on_hyphens=False)
-        parts.append("\n".join(_clean(line, style) for line in lines))
+        parts.append(_lines([_clean(line, style) for line in lines], style))
     return parts
 
 
@@ -101,7 +107,7 @@ def _versions(comparison: Comparison, style: str) -> list[str]:
     rows = [[c["subject"], c["before"], c["after"]] for c in comparison["versions"]]
     title = "What is installed otherwise (the likely causes)"
     if not rows and comparison["verdict"] == "worse":
-        return ["Nothing is installed otherwise, as far as both records know: look at the hardware."]
+        return [_lines(["Nothing is installed otherwise, as far as both records know: look at the hardware."], style)]
     return _table(title, ["", "before", "after"], rows, style) if rows else []
 
 
@@ -124,19 +130,28 @@ def _bandwidth(comparison: Comparison, style: str) -> list[str]:
 
 
 def _title(text: str, style: str) -> str:
-    return f"### {text}" if style == "markdown" else f"{text}:"
+    return {"markdown": f"### {text}", "html": f"<h2>{text}</h2>"}.get(style, f"{text}:")
+
+
+def _lines(lines: Sequence[str], style: str) -> str:
+    text = "\n".join(lines)
+    return f"<pre>{text}</pre>" if style == "html" else text
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> list[str]:
-    kind = "pipe" if style == "markdown" else "simple"
+    kind = {"markdown": "pipe", "html": "unsafehtml"}.get(style, "simple")  # the cells are escaped
     cells = [[_clean(cell, style) for cell in row] for row in rows[:SHOWN]]
-    widths = None if style == "markdown" else [34] * len(heads)
+    widths = [34] * len(heads) if style == "text" else None
     more = f"\n(and {len(rows) - SHOWN} more)" if len(rows) > SHOWN else ""
     table = tabulate(cells, heads, kind, disable_numparse=True, maxcolwidths=widths)
+    if style == "html":
+        table = f'<div class="wide" tabindex="0" role="region" aria-label="{title}">{table}</div>'
     return [f"{_title(title, style)}\n\n{table}{more}"]
 
 
 def _clean(text: object, style: str) -> str:
     """Take away what could act on a terminal or in Markdown: records come from anywhere."""
     plain = re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", str(text))
+    if style == "html":
+        return escape(plain)
     return re.sub(r"([\\`*_<>|\[\]@#])", r"\\\1", plain) if style == "markdown" else plain

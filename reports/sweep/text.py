@@ -38,7 +38,7 @@ def lines(sweep: Sweep) -> Iterator[str]:
 
 def finding_line(found: Mapping[str, Any]) -> str:
     """Say of one element what speaks against it."""
-    rails = ", ".join(map(str, found["rails"]))
+    rails = ", ".join(map(str, found.get("devices") or found["rails"]))
     where = f" {'rail' if len(found['rails']) == 1 else 'rails'} {rails}" if found["rails"] else ""
     names = " - ".join(found["names"])
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(found["kind"], names)

@@ -7,7 +7,8 @@ import pytest
 from checks.framework.blocking import NOT_JUDGED, blocks, covered, named, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, CheckFailed, Evidence
 from checks.framework.selection import Declaration
-from reports.record import CheckResult, Finding, Outcome
+from reports.record import CheckResult, Finding
+from reports.schema import Outcome
 
 NODES = {"n-0", "n-1", "n-2", "n-10"}
 BY_NODE = {"nodes.gpu", "gpu.allocatable"}

@@ -14,6 +14,7 @@ from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
 from checks.profiles.schema.fabric import Fabric
 from checks.profiles.schema.launch import Launch
+from checks.rules.job import UNFIT
 from checks.rules.pool import Pool, pool_of
 from jobs.cluster.facts.stack import Listing
 
@@ -65,10 +66,9 @@ def test_prerequisites_are_checks_that_exist(root):
     """A misspelt prerequisite would block for ever, or never."""
     markers = [d for _, n in functions(root) for d in n.decorator_list if "mark.check" in ast.unparse(d)]
     ids = {m.args[0].value for m in markers}
-    needs = {
-        e.value for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed") for e in k.value.elts
-    }
-    assert needs <= ids
+    named = [e for m in markers for k in m.keywords if k.arg in ("requires", "unless_failed") for e in k.value.elts]
+    assert {ast.unparse(e) for e in named if not isinstance(e, ast.Constant)} == {"*UNFIT"}
+    assert {*UNFIT, *(e.value for e in named if isinstance(e, ast.Constant))} <= ids
     assert set(Profile().required) <= ids
 
 

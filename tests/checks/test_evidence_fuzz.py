@@ -19,13 +19,14 @@ from checks.framework.selection import STAGES
 from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import load_profile
 from checks.rules.collectives import conclude_collectives, conclude_nodes
-from jobs.run.evidence import Reader
+from jobs.cluster.facts.inventory import Inventory
+from jobs.run.evidence import EvidenceReader
 from jobs.run.launcher import JobState, Replica
 
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")
 FAMILIES += ("rdma", "rendezvous", "runtime", "storage", "topology")
-GIVEN = {"trial", "spec", "profile", "evidence", "node_jobs", "nccl_jobs"}
+GIVEN = {"trial", "spec", "profile", "evidence", "node_jobs", "nccl_jobs", "cluster", "resources_here"}
 ODD = (None, True, False, 0, -1, 3, 2**70, 10**400, -1e308, math.nan, math.inf, "", "x", "NaN", "8" * 400, [], [None])
 ODD += ([[]], [0], ["x"], [{}], {}, {"a": None}, {"index": 0}, [[[]]], "\x00\x1b[31m", "../../etc", 1.5)
 
@@ -38,7 +39,7 @@ def real():
     found = {}
     for rank in (0, 1):
         lines = gzip.decompress((PLACE / f"rank-{rank}.jsonl.gz").read_bytes()).splitlines()
-        reader = Reader(json.loads(lines[0])["run"])
+        reader = EvidenceReader(json.loads(lines[0])["run"])
         for line in lines:
             reader.feed(line)
         assert reader.result().complete
@@ -48,7 +49,7 @@ def real():
 
 def arrived(rank, stages):
     """What is read of these stages when a pod prints them."""
-    reader, number = Reader("abc"), 0
+    reader, number = EvidenceReader("abc"), 0
     for name, data in stages.items():
         text = json.dumps(data)
         pieces = [text[at : at + 6000] for at in range(0, len(text), 6000)]
@@ -96,10 +97,16 @@ def outcomes(rank=0, **damaged):
     Every check judges, as if nothing had blocked it; the second value is what is told of that rank's evidence.
     """
     profile, (told, jobs) = own_profile(), healthy()
-    spec = build_spec(profile, Options(), run_id="abc", namespace="team")
     heard = arrived(rank, damaged)
     rest = {name: data for name, data in told[rank].stages.items() if name not in damaged}
     told = {**told, rank: replace(told[rank], stages={**rest, **heard.stages}, problem=heard.problem)}
+    analysed = any("nccl" in data for data in damaged.values())
+    return dict(ended(told, profile, None if analysed else jobs)), heard.problem
+
+
+def ended(told, profile, jobs):
+    """Yield (id, outcome) of each check on the evidence told (rank -> evidence); jobs: what ``judged`` returned."""
+    spec = build_spec(profile, Options(), run_id="abc", namespace="team")
     replicas = tuple(Replica(index=i, pod=f"p-{i}", node=f"gpu-node-{i}", phase="Succeeded") for i in told)
     pods = tuple(
         SimpleNamespace(index=i, name=f"p-{i}", node=f"gpu-node-{i}", images={}, annotations={}, began="", ended="")
@@ -116,21 +123,25 @@ def outcomes(rank=0, **damaged):
         pods=pods,
     )
     trial.launcher, trial.seconds, trial.warnings, trial.events = "indexed", 9.0, (), ()
-    jobs = judged(profile, trial) if any("nccl" in data for data in damaged.values()) else jobs
-    given = {"trial": trial, "spec": spec, "profile": profile, **jobs}
-    found = {}
+    given = {
+        "trial": trial,
+        "spec": spec,
+        "profile": profile,
+        "cluster": Inventory((), ()),
+        "resources_here": frozenset(),
+        **(jobs or judged(profile, trial)),
+    }
     for check_id, function in checks():
         wanted = inspect.signature(function).parameters
         try:
             function(**{name: Evidence() if name == "evidence" else given[name] for name in wanted})
-            found[check_id] = "passed"
+            yield check_id, "passed"
         except CheckFailed:
-            found[check_id] = "failed"
+            yield check_id, "failed"
         except (CannotTell, Blocked):
-            found[check_id] = "unknown"
+            yield check_id, "unknown"
         except pytest.skip.Exception:
-            found[check_id] = "skipped"
-    return found, heard.problem
+            yield check_id, "skipped"
 
 
 def places(value, path=()):

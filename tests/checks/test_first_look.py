@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from checks.framework.selection import Declaration
 
 COMMANDS = {
+    "aws",
+    "nvidia-imex-ctl",
     "grep",
     "env",
     "ibv_devinfo",

@@ -10,9 +10,11 @@ from checks import test_images, test_queue, test_storage
 from checks.framework.evidence import CannotTell, Evidence
 from checks.profiles.loader import load_profile
 from checks.profiles.schema.storage import StoragePath
-from checks.rules.fit import misfit
+from checks.rules.fit import counted, known_here, misfit, undefined, unstarted
 from checks.rules.nodes import offer
 from checks.rules.pool import pool_of
+from jobs.cluster.facts.inventory import Inventory, PodUse
+from jobs.diagnosis.state import FailureAnalysis, Replica
 from jobs.trial.parts import Queue
 
 HCA, VF = "rdma/hca_shared_devices_a", "nvidia.com/hostdev"
@@ -26,7 +28,7 @@ def test_another_product_is_named_with_the_key(node, inventory):
     """h200-roce on H100: gpu.product, and what the label says."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     profile = load_profile("h200-roce")
-    found = misfit(pool_of(inventory([node("a", labels=labels)]), profile), profile, profile.pod.resources)
+    found = misfit(pool_of(inventory([node("a", labels=labels)]), profile), profile)
     assert "gpu.product" in found
     assert "NVIDIA-H100-80GB-HBM3" in found
 
@@ -39,9 +41,44 @@ def test_another_product_is_named_with_the_key(node, inventory):
 def test_only_other_cards_on_every_node_are_another_fabric(node, inventory, h100, offered, fits):
     """A device plugin that is missing, or one node that is wrong, is no wrong profile."""
     nodes = [carded(node(name), *cards) for name, cards in zip("ab", offered, strict=True)]
-    found = misfit(pool_of(inventory(nodes), h100), h100, [HCA])
+    found = misfit(pool_of(inventory(nodes), h100), h100)
     assert (found == "") is fits
     assert fits or ("pod.resources" in found and VF in found)
+
+
+NIC = "networking.gke.io.networks/"
+
+
+@pytest.mark.parametrize(
+    ("cards", "google", "fits"),
+    [([NIC + "gpu-nic3"], True, True), ([], True, True), ([NIC + "vpc-1"], True, False), ([], False, False)],
+    ids=["one of the networks is there", "all are missing", "others everywhere", "no node is Google's"],
+)
+def test_networks_of_google_are_missed_on_its_nodes_only(node, inventory, cards, google, fits):
+    """gke-tcpxo: what GKE counts of each network tells another cluster from one whose networks are missing."""
+    labels = {"cloud.google.com/gke-nodepool": "a3"} if google else {}
+    profile = load_profile("gke-tcpxo")
+    found = misfit(pool_of(inventory([carded(node(name, labels=labels), *cards) for name in "ab"]), profile), profile)
+    assert (found == "") is fits
+    assert fits or "pod.annotations" in found
+
+
+@pytest.mark.parametrize(
+    ("counts", "name", "fits"),
+    [
+        ((8, 8), "dra-only", False),
+        ((8, 0), "dra-only", True),
+        ((None, None), "dra-only", True),
+        ((8, 8), "gb200", True),
+    ],
+    ids=["counted everywhere", "on one node only", "nowhere", "a claim beside counted GPUs"],
+)
+def test_gpus_that_every_node_counts_are_not_claimed(node, inventory, counts, name, fits):
+    """A DeviceClass that is missing is the cluster's fault unless a device plugin serves the GPUs of all nodes."""
+    labels = {"nvidia.com/gpu.present": "true"}
+    profile = load_profile("dra-only" if name == "dra-only" else "gb200-mnnvl")
+    nodes = [node(each, count, count, labels=labels) for each, count in zip("ab", counts, strict=True)]
+    assert (counted(pool_of(inventory(nodes), profile), profile) == "") is fits
 
 
 @pytest.mark.parametrize(
@@ -82,3 +119,107 @@ def test_nothing_that_only_the_profile_wants_is_missed_where_it_does_not_fit(che
     with pytest.raises(CannotTell, match=r"pod\.resources") as told:
         function(**{name: given[name] for name in inspect.signature(function).parameters})
     assert told.value.fault == "nodes.other-kind"
+
+
+TENANT = Inventory((), (), {"nodes": "not a tenant's to ask", "pods": "not a tenant's to ask"})
+NETS = {("default", "rdma-0"): None, ("default", "rdma-1"): None}
+PREEMPTION = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+NO_RDMA = f"0/2 nodes are available: 2 Insufficient {HCA}.{PREEMPTION}"
+MOUNT = '2 of 2 pods have not started; MountVolume.SetUp failed for volume "lib" : hostPath type check failed'
+
+
+def stuck(text, *nodes, **changes):
+    """Make a trial whose pods do not start; ``nodes`` are those that took a pod."""
+    said = {"fault": "job.unschedulable", "subject": "seatrial-abc", "expected": "", "suggestion": ""}
+    failed = FailureAnalysis(observed=text, err_class="ERR_INFRA", **said, **changes)
+    replicas = [Replica(index=i, pod=f"seatrial-abc-{i}", node=node) for i, node in enumerate([*nodes, ""][:2])]
+    return SimpleNamespace(analysis=failed, replicas=tuple(replicas))
+
+
+@pytest.fixture
+def asking(spec):
+    """A trial that asks for everything that a profile can ask of nodes."""
+    lib = {"name": "lib", "hostPath": {"path": "/opt/lib"}}
+    return replace(spec, resources={HCA: 1}, node_selector={"pool": "gpu"}, volumes=(lib,))
+
+
+def test_networks_that_nobody_can_see_nodes_for_may_be_another_clusters(h100, inventory, node):
+    """None of them is there: the profile or the cluster. One is there, or nodes are seen: the cluster."""
+    told = undefined(NETS, TENANT, h100)
+    assert "pod.annotations" in told
+    assert "default/rdma-0" in told
+    assert "profile of other machines, or" in told
+    assert undefined(NETS | {("default", "rdma-1"): {}}, TENANT, h100) == ""
+    assert undefined(NETS, inventory([node("a")]), h100) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (NO_RDMA, "pod.resources"),
+        (f"0/2 nodes are available: 2 Insufficient nvidia.com/gpu, 2 Insufficient {HCA}.", "pod.resources"),
+        (f"0/5 nodes are available: 3 Insufficient nvidia.com/gpu, 5 Insufficient {HCA}.", "pod.resources"),
+        (f"0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient {HCA}.", "pod.resources"),
+        ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "pod.node_selector"),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, "
+            "2 node(s) didn't match Pod's node affinity/selector.",
+            "pod.node_selector",
+        ),
+        ("0/2 nodes are available: 2 device class gpu.nvidia.com does not exist.", "pod.claims"),
+        (MOUNT, "pod.volumes"),
+    ],
+)
+def test_what_no_node_has_may_be_the_profiles_error(h100, asking, inventory, node, text, key):
+    """A tenant is told both possibilities, with the key; who sees the nodes is not left in doubt."""
+    told = unstarted(stuck(text), asking, TENANT, h100)
+    assert f"({key})" in told
+    assert "profile of other machines, or" in told
+    assert unstarted(stuck("", events=(text,)), asking, TENANT, h100) == told
+    assert unstarted(stuck(text), asking, inventory([node("a")]), h100) == ""
+    assert unstarted(stuck(text, disrupted=True), asking, TENANT, h100) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"0/2 nodes are available: 1 Insufficient {HCA}, 1 node(s) didn't match pod anti-affinity rules.",
+        f"0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient {HCA}.",
+        f"0/5 nodes are available: 2 node(s) had untolerated taint(s), 3 Insufficient nvidia.com/gpu, 3 Insufficient {HCA}.",
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.",
+        "0/2 nodes are available: 2 Insufficient cpu.",
+        "0/2 nodes are available: 2 node(s) had untolerated taint(s).",
+        "0/2 nodes are available: 2 Insufficient example.com/licence.",
+        MOUNT.replace("2 of 2", "1 of 2"),
+        MOUNT.replace('"lib"', '"other"'),
+        "",
+    ],
+)
+def test_what_any_job_asks_for_or_some_node_has_is_the_clusters(h100, asking, text):
+    """A node that lacks what others have, and GPUs, CPUs and taints, accuse nobody's profile."""
+    assert unstarted(stuck(text), asking, TENANT, h100) == ""
+
+
+def test_a_pod_that_was_placed_has_found_what_the_profile_names(h100, asking):
+    """The first pod has a node's devices: the other node lacks them. A folder is looked for after that."""
+    assert unstarted(stuck(NO_RDMA, "gpu-node-0"), asking, TENANT, h100) == ""
+    assert "pod.volumes" in unstarted(stuck(MOUNT, "gpu-node-0", "gpu-node-1"), asking, TENANT, h100)
+    assert unstarted(SimpleNamespace(analysis=None, replicas=()), asking, TENANT, h100) == ""
+
+
+def test_what_a_tenant_sees_of_the_cluster_speaks_for_the_profile(h100, asking):
+    """A quota that grants it, a pod that holds it, a network that is defined: then it is missing, and no-go."""
+    used = [PodUse("team", "train-0", at, {HCA: 1}, "", "Running") for at in ("gpu-node-7", "")]
+    holding, waiting = (replace(TENANT, pods=(pod,)) for pod in used)
+    for cluster, granted, networks, fits in (
+        (TENANT, (), {}, False),
+        (TENANT, (VF,), NETS, False),
+        (waiting, (), {}, False),
+        (TENANT, (HCA,), {}, True),
+        (holding, (), {}, True),
+        (TENANT, (), NETS | {("default", "rdma-0"): {}}, True),
+    ):
+        here = known_here(cluster, granted, networks, asking)
+        assert (unstarted(stuck(NO_RDMA), asking, cluster, h100, here) == "") is fits
+    text = "0/2 nodes are available: 2 device class gpu.nvidia.com does not exist."
+    assert unstarted(stuck(text), asking, TENANT, h100, {"gpu.nvidia.com.deviceclass.resource.k8s.io/devices"}) == ""

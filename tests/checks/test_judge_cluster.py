@@ -402,6 +402,10 @@ def test_a_quota_must_have_room_for_the_whole_gang(hard, used, short):
     found = try_pods(FakeKube(quotas=[quota(hard, used)]), POD, JOB, pods=2)
     assert [(s.resource, s.needed, s.left) for s in found.shortages] == ([short] if short else [])
     assert found.fault == ("quota.exceeded" if short else "")
+    granted = {
+        key.removeprefix("requests.") for key, limit in hard.items() if "/" in key and limit not in ("0", "garbage")
+    }
+    assert found.granted == granted
 
 
 def test_a_quota_that_is_not_yet_counted_limits_all_the_same():

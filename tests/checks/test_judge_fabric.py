@@ -88,7 +88,9 @@ def world(trial):
         ]
         told.stages["topology"] = {"paths": paths, "rows": [f"GPU{g} NUMA 0 | | PIX" for g in range(8)], "acs": None}
         moved = {f"mlx5_{n}/1/port_xmit_data": 10**9 for n in range(8)}
-        told.stages["collective.ring"]["rdma_counters"] = moved
+        for name in ("ring", "default", "sendrecv", "alltoall", "node"):
+            some = {} if name == "node" else {"mlx5_0/1/port_xmit_data": 10**9}
+            told.stages["collective." + name]["rdma_counters"] = moved if name == "ring" else some
     return trial
 
 

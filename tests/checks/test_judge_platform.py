@@ -14,6 +14,7 @@ from checks.profiles.loader import Profile
 from checks.profiles.schema.images import Images
 from checks.profiles.schema.observability import Observability
 from checks.profiles.schema.stack import Stack
+from checks.rules import bom as bom_rules
 from checks.rules import images, pool, secrets, uniform
 from checks.rules import stack as gpu_stack
 from checks.rules.capacity import rooms
@@ -445,7 +446,7 @@ def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
     mine = pool.Pool((node("a"), node("b")))
     known = {"deviceclasses": Listing(), "resourceslices": Listing((slice_of("a", 8),))}
     with pytest.raises(CheckFailed):
-        stack_checks.test_dra_knows_every_gpu(mine, claimed, known.__getitem__, evidence)
+        stack_checks.test_dra_knows_every_gpu(mine, h100, claimed, known.__getitem__, evidence)
     assert [(f.subject, f.fault) for f in evidence.findings] == [("deviceclass/gpu.nvidia.com", "dra.class-missing")]
     evidence.__init__()
     cel = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
@@ -454,10 +455,10 @@ def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
     )
     known["resourceslices"] = Listing((slice_of("a", 8), slice_of("b", 8, kind="mig")))
     with pytest.raises(CheckFailed):
-        stack_checks.test_dra_knows_every_gpu(mine, claimed, known.__getitem__, evidence)
+        stack_checks.test_dra_knows_every_gpu(mine, h100, claimed, known.__getitem__, evidence)
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "dra.slices-missing")]
     with pytest.raises(pytest.skip.Exception, match="claims no devices"):
-        stack_checks.test_dra_knows_every_gpu(mine, spec, known.__getitem__, evidence)
+        stack_checks.test_dra_knows_every_gpu(mine, h100, spec, known.__getitem__, evidence)
 
 
 class Lists:
@@ -643,7 +644,42 @@ def test_a_service_monitor_must_mean_the_exporter(monitors, ok, h100, evidence):
 
 def recorded(version="v1.36.2"):
     kube = SimpleNamespace(version=lambda: {"gitVersion": version})
-    return SimpleNamespace(kube=kube, run=SimpleNamespace(bom={}))
+    return SimpleNamespace(kube=kube, run=SimpleNamespace(bom={}), profile=Profile())
+
+
+def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, node):
+    """CSI drivers by image without their sidecars, and what labels tell of BMC and firmware; a plain node tells nothing."""
+    labels = {"feature.node.kubernetes.io/local-bmc-version": "2.1", "example.com/bios": "1.4", "zone": "bios"}
+    pods = (
+        pod(
+            "efs-csi-node-x",
+            images=["r/eks/aws-efs-csi-driver:v2.1.0", "r/sig-storage/csi-node-driver-registrar:v2.10"],
+        ),
+        pod("csi-rbd-x", images=["quay.io/cephcsi/cephcsi:v3.12.0", "r/livenessprobe:v2"]),
+        pod("app-x", images=["r/physics:v1"]),
+    )
+    cluster = replace(inventory([node("a", labels=labels), node("b")]), pods=pods)
+    found = bom_rules.from_api("v1.36.2", cluster.nodes, cluster, ())
+    assert found["storage clients"] == {
+        "r/eks/aws-efs-csi-driver:v2.1.0": "v2.1.0",
+        "quay.io/cephcsi/cephcsi:v3.12.0": "v3.12.0",
+    }
+    assert found["firmware labels"] == {
+        "example.com/bios": {"1.4": 1},
+        "feature.node.kubernetes.io/local-bmc-version": {"2.1": 1},
+    }
+    bare = inventory([node("b")])
+    assert not {"storage clients", "firmware labels"} & bom_rules.from_api("v1", bare.nodes, bare, ()).keys()
+
+
+def test_what_nobody_can_see_is_repeated_as_not_verified():
+    """A switch baseline is the profile's word; an image of a model is pinned by its digest or is not."""
+    models = ("r/m:1", "r/n@sha256:" + "a" * 64)
+    asked = replace(Profile(), stack=Stack(baseline={"switches": "Quantum-2 31.2014"}), images=Images(models=models))
+    assert bom_rules.from_profile(Profile()) == {}
+    found = bom_rules.from_profile(asked)
+    assert found["not verified"] == {"switches": "Quantum-2 31.2014"}
+    assert list(found["model images"].values()) == ["by a tag, which can be moved", "by digest"]
 
 
 def test_the_platform_is_recorded_with_counts(inventory, node, h100, evidence):

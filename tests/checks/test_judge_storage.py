@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from checks.profiles.schema.storage import S3, Storage, StoragePath
+from checks.profiles.schema.storage import S3, Credential, Storage, StoragePath
 from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
 from checks.rules.storage import (
     bucket_findings,
     burst_findings,
     claim_findings,
+    credential_findings,
     path_findings,
     rate_findings,
     shared_findings,
@@ -292,4 +293,49 @@ def test_the_trial_tries_what_the_profile_names(h100):
         ("results", "results", True, True),
     ]
     assert (made["burst_bytes"], made["s3"][0].uri) == (2**20, "s3://bucket/x")
-    assert stored(h100) == {"storage": (), "s3": (), "scratch": "", "burst_bytes": 0, "env_secrets": ()}
+    assert not any(stored(h100).values())
+
+
+# ------------------------------------------------------------------------------------------------- files and keys
+
+SHARDS = replace(DATA, files=("train/shard-0.tar", "train/shard-1.tar"))
+TOKEN = Credential(env="HF_TOKEN", secret="hf", key="token")
+
+
+@pytest.mark.parametrize(
+    ("seen", "ok"),
+    [
+        ({"files_tried": 2, "files_bad": 0}, True),
+        ({"files_tried": 1, "files_bad": 0}, None),
+        ({"files_tried": 2, "files_bad": 1, "files_bad_named": ["train/shard-1.tar: Permission denied"]}, False),
+    ],
+)
+def test_files_that_the_profile_names_are_opened(stored_trial, spec, bad, seen, ok):
+    """One that cannot be opened is told by its name; those that the time did not allow are not."""
+    asked = replace(ASKED, paths=(SHARDS,), burst=0)
+    for rank in stored_trial.evidence.values():
+        rank.stages["storage"]["paths"] = [found("data", write=False, **seen)]
+    told = list(path_findings(stored_trial, spec, asked))
+    assert {f.ok for f in told} == {ok}
+    wanted = [(f"{node} /data", "storage.files-missing") for node in NODES] if ok is False else []
+    assert [each for each in bad(told) if each[1]] == wanted
+    if ok is False:
+        assert "shard-1.tar: Permission denied" in told[0].observed
+
+
+def test_a_path_without_named_files_is_not_asked_for_any(stored_trial, spec, bad):
+    assert not bad(path_findings(stored_trial, spec, ASKED))
+
+
+@pytest.mark.parametrize(("present", "ok"), [(True, True), (None, None), (False, False)])
+def test_a_credential_is_judged_by_its_presence(stored_trial, spec, bad, present, ok):
+    """What ssh started has no environment of the container's: nothing is told of it."""
+    asked = replace(ASKED, credentials=(TOKEN,))
+    for rank in stored_trial.evidence.values():
+        rank.stages["storage"]["credentials"] = [
+            {"env": "HF_TOKEN", "secret": "hf", "key": "token", "present": present}
+        ]
+    told = list(credential_findings(stored_trial, spec, asked))
+    assert {f.ok for f in told} == {ok}
+    wanted = [(f"{node} HF_TOKEN", "storage.credential-missing") for node in NODES] if ok is False else []
+    assert [each for each in bad(told) if each[1]] == wanted

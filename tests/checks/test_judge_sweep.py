@@ -8,16 +8,19 @@ from types import SimpleNamespace
 import pytest
 
 from checks.framework.evidence import Blocked
+from checks.framework.options import Options
 from checks.framework.sweep_run import fits, resumed, run_sweep
+from checks.framework.sweep_spec import rules_of, sweep_spec
 from checks.profiles.loader import load_profile
 from checks.rules.sweep import link_findings, node_findings, notes, ran_findings, read_sweep, scale_findings
 from jobs.diagnosis.state import FailureAnalysis, JobState
 from jobs.pod.sweep.model import Done, Result, Rules
+from jobs.pod.sweep.model import Finding as Accusation
 from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.trial.spec import Sweep
+from jobs.trial.spec import Sweep, TrialSpec
 from reports.record import Run
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)
@@ -103,6 +106,20 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     bad = [f for f in everything(found) if f.ok is not True]
     assert {f.fault for f in bad} == {"sweep.uplink"}
     assert all("leaf-1" in f.subject for f in bad)
+
+
+def test_an_uplink_that_no_label_names_accuses_nobody():
+    """The nodes of the leaf are told, with how often they fail with the others, and what to label."""
+    leaf = {f"node-{n}" for n in range(4, 8)}
+    found = swept(*told(16, lambda pair: 200.0 if len(leaf.intersection(pair)) == 1 else 380.0))
+    bad = [f for f in everything(found) if f.ok is not True]
+    assert [(f.ok, f.fault) for f in bad if f.fault == "sweep.groups"] == [(None, "sweep.groups")]
+    assert not [f for f in bad if f.ok is False]
+    (group,) = (f for f in bad if f.fault == "sweep.groups")
+    assert group.subject == "4 nodes (node-4, node-5, node-6, node-7)"
+    assert "fail (0.53 of the median): a link between two groups of nodes" in group.observed
+    assert found.section["apart"][0]["names"] == sorted(leaf)
+    assert found.blame.verdict == "inconclusive"
 
 
 def test_a_suspect_is_neither_accused_nor_proven():
@@ -192,8 +209,12 @@ def test_a_pair_of_a_small_fleet_that_nobody_measured_is_no_go(nodes):
 @pytest.mark.parametrize("nodes", [2, 4, 16])
 def test_what_is_wrong_everywhere_is_no_go_and_names_nobody(outcome, nodes):
     """No partner is proven that would tell which node it is."""
-    blame = swept(*told(nodes, lambda _: outcome)).blame
+    found = swept(*told(nodes, lambda _: outcome))
+    blame = found.blame
     assert (blame.verdict, blame.findings) == ("no-go", ())
+    assert [(f.subject, f.fault) for f in node_findings(found) if f.ok is False] == [
+        (f"fleet of {nodes}", "sweep.fleet")
+    ]
     assert blame.reasons[0].startswith(f"{outcome}: ")
     assert not any("is not decided" in reason for reason in blame.reasons)
 
@@ -207,13 +228,15 @@ def test_one_node_with_wrong_sums_is_still_named():
 
 @pytest.mark.parametrize(("nodes", "pairs"), [(2, "1 of 1 pairs"), (4, "6 of 6 pairs"), (16, "48 of 48 pairs")])
 def test_a_fleet_below_its_floor_is_no_go_in_one_line(nodes, pairs):
-    """With numbers: all pairs are alike, so none is slower than the others, and all are too slow."""
+    """sweep.fleet, with numbers: all pairs are alike, so none is slower than the others, and all are too slow."""
     found = swept(*told(nodes, lambda _: 200.0))
     blame = found.blame
     assert (blame.verdict, blame.findings) == ("no-go", ())
     said = [reason for reason in blame.reasons if "below the floor of 300 GB/s: 200 GB/s" in reason]
     assert len(said) == 1 and said[0].startswith(pairs)
-    assert any(f.observed == said[0] for f in ran_findings(found))
+    first = next(iter(node_findings(found)))
+    assert (first.ok, first.fault, first.observed.startswith(said[0])) == (False, "sweep.fleet", True)
+    assert all(f.ok for f in ran_findings(found)), "what failed was tested"
     again = iter([200.0])
     once = swept(*told(nodes, lambda _: next(again, 380.0))).blame
     assert once.verdict != "no-go", "one test below the floor that passes when it is repeated is flaky"
@@ -465,3 +488,64 @@ def test_the_result_says_what_is_of_the_earlier_run(tmp_path):
         "ended": "2026-11-22T10:10:00+00:00",
         "rounds": count,
     }
+
+
+def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run():
+    """A patrol's nodes come as it chose them; a sweep of all nodes pairs them alike each time."""
+    names = tuple(f"node-{n}" for n in (5, 2, 9, 1, 7, 4))
+
+    def first(run, trial_on):
+        spec = TrialSpec(run_id=run, namespace="n", image="i", nodes=2, gpus_per_node=1)
+        made = sweep_spec(spec, names, {}, PROFILE, Options(trial_on=trial_on)).sweep
+        assert made.nodes == names
+        return next_round(PlannedFleet(made.nodes), rules_of(made), []).tests
+
+    assert first("2a3b4c5d6e", ()) == first("9z8y7x6w5v", ())
+    assert set(first("2a3b4c5d6e", names)) != set(first("9z8y7x6w5v", names))
+
+
+def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial():
+    """A person finds the card by it; a GPU that slowed itself down in a node that passes is told, and not blamed."""
+    names, stages = told(8, lambda _: 380.0)
+    for row in stages["sweep.round.1"]["tests"]:
+        gpu = {"index": 3, "uuid": "GPU-aa", "serial": "165000", "mhz": [345.0, 1185.0, 1980.0]}
+        gpu["throttle"] = ["hw_thermal_slowdown"] if row["nodes"] == ["node-1"] else []
+        card = {"serial": "MT2231X00001", "pci": "0000:9a:00.0"}
+        row["hardware"] = {"gpus": [gpu], "cards": {"mlx5_3": card}}
+    found = swept(names, stages)
+    slowed = "node-1: GPU 3 (serial 165000) was slowed by hw_thermal_slowdown at 1185 MHz"
+    assert [text for text in notes(found) if "slowed" in text] == [slowed]
+    assert all(f.ok for f in everything(found))
+    accused = Accusation("rail", ("node-2",), (3,), "3 of 3 pairs: 0.50 of the median")
+    bad = replace(found, blame=replace(found.blame, findings=(accused,)))
+    (finding,) = [f for f in node_findings(bad) if f.ok is False]
+    assert finding.subject == "node-2 rail mlx5_3"
+    assert finding.observed.endswith("; mlx5_3: serial MT2231X00001, PCI 0000:9a:00.0")
+
+
+SPEEDS = {
+    "healthy": lambda pair: 380.0,
+    "slow": lambda pair: 100.0,
+    "hang": lambda pair: "no end",
+    "crash": lambda pair: "failed",
+    "silent": lambda pair: None,
+    "wrong": lambda pair: "wrong sums",
+    "sockets": lambda pair: "wrong transport",
+    "between": lambda pair: 345.0 if "node-1" in pair else 380.0,
+    "a node": lambda pair: 200.0 if "node-1" in pair else 380.0,
+    "a wrong node": lambda pair: "wrong sums" if "node-1" in pair else 380.0,
+    "a silent node": lambda pair: None if "node-1" in pair else 380.0,
+    "a pair": lambda pair: 200.0 if pair == ("node-0", "node-1") else 380.0,
+    "most pairs": lambda pair: 380.0 if "node-0" in pair else 200.0,
+    "half": lambda pair: 200.0 if int(pair[0][5:]) % 2 else 380.0,
+}
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5, 8])
+@pytest.mark.parametrize("name", SPEEDS)
+def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
+    """One verdict everywhere: no-go is a finding that failed, go is that all hold, and else something is not known."""
+    found = swept(*told(nodes, SPEEDS[name]))
+    shown = {f.ok for f in everything(found)}
+    verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
+    assert verdict == found.blame.verdict == found.section["verdict"], found.blame.reasons

@@ -286,9 +286,17 @@ def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
     ],
 )
 def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
-    """Aggregate counters, a board without NVSwitch, a warm GPU and a card without ECC are healthy."""
-    trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
+    """Aggregate counters, a board without NVSwitch, a warm GPU and cards without ECC are healthy."""
+    for told in trial.evidence.values():
+        for gpu in told.stages["runtime"]["gpus"]:
+            gpu.update(changes)
     assert not bad(every_ailment(trial, spec))
+
+
+def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
+    """One without ECC among others that count errors: its own counter may be the one that is not 0."""
+    trial.evidence[0].stages["runtime"]["gpus"][3].update(ecc_uncorrected_volatile=None)
+    assert set(bad(every_ailment(trial, spec))) == {("gpu-node-0 GPU 3", "")}
 
 
 def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):

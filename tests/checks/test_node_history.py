@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import Any
 
@@ -19,18 +20,15 @@ from cli.schedule.node_history import (
     learn,
     trend,
 )
-from cli.schedule.patrol import overdue, patrol, rules_of
-from jobs.pod.sweep.model import Rules
-from jobs.pod.sweep.plan import next_round
+from cli.schedule.patrol import overdue, patrol
 from reports.metrics import exposition
+from reports.schema import Record, completed
 
 WEEK = 7 * 86400.0
 NOW = 1_000_000_000.0
 
 
-def record(
-    verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = "", busbw: float = 380.0
-) -> dict[str, Any]:
+def record(verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = "", busbw: float = 380.0) -> Record:
     """A run on some nodes; a failed one has a fault on its subject."""
     finding = {"subject": subject, "ok": False, "fault": "x.y"}
     check = {"id": "c", "outcome": "failed" if subject else "passed", "findings": [finding] if subject else []}
@@ -40,7 +38,7 @@ def record(
         "hosts": [{"name": pod} for pod in hosts],
         "tables": [{"collective": "all_reduce", "rows": [{"size_bytes": 8 << 30, "in_place": side}]}],
     }
-    return {
+    made = {
         "run_id": "r",
         "verdict": verdict,
         "scope": "full",
@@ -49,9 +47,10 @@ def record(
         "trial": {"hosts": hosts},
         "collectives": {"ring": job},
     }
+    return completed(made)
 
 
-def after(*records: dict[str, Any]) -> State:
+def after(*records: Record) -> State:
     """The state after these runs, an hour apart, read back from JSON each time."""
     state = State()
     for hour, run in enumerate(records):
@@ -279,7 +278,7 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     idle = sorted([*state.nodes, "new"])
 
     def nodes(*, most: int = 64, among: list[str] = idle, known: State = state) -> tuple[str, ...]:
-        return patrol(known, among, most=most, now=NOW, every_s=WEEK, leaves={"g0": "l"}).nodes
+        return patrol(known, among, most=most, now=NOW, every_s=WEEK).nodes
 
     assert nodes() == ("odd", "g0", "bad", "g1", "new", "old4", "old3", "old2", "old1", "old0")
     assert nodes(most=4) == ("odd", "g0", "bad", "g1")
@@ -290,12 +289,25 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     assert nodes(known=State({"a": Watched(tested=NOW + WEEK)}), among=["a", "b"]) == ("a", "b"), (
         "a clock that was ahead"
     )
-    fleet = patrol(state, idle, most=64, now=NOW, every_s=WEEK, leaves={"g0": "l"})
-    assert fleet.leaves == {"g0": "l"}
-    first, second = (next_round(fleet, rules_of(Rules(alone=False), run), []) for run in ("2a3b4c", "9z8y7x"))
-    assert first is not None
-    assert second is not None
-    assert set(first.tests) != set(second.tests), "new partners in each run"
-    narrow = next_round(fleet, rules_of(Rules(alone=False, at_once=1), "2a3b4c"), [])
-    assert narrow is not None
-    assert "odd" in narrow.tests[0], "the first of the order is in the first test"
+    chosen = patrol(state, idle, most=64, now=NOW, every_s=WEEK)
+    assert chosen.why == "of 12 idle nodes 2 under suspicion and 6 due"
+    assert "1 idle node" in patrol(state, ["old1"], most=64, now=NOW, every_s=WEEK).why
+    assert "all 3 idle nodes were tested" in patrol(state, ["g0", "g1", "g2"], most=64, now=NOW, every_s=WEEK).why
+
+
+def test_nodes_that_only_an_earlier_sweep_tested_were_tested_then() -> None:
+    """Of a sweep that goes on with another: each node at the time of its rounds, and never twice."""
+    run = swept(a="proven", b="proven", c="at fault")
+    run["sweep"] |= {
+        "resumed": {"ended": "2026-01-02T00:00:00+00:00", "rounds": 2, "run_id": "x"},
+        "tests": [{"round": 1, "nodes": ["a", "c"]}, {"round": 3, "nodes": ["b"]}],
+    }
+    then = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC).timestamp()
+    now = then + 5 * 3600
+    state = learn(State(), run, now=now)
+    assert {name: node.tested for name, node in state.nodes.items()} == {"a": then, "b": now, "c": then}
+    assert (state.nodes["a"].passed, state.nodes["c"].strikes) == (then, 1)
+    again = learn(state, run, now=now + 60)
+    assert (again.nodes["a"], again.nodes["c"]) == (state.nodes["a"], state.nodes["c"])
+    run["sweep"]["resumed"]["ended"] = "whenever"
+    assert set(learn(State(), run, now=now).nodes) == {"b"}

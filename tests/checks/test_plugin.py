@@ -350,3 +350,49 @@ def test_last(evidence, request):
     assert "VERDICT: inconclusive" in text
     assert "could not be written" in text
     assert "report.html" not in text
+
+
+OWN = """
+@check("ours.kernel", "One kernel", faults=["ours.kernel-differs"])
+def test_kernel(evidence):
+    evidence.compare("node-a", observed="6.8", expected="6.11", fault="ours.kernel-differs")
+    evidence.verdict()
+"""
+ENTRY = """
+layer: 4 Nodes
+faults:
+  ours.kernel-differs:
+    title: A node runs another kernel
+    meaning: It missed an upgrade.
+    confirm: kubectl describe node {node}
+    remedy: Reboot it.
+    source: our runbook
+"""
+
+
+def test_a_check_of_ones_own_brings_the_words_of_its_fault(trial, pytester):
+    """The file beside it is read as the catalogue is, and its command filled in for the subject."""
+    pytester.path.joinpath("test_sample.faults.yaml").write_text(ENTRY)
+    record, result = trial(OWN)
+    assert record["exit_code"] == 1
+    entry = record["faults"]["ours.kernel-differs"]
+    assert (entry["title"], entry["remedy"]) == ("A node runs another kernel", "Reboot it.")
+    assert entry["confirm"] == "kubectl describe node node-a"
+    assert "It missed an upgrade." in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("faults: [", "ParserError"),
+        (ENTRY.replace("remedy", "remdy"), "remdy"),
+        ("layer: 4 Nodes", "KeyError"),
+        (ENTRY.replace("ours.kernel-differs", "gpu.missing"), "gpu.missing is in the catalogue already"),
+    ],
+)
+def test_a_file_of_faults_that_is_none_is_a_usage_error(trial, pytester, text, said):
+    pytester.path.joinpath("test_sample.faults.yaml").write_text(text)
+    record, result = trial(OWN)
+    assert record is None
+    assert result.ret == 4
+    assert said in result.stderr.str()

@@ -11,6 +11,7 @@ from checks.profiles.loader import load_profile, profile_names
 from checks.profiles.proposal import pools, propose
 from jobs.cluster.facts.inventory import Inventory, Node, Taint
 from jobs.cluster.facts.stack import Listing
+from reports.schema import completed
 
 PROFILES = {name: load_profile(name) for name in profile_names()}
 
@@ -116,7 +117,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 def test_a_floor_is_the_worse_side_less_the_slack() -> None:
     """Of both sides the worse one counts; small rows are latency and no floor; the source names the run."""
-    (floor,) = baseline(record(), slack=0.1)["floors"]
+    (floor,) = baseline(completed(record()), slack=0.1)["floors"]
     assert (floor["collective"], floor["algorithm"], floor["nodes"], floor["size"]) == ("all_reduce", "ring", 2, "8G")
     assert floor["busbw_gbps"] == 333.0
     assert floor["source"] == "run abc of 2026-01-02: 370 GB/s, minus 10 %"
@@ -135,7 +136,7 @@ def test_a_floor_is_the_worse_side_less_the_slack() -> None:
 def test_what_was_not_accepted_is_no_baseline(changes: dict[str, Any], why: str) -> None:
     """A baseline from a run that was not accepted would accept what it failed to."""
     with pytest.raises(NotABaselineError, match=why):
-        baseline(record(**changes), slack=0.1)
+        baseline(completed(record(**changes)), slack=0.1)
 
 
 @pytest.mark.parametrize(("count", "parent"), [(8, "dra-only"), (4, None)])
@@ -174,7 +175,7 @@ def test_gpus_that_nobody_offers_are_not_proposed_as_none() -> None:
 def test_the_floors_that_the_run_was_accepted_by_stay_where_they_ask_for_more() -> None:
     """A slack of ten percent must not undo a floor that sees a lost rail, nor drop one that was not measured."""
     shipped = {(f.collective, f.algorithm, f.nodes, f.size): f.busbw_gbps for f in PROFILES["h100-ib"].floors}
-    rows = baseline(record(), slack=0.1, floors=PROFILES["h100-ib"].floors)["floors"]
+    rows = baseline(completed(record()), slack=0.1, floors=PROFILES["h100-ib"].floors)["floors"]
     found = {(f["collective"], f["algorithm"], f["nodes"], f["size"]): f["busbw_gbps"] for f in rows}
     assert found["all_reduce", "ring", 2, "8G"] == 350  # 333 of what was measured would pass seven rails of eight
     assert found["all_reduce", "default", 1, "8G"] == shipped["all_reduce", "default", 1, 8 << 30]
@@ -189,9 +190,8 @@ def test_what_every_node_ran_on_its_own_is_in_the_baseline() -> None:
         row = {"size_bytes": 8 << 30, "out_of_place": None, "in_place": side}
         return {"nodes": 1, "ranks": 8, "tables": [{"collective": None, "rows": [row]}]}
 
-    made = baseline(
-        record(inside={"a": job(480), "b": job(470)}, collectives={"sendrecv": {**job(40), "nodes": 2}}), slack=0.1
-    )
+    taken = record(inside={"a": job(480), "b": job(470)}, collectives={"sendrecv": {**job(40), "nodes": 2}})
+    made = baseline(completed(taken), slack=0.1)
     assert [(f["collective"], f["nodes"], f["busbw_gbps"]) for f in made["floors"]] == [
         ("sendrecv", 2, 36.0),
         ("all_reduce", 1, 423.0),

@@ -44,7 +44,7 @@ def broken() -> dict[str, Any]:
     return record(checks=[{"id": "nccl.gdr", "outcome": "failed", "findings": [finding]}])
 
 
-@pytest.mark.parametrize("style", ["text", "markdown", "json"])
+@pytest.mark.parametrize("style", ["text", "markdown", "html", "json"])
 def test_what_is_worse_is_told_in_every_format(
     style: str, tmp_path: Path, broken: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +55,7 @@ def test_what_is_worse_is_told_in_every_format(
     assert "nccl.gdr-off" in said
     assert "\x1b" not in said
     assert style != "markdown" or "<b>" not in said.replace("\\<b\\>", "")
+    assert style != "html" or "<b>" not in said
     assert style != "json" or json.loads(said)["verdict"] == "worse"
 
 

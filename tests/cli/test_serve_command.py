@@ -41,7 +41,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     assert process.stdout is not None
     yield process.stdout.readline().strip()
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     process.stdout.close()
 
 
@@ -49,7 +49,7 @@ def test_every_scrape_reads_the_newest_record(served: str, tmp_path: Path) -> No
     """Nothing yet, a success, a later failure that keeps the time of the success, then a damaged record."""
 
     def scrape() -> str:
-        with urllib.request.urlopen(served, timeout=10) as answer:
+        with urllib.request.urlopen(served, timeout=60) as answer:
             return str(answer.read().decode())
 
     def write(name: str, content: str) -> None:
@@ -73,13 +73,14 @@ def test_what_a_scheduled_run_left_is_served_as_it_is(served: str, tmp_path: Pat
     """Its metrics know which nodes are bad, and call a first failure inconclusive; a later run by hand comes before them."""
 
     def scrape() -> str:
-        with urllib.request.urlopen(served, timeout=10) as answer:
+        with urllib.request.urlopen(served, timeout=60) as answer:
             return str(answer.read().decode())
 
     from reports.metrics import exposition
+    from reports.schema import completed
 
     strike = record("no-go", "2026-01-02T00:00:00+00:00")
-    told = exposition({**strike, "verdict": "inconclusive"}, last_success=5.0, bad={"gpu-node-1": True})
+    told = exposition(completed({**strike, "verdict": "inconclusive"}), last_success=5.0, bad={"gpu-node-1": True})
     (tmp_path / "metrics.prom").write_text(told)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "report.json").write_text(json.dumps(strike))
@@ -105,7 +106,7 @@ def test_an_old_damaged_record_does_not_hide_the_newest(served: str, tmp_path: P
     os.utime(tmp_path / "a" / "report.json", (1, 1))
     (tmp_path / "d").mkdir()
     os.mkfifo(tmp_path / "d" / "report.json")
-    with urllib.request.urlopen(served, timeout=10) as answer:
+    with urllib.request.urlopen(served, timeout=60) as answer:
         assert 'seatrial_run_verdict{verdict="no-go"} 1.0' in answer.read().decode()
 
 
@@ -118,7 +119,7 @@ def test_it_ends_when_it_is_told_to(tmp_path: Path) -> None:
             assert process.stderr is not None
             process.stdout.readline()
             process.send_signal(number)
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=60) == 0
             assert process.stderr.read() == ""
 
 

@@ -1,5 +1,6 @@
 """What the user typed wrong is one clear line and exit code 4, with nothing half done."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli import listing, start
-from cli.__main__ import _verbosity
+from cli.__main__ import COMMANDS, HELP, _verbosity, main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -190,6 +191,7 @@ def test_the_printed_manifests_are_yaml_and_nothing_else():
         ((), ["seatrial accept --cluster sim:healthy --out report", "seatrial explain LOG", "seatrial help"]),
         (("kubeconfig",), ["seatrial preflight", "seatrial profile detect > my.yaml"]),
         (("kubeconfig", "report"), ["seatrial compare report new"]),
+        (("kubeconfig", "demo"), ["seatrial preflight"]),
     ],
 )
 def test_without_a_command_it_says_what_comes_next(found, expected, tmp_path, monkeypatch, capsys):
@@ -200,9 +202,9 @@ def test_without_a_command_it_says_what_comes_next(found, expected, tmp_path, mo
     if "kubeconfig" in found:
         (tmp_path / ".kube").mkdir()
         (tmp_path / ".kube" / "config").touch()
-    if "report" in found:
+    if {"report", "demo"} & set(found):
         (tmp_path / "report").mkdir()
-        (tmp_path / "report" / "report.json").write_text("{}")
+        (tmp_path / "report" / "report.json").write_text(json.dumps({"simulated": "demo" in found}))
     assert start.main() == 0
     said = capsys.readouterr().out
     assert len([line for line in said.splitlines() if line.startswith("  seatrial ")]) == 3
@@ -235,10 +237,54 @@ def test_an_empty_log_and_a_folder_without_logs_are_usage_errors(tmp_path):
 
 def test_help_fits_80_columns_and_names_every_command():
     """A command that --help does not name does not exist for its user."""
-    from cli.__main__ import COMMANDS, HELP
-
     assert max(map(len, HELP.splitlines())) <= 80
     assert not [name for name in COMMANDS if f"  seatrial {name}" not in HELP]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_of_each_command_is_one_screen_with_examples(command, monkeypatch, capsys):
+    """80 columns and 50 lines, and a command line to begin with."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 50
+    assert [line for line in lines if line.startswith((f"  seatrial {command}", '  eval "$(seatrial completion'))]
+
+
+BASH = """
+eval "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_shtab_seatrial
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["ex"], {"explain"}),
+        (["accept", "--profile", "h200"], {"h200-ib", "h200-roce"}),
+        (["sweep", "--at"], {"--at-once"}),
+        (["faults", "nccl.socket-f"], {"nccl.socket-fallback"}),
+        (["job", "st"], {"status"}),
+    ],
+)
+def test_bash_completes_commands_options_and_values(words, completed):
+    """The script that `seatrial completion bash` prints, in a real bash."""
+    pytest.importorskip("shtab")
+    script = _completion()
+    done = subprocess.run(
+        ["bash", "-c", BASH, "bash", script, "seatrial", *words], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert set(done.stdout.split()) == completed
+
+
+@functools.cache
+def _completion():
+    done = seatrial("completion", "bash")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_help_and_the_catalogues_work_from_any_directory(tmp_path):

@@ -111,6 +111,8 @@ def test_the_values_are_checked() -> None:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(values | wrong, schema)
     assert "images" in helm("images=x", code=1)
+    assert "    --sweep=64\n" in helm("sweep=64")
+    assert "--sweep" not in helm()
 
 
 def test_what_one_release_must_not_make_twice_can_be_left_out() -> None:

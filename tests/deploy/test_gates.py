@@ -46,7 +46,14 @@ def test_the_profile_is_sound() -> None:
 
 def test_argo_cd_hooks_fail_the_sync() -> None:
     """One hook before, one after; a single failure ends each; compare comes only after an accepted run."""
-    before, after = documents("argocd.yaml")
+    before, after, opens, closes = documents("argocd.yaml")
+    marks = [job["metadata"]["annotations"]["argocd.argoproj.io/hook"] for job in (opens, closes)]
+    assert marks == ["PostSync", "SyncFail"]
+    assert opens["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"] == "1"  # after the trial's own hook
+    assert all(
+        job["spec"]["template"]["spec"]["containers"][0]["args"] == ["mark", "/results/after", "--node-condition"]
+        for job in (opens, closes)
+    )
     hooks = [job["metadata"]["annotations"]["argocd.argoproj.io/hook"] for job in (before, after)]
     assert hooks == ["PreSync", "PostSync"]
     for job in (before, after):
@@ -74,7 +81,7 @@ def test_flux_waits_for_the_gate() -> None:
     assert second["spec"]["dependsOn"] == [{"name": "gpu-operator"}]
     assert training["spec"]["dependsOn"] == [{"name": second["metadata"]["name"]}]
     assert first["spec"]["postBuild"] == second["spec"]["postBuild"]
-    for gate, job in zip((first, second), documents("argocd.yaml"), strict=True):
+    for gate, job in zip((first, second), documents("argocd.yaml")[:2], strict=True):
         assert gate["metadata"]["name"] == job["metadata"]["name"]
         (check,) = gate["spec"]["healthChecks"]
         assert (check["apiVersion"], check["kind"], check["name"]) == (
@@ -161,7 +168,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.mark.slow
 def test_jobs_and_settings_are_admitted(lab: Lab) -> None:
-    """The Jobs of the hooks, by server-side dry run, in a namespace that enforces PodSecurity 'restricted'."""
+    """The four Jobs of the hooks, by server-side dry run, in a namespace that enforces PodSecurity 'restricted'."""
     lab.kubectl(
         "label",
         "namespace",
@@ -172,7 +179,7 @@ def test_jobs_and_settings_are_admitted(lab: Lab) -> None:
     done = lab.run("kubectl", "apply", "--server-side", "--dry-run=server", "-f", str(GATES / "argocd.yaml"))
     assert done.returncode == 0, done.stderr
     assert "violate" not in done.stderr
-    assert done.stdout.count("serverside-applied") == 2
+    assert done.stdout.count("serverside-applied") == 4
 
 
 TO_NEW = "kubectl -n gpu-operator set image daemonset/nvidia-driver-daemonset nvidia-driver-daemonset=nvcr.io/nvidia/driver:590.10"

@@ -13,6 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from reports.metrics import exposition
+from reports.schema import completed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,9 @@ def emitted() -> dict[str, set[str]]:
     """The names of all metrics with their labels, as a record with everything in it gives them."""
     found = {
         s.name: set(s.labels)
-        for f in text_string_to_metric_families(exposition(RECORD, bad={"n": True}, history={"n": (1.0, 2, 1)}))
+        for f in text_string_to_metric_families(
+            exposition(completed(RECORD), bad={"n": True}, history={"n": (1.0, 2, 1)})
+        )
         for s in f.samples
     }
     found |= {"seatrial_record_readable": set()}  # from seatrial serve

@@ -16,15 +16,19 @@ HANGS = "tests/hang/test_hang.py"
 SYMPTOMS, LOGS = "tests/nccl/test_nccl_symptoms.py", "tests/e2e/test_told_by_logs.py"
 CAUSES = "tests/nccl/test_nccl_causes.py"
 IN_LINES = ("gid-subnets", "gid-link-local", "verbs-provider", "gdrcopy", "bootstrap-link-local", "node-count")
-IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name")
+IN_LINES += ("topology-too-large", "ep-timeout", "fabric-manager", "shm-name", "gid-empty", "mr-memory", "chunk-size")
+IN_LINES += ("efa-peer-gone", "efa-unreachable", "nvls-slots", "imex-import", "gpu-xid", "rendezvous", "no-gpu")
+IN_LINES += ("cuda-driver", "nic-count-ignored", "uneven-hosts")
 #: Faults that no scenario shows, what does instead (a labelled log, a recording, facts as data), and why.
 SHOWN_OTHERWISE = {
     **{
         f"nccl.hang-{kind}": (HANGS, "of dumps and reports that a hung job leaves, not of a trial")
         for kind in ("late", "dead", "mismatch", "stalled", "order", "inside")
     },
+    "sweep.groups": ("tests/checks/test_judge_sweep.py", "fleets of the lab are smaller than their groups"),
     "sweep.suspect": ("tests/checks/test_judge_sweep.py", "what is in doubt depends on how many rounds there were"),
     **{f"nccl.{name}": (CAUSES, "a cause that stands in a line, of no cluster that is played") for name in IN_LINES},
+    "training.no-end": ("tests/checks/test_judge_training.py", "it takes the whole time that the steps may take"),
     # another fault of the same world is found first, and is the better word for it
     "rdma.no-device": ("tests/checks/test_judge_fabric.py", "pods without a device are rdma.not-mounted in the lab"),
     "nccl.gdr-no-module": (SYMPTOMS, "a cause that older NCCL prints"),
@@ -45,6 +49,12 @@ SHOWN_OTHERWISE = {
     "nccl.crash": (SYMPTOMS, "a crash whose cause the log does not show"),
     "nccl.odd-numbers": ("tests/nccl/test_nccl_tables.py", "numbers that no measurement gives"),
     "nccl.bandwidth-falls": ("tests/nccl/test_nccl_tables.py", "the played fabric has no such curve"),
+    "checkpoint.failed": ("tests/checks/test_judge_checkpoint.py", "a path that refuses is storage.paths' first"),
+    "checkpoint.corrupt": (
+        "tests/checks/test_judge_checkpoint.py",
+        "storage that changes bytes is storage.corrupt first",
+    ),
+    "checkpoint.gather-memory": ("tests/checks/test_judge_checkpoint.py", "pods of the lab have no limit of memory"),
     # what the cluster in the box does not do, or not within a rehearsal's time
     "job.start-timeout": ("tests/jobs/test_launcher_on_sim.py", "it takes the whole time that a start may take"),
     "job.deadline": ("tests/jobs/test_diagnosis_general.py", "it takes the whole time that a job may take"),
@@ -55,7 +65,7 @@ SHOWN_OTHERWISE = {
 #: Platforms for which no profile is shipped: nobody can call them healthy.
 NO_PROFILE = {"kind-cpu", "small-unknown", "dra-unknown"}
 #: Checks that cannot fail by themselves: they record, or hand on whatever else the log tells of.
-RECORDS = {"bom.platform", "bom.runtime", "nccl.other"}
+RECORDS = {"bom.platform", "bom.runtime", "gpu.shapes", "nccl.other"}
 
 
 @pytest.fixture(scope="module")

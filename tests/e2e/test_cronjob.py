@@ -16,6 +16,7 @@ import pytest
 
 from jobs.cluster.client.kube import Kube
 from reports.metrics import exposition
+from reports.schema import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +104,7 @@ class Lab:
             [*kubectl, "rollout", "status", f"deployment/{deployment}", f"--timeout={timeout_s}s"], check=True
         )
         read = (
-            "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics', timeout=10).read().decode())"
+            "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9464/metrics', timeout=60).read().decode())"
         )
         command = [*kubectl, "exec", f"deployment/{deployment}", "--", sys.executable, "-c", read]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -236,7 +237,9 @@ def test_prometheus_scrapes_what_the_last_run_left(lab: Lab, rendered: Render) -
             "metadata": {"name": "seatrial-results"},
             "data": {
                 "latest.json": "{}",
-                "metrics.prom": exposition({"verdict": "go", "started": "2026-01-02T00:00:00+00:00"}),
+                "metrics.prom": exposition(
+                    completed({"verdict": "go", "scope": "full", "started": "2026-01-02T00:00:00+00:00"})
+                ),
             },
         },
     )

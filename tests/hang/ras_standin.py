@@ -53,6 +53,7 @@ class Server:
     def __init__(self, version, manner, port=0, host="127.0.0.1"):
         self.version, self.manner, self.host = version, manner, host
         self.heard, self.asked = [], 0
+        self.closed = threading.Event()
         self.socket = socket.create_server(("127.0.0.1", port))
         self.port = self.socket.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
@@ -66,17 +67,19 @@ class Server:
             threading.Thread(target=self.converse, args=(connection,), daemon=True).start()
 
     def converse(self, connection):
-        if self.manner == "garbage":
-            connection.recv(100)
-            connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00 HTTP/1.1 400 Bad Request\r\n\r\n" * 100)
-            connection.close()
-            return
-        if self.manner == "silent":
-            connection.recv(100)
-            time.sleep(5)
-            return
+        with connection:
+            if self.manner == "garbage":
+                connection.recv(100)
+                connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00 HTTP/1.1 400 Bad Request\r\n\r\n" * 100)
+            elif self.manner == "silent":
+                connection.recv(100)
+                self.closed.wait()
+            else:
+                self.reply(connection)
+
+    def reply(self, connection):
         form = "text"
-        with connection, connection.makefile("rb") as lines:
+        with connection.makefile("rb") as lines:
             for raw in lines:
                 line = raw.decode().strip()
                 self.heard.append(line)
@@ -105,6 +108,7 @@ class Server:
             time.sleep(0.02 if self.manner == "slow" else 0)
 
     def close(self):
+        self.closed.set()
         self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self.socket.close()
 

@@ -113,8 +113,7 @@ def test_a_job_that_goes_on_is_alive_and_dumps_are_found(lab, explain):
 def test_exec_carries_input_output_errors_and_the_exit_code(lab):
     """Both directions in pieces, and what cannot be run is said in the runtime's words."""
     kube, _ = lab
-    pods, _ = kube.list(path("pods", namespace="default"), labelSelector="job-name=late")
-    pod = pods[0]["metadata"]["name"]
+    pod = start(kube, "exec", "late", port=28097)[0]["metadata"]["name"]
     text = b"0123456789abcde\n" * 10_000
     done = execute(kube, pod, "main", ["sh", "-c", f"head -c {len(text)}; echo wrong >&2; exit 3"], stdin=text)
     assert (bytes(done.out), bytes(done.errors), done.code) == (text, b"wrong\n", 3)

@@ -251,4 +251,4 @@ def test_one_trouble_of_several_pods_is_one_whichever_of_them_is_named(monkeypat
             suggestion="s",
             grace_s=70.0,
         )
-        assert watch._given_up(watcher.Outcome(analysis=cause), second) == (second >= 70)
+        assert watch._given_up(watcher.WatchOutcome(analysis=cause), second) == (second >= 70)

@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 
-from jobs.run.evidence import Reader, parse
+from jobs.run.evidence import EvidenceReader, parse
 
 RUN = "r1"
 
@@ -87,7 +87,7 @@ def test_parts_that_do_not_fit_are_a_problem():
 
 def test_the_termination_message_tells_of_lost_lines():
     """The log was rotated away: how many lines there were, and how each stage went, survives in the pod's status."""
-    reader = Reader(RUN)
+    reader = EvidenceReader(RUN)
     for item in WHOLE[:1]:
         reader.feed(item)
     reader.summarize(json.dumps({"seatrial": 1, "run": RUN, "rank": 0, "lines": 3, "stages": {"dns": "failed"}}))

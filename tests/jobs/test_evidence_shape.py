@@ -53,6 +53,11 @@ def test_what_the_log_reader_made_of_real_logs_is_taken(log):
 @pytest.mark.parametrize(
     ("stage", "data", "said"),
     [
+        ("sweep.round.3", {"tests": "none"}, "sweep.round.3.tests is no list"),
+        ("sweep.round.3", {"tests": [{"outcome": "measured"}]}, "sweep.round.3.tests[0] lacks nodes"),
+        ("sweep.round.3", {"tests": [{"nodes": ["a"], "rails": 7}]}, "sweep.round.3.tests[0].rails is not a list"),
+        ("sweep.fleet.1", {"rails": {"a": "mlx5_0"}}, "sweep.fleet.1.rails.a is no list"),
+        ("sweep.job", {"nodes": ["a"], "rows": [7]}, "sweep.job.rows[0] is not a list"),
         ("dns", {"peers": 7}, "dns.peers is no list"),
         ("dns", {"peers": [None]}, "dns.peers[0] is null"),
         ("dns", {"peers": [{"index": -1}]}, "dns.peers[0].index is not a count"),

@@ -24,7 +24,7 @@ def held(seconds, *pairs):
     time.sleep(seconds)
 
 
-def wait_for(condition, timeout=5.0):
+def wait_for(condition, timeout=60.0):
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         if condition():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run.evidence import Reader
+from jobs.run.evidence import EvidenceReader
 from jobs.run.logs import Follower, Resume, tail
 
 RUN = "r1"
@@ -42,7 +42,7 @@ def follow(kube, tmp_path, finished=lambda: True, **more):
         "p",
         namespace="ns",
         container="trial",
-        reader=Reader(RUN),
+        reader=EvidenceReader(RUN),
         finished=finished,
         file=tmp_path / "logs" / "p.log",
         **more,

@@ -10,7 +10,7 @@ from jobs.diagnosis.state import FailureAnalysis, JobState
 from jobs.run.cleanup import Ledger
 from jobs.run.creation import Creation
 from jobs.run.launcher import Launcher, TrialResult
-from jobs.run.waiting import Outcome
+from jobs.run.waiting import WatchOutcome
 from jobs.trial.manifests import build
 from jobs.trial.spec import Claim, TrialSpec
 
@@ -128,7 +128,7 @@ def test_every_attempt_has_all_of_its_time_to_start(monkeypatch):
     interrupted = FailureAnalysis(
         fault="job.disrupted", subject="p", observed="", expected="", suggestion="", disrupted=True
     )
-    ends = [Outcome(state=JobState.ERROR, analysis=interrupted), Outcome(state=JobState.COMPLETE)]
+    ends = [WatchOutcome(state=JobState.ERROR, analysis=interrupted), WatchOutcome(state=JobState.COMPLETE)]
 
     def watcher(_, job, namespace, run, limits, *__, **___):
         given.append(limits.start_s)

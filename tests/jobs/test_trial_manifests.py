@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from jobs.trial.manifests import build, dry_pod, to_yaml
-from jobs.trial.spec import RESERVED_ENV, Bench, Collective, Deadlines, SpecError, TrialSpec, new_run_id
+from jobs.trial.spec import RESERVED_ENV, BenchSizes, Collective, Deadlines, SpecError, TrialSpec, new_run_id
 
 FILES = {"probe.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
 
@@ -194,7 +194,7 @@ def test_the_probe_is_told_what_to_do():
         23456,
         "nvidia",
     )
-    assert told["bench"] == dataclasses.asdict(Bench())
+    assert told["bench"] == dataclasses.asdict(BenchSizes())
 
 
 def test_the_jobs_uid_makes_the_owner():
@@ -324,7 +324,7 @@ def test_a_bench_that_cannot_be_is_refused():
     """Sizes in order, a factor that grows."""
     for wrong in ({"min_bytes": 0}, {"min_bytes": 8, "max_bytes": 4}, {"factor": 1}, {"iters": 0}):
         with pytest.raises(SpecError):
-            Bench(**wrong)
+            BenchSizes(**wrong)
 
 
 GIB = {"name": "gib", "hostPath": {"path": "/home/kubernetes/bin/gib"}}

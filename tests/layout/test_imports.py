@@ -13,7 +13,7 @@ OURS = {"checks", "cli", "jobs", "reports", "lab"}
 ALLOWED = {
     "jobs": set(),
     "reports": {"jobs.nccl.job_document"},  # types: what conclude() returns and explain tells
-    "checks": {"jobs", "reports.record", "reports.sizes"},
+    "checks": {"jobs", "reports.record", "reports.schema", "reports.sizes"},
     "cli": {"checks", "jobs", "reports"},
     "lab": set(),
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from jobs.nccl import conclude, read
-from tests.nccl.logmaker import Maker, sequential
+from tests.nccl.logmaker import Maker, sequential, table_of
 
 A = "gpu-node-0:1000:1000 [0] "
 INFO, WARN = "NCCL INFO ", "misc/x.cc:10 NCCL WARN "
@@ -132,3 +134,141 @@ def test_parts_of_a_host_that_nccl_takes_for_nodes_are_not_counted_as_hosts():
     assert "nccl.node-count" in {fault["fault"] for fault in job["faults"]}
     assert judged(HEALTHY)["nodes"] == 2
     assert "nccl.node-count" not in {fault["fault"] for fault in judged(HEALTHY)["faults"]}
+
+
+EFA_END = "My EFA addr: fi_addr_efa://[fe80::1]:0:1 My host id: i-00ee91ea93e985ee0. Completed length: 0"
+GONE = "NET/OFI Request 0x7f completed with error. RC: 107. Error: 4126 (Unresponsive receiver (reachable by EFA device but handshake failed) "
+BIND = "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152 : CUDA error {}"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (BIND.format("2 'out of memory'"), ("nccl.nvls-failed", "nccl.nvls-slots")),
+        (BIND.format("401 'the operation cannot be performed in the present state'"), ("nccl.nvls-failed", None)),
+        (BIND.format("802 'system not yet initialized'"), ("nccl.nvls-failed", "nccl.fabric-manager")),
+        ("NET/OFI Unable to register memory (type = 2) for device 4. RC: -12, Error: Cannot allocate memory",
+         ("nccl.mr-register", "nccl.mr-memory")),
+        ("NET/OFI Couldn't enable endpoint. RC: -12, ERROR: Cannot allocate memory", ("nccl.mr-register", "nccl.mr-memory")),
+        ("NET/OFI Unable to register memory (type = 2) for device 4. RC: -22, Error: Invalid argument",
+         ("nccl.mr-register", None)),
+        (GONE + EFA_END, ("nccl.efa-peer-gone", None)),
+        ("NET/OFI Request 0x7f completed with error. RC: 5. Error: Invalid receiver queue pair number (QPN) " + EFA_END,
+         ("nccl.efa-peer-gone", None)),
+        ("NET/OFI Request 0x7f completed with error. RC: 113. Error: 14 (Unreachable remote (never received a response) ",
+         ("nccl.efa-unreachable", None)),
+        ("Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
+         "local GID index 3, local GID ::, remote GID ::ffff:10.1.2.3", ("nccl.ib-mixed-fabric", "nccl.gid-empty")),
+        ("Call to ibv_modify_qp failed with 22 Invalid argument, on dev mlx5_bond_0:1, curr state INIT, next state RTR, "
+         "local GID index 3, local GID ::ffff:10.1.2.2, remote GID ::ffff:10.1.2.3", ("nccl.ib-mixed-fabric", None)),
+        ("Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'", ("nccl.cuda-driver", None)),
+        ("Cuda failure 'unspecified launch failure'", ("nccl.cuda-failure", None)),
+    ],
+)  # fmt: skip
+def test_what_a_warning_of_another_layer_holds(line, expected):
+    """nccl.nvls-slots, nccl.mr-memory, nccl.efa-peer-gone, nccl.efa-unreachable, nccl.gid-empty, nccl.cuda-driver."""
+    assert whys(failing(line, 2)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", "nccl.gpu-xid"),
+        ("[rank1]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+         "nccl.rendezvous"),
+        ("[c10d] The client socket has timed out after 60000ms while trying to connect to (10.0.0.1, 29500).",
+         "nccl.rendezvous"),
+        ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+         "nccl.fabric-manager"),
+        ("node: Test CUDA failure common.cu:892 'no CUDA-capable device is detected'", "nccl.no-gpu"),
+        ("NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, Graphics Exception", None),
+        ("[c10d] The client socket has failed to connect to [h]:29500 (errno: 110 - Connection timed out).", None),
+        ("epoch 12 waiting for clients", None),
+    ],
+)  # fmt: skip
+def test_what_others_say_before_nccl_does(line, fault):
+    """nccl.gpu-xid, nccl.rendezvous, nccl.no-gpu; a retry, or a program's own Xid, is no cause."""
+    found = whys(line + "\n")
+    assert [name for name, _ in found if name != "nccl.no-evidence"] == ([fault] if fault else [])
+
+
+def test_an_import_that_fails_on_one_node_of_an_nvlink_domain():
+    """nccl.imex-import: the node is named; the same failure where no NVLink domain is in use says nothing of IMEX."""
+    domain = STARTED + "".join(
+        f"gpu-node-{host}:{pid}:{pid} [0] {INFO}MNNVL 1 cliqueId 1 cliqueSize 4 cliqueRank 0\n"
+        for host, pid in ((0, 1000), (1, 1014))
+    )
+    fails = f"\n{A}transport/p2p.cc:275 NCCL WARN Cuda failure 400 'invalid resource handle'\n{A}{INFO}init.cc:9 -> 1\n"
+    job = judged(domain + fails)
+    assert job["faults"][0]["why"] == "nccl.imex-import"
+    assert "gpu-node-0" in job["faults"][0]["cause"]
+    assert "1 of 2 hosts" in job["faults"][0]["cause"]
+    assert whys(STARTED + fails)[0] == ("nccl.cuda-failure", None)
+
+
+def test_ends_of_an_edge_that_name_other_networks_are_a_mixture():
+    """One host runs a plugin, the other NCCL's own verbs: nobody uses sockets, and they do not understand each other."""
+    lines = HEALTHY.splitlines(keepends=True)
+    turned = "".join(
+        line.replace("NET/IB/", "NET/AWS Libfabric/") if line.startswith("gpu-node-1") else line for line in lines
+    )
+    job = judged(turned)
+    assert (job["verdict"], job["mixed"]) == ("no-go", True)
+    assert "name different networks" in job["faults"][0]["cause"]
+    assert not judged(HEALTHY)["mixed"]
+
+
+def test_channels_of_the_switches_are_evidence():
+    """SHARP: an edge has one end, and the switch is the other; without GPUDirect or on half the ranks it is no go."""
+    lines = HEALTHY.splitlines(keepends=True)
+    sharp = [line for line in lines if "via NET/" not in line]
+    for rank, (host, pid) in enumerate(
+        (("gpu-node-0", 1000), ("gpu-node-0", 1007), ("gpu-node-1", 1014), ("gpu-node-1", 1021))
+    ):
+        head = f"{host}:{pid}:{pid} [{rank % 2}] {INFO}"
+        sharp += [f"{head}CollNet 00/0 : {rank} [{side}] via COLLNET/SHARP/0/GDRDMA\n" for side in ("send", "receive")]
+    job = judged("".join(sharp))
+    assert (job["verdict"], job["inter_node_transport"], job["gdr"], job["sharp"]) == ("go", "ib", True, True)
+    assert [host["connected"] for host in job["hosts"]] == [[0, 1], [2, 3]]
+    assert judged("".join(sharp).replace("/GDRDMA", ""))["verdict"] == "no-go"
+    one = [line for line in sharp if "CollNet" not in line or "gpu-node-1" not in line]
+    assert judged("".join(line for line in one if "via P2P" not in line or "gpu-node-1" not in line))["verdict"] != "go"
+
+
+def test_a_card_that_does_not_open_explains_the_missing_rail_and_a_mismatch_that_was_waved_through_is_told():
+    """nccl.nic-count-ignored, and nccl.rail-missing because of nccl.ib-open."""
+    lines = []
+    for line in HEALTHY.splitlines(keepends=True):
+        if line.startswith("gpu-node-1") and "NET/IB : Using" in line:
+            lines.append(line.split("NCCL INFO")[0] + "NCCL WARN NET/IB : Unable to open device mlx5_1\n")
+        fewer = line.replace(" [1]mlx5_1:1/IB", "").replace("NET/IB/1/", "NET/IB/0/")
+        lines.append(fewer if line.startswith("gpu-node-1") else line)
+    assert whys("".join(lines))[0] == ("nccl.rail-missing", "nccl.ib-open")
+    waved = f"{A}{INFO}Detected mixed local Net device counts across ranks (min 1, max 2). Ignoring due to NCCL_IGNORE_NET_MISMATCH.\n"
+    assert ("nccl.nic-count-ignored", None) in whys(HEALTHY + waved)
+    assert judged(HEALTHY)["verdict"] == "go"
+
+
+def test_hosts_with_unequal_numbers_of_ranks_are_told_and_nothing_more():
+    """nccl.uneven-hosts is worth knowing and no fault."""
+    job = judged(HEALTHY.replace("gpu-node-1:1014:1014", "gpu-node-0:1014:1014"))
+    assert "nccl.uneven-hosts" in {fault["fault"] for fault in job["faults"]}
+    assert "nccl.uneven-hosts" not in {fault["fault"] for fault in judged(HEALTHY)["faults"]}
+
+
+def test_wrong_sums_of_a_chunk_size_that_was_set(judge):
+    """nccl.chunk-size: the setting comes before cables and GPUs."""
+    table = "\n".join(table_of(Maker()))
+    wrong = re.sub(r"Out of bounds values : 0 OK", "Out of bounds values : 7 FAILED", table)
+    said = f"{A}{INFO}NCCL_CHUNK_SIZE set by environment to 1048576.\n"
+    faults = {fault["fault"]: fault for fault in judge(HEALTHY + said + wrong)["faults"]}
+    assert faults["nccl.wrong-results"]["why"] == "nccl.chunk-size"
+    assert {fault["fault"]: fault["why"] for fault in judge(HEALTHY + wrong)["faults"]}["nccl.wrong-results"] is None
+    assert "nccl.wrong-results" not in {fault["fault"] for fault in judge(HEALTHY + said + table)["faults"]}
+
+
+def test_nothing_of_nccl_is_said_only_where_so():
+    """Lines whose heads were removed are NCCL's all the same."""
+    assert "Nothing in this log" in judged("epoch 1 loss 3.2\n")["sentence"]
+    bare = judged("NET/OFI Using transport protocol RDMA (platform set)\nNET/Socket : Using [0]eth0:10.1.1.1<0>\n")
+    assert "Nothing in this log" not in bare["sentence"]

@@ -19,6 +19,7 @@ from jobs.pod.nccl_reader.scan import Reader
 from jobs.pod.nccl_reader.state import seen as state
 from jobs.pod.nccl_reader.tables import table
 from reports import explain
+from reports.explain_markdown import to_markdown
 from tests.nccl.logmaker import Maker, interleaved, table_of
 
 LOG = (
@@ -41,7 +42,7 @@ def everything(log: bytes) -> str:
     """Read, merge, conclude and render in every form; return all that was said."""
     partial = Partial.from_dict(json.loads(json.dumps(read([("log", io.BytesIO(log))]).to_dict())))
     jobs = conclude(partial)
-    return explain.to_text(jobs, color=False) + explain.to_markdown(jobs) + explain.to_json(jobs)
+    return explain.to_text(jobs, color=False) + to_markdown(jobs) + explain.to_json(jobs)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -286,9 +287,7 @@ def test_a_stranger_on_every_line_does_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(processes, "MAX_ALONE", 100)
     monkeypatch.setattr(processes, "MAX_HOSTS", 100)
     monkeypatch.setattr(processes, "_FOLLOWED", 200)
-    monkeypatch.setattr(processes, "_HEADS", 200)
     monkeypatch.setattr(heads, "_KEPT", 200)
-    monkeypatch.setattr(digest, "_LANES", 200)
     monkeypatch.setattr(digest, "_HEADS", 200)
     monkeypatch.setattr(digest, "_KNOWN", 200)
 

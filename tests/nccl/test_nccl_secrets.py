@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.nccl import brief, conclude, open_sources, read
 from reports import explain
+from reports.explain_markdown import to_markdown
 
 # Made up, in the shapes that the real ones have.
 VALUES = {
@@ -81,7 +82,7 @@ def everything(text: str, name: str = "log") -> str:
         json.dumps(brief(jobs)),
         explain.to_json(jobs),
         explain.to_text(jobs),
-        explain.to_markdown(jobs),
+        to_markdown(jobs),
     ]
     return "".join(told)
 
@@ -134,7 +135,7 @@ def test_a_secret_in_the_name_of_a_file_stays_inside(tmp_path):
     path = tmp_path / f"HF_TOKEN={VALUES['hugging-face']}.log"
     path.write_text("a:1:1 [0] x.cc:1 NCCL WARN Duplicate GPU detected\n")
     jobs = conclude(read(open_sources([str(path)])))
-    assert not shown(VALUES["hugging-face"], explain.to_text(jobs) + explain.to_json(jobs) + explain.to_markdown(jobs))
+    assert not shown(VALUES["hugging-face"], explain.to_text(jobs) + explain.to_json(jobs) + to_markdown(jobs))
 
 
 @pytest.mark.parametrize(

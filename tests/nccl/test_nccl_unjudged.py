@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checks.profiles import loader
 from cli import explain
 from tests.nccl.logmaker import Maker, sequential, table_of
 
@@ -99,3 +100,22 @@ def test_a_small_fraction_of_what_is_published_is_said_first(busbw, verdict, tmp
     job = explained(capsys, tmp_path, logged(busbw))
     assert job["verdict"] == verdict
     assert ("GB/s that are published for 2 x 8 H100, ib" in job["sentence"]) == (verdict != "go")
+
+
+@pytest.mark.parametrize("maker", [Maker(gpus=8, link="RoCE"), Maker(gpus=4), Maker(gpus=4, net="AWS Libfabric")])
+@pytest.mark.parametrize(("busbw", "verdict"), [(5.0, "inconclusive"), (60.0, "go")])
+def test_another_layout_or_fabric_than_any_published_is_compared_more_loosely(maker, busbw, verdict, tmp_path, capsys):
+    """Nobody published four H100 a host over this fabric; a fiftieth of what they can do is no go all the same."""
+    assert explained(capsys, tmp_path, logged(busbw, maker=maker))["verdict"] == verdict
+
+
+@pytest.mark.parametrize("name", loader.profile_names())
+@pytest.mark.parametrize(
+    ("busbw", "wrong"),
+    [("-153.6", "0"), ("nan", "0"), ("inf", "0"), ("0.00", "0"), ("153.6", "N/A"), ("153.6", "nan"), ("7.6", "0")],
+)
+def test_no_shipped_profile_makes_a_go_of_such_numbers(name, busbw, wrong, tmp_path, capsys):
+    for gpus in (4, 8):
+        (tmp_path / "job.log").write_text(logged(busbw, wrong, maker=Maker(gpus=gpus)))
+        explain.main([str(tmp_path / "job.log"), "--format", "json", "--profile", name])
+        assert json.loads(capsys.readouterr().out)["jobs"][0]["verdict"] != "go"

@@ -164,7 +164,7 @@ class Pods:
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(timeout=5)
+                process.wait(timeout=60)
             if process.stdout and not process.stdout.closed:
                 process.stdout.close()
         for path in [self.here, *self.here.rglob("*")]:

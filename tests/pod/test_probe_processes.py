@@ -55,7 +55,7 @@ def test_the_captured_file_has_the_beginning_and_the_end(tmp_path: Path, size: i
     code = f"import sys; sys.stdout.write(''.join(chr(97 + i % 26) for i in range({size})))"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     captured = capture.Capture(process.stdout, str(tmp_path / "out"), head=1000, tail=500)
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     captured.finish(5)
     whole = "".join(chr(97 + i % 26) for i in range(size))
     text = (tmp_path / "out").read_text()
@@ -79,4 +79,4 @@ def test_descendants_are_found_across_sessions() -> None:
     finally:
         for pid in [*children.descendants(process.pid), process.pid]:
             children._signal([pid], 9)
-        process.communicate(timeout=5)
+        process.communicate(timeout=60)

@@ -58,7 +58,7 @@ def together(*jobs):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=60)
     return [results[n] for n in range(len(jobs))]
 
 

@@ -14,7 +14,7 @@ from jobs import pod as probes
 from jobs.nccl import Partial
 
 OWN = {"stages", "nccl_reader", "bench"}
-TORCH_ONLY_IN = "bench/sweep.py"
+TORCH_ONLY_IN = ("bench/program.py", "bench/training.py")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_everything_needed_is_shipped(shipped) -> None:
 
 def test_it_fits_into_a_config_map(shipped) -> None:
     """1 MiB is a ConfigMap's limit; keys and trial.json need some of it."""
-    assert sum(len(text.encode()) for text in shipped.values()) < 550_000
+    assert sum(len(text.encode()) for text in shipped.values()) < 650_000
 
 
 def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
@@ -69,7 +69,7 @@ def imported_by(path: str, shipped: dict[str, str]) -> set[str]:
 
 def test_all_that_travels_is_imported_by_what_the_pod_starts(shipped) -> None:
     """Diagnosis, documents and all else of the host stay at home: what no import reaches from the entries goes nowhere."""
-    reached, todo = set(), ["probe.py", "measure.py"]
+    reached, todo = set(), ["probe.py", "measure.py", "bench/checkpoint.py"]
     while todo:
         path = todo.pop()
         if path not in reached:
@@ -113,7 +113,7 @@ def test_only_the_standard_library_is_imported(shipped) -> None:
                 assert node.level <= path.count("/"), f"{path}: a relative import beyond its package"
             for name in names:
                 top = name.partition(".")[0]
-                allowed = top in sys.stdlib_module_names or top in OWN or (top == "torch" and path == TORCH_ONLY_IN)
+                allowed = top in sys.stdlib_module_names or top in OWN or (top == "torch" and path in TORCH_ONLY_IN)
                 assert allowed, f"{path} imports {name}"
 
 
@@ -159,6 +159,6 @@ def test_a_missing_stage_is_a_broken_probe(pods) -> None:
     (pods.here / "stages" / "run.py").unlink()
     pods.seal()
     done = subprocess.run(
-        [sys.executable, pods.here / "probe.py"], capture_output=True, timeout=10, env={}, check=False
+        [sys.executable, pods.here / "probe.py"], capture_output=True, timeout=60, env={}, check=False
     )
     assert done.returncode != 0

@@ -193,13 +193,13 @@ def test_sigterm_prints_what_there_is(pods) -> None:
         time.sleep(0.02)
     for process in processes:
         process.send_signal(signal.SIGTERM)
-    rest, _ = processes[0].communicate(timeout=15)
+    rest, _ = processes[0].communicate(timeout=60)
     stages = pods.evidence(b"".join(lines) + rest, 0)
     assert processes[0].returncode == 143
     assert stages["collective.ring"]["stopped"] == "SIGTERM"
     assert stages["collective.default"]["skipped"] == "stopped: SIGTERM"
     assert stages["end"]["stopped"] == "SIGTERM"
-    assert processes[1].wait(timeout=15) == 143
+    assert processes[1].wait(timeout=60) == 143
 
 
 def test_a_probe_that_is_told_to_stop_ends_within_the_pods_grace_period(pods) -> None:
@@ -247,7 +247,7 @@ def test_a_signal_before_the_first_stage_ends_the_probe_too(pods, first) -> None
     if alone:
         target = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
     os.kill(target, signal.SIGTERM)
-    assert process.wait(timeout=10) == 143
+    assert process.wait(timeout=60) == 143
 
 
 def test_the_probe_keeps_its_own_deadline(pods) -> None:
@@ -403,7 +403,7 @@ def test_a_wrong_trial_is_one_clear_line(pods, change, sentence) -> None:
     """An unusable trial.json ends the probe with one line that says why, and no traceback."""
     pods.trial.update(change)
     process = pods.start(0)
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 66
     assert sentence in out.decode()
     assert out.count(b"\n") == 1
@@ -412,7 +412,7 @@ def test_a_wrong_trial_is_one_clear_line(pods, change, sentence) -> None:
 def test_a_pod_without_an_index_says_so(pods) -> None:
     """Without a completion index no rank is guessed."""
     process = pods.start(0, JOB_COMPLETION_INDEX="", NODE_RANK="")
-    out, _ = process.communicate(timeout=10)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 66
     assert b"JOB_COMPLETION_INDEX" in out
 
@@ -424,7 +424,7 @@ def test_an_old_python_is_named(pods) -> None:
     if old is None:
         pytest.skip("no Python older than 3.8 below ~/.pyenv/versions")
     done = subprocess.run(
-        [old, pods.here / "probe.py"], capture_output=True, timeout=10, env={"SEATRIAL_RUN": "r-test"}, check=False
+        [old, pods.here / "probe.py"], capture_output=True, timeout=60, env={"SEATRIAL_RUN": "r-test"}, check=False
     )
     assert done.returncode == 65
     assert "too old" in json.loads(done.stdout)["data"]["error"]

@@ -4,11 +4,14 @@ import json
 import re
 import signal
 import socket
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from jobs.pod.stages.coordinator import Coordinator
+from jobs.pod.stages.coordinator import Coordinator, Member
+from jobs.pod.stages.planner import Planner
 
 PLAY = r'''
 """Plays torchrun for a sweep: writes a log and a table; FAKE_BAD names the hosts of a slow pair, FAKE_MODE what happens."""
@@ -156,6 +159,18 @@ def test_a_pod_that_dies_is_left_out_and_the_rest_goes_on(fleet):
     assert told["sweep.end"] == {"why": ""}
 
 
+@pytest.mark.slow
+def test_agents_end_when_the_coordinator_is_killed(fleet):
+    """kill -9 of rank 0: nobody says good-bye, and no pod holds its GPUs for longer than a minute."""
+    for rank in range(4):
+        fleet.start(rank)
+    heard(fleet, 0, "nodes are here")
+    fleet.processes[0].send_signal(signal.SIGKILL)
+    for rank in range(1, 4):
+        fleet.processes[rank].communicate(timeout=90)
+        assert fleet.processes[rank].returncode == 0
+
+
 def test_agents_end_when_the_coordinator_is_told_to(fleet):
     """SIGTERM to rank 0: it says what it has, ends with 143, and the others end by themselves."""
     for rank in range(4):
@@ -239,3 +254,50 @@ def test_own_cards_are_left_out_only_where_most_nodes_cannot_reach_them(reached,
 
 def _alone(good):
     return {"cards": "measured" if good else "failed", "rails": [50.0 if good else None]}
+
+
+class Heard:
+    """A connection that remembers what was said on it."""
+
+    def __init__(self):
+        self.open, self.said = True, []
+
+    def send(self, message):
+        self.said.append(message["kind"])
+
+
+def played(nodes, leaves, *, end):
+    """Lead a sweep in which the first pair of gpu-node-5 is slow; returns the coordinator and the blame at the end."""
+    lead = object.__new__(Coordinator)
+    lead.planner, lead.sweep, lead._released = Planner(), {"end": end, "nodes": nodes, "leaves": leaves}, set()
+    lead.members = {name: Member(Heard(), rank, name, "", []) for rank, name in enumerate(nodes)}
+    lead.changed = threading.Condition()
+    rules, history, bad = lead.planner.rules({"alone": False, "pair_floor": 50.0, "node_floor": 50.0}), [], None
+    while True:
+        fleet = lead._fleet()
+        each = lead.planner.next_round(fleet, rules, history, None)
+        if each is None:
+            return lead, lead.planner.decode(fleet, rules, history)
+        lead._release(each, fleet, rules, history)
+        assert not lead._released.intersection(name for test in each.tests for name in test)
+        bad = bad or next(test for test in each.tests if "gpu-node-5" in test)
+        speed = {test: 60.0 if test == bad else 100.0 for test in each.tests}
+        results = {test: lead.planner.model.Result("measured", speed[test], (), test) for test in each.tests}
+        history.append(lead.planner.done(each, results, 1.0))
+
+
+@pytest.mark.parametrize("leaves", [0, 8], ids=["no leaves", "leaves"])
+def test_nodes_that_have_passed_are_released_where_no_job_over_all_is_to_come(leaves, monkeypatch):
+    """All that nobody needs as a partner; the verdict is that of a sweep that holds all to its end."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "jobs" / "pod"))
+    nodes = [f"gpu-node-{n}" for n in range(72)]
+    known = {name: f"leaf-{n // leaves}" for n, name in enumerate(nodes)} if leaves else {}
+    lead, blame = played(nodes, known, end=False)
+    held, usual = played(nodes, known, end=True)
+    assert not held._released
+    assert [found.kind for found in blame.findings] == ["pair"] and blame.findings == usual.findings
+    assert (blame.proven, blame.suspects, blame.not_tested) == (usual.proven, {}, {})
+    assert len(lead._released) >= 30
+    assert {nodes[0], "gpu-node-5"}.isdisjoint(lead._released)
+    said = {name: member.channel.said for name, member in lead.members.items() if member.channel.said}
+    assert said == {name: ["bye"] for name in lead._released}

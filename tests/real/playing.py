@@ -79,17 +79,19 @@ def load(path):
     return Case(name, recording, expected, play_of(recording, expected.job))
 
 
-def play(case, change=None, progress=lambda _: None, logs=None):
+def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead_s=0.0):
     """Run the trial against the recording (as `change` has altered it) in virtual time; return what was told.
 
-    `logs` is what the pods say, by index.
+    `logs` is what the pods say, by index; `then` the case that a second attempt meets, the same where it is None;
+    `ahead_s` by how much the runner's clock is ahead of the API server's.
     """
     altered = change(case.play) if change else case.play
     first = next(c for c in altered.changes if c.kind == "Job" and c.name == case.expected.job)
     # The world begins where the recording stands, so that its timestamps are those of the world's clock.
     wall = datetime.datetime.fromisoformat(case.recording.wall).timestamp() + altered.start
-    world = World(wall)
-    server = Server(world, altered, case.recording, case.expected.job, logs)
+    world = World(wall + ahead_s)
+    following = then and (change(then.play) if change else then.play, then.recording, then.expected.job)
+    server = Server(world, altered, case.recording, case.expected.job, logs, following)
     kube = Kube(_Client(server), Source(namespace=case.recording.namespace, server="http://127.0.0.1:1"))
     random.seed(0)  # the jitter between attempts
     with world.patch():

@@ -46,12 +46,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Cut:
-    """Watches break at a moment (of one kind or all); for `away_s` nobody answers; then old versions are refused or not."""
+    """Watches break at a moment (of one kind or all); for `away_s` nobody answers; then old versions are refused or not.
+
+    With `roles_s` the server answers after that, but refuses everybody for so long: it does not know its roles yet.
+    """
 
     at: float
     away_s: float = 0.0
     kind: str = ""
     too_old: bool = False
+    roles_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ def play_of(recording, job):
     return Play(first.at, tuple(sorted(changes, key=lambda c: c.at)), tuple(cuts))
 
 
+def _origin(play, recording):
+    """When (time of day in seconds) the recorded Job was created."""
+    return datetime.datetime.fromisoformat(recording.wall).timestamp() + play.start
+
+
 def _forgotten(changes, line):
     """Objects that a new list does not have any more: they were deleted while nobody watched."""
     after = [c for c in changes if c.kind == line.kind and c.at >= line.t]
@@ -103,17 +112,23 @@ def _forgotten(changes, line):
 class Server:
     """The API server of one play, as a connection pool."""
 
-    def __init__(self, world, play, recording, job, logs=None):
+    def __init__(self, world, play, recording, job, logs=None, then=None):
+        """Prepare; `then` is (play, recording, job) of what a second Job meets, the same again where it is None."""
         self._logs = logs or {}  # bytes by the pod's completion index; what is not there says nothing
-        self._world, self._play, self._recording, self._job = world, play, recording, job
-        self._by_kind = {k: [c for c in play.changes if c.kind == k] for k in RESOURCES.values()}
-        self._times = {k: [c.at for c in cs] for k, cs in self._by_kind.items()}
-        self._texts = {}
-        self._old = {}
+        self._world, self._then, self._origin = world, then, _origin(play, recording)
+        self._take(play, recording, job)
         self._began, self._names, self._gone = None, [], False
         self.created = []  # names of the Jobs that were really created
         self.deleted = 0
         self._streams = []
+
+    def _take(self, play, recording, job):
+        """Let this be what is played."""
+        self._play, self._recording, self._job = play, recording, job
+        self._by_kind = {k: [c for c in play.changes if c.kind == k] for k in RESOURCES.values()}
+        self._times = {k: [c.at for c in cs] for k, cs in self._by_kind.items()}
+        self._shift = self._origin - _origin(play, recording)
+        self._texts, self._old = {}, {}
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +152,7 @@ class Server:
             for old, new in self._names:
                 text = text.replace(old, new)
             delta = (
-                datetime.timedelta(seconds=round((self._began or 0) - self._first))
+                datetime.timedelta(seconds=round((self._began or 0) - self._first + self._shift))
                 if self.created
                 else datetime.timedelta()
             )
@@ -168,6 +183,10 @@ class Server:
         if self._away_until() is not None:
             raise urllib3.exceptions.ProtocolError("Connection refused")
         parts = urlsplit(url)
+        if any(c.at + c.away_s <= self.now() < c.at + c.away_s + c.roles_s for c in self._play.cuts):
+            what = parts.path.partition("/namespaces/")[2].split("/")[1:2] or ["nodes"]
+            told = f'cannot {verb.lower()} resource "{what[0]}" in API group "" in the namespace "{self._recording.namespace}"'
+            return _status(403, "Forbidden", f'{what[0]} is forbidden: User "u" {told}')
         query = dict(parse_qsl(parts.query))
         sent = json.loads(body) if body else {}
         if parts.path == "/version":
@@ -210,6 +229,8 @@ class Server:
             meta.setdefault("uid", "00000000-0000-4000-8000-000000000000")
             return _answer(201, sent)
         self._end_streams()
+        if self.created and self._then:
+            self._take(*self._then)
         self._began, self._gone = self._world.now, False
         if not self.created:
             self._first = self._began

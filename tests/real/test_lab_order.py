@@ -71,7 +71,7 @@ def template(program, nodes):
                 {
                     "name": "trial",
                     "image": "nvcr.io/nvidia/pytorch:25.08-py3",
-                    "command": ["python3", "-c", program],
+                    "command": ["python3", "-c", program] if isinstance(program, str) else program,
                     "resources": {"limits": {"nvidia.com/gpu": nodes}},
                 }
             ],
@@ -180,7 +180,11 @@ def is_empty(store):
 
 
 def is_over(store):
-    return (_job(store) is None and not _pods(store)) or bool(_holds(store, "Complete", "Failed"))
+    gone = _job(store) is None and all(
+        each["status"].get("phase") in ("Succeeded", "Failed") and not each["metadata"].get("deletionTimestamp")
+        for each in _pods(store)
+    )
+    return gone or bool(_holds(store, "Complete", "Failed"))
 
 
 def resume(store):
@@ -216,6 +220,9 @@ SITUATIONS = {
     "04-both-exit-1": (PROGRAM.format(asked=0, seconds=2, code=1),),
     "17-job-deleted-background": (PROGRAM.format(asked=0, seconds=60, code=0), (is_running, delete("Background"))),
     "17b-job-deleted-foreground": (PROGRAM.format(asked=0, seconds=60, code=0), (is_running, delete("Foreground"))),
+    "17c-job-deleted-orphan": (PROGRAM.format(asked=0, seconds=4, code=0), (is_running, delete("Orphan"))),
+    "23-no-such-command": (["/opt/no/such/program"],),
+    "23b-no-python": (["python4", "-c", "pass"],),
     "19-suspended-resumed": (PROGRAM.format(asked=0, seconds=4, code=0), (is_running, suspend), (is_empty, resume)),
     "25b-preempted-exit-143": (PROGRAM.format(asked=143, seconds=60, code=0), (is_running, preempt)),
 }
@@ -238,7 +245,8 @@ def pod_step(write):
         "bound": bool(write.object["spec"].get("nodeName")),
         "conditions": conditions(write.object),
         "states": tuple(states),
-        "deleted": bool(meta.get("deletionTimestamp")),
+        # The grace period: the last of a deleted pod is that it has none any more.
+        "deleted": meta.get("deletionGracePeriodSeconds") if meta.get("deletionTimestamp") else None,
         "tracked": bool(meta.get("finalizers")),
         "address": bool(status.get("podIP")),
         # Of a pod that is to go, kubelet and controller write at the same time.
@@ -293,7 +301,7 @@ def milestones(own):
             ("running", told["phase"] == "Running"),
             ("terminated", any(s == "terminated" for s, _ in told["states"])),
             ("over", told["phase"] in ("Succeeded", "Failed")),
-            ("deleted", told["deleted"]),
+            ("deleted", told["deleted"] is not None),
             ("untracked", not told["tracked"]),
             ("gone", told["type"]),
             ("disrupted", ("DisruptionTarget", "True") in told["conditions"]),

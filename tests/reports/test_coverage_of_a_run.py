@@ -13,7 +13,8 @@ import pytest
 from reports import html
 from reports.compare.comparison import compare
 from reports.metrics import exposition
-from reports.record import CheckResult, Coverage, Finding, Outcome, Run, Verdict, coverage_of, verdict_of
+from reports.record import CheckResult, Coverage, Finding, Run, coverage_of, verdict_of
+from reports.schema import Outcome, Verdict, completed
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = tuple(f"n{number}" for number in range(16))
@@ -82,7 +83,8 @@ def test_what_is_drawn_from_the_record_says_it() -> None:
     assert 'seatrial_node_tried{node="n15"} 0.0' in metrics
     assert 'seatrial_node_tried{node="n1"} 1.0' in metrics
     assert "seatrial_pool_nodes NaN" in exposition(run(None, POOL[:2]).to_dict())
-    assert "seatrial_pool_nodes NaN" in exposition({"verdict": "go", "trial": {"hosts": {"a": "n1"}}})  # an old record
+    old = {"verdict": "go", "scope": "full", "trial": {"hosts": {"a": "n1"}}}
+    assert "seatrial_pool_nodes NaN" in exposition(completed(old))  # an old record
 
 
 def side(pool: tuple[str, ...] | None, *tried: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -7,9 +7,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from reports.metrics import MOST_SERIES, exposition
+from reports.schema import Record, completed
 
 
-def record(**changes: Any) -> dict[str, Any]:
+def record(**changes: Any) -> Record:
     """An accepted run with one collective."""
     side = {"busbw_gbps": 380.0}
     job = {
@@ -22,7 +23,7 @@ def record(**changes: Any) -> dict[str, Any]:
         ],
     }
     checks = [{"id": "nccl.gdr", "outcome": "passed", "seconds": 0.5, "findings": []}]
-    return {
+    made = {
         "verdict": "go",
         "scope": "full",
         "started": "2026-01-02T00:00:00+00:00",
@@ -36,6 +37,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "trial": {"hosts": {"h0": "node-0", "h1": "node-1"}, "dns_seconds": {"node-0": 0.2}},
         **changes,
     }
+    return completed(made)
 
 
 def read(text: str) -> dict[tuple[str, ...], float]:
@@ -89,5 +91,20 @@ def test_the_network_is_kept_before_what_is_inside_the_nodes() -> None:
 
 def test_a_run_that_saw_nothing_still_reports_itself() -> None:
     """A record without trial, checks or a start time is rendered, not refused; label values are escaped."""
-    text = exposition({"verdict": "inconclusive", "profile": 'a"\n\\'})
+    text = exposition(completed({"verdict": "inconclusive", "scope": "full", "profile": 'a"\n\\'}))
     assert read(text)["seatrial_run_verdict", "inconclusive"] == 1
+
+
+def test_training_steps_are_in_base_units_and_absent_elsewhere() -> None:
+    """FLOP/s, seconds and shares; a run without them has none of these series."""
+    steps = {
+        "tflops": 400.5,
+        "step_ms": 52.0,
+        "exposed_share": 0.04,
+        "ranks": [{"node": "a", "gpu": 3, "compute_ms": 50.0}],
+    }
+    text = exposition(record(training=steps))
+    assert "seatrial_training_flops 4.005e+014" in text or "seatrial_training_flops 4.005e+14" in text
+    assert "seatrial_training_step_seconds 0.052" in text
+    assert 'seatrial_training_compute_seconds{gpu="3",node="a"} 0.05' in text
+    assert "seatrial_training" not in exposition(record())

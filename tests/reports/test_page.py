@@ -163,11 +163,29 @@ def test_a_node_opens_its_findings(look):
 
 
 def test_a_command_is_copied(look):
-    """The button says so once it is done."""
+    """The button says so once it is done; where a browser has no clipboard, the command is selected."""
     page = look(2)
     button = page.locator(".command button").first
+    command = page.locator(".command code").first.inner_text()
     button.click()
-    assert button.inner_text() == "copied"
+    page.wait_for_function("['copied', 'selected'].includes(document.querySelector('.command button').textContent)")
+    if button.inner_text() == "selected":
+        assert page.evaluate("getSelection().toString()") == command
+    else:
+        page.evaluate("document.body.prepend(document.createElement('textarea'))")
+        page.locator("textarea").first.focus()
+        page.keyboard.press("Control+V")
+        assert page.locator("textarea").first.input_value() == command
+
+
+def test_a_command_is_selected_without_a_clipboard(look):
+    """A browser that refuses the clipboard leaves the command selected, for the keyboard."""
+    page = look(2)
+    page.evaluate("document.execCommand = () => false; Object.defineProperty(navigator, 'clipboard', {value: null})")
+    button = page.locator(".command button").first
+    button.click()
+    assert button.inner_text() == "selected"
+    assert page.evaluate("getSelection().toString()") == page.locator(".command code").first.inner_text()
 
 
 def test_a_large_page_is_bounded(pages):

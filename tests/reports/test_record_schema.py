@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
+
+from reports.schema import Record, RecordedCheck, RecordedFinding, RecordError, completed
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "record.schema.json").read_text())
@@ -18,3 +21,39 @@ def test_the_schema_is_one() -> None:
 
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["properties"]["schema"]["const"] == VERSION
+
+
+def test_the_types_have_the_keys_of_the_schema() -> None:
+    """What the code reads of a record is what is published."""
+    assert set(Record.__annotations__) == set(SCHEMA["properties"])
+    assert set(RecordedCheck.__annotations__) == set(SCHEMA["$defs"]["check"]["properties"])
+    assert set(RecordedFinding.__annotations__) == set(SCHEMA["$defs"]["finding"]["properties"])
+
+
+def test_what_an_old_record_does_not_say_is_empty_and_what_a_new_one_adds_is_kept() -> None:
+    """Readers find every key; a sweep and what is of the cluster stay as they were written."""
+    found = completed({"verdict": "go", "scope": "full", "checks": [{"id": "a.b", "outcome": "passed"}], "later": 1})
+    assert found["checks"][0]["findings"] == found["required"] == []
+    assert (found["profile"], found["sweep"], found["seconds"], found["cluster"]) == (None, None, 0.0, {})
+    assert found["coverage"]["pool"] is None
+    assert dict(found)["later"] == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"verdict": "green"}, "verdict is none of go, inconclusive, no-go"),
+        ({"checks": {}}, "checks is no list"),
+        ({"checks": [None]}, "checks.0 is null"),
+        ({"checks": [{"id": "a.b"}]}, "checks.0.outcome is none of"),
+        ({"checks": [{"outcome": "passed", "findings": [{"ok": "yes"}]}]}, "checks.0.findings.0.ok is no bool"),
+        ({"seconds": True}, "seconds is no number"),
+        ({"seconds": 1e19}, "seconds is out of bounds"),
+        ({"trial": {"hosts": {"a": 1}}}, "trial.hosts.a is no str"),
+        ({"collectives": {"ring": {"tables": [{"rows": [{"size_bytes": "8"}]}]}}}, "rows.0.size_bytes is no int"),
+    ],
+)
+def test_a_record_that_does_not_fit_its_types_is_refused_by_name(wrong: dict[str, Any], why: str) -> None:
+    """One line that says where."""
+    with pytest.raises(RecordError, match=why):
+        completed({"verdict": "go", "scope": "full", **wrong})

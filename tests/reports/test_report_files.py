@@ -10,7 +10,8 @@ import pytest
 
 from reports import html
 from reports.matrix import matrix
-from reports.record import CheckResult, Finding, Outcome, Run, Verdict, verdict_of
+from reports.record import CheckResult, Finding, Run, verdict_of
+from reports.schema import Outcome, Verdict
 
 pytest_plugins = ["pytester"]
 

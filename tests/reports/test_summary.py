@@ -3,7 +3,8 @@
 import pytest
 
 from reports.markdown import markdown, workflow_commands
-from reports.record import CheckResult, Finding, Outcome, Run
+from reports.record import CheckResult, Finding, Run
+from reports.schema import Outcome
 from reports.summary import summarize
 
 

@@ -78,6 +78,8 @@ def test_lines_say_who_where_and_what_to_do():
     sweep = swept(16, 4, lambda n: {(n[3], 2): 0.6, n[9]: 0.0, (n[4], n[5]): 0.6})
     said = list(lines(sweep))
     assert said[0].startswith("n00003 rail 2: ")
+    sweep["findings"][0]["devices"] = ["mlx5_2"]
+    assert next(lines(sweep)).startswith("n00003 rail mlx5_2: ")
     assert any(line.startswith("path n00004 - n00005: 0.5") or "path n00004 - n00005: 0.6" in line for line in said)
     assert "14 of 16 nodes proven" in "\n".join(said)
     assert cordon(sweep) == ("n00003", "n00009")

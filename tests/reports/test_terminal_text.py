@@ -3,7 +3,8 @@
 import pytest
 
 from reports import terminal
-from reports.record import CheckResult, Finding, Outcome, Run
+from reports.record import CheckResult, Finding, Run
+from reports.schema import Outcome
 
 
 class Terminal:

@@ -13,6 +13,7 @@ class Images:
 
     digest: bool = False  # every image must be named by its digest: a tag can be moved
     registries: tuple[str, ...] = ()  # prefixes such as registry.example.com/mirror; none: any registry may serve
+    models: tuple[str, ...] = ()  # images of models and services; on record with whether a digest pins them
     pull_max_s: float | None = None
     check_secrets: bool = False  # get the pull secrets by name, as --check-secrets does
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003 -- the strict reader asks for it at run time
+from dataclasses import dataclass, field
 
 from ..yaml_schema import nearest, require
 
@@ -16,6 +17,8 @@ class Stack:
     operator: bool = False  # the GPU operator must be there, with a ClusterPolicy that is ready
     device_plugin: bool = False  # a device plugin must be seen as pods; some platforms run it where no pod shows it
     may_differ: tuple[str, ...] = ()  # facts that need not be the same on all nodes of the pool
+
+    baseline: Mapping[str, str] = field(default_factory=dict)  # what nothing here can see: repeated, and not verified
 
     def __post_init__(self) -> None:
         for name in self.may_differ:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jobs.trial.parts import S3  # noqa: TC001 -- the strict reader asks for it at run time
+from jobs.trial.parts import S3, Credential  # noqa: TC001 -- the strict reader asks for it at run time
 
 from ..yaml_schema import Size, require
 
@@ -25,6 +25,7 @@ class StoragePath:
     write_mb_s: float | None = None  # MB/s (1e6 bytes) that one node must reach, fsync included
     read_mb_s: float | None = None
     not_empty: bool = False  # a data set: there must be something in it
+    files: tuple[str, ...] = ()  # of a data set, below the path: each must be there and readable
 
     def __post_init__(self) -> None:
         for key in ("write_mb_s", "read_mb_s", "free_min"):
@@ -45,6 +46,7 @@ class Storage:
     burst: Size = Size(0)  # noqa: RUF009 -- a number; what every rank writes at once, as a checkpoint does
     burst_mb_s: float | None = None  # MB/s (1e6 bytes) of all ranks of a node together
     env_secrets: tuple[str, ...] = field(default=())  # Secrets whose keys become variables; never read
+    credentials: tuple[Credential, ...] = ()  # keys of Secrets that training needs; their presence is judged
     source: str = ""  # whose numbers these are
 
     def __post_init__(self) -> None:
@@ -57,4 +59,4 @@ class Storage:
     @property
     def asked(self) -> bool:
         """Whether the trial's pods look at any storage."""
-        return bool(self.paths or self.s3 or self.scratch)
+        return bool(self.paths or self.s3 or self.scratch or self.credentials)

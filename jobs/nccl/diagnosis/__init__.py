@@ -1,1 +1,1 @@
-"""What does it mean? Facts of a job become faults with causes, a verdict and a sentence."""
+"""Facts of a job become faults with causes, a verdict and a sentence."""

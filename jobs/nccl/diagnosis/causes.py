@@ -20,14 +20,28 @@ _GIDS = re.compile(r"(?i)local ?GID:? *" + _ADDRESS + r",? +remote ?GIDs? *" + _
 _PEER = re.compile(r"[Cc]onnect(?:ing)? to (?:peer )?" + _ADDRESS)
 _ROUTED = ("nccl.ib-retry", "nccl.ib-protection", "nccl.ib-error", "nccl.ib-unreachable")
 _REFUSED = ("nccl.connect-refused", "nccl.connect-timeout", "nccl.no-route")
-_CUDA = ("nccl.cuda-failure", "nccl.nvls-failed")
+_CUDA = ("nccl.cuda-failure", "nccl.nvls-failed", "nccl.nvls-silent")
+_NVLS = ("nccl.nvls-failed", "nccl.nvls-silent")
+_NO_MEMORY = re.compile(r"RC: -?12\b|Cannot allocate memory")
+_EMPTY_GID = re.compile(r"local ?G[Ii][Dd]:? *::(?=[ ,]|$)")
+_IMPORTS = "transport/p2p.cc"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:
+def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, str | None]:  # noqa: PLR0911 -- one return per form
     """Return (why, cause) of a fault by its line; (None, None) where the line says no more than its kind."""
     if fault in _ROUTED:
         return _gids(note.text, judgement.event("gids"), note)
+    if fault == "nccl.ib-mixed-fabric" and _EMPTY_GID.search(note.text):
+        return "nccl.gid-empty", None
+    if fault == "nccl.mr-register" and _NO_MEMORY.search(note.text):
+        bare = judgement.earliest("nccl.gdrcopy")[0] or judgement.event("symptom nccl.gdrcopy")
+        also = "; GDRCopy's device cannot be opened here, either" if bare else ""
+        return "nccl.mr-memory", "the kernel or the card had no memory to pin (ENOMEM)" + also
+    if fault in _NVLS and re.search(r"CUDA error 2\b|Cuda failure 2\b", note.text):
+        return "nccl.nvls-slots", None
+    if fault in ("nccl.cuda-failure", "nccl.mnnvl-failed") and _IMPORTS in note.text and judgement.job.flag("mnnvl"):
+        return "nccl.imex-import", _importers(judgement, fault)
     if fault in _REFUSED:
         found = _PEER.search(note.text)
         peer = _address(found[1]) if found else None
@@ -46,6 +60,16 @@ def refine(judgement: Judgement, fault: str, note: Note) -> tuple[str | None, st
     if fault in _CUDA and re.search(r"\b802\b|system not yet initialized", note.text):
         return "nccl.fabric-manager", None
     return None, None
+
+
+def _importers(judgement: Judgement, fault: str) -> str | None:
+    """Say on which hosts of several the import of a peer's memory failed."""
+    failed = {judgement.job.node_of[proc] for proc in judgement.job.procs if fault in proc.notes} - {""}
+    every = set(judgement.job.node_of.values()) - {""}
+    if not failed or failed == every:
+        return None
+    names = ", ".join(sorted(failed)[:4])
+    return f"{names} could not import a peer's GPU memory, which is {len(failed)} of {len(every)} hosts of this log"
 
 
 def _gids(text: str, other: Note | None, note: Note) -> tuple[str | None, str | None]:

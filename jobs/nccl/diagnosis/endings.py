@@ -1,4 +1,4 @@
-"""How did the job end? A hang, a crash with its first cause, or a log that stops before the job does.
+"""The end of a job: a hang, a crash with its first cause, or a log that stops before the job does.
 
 One broken thing is one fault: what follows from the first cause (a peer that went away) is not reported.
 """
@@ -92,8 +92,26 @@ def _stopped_the_job(judgement: Judgement, cause: str) -> bool:
     return not ended if cause.startswith("nccl.ib-") else not ended and not _came_up(judgement)
 
 
+# What a rank says of a peer that is gone: where another cause is seen, that one made the peer end.
+_SECOND = frozenset(("nccl.efa-peer-gone",))
+
+
 def first_cause(judgement: Judgement) -> tuple[str, Note, list[Proc]] | None:
-    """Return the cause that was seen first: the earliest line over processes, of each its first warning that is one.
+    """Return the cause that was seen first, its line, and the processes that show it."""
+    found = _causes_seen(judgement)
+    if not found:
+        return None
+    name, note = found[0]
+    return name, note, [proc for proc in judgement.job.procs if name in proc.notes]
+
+
+def seen_causes(judgement: Judgement) -> list[str]:
+    """Return the faults that lines of a job which ended badly speak of, the first cause first."""
+    return [name for name, _ in _causes_seen(judgement)] if judgement.crash or judgement.hang else []
+
+
+def _causes_seen(judgement: Judgement) -> list[tuple[str, Note]]:
+    """Return the causes that were seen: the earliest line over processes first, of each its first warning that is one.
 
     Warnings after the first error trace of a process are consequences (catalogue 1.1), unless nothing stood before it.
     """
@@ -103,16 +121,13 @@ def first_cause(judgement: Judgement) -> tuple[str, Note, list[Proc]] | None:
         for name, note in proc.notes.items():
             if name in _CAUSES:
                 late = trace is not None and (note.source, note.line) > (trace.source, trace.line)
-                found.append((late, note.source, note.line, name, note))
+                found.append((late or name in _SECOND, note.source, note.line, name, note))
     if all(name == "nccl.cuda-failure" for *_, name, _ in found):  # an application's own word may stand before it
         for source in judgement.job.sources.values():
             for event, note in source.events.items():
                 if event.startswith("symptom ") and event[8:] in _CAUSES:
                     found.append((event[8:] == "nccl.cuda-failure", note.source, note.line, event[8:], note))
-    if not found:
-        return None
-    _, _, _, name, note = min(found, key=lambda item: item[:4])
-    return name, note, [proc for proc in judgement.job.procs if name in proc.notes]
+    return [(name, note) for *_, name, note in sorted(found, key=lambda item: item[:4])]
 
 
 def _hang_evidence(judgement: Judgement) -> list[EvidenceLine]:

@@ -1,4 +1,4 @@
-"""What can a log show to be wrong? The log doctor's part of the fault catalogue, and its diagnoses."""
+"""The log doctor's part of the fault catalogue, and its diagnoses."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...faults import read_faults
+from ...faults import failure_class, read_faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...faults import Fault
-    from ..job_document import EvidenceLine, FoundFault
+    from ..job_document import EvidenceLine, FoundFault, JobDocument
 
 FILE = Path(__file__).resolve().parents[1] / "faults.yaml"
 
@@ -40,6 +40,18 @@ def found_fault(
         "confirm": reason.confirm,
         "remedy": reason.remedy,
     }
+
+
+def failure_class_of(job: JobDocument) -> str | None:
+    """Return whether a job's failure is the program's or the infrastructure's; None where there is none, or none tells.
+
+    Where another fault explains one, the explanation decides.
+    """
+    if job["verdict"] == "go":
+        return None
+    known = fault_catalogue()
+    bad = [fault for fault in job["faults"] if fault["severity"] in ("fatal", "degraded")]
+    return failure_class(known[fault["why"] or fault["fault"]].failure for fault in bad)
 
 
 DIAGNOSES: tuple[str, ...] = (

@@ -1,4 +1,4 @@
-"""Is this job healthy, and if not, why? Turns the facts of a job into faults, a verdict, and one sentence.
+"""The judgement of a job: its facts become faults, a verdict, and one sentence.
 
 Verdict: ``no-go`` with any fatal or degrading fault. ``go`` only with evidence: several nodes, RDMA (or an NVLink
 fabric) in channel lines of ranks, and nothing against it; or one node whose ranks connected or whose table is complete.
@@ -93,9 +93,9 @@ class Judgement:
         view = self.view
         if self.hang or self.crash:
             return False
-        if view.crossings:
+        if view.carriers:
             right = RDMA | {self.expect.fabric}
-            return all(item.transport in right for item in view.crossings) and self._all_shown()
+            return all(item.transport in right for item in view.carriers) and self._all_shown()
         if view.nodes == 1 and view.ranks is not None and view.ranks > 1 and view.alone():
             ran = any(table["complete"] and table["rows"] for table in self.tables)
             connected = self.job.flag("connected") or view.local["p2p"] + view.local["shm"] > 0
@@ -112,7 +112,7 @@ class Judgement:
         shown: dict[str, set[int]] = {}
         for proc in self.job.procs:
             for comm, src, dst, direction, *_ in proc.edges:
-                shown.setdefault(comm, set()).add(dst if direction == "r" else src)
+                shown.setdefault(comm, set()).add(dst if direction == "r" and dst >= 0 else src)
         return self.view.ranks is not None and max(map(len, shown.values()), default=0) >= self.view.ranks
 
 
@@ -141,5 +141,13 @@ DEADLY = frozenset(
         "nccl.no-route",
         "nccl.files-limit",
         "nccl.gin-failed",
+        "nccl.gpu-xid",
+        "nccl.rendezvous",
+        "nccl.fabric-manager",
+        "nccl.no-gpu",
+        "nccl.cuda-driver",
+        "nccl.efa-unreachable",
+        "nccl.efa-peer-gone",
+        "nccl.topology-too-large",
     )
 )

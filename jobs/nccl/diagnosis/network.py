@@ -1,4 +1,4 @@
-"""Is the network what it should be? Sockets, mixtures, missing GPUDirect, versions, another fabric.
+"""Faults of the network: sockets, mixtures, missing GPUDirect, versions, another fabric.
 
 Or no evidence at all.
 """
@@ -26,17 +26,31 @@ def judge_network(judgement: Judgement) -> None:
         return
     if view.mixed or view.mixed_selection():
         _judge_mixture(judgement)
+    elif view.disagreeing and not any(table["complete"] for table in judgement.tables):
+        _judge_ends(judgement)
     elif view.fallback and judgement.expect.fabric != "socket":
         _judge_sockets(judgement)
     elif view.transport in RDMA:
         _judge_rdma(judgement)
     _judge_fabric(judgement)
-    if not view.crossings and view.transport != "none" and not judgement.faults:
+    if not view.carriers and view.transport != "none" and not judgement.faults:
         why, evidence = _hint(judgement)
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
+    _judge_evenness(judgement)
     if view.split_nodes:
         text = "NCCL counts %d nodes on %d hosts" % (view.split_nodes, view.nodes or 0)
         judgement.add("nccl.node-count", "the job", [], cause=text + ": parts of a host are nodes to it")
+
+
+def _judge_evenness(judgement: Judgement) -> None:
+    """Say that hosts of one job run different numbers of ranks, which NCCL and the programs seldom meet."""
+    hosts = {host["name"]: len(host["ranks"]) for host in judgement.hosts if host["name"] and host["ranks"]}
+    if len(set(hosts.values())) < 2 or sum(hosts.values()) != judgement.view.ranks:
+        return
+    fewest = min(hosts, key=lambda name: (hosts[name], name))
+    most = max(hosts, key=lambda name: hosts[name])
+    text = "%d ranks run on %s, %d on %s" % (hosts[fewest], fewest, hosts[most], most)
+    judgement.add("nccl.uneven-hosts", fewest, [], cause=text)
 
 
 # What keeps a process from its fabric, whatever it took instead: worth saying where the log does not show that.
@@ -132,6 +146,24 @@ def _judge_mixture(judgement: Judgement) -> None:
     judgement.faults[:] = [fault for fault in judgement.faults if fault["fault"] != "nccl.mixed-transport"]
     evidence = evidence + _shown(judgement, culprits)
     judgement.add("nccl.mixed-transport", subject_of(judgement, culprits), evidence, why=why, cause=text)
+
+
+def _judge_ends(judgement: Judgement) -> None:
+    """Report edges whose sender and receiver name different networks: the fewer of the two are the ones to look at."""
+    ends = judgement.view.disagreeing
+    sender, receiver = ends[0]
+    procs = {item.proc for pair in ends for item in pair}
+    names: dict[str, set[Proc]] = {}
+    for pair in ends:
+        for item in pair:
+            names.setdefault(item.key[6], set()).add(item.proc)
+    few = min(sorted(names), key=lambda name: len(names[name]))
+    cause = "the ends of %d network edges name different networks, such as %d -> %d: sent over %s, received over %s" % (
+        len(ends), sender.key[1], sender.key[2], sender.key[6], receiver.key[6],
+    )  # fmt: skip
+    judgement.add(
+        "nccl.mixed-transport", subject_of(judgement, sorted(names[few] or procs, key=process_order)), [], cause=cause
+    )
 
 
 def _other_run(judgement: Judgement, culprits: list[Proc]) -> bool:

@@ -1,4 +1,4 @@
-"""What does the log itself say first? Its own words, for what no rule knows."""
+"""The log's own words, for what no rule knows."""
 
 from __future__ import annotations
 

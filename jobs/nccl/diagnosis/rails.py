@@ -1,4 +1,4 @@
-"""How many rails carry data? Counted per host from channel lines, never from bandwidth and never from the banner.
+"""Rails that carry data, counted per host from channel lines, never from bandwidth and never from the banner.
 
 A healthy host may find more devices than it uses (an EFA node lists 32 and uses 8), so only a profile, or a host that
 also lists fewer devices than its peers, makes a missing rail.
@@ -63,4 +63,15 @@ def judge_rails(judgement: Judgement) -> None:
                 ", ".join(compact_devices(used)[:12]),
             )
         if missing:
-            judgement.add("nccl.rail-missing", host["name"] or "the job", [], cause=missing)
+            closed = [
+                proc.notes["nccl.ib-open"]
+                for proc in judgement.job.procs
+                if "nccl.ib-open" in proc.notes and (judgement.job.node_of[proc] or None) == host["name"]
+            ]
+            judgement.add(
+                "nccl.rail-missing",
+                host["name"] or "the job",
+                judgement.line(closed[0]) if closed else [],
+                why="nccl.ib-open" if closed else None,
+                cause=missing + ("; a device of it is there and does not open" if closed else ""),
+            )

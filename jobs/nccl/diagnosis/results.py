@@ -1,4 +1,4 @@
-"""What degrades the nodes, and what do the numbers say? Faults inside hosts, wrong data, and bandwidth that falls."""
+"""What degrades the nodes, and what the numbers say: faults inside hosts, wrong data, bandwidth that falls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.symptoms import SYMPTOMS
 from ...pod.nccl_reader.events.transports import TCP
+from .causes import refine
 from .subjects import subject_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def judge_node(judgement: Judgement) -> None:
     for name in _DEGRADED:
         note, procs = judgement.earliest(name)
         if note is not None and not judgement.has(name):
-            judgement.add(name, subject_of(judgement, procs), judgement.line(note))
+            why, text = refine(judgement, name, note)
+            judgement.add(name, subject_of(judgement, procs), judgement.line(note), why=why, cause=text)
     view = judgement.view
     if view.local_net and not judgement.has("nccl.net-intra-node"):
         procs = [item.proc for item in view.local_net]
@@ -59,11 +61,14 @@ def judge_results(judgement: Judgement) -> None:
                 if not bad
                 else sum((row[side] or {}).get("wrong") or 0 for row in bad for side in ("out_of_place", "in_place"))
             )
+            wrong = "%s values were wrong" % (count if count is not None else "some")
+            chunks = _chunk_sizes(judgement)
             judgement.add(
                 "nccl.wrong-results",
                 what,
                 _table_line(judgement, table, line),
-                cause="%s values were wrong" % (count if count is not None else "some"),
+                why="nccl.chunk-size" if chunks else None,
+                cause="%s, and %s is set" % (wrong, ", ".join(chunks)) if chunks else wrong,
             )
         if table["avg_ok"] is False:
             judgement.add(
@@ -84,6 +89,13 @@ def judge_results(judgement: Judgement) -> None:
         odd = table["odd"] + _unreasonable(table, judgement.view.ranks)
         if odd:
             judgement.add("nccl.odd-numbers", what, [], cause="; ".join(odd[:3]))
+
+
+def _chunk_sizes(judgement: Judgement) -> list[str]:
+    """Return the settings by which NCCL moves more in a step than its buffers hold: wrong data, and fast."""
+    names = ("NCCL_CHUNK_SIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_P2P_NVL_CHUNKSIZE")
+    set_to = {(name, proc.env[name]) for proc in judgement.job.procs for name in names if name in proc.env}
+    return ["%s=%s" % item for item in sorted(set_to)[:4]]
 
 
 # One order of magnitude above the fastest NVLink domain of 2026 (932 GB/s over 64 GPUs, reference-busbw.yaml).

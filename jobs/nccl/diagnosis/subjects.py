@@ -1,4 +1,4 @@
-"""What is a fault about? Names processes and pairs of hosts for a person."""
+"""Names of processes and pairs of hosts, for a person."""
 
 from __future__ import annotations
 

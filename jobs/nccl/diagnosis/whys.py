@@ -1,4 +1,4 @@
-"""Why sockets, and why no GPUDirect? The decision list of the catalogue (2, "WHY-a-fallback"): the first hit wins."""
+"""Why sockets, why no GPUDirect: the decision list of the catalogue (2, "WHY-a-fallback"); the first hit wins."""
 
 from __future__ import annotations
 

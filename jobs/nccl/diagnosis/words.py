@@ -1,13 +1,14 @@
-"""How is a result said? One diagnosis out of a closed list, and one sentence for a person."""
+"""One diagnosis out of a closed list, and one sentence for a person."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP
-from ..job_document import NETWORK_NAMES
+from ..job_document import MOST_CAUSES, NETWORK_NAMES
 from .faults import fault_catalogue, found_fault
-from .quotes import warning_said
+from .quotes import quoted, warning_said
+from .ranking import rank
 
 if TYPE_CHECKING:
     from ..job_document import FoundFault, JobDocument, Table, Verdict
@@ -44,7 +45,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
         if judgement.has(fault):
             return diagnosis
     if judgement.has("nccl.low-bandwidth", "nccl.bandwidth-falls"):
-        return "rdma-but-slow" if view.crossings and view.transport in RDMA else "slow"
+        return "rdma-but-slow" if view.carriers and view.transport in RDMA else "slow"
     if verdict == "no-go":
         return "degraded"
     unsure = next((diagnosis for fault, diagnosis in _UNSURE_OF if judgement.has(fault)), None)
@@ -55,7 +56,7 @@ def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR091
     if verdict == "go":
         return {"none": "healthy-single-node", "mnnvl": "healthy-nvlink-fabric"}.get(view.transport, "healthy-rdma")
     if view.transport not in {"none", "unknown"}:
-        return "shown-in-part" if view.crossings else "selected-only"
+        return "shown-in-part" if view.carriers else "selected-only"
     return "table-only" if any(table["rows"] for table in judgement.tables) else "no-evidence"
 
 
@@ -67,6 +68,7 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
     alone = all(fault["severity"] == "info" for fault in document["faults"])
     fault = found_fault("nccl.low-bandwidth", table["collective"] or "the benchmark", [], cause=cause)
     document["faults"].append(fault)
+    document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
     document["verdict"] = "no-go"
     if alone and document["diagnosis"] not in ("hang", "crash"):
         rdma = document["evidence_shown"] and document["inter_node_transport"] not in TCP | {"none", "unknown"}
@@ -180,13 +182,18 @@ _SIGNS = (
 )
 
 
-def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:
+def signs_shown(judgement: Judgement) -> list[str]:
+    """Return what keeps processes of the job from their fabric, whatever came of it."""
+    return [name for name in _SIGNS if any(name in proc.notes for proc in judgement.job.procs)]
+
+
+def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form
     """Say that the log shows nothing that could be judged, and what it shows instead."""
     if document["inter_node_transport"] == "none" and not document["evidence_shown"]:
         said = (
             "Only one host shows, and nothing tells how large the job is: this log proves nothing about the network%s."
         )
-        seen = [name for name in _SIGNS if any(name in proc.notes for proc in judgement.job.procs)]
+        seen = signs_shown(judgement)
         return said % (
             "; it does show this: %s" % _lowered(fault_catalogue()[seen[0]].title) if seen else warning_said(judgement)
         )
@@ -198,7 +205,11 @@ def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> 
     if judgement.tables or judgement.job.rank_lines:
         return "%s: a benchmark began, but the log shows neither numbers nor what carried the data." % size
     if not any(source.nccl_lines for source in judgement.job.sources.values()):
-        return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
+        mention = judgement.event("mention")
+        if mention is None:
+            return "Nothing in this log is NCCL's or a benchmark's, so there is nothing to judge."
+        said = "No line of this log has NCCL's head, so nothing of it can be judged; it does speak of it: %s."
+        return said % quoted(mention)
     hint = next(
         (why for fault in judgement.faults if fault["fault"] == "nccl.no-evidence" and (why := fault["why"])), None
     )

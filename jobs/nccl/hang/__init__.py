@@ -1,4 +1,4 @@
-"""Why does a job hang? Readers of what a hung job leaves, and one judgement over all of it.
+"""Readers of what a hung job leaves, and one judgement over all of it.
 
 ``model`` holds the types; ``flight_recorder``, ``ras``, ``inspector`` and ``watchdog`` fill them, one per format;
 ``waits`` finds who waits for whom; ``decide`` says which kind of hang it is; ``document`` writes that down.

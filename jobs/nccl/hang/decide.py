@@ -1,9 +1,10 @@
-"""Which kind of hang is it, who is late, and who waits? Facts in, one decision out."""
+"""The kind of a hang, who is late and who waits: facts in, one decision out."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from statistics import median
 
 from .model import Evidence, Lagging, Process
 from .waits import analyse
@@ -41,6 +42,8 @@ def decide(evidence: Evidence) -> Decision:
         for rule in (_from_desync, _from_counts, _from_watchdog):
             if rule(made, evidence):
                 break
+    if evidence.performed:
+        _from_times(made, evidence)
     if not recorded and made.kind == "undecided" and evidence.performed:
         _from_inspector(made, evidence)
     _contradictions(made, evidence)
@@ -80,7 +83,7 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         made.late, made.proven = found.late, True
     elif found.crossed:
         made.kind, made.proven = "order", True
-    elif found.inside and not found.unknown:
+    elif len(found.inside) > 1 and not found.unknown:
         made.kind, made.proven = "inside", True
     for rank in sorted(made.late)[:4]:
         head = found.heads.get(rank)
@@ -230,6 +233,64 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
     elif evidence.samples and all(sample.ok for sample in evidence.samples):
         made.kind, made.proven = "inside", True
     return True
+
+
+_SHORT = 0.5
+"""Of an operation's median time: who is inside for less than half of it came last, and the others waited for it."""
+_LONG_US = 1000.0
+"""Shorter operations are bound by latency, and by when each kernel is launched."""
+_OFTEN = 3  # as many as RAS is asked
+_ROOTLESS = frozenset(("allreduce", "allgather", "reducescatter", "alltoall"))
+
+
+def _last_to_come(evidence: Evidence) -> tuple[set[int], str, int, float, float] | None:
+    """Return the ranks that came last to each of the operations that all ranks recorded, a minority.
+
+    With them the operation, how many there were, and the median microseconds of these ranks and of all. A rank that
+    comes late runs its kernel for a short time, because nobody makes it wait. A root is through early by itself.
+    """
+    sizes: dict[str, int] = {}
+    for (comm, _, _), done in evidence.performed.items():
+        sizes[comm] = max(done.size, sizes.get(comm, 0))
+    world = len(evidence.world) or max(sizes.values(), default=0)
+    for (comm, operation), kept in sorted(evidence.times.items()):
+        whole = [times for times in kept.values() if len(times) == sizes.get(comm) == world]
+        long = [times for times in whole if median(times.values()) >= _LONG_US]
+        if world < 3 or len(long) < _OFTEN or operation.lower() not in _ROOTLESS:
+            continue
+        early = [{rank for rank, time in times.items() if time < _SHORT * median(times.values())} for times in long]
+        always = set.intersection(*early)
+        if always and 2 * len(always) < world:
+            own = median(times[rank] for times in long for rank in always)
+            return always, operation, len(long), own, median(median(times.values()) for times in long)
+    return None
+
+
+def _from_times(made: Decision, evidence: Evidence) -> None:
+    """Name the ranks that the others wait for while the job goes on; a hang that is proven stays what it is."""
+    found = _last_to_come(evidence)
+    if found is None or evidence.timeouts:
+        return
+    ranks, operation, number, own, all_of_them = found
+    shown = ", ".join(map(str, sorted(ranks)[:8]))
+    text = (
+        f"ranks {shown} ran {operation} for {own / 1000:.1f} ms and the median rank for {all_of_them / 1000:.1f} ms, in"
+        f" all {number} that every rank recorded: they came last, and the others waited for them"
+    )
+    if made.proven:
+        if made.late | made.dead and not ranks & (made.late | made.dead):
+            made.contradictions.append(
+                f"Inspector's records show ranks {shown} coming last, and they do not hold up the job now: what hangs"
+                " is told by the rest, since Inspector records only what is done"
+            )
+        return
+    if made.kind == "slow" and made.late and made.late != ranks:
+        made.contradictions.append(
+            f"RAS shows ranks {sorted(made.late)[:8]} behind and Inspector ranks {shown}: Inspector is right about whom"
+            " the others wait for, because it measures on the GPU, and RAS counts what the host launched"
+        )
+    made.kind, made.late, made.operation = "slow", set(ranks), operation
+    made.because.append(("Inspector", 0, text))
 
 
 def _from_inspector(made: Decision, evidence: Evidence) -> None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.scan import read
 from ..diagnosis.faults import found_fault
+from ..diagnosis.ranking import rank
 from ..document import conclude as conclude_logs
+from ..job_document import MOST_CAUSES
 from .collect import structured
 from .decide import Decision, decide
 from .join import join, processes, told, waits_in_creation
@@ -65,6 +67,7 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
     job["places"] = places
+    job["ranks"] = job["ranks"] or max((sample.size for sample in evidence.samples), default=0) or None
     job["unread"] = evidence.notes
     if evidence.not_seen:
         job["not_seen"] = evidence.not_seen
@@ -94,6 +97,8 @@ def _add_fault(job: Document, made: Decision, places: dict[str, dict[str, Any]])
         f"nccl.hang-{made.kind}", _ranks(made.dead or made.late) if made.dead or made.late else "the job", shown
     )
     fault["confirm"] = _confirm(fault["confirm"], places)
+    rest = [cause for cause in job["causes"] if cause["fault"] not in ("nccl.hang", "nccl.no-evidence")]
+    job["causes"] = [*rank([fault], {}), *rest][:MOST_CAUSES]
     job["faults"] = [fault, *(item for item in job["faults"] if item["fault"] != "nccl.hang")]
 
 
@@ -172,10 +177,7 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
     if made.kind == "slow":
-        return (
-            f"The job goes on, and {_placed(made, late)} {'were' if many else 'was'} behind the others in every sample:"
-            " if it is slower than it should be, look there first (data loader, clocks, a GPU or host under load)"
-        )
+        return _slow(made)
     if made.kind == "alive":
         return "The job is alive: the counts of its operations advance between the samples. That proves no health"
     if late:
@@ -193,6 +195,21 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911
     if made.waiting and made.operation:
         return f"{_first(_ranks(made.waiting))} timed out in {where}; the evidence does not tell who is late"
     return "This evidence does not tell whether the job hangs"
+
+
+def _slow(made: Decision) -> str:
+    """Say whom the others wait for while the job goes on, by the times of kernels or by RAS."""
+    who, many = _placed(made, made.late), len(made.late) > 1
+    load = "(data loader, clocks, a GPU or host under load)"
+    if any(file == "Inspector" for file, _, _ in made.because):
+        return (
+            f"{_first(who)} came last to every {made.operation} that all ranks recorded, and the others waited: look at"
+            f" {'those processes' if many else 'that process'} first {load}, not at the network"
+        )
+    return (
+        f"The job goes on, and {who} {'were' if many else 'was'} behind the others in every sample: if it is slower"
+        f" than it should be, look there first {load}"
+    )
 
 
 def _missing(made: Decision) -> str:

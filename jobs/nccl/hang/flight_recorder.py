@@ -150,6 +150,8 @@ def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence)
         peer = members[other] if other < len(members) else None
         p2p = True
     sequence = _number(entry.get("p2p_seq_id" if p2p else "collective_seq_id", entry.get("seq_id")))
+    if sequence < 0 and not p2p:
+        return None  # what has no number stands nowhere
     sizes = f"{entry.get('input_sizes')} {entry.get('input_dtypes') or ''}".rstrip()
     return Operation(group, sequence, text, sizes[:200], p2p, peer)
 

@@ -1,4 +1,4 @@
-"""Read NCCL Inspector's JSON lines: the last collective that each rank of a communicator recorded as done.
+"""Read NCCL Inspector's JSON lines: what each rank recorded last as done, and how long the last kernels ran.
 
 A record may be dropped (formats before v4.1 do not even count those), so a rank without one is not late.
 """
@@ -12,6 +12,10 @@ from .model import Evidence, Performed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+MAX_SEQUENCES = 64
+MAX_TIMES = 500_000
 
 
 def read(evidence: Evidence, lines: Iterable[str]) -> int:
@@ -31,6 +35,22 @@ def read(evidence: Evidence, lines: Iterable[str]) -> int:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             strange += 1
             continue
+        if done.get("coll_timing_source") == "kernel_gpu" and 0 < made.microseconds < float("inf"):
+            _time(evidence, made, key[:2])
         if key not in evidence.performed or evidence.performed[key].sequence <= sequence:
             evidence.performed[key] = made
     return strange
+
+
+def _time(evidence: Evidence, made: Performed, key: tuple[str, str]) -> None:
+    """Keep how long a kernel ran, of the latest operations of each kind."""
+    kept = evidence.times.setdefault(key, {})
+    if made.sequence not in kept:
+        if len(kept) >= MAX_SEQUENCES:
+            if made.sequence < min(kept):
+                return
+            del kept[min(kept)]
+        if sum(len(ranks) for ranks in kept.values()) >= MAX_TIMES or len(evidence.times) > MAX_SEQUENCES:
+            return
+        kept[made.sequence] = {}
+    kept[made.sequence][made.rank] = made.microseconds

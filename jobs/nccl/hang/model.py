@@ -139,6 +139,8 @@ class Evidence:
     lagging: list[Lagging] = field(default_factory=list)
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
     """(communicator, operation, rank) to its latest record."""
+    times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)
+    """(communicator, operation) to sequence to rank to the microseconds that its kernel ran."""
     notes: list[str] = field(default_factory=list)
     """What could not be read, in words."""
     pods: list[Pod] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Who waits for whom? From Flight Recorder dumps to the ranks for whom others wait and that wait for nobody.
+"""Who waits for whom: from Flight Recorder dumps to the ranks for whom others wait and that wait for nobody.
 
 A rank stands at its first pending operation. It waits for each member of that operation's group that has neither
 completed it nor stands at it. Groups nest, so a chain of waits is followed to its end: a rank there is late, whether it

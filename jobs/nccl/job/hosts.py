@@ -24,10 +24,10 @@ def hosts_of(view: View) -> list[Host]:
         nodes.setdefault(job.node_of[proc], []).append(proc)
     used: dict[str, dict[int, frozenset[str]]] = {}
     gdr: dict[str, frozenset[bool]] = {}
-    for item in view.crossings:
+    for item in view.carriers:
         node = job.node_of[item.proc]
-        own = item.key[2] if item.key[3] == "r" else item.key[1]
-        if item.key[5] == "net" and item.transport not in TCP:
+        own = item.key[2] if item.key[3] == "r" and item.key[2] >= 0 else item.key[1]
+        if item.key[5] in ("net", "collnet") and item.transport not in TCP:
             rails_of = used.setdefault(node, {})
             rails_of[own] = joined(rails_of.get(own, NONE), item.device)
             gdr[node] = joined(gdr.get(node, NONE), bool(item.key[8]))
@@ -35,7 +35,11 @@ def hosts_of(view: View) -> list[Host]:
     world = set(job.world)
     for node, procs in sorted(nodes.items()):
         ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in world})
-        shown = {dst if direction == "r" else src for proc in procs for (_, src, dst, direction, *_rest) in proc.edges}
+        shown = {
+            dst if direction == "r" and dst >= 0 else src
+            for proc in procs
+            for (_, src, dst, direction, *_rest) in proc.edges
+        }
         speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
         versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
         nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})

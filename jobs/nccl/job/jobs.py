@@ -1,4 +1,4 @@
-"""Which streams are one job, which processes are one node? Groups what was read before anything is judged.
+"""Streams are grouped to jobs, and processes to nodes, before anything is judged.
 
 Streams of one job share a communicator id, hold complementary ranks of equally large communicators, or name each
 other's processes in a table's header. Everything else is a job of its own. Two nodes can carry one host name

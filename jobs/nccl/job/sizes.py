@@ -1,4 +1,4 @@
-"""How large is a job? Ranks and nodes, from what NCCL prints, the table's header, rings.
+"""Ranks and nodes of a job, from what NCCL prints, the table's header, rings.
 
 Or at last the devices of one host.
 """

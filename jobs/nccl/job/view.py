@@ -1,4 +1,4 @@
-"""What did this job really use? Transports between nodes, GPUDirect, rails, sizes: facts, nothing judged yet.
+"""What a job really used: transports between nodes, GPUDirect, rails, sizes; facts, nothing judged yet.
 
 Evidence order (catalogue 1.5): channel lines, then the network that was selected, then device lists. What none of them
 shows stays None. Ranks of a channel line are those of its communicator and are mapped to nodes before anything is
@@ -63,7 +63,8 @@ class View:
         self.local_net: list[Crossing] = []
         self.split_nodes = 0  # NCCL's nNodes where there are fewer hosts
         self.local: dict[str, int] = {"p2p": 0, "shm": 0, "mnnvl": 0}
-        self.collnet = 0
+        self.switched: list[Crossing] = []  # what the switches reduce (SHARP): an edge has one end
+        self.disagreeing: list[tuple[Crossing, Crossing]] = []  # both ends of an edge, where they name other networks
         # NCCL itself counted one node; or takes all hosts of an NVLink domain for one, which it is not
         printed = [comm for key in job.world for comm in job.comms[key] if comm.nnodes]
         one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
@@ -78,13 +79,17 @@ class View:
             if proc.hcas.keys() - known.keys():
                 self._node_hcas[job.node_of[proc]] = {**proc.hcas, **known}
         self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
+        if any("gids" in source.events for source in job.sources.values()):  # net_ib prints GIDs of Ethernet only
+            self._links.add("RoCE")
         self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
         self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.names_networks = any(proc.facts.get("net") for proc in job.procs)
         self._edges()
+        self._disagree()
         self.counts: dict[str, int] = {}  # channels by transport over the edges that cross nodes
-        for crossing in self.crossings:
+        self.carriers = [*self.crossings, *self.switched]
+        for crossing in self.carriers:
             self.counts[crossing.transport] = self.counts.get(crossing.transport, 0) + crossing.channels
         self.mixed = bool(self.counts.keys() & TCP) and bool(self.counts.keys() - TCP)  # some sockets, others not
         self._placed = len({rank for key in job.world for rank in job.members[key]})  # ranks with a node
@@ -107,7 +112,9 @@ class View:
                     self.local[kind] += channels
                     continue
                 if kind == "collnet":
-                    self.collnet += channels
+                    link = self.link(proc, dev)
+                    here = self.job.node_of[proc]
+                    self.switched.append(Crossing(proc, key, channels, here, None, link, self.device(proc, "IB", dev)))
                     continue
                 ends = [self._node(proc, comm, rank, direction, own) for rank, own in ((src, "s"), (dst, "r"))]
                 transport = "mnnvl" if kind == "mnnvl" else self.net_family(proc, net, dev)
@@ -121,6 +128,18 @@ class View:
                     self.local_net.append(crossing)
                 else:
                     self.crossings.append(crossing)
+
+    def _disagree(self) -> None:
+        """Find the edges whose ends name networks that do not understand each other."""
+        net = [item for item in self.crossings if item.key[5] == "net" and item.key[3] in ("s", "r")]
+        if len({_speech(item) for item in net}) < 2:
+            return
+        ends: dict[tuple[str, int, int, int], dict[str, Crossing]] = {}
+        for item in net:
+            ends.setdefault((item.key[0], item.key[1], item.key[2], item.key[4]), {})[item.key[3]] = item
+        for both in ends.values():
+            if len(both) == 2 and _speech(both["s"]) != _speech(both["r"]):
+                self.disagreeing.append((both["s"], both["r"]))
 
     def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> str | None:
         """Return the node of one end of an edge; the end that printed the line is the process itself."""
@@ -323,7 +342,7 @@ class View:
         return bool(devs) and devs != set(range(len(devs)))
 
     def _gdr(self) -> tuple[bool | None, bool]:  # noqa: PLR0911 -- one return per kind of evidence
-        net = [item for item in self.crossings if item.key[5] == "net"]
+        net = [item for item in self.carriers if item.key[5] in ("net", "collnet")]
         if net:
             rdma = [item for item in net if item.transport not in TCP]
             # Google's TCPX and FasTrak move GPU memory by design; their channel lines were never seen with the suffix.
@@ -375,6 +394,11 @@ class View:
             and all(len(found) == 1 for found in directions.values())
             and len({tuple(found) for found in directions.values()}) > 1
         )
+
+
+def _speech(item: Crossing) -> str:
+    """Return by what an end speaks: NCCL's own verbs and a plugin's do not understand each other."""
+    return "IB" if item.key[6] == "IB" else family(item.key[6])
 
 
 _OF_ONE_HOST = 8  # GPUs of the hosts that the field builds; the few with 16 are no more than that

@@ -1,12 +1,11 @@
-"""What a GPU does without any other: copies from and to the host, and a product of matrices that must repeat bitwise.
-
-A product that differs from the one before of the same matrices is silent corruption: nothing else changes between them.
-"""
+"""What a GPU does without any other: copies from and to the host, and products of matrices that must be alike."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
+
+from . import product
 
 __all__ = ["measure"]
 
@@ -14,7 +13,6 @@ COPY_BYTES = 256 << 20
 COPIES = 4
 SIDE = 4096
 SECONDS = 3.0  # of products: some thousands of them on a GPU of today
-LEAST_PRODUCTS = 20
 
 
 def measure(bench: Any) -> Dict[str, Any]:
@@ -23,11 +21,13 @@ def measure(bench: Any) -> Dict[str, Any]:
     copies = torch.zeros(bench.ranks, dtype=torch.float64, device=device)
     copies[bench.rank] = _copies(torch, device)
     bench.dist.all_reduce(copies)
-    products, differs = _products(torch, device)
+    found = product.repeated(torch, device, "bf16", SIDE, SECONDS)
+    if found.get("why"):
+        raise RuntimeError("no product of matrices: %s" % found["why"])
     return {
         "copies_gbps": [round(value, 2) for value in copies.tolist()],
-        "products": bench.least(products),
-        "differs": bench.total(differs),
+        "products": bench.least(found["made"]),
+        "differs": bench.total(found["differs"]),
     }
 
 
@@ -49,18 +49,3 @@ def _rate(torch: Any, device: Any, target: Any, source: Any) -> float:
         target.copy_(source)
     torch.cuda.synchronize(device)
     return COPIES * COPY_BYTES / (time.perf_counter() - began) / 1e9
-
-
-def _products(torch: Any, device: Any) -> Tuple[int, int]:
-    """Return how many products were made, and how many differed from the first."""
-    generator = torch.Generator(device=device)
-    generator.manual_seed(1)
-    one, other = (torch.randn(SIDE, SIDE, generator=generator, device=device, dtype=torch.float32) for _ in range(2))
-    one, other = one.to(torch.bfloat16), other.to(torch.bfloat16)
-    first = one @ other
-    made = differs = 0
-    until = time.perf_counter() + SECONDS
-    while made < LEAST_PRODUCTS or time.perf_counter() < until:
-        differs += int(not torch.equal(one @ other, first))
-        made += 1
-    return made, differs

@@ -16,7 +16,6 @@ from .events.others import Others
 from .events.processes import Processes
 from .events.signals import SignalReader
 from .lines.clean import ESCAPES, printable
-from .lines.prefix import Head
 from .state.partial import Partial
 from .state.seen import Source
 from .tables.table import TableReader
@@ -93,7 +92,7 @@ class Reader:
         last = next((raw for raw in reversed(self._last.split(b"\n")) if raw.strip()), b"")
         cut = _CUT_HEAD.search(ESCAPES.sub(b"", last).strip()[-400:])
         if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
-            self.processes.identify(Head(cut.group(1).decode("ascii"), int(cut.group(2)), None, ""))
+            self.processes.find((cut.group(1).decode("ascii"), int(cut.group(2)), ""))
         self.processes.finish()
         self.partial.limited = self.partial.limited or self.partial.crowd.full
         self.signals.finish()
@@ -107,27 +106,29 @@ class Reader:
         self.source.nccl_lines += digest.marked
         self._last = data[-_LAST:]
         processes, others = self.processes, self.others
-        heads = processes.heads
+        trackers = processes.trackers
         lines: List[bytes] = []
         at = 0  # the line behind the last event
         listens = others.listens() or start <= others.TAGGED
-        for number, head, what, raw in digest.events:
+        for number, process, what, raw in digest.events:
             if listens and at < number:
                 lines = lines or _lines_of(data)
                 listens = self._hear(lines, at, number, start)
             at = number + 1
-            if head is None:
+            if process is None:
                 if MARK in raw:
                     self.messages.line(raw, start + number)
                 else:
                     others.line(raw, start + number)
                 listens = others.listens() or start + number < others.TAGGED
                 continue
-            tracker = heads.get(head) or processes.named(head)
+            tracker = trackers.get(process) or processes.find(process)
             if type(what) is tuple:
                 tracker.apply(what, start + number, raw)
-            elif what is not None:
+            elif type(what) is dict:
                 processes.channels(tracker, what)
+            else:
+                tracker.proc.head(what.dev, what.tag)
         if listens and at < digest.lines:
             self._hear(lines or _lines_of(data), at, digest.lines, start)
         processes.settle()

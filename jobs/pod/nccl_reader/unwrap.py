@@ -1,4 +1,4 @@
-"""Is the stream wrapped? Takes container logs (CRI, docker, JSON lines) apart, and finds nccl-tests' own JSON.
+"""Wrapped streams: container logs (CRI, docker, JSON lines) are taken apart, and nccl-tests' own JSON is found.
 
 The wrapping is recognised by the first line of a stream and then applies to all of it.
 """

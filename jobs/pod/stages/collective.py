@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .deadline import Watch
     from .spec import Identity, Trial
 
-__all__ = ["Analyze", "Bench", "blank"]
+__all__ = ["Analyze", "BenchRun", "blank", "failure"]
 
 Analyze = Callable[[List[str]], Dict[str, Any]]
 
@@ -68,7 +68,7 @@ def blank(chosen: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-class Bench:
+class BenchRun:
     """Everything a collective needs to know about this pod."""
 
     def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
@@ -79,17 +79,17 @@ class Bench:
         self.analyze: Optional[Analyze] = None
         self.peer_grace_s = PEER_GRACE_S
         self.places: Set[str] = set()  # folders that were made besides `place`
-        self._ahead = ""  # why further collectives are of no use
+        self.ahead = ""  # why further collectives are of no use
         self._failed: Dict[str, str] = {}  # the collective that failed last, and why
 
     def run(self, data: Dict[str, Any], chosen: Mapping[str, Any]) -> str:
         """Run one collective and fill its data; returns why it was skipped, or nothing."""
         name, alone = str(chosen["name"]), chosen["scope"] == "node"
         plan, problem = programs.plan(self.trial, self.me, chosen, self.env, self.here)
-        go, why = self._agree(name, self._ahead or problem, alone=alone)
+        go, why = self._agree(name, self.ahead or problem, alone=alone)
         if not go or plan is None:
             data["error"] = problem or None
-            self._ahead = self._ahead or why
+            self.ahead = self.ahead or why
             return why
         env = dict(self.child_env(name, chosen["env"], spread=plan.program != "torch" and not alone), **plan.env)
         data["program"], data["command"], data["env"] = plan.program, plan.argv, _settings(env)
@@ -102,10 +102,10 @@ class Bench:
             self._start(data, name, plan.argv, env, alone=alone)
         data["rdma_counters"] = rdma.difference(before, rdma.counters())
         if not alone:
-            self.barrier.announce_end("collective." + name, _failure(data))
-        self._ahead = self._ahead or self._repeats(data, name)
+            self.barrier.announce_end("collective." + name, failure(data))
+        self.ahead = self.ahead or self._repeats(data, name)
         if data["timed_out"]:
-            self._ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
+            self.ahead = "the collective before (%s) did not end within %.0f s" % (name, data["seconds"])
         started = data["output_bytes"] or os.path.exists(os.path.join(self.place, name + ".output"))
         if started or plan.argv is None:  # else it could not even be started: there is nothing to analyse
             data["facts"] = _facts(env["SEATRIAL_BENCH_FACTS"])
@@ -296,7 +296,7 @@ def _silent(_text: str) -> None:
     """Say nothing, where nobody asked to hear it."""
 
 
-def _failure(data: Mapping[str, Any]) -> str:
+def failure(data: Mapping[str, Any]) -> str:
     """Return how this rank's part failed, in words for the other ranks."""
     if data["timed_out"]:
         return "its command did not end in time"

@@ -6,17 +6,14 @@ log judges again by the same. A test that does not answer in its time has measur
 
 from __future__ import annotations
 
-import importlib
-import json
 import socket
 import threading
 import time
-import zlib
-from base64 import b64decode
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import fleettest
 from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
+from .planner import Planner
 from .proof import code, nonce, same
 
 if TYPE_CHECKING:
@@ -42,6 +39,8 @@ MOST_OF = 3  # nodes that are enough to tell what most of them do; both where th
 MOST_TEXT = 200
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
+RELEASED = "released: it has passed"
+OF_A_LEAF = 3  # proven nodes of other leaves that stay: as many as a suspected uplink is probed with
 SAY_S = 5.0
 
 
@@ -63,7 +62,7 @@ class Coordinator:
     def __init__(self, trial: Trial, me: Identity, watch: Watch, writer: Writer) -> None:
         assert trial.sweep is not None
         self.trial, self.me, self.watch, self.writer, self.sweep = trial, me, watch, writer, trial.sweep
-        self.planner = _Planner()
+        self.planner = Planner()
         self.members: Dict[str, Member] = {}
         self.changed = threading.Condition()
         self.results: Dict[Tuple[int, str], Dict[str, Any]] = {}
@@ -73,6 +72,7 @@ class Coordinator:
         self._round_s: List[float] = []
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
+        self._released: Set[str] = set()
         self._cards: Dict[str, bool] = {}  # by node that was tested alone: whether it reached its own cards
 
     def run(self, listening: Callable[[], None]) -> None:
@@ -225,11 +225,36 @@ class Coordinator:
                 continue
             if each is None:
                 return self._end(fleet, rules, history)
+            self._release(each, fleet, rules, history)
             done = self._run_round(each)
             if done is not None:
                 history.append(done)
                 self._tell_progress(fleet, rules, history)
         return "stopped: %s" % self.watch.reason
+
+    def _release(self, each: Round, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
+        """Say good-bye to proven nodes that what is open does not need: their pods complete, and their GPUs are free.
+
+        Not before a job over all nodes, which needs them; nor a node at fault, which would take the next job. Who may
+        be a partner still stays: all of the leaves in doubt, some of each other leaf, and as many as suspects may meet.
+        """
+        if self.sweep["end"] or each.stage <= self.planner.matchings(fleet, rules):
+            return
+        proven = self.planner.proven(fleet, rules, history)
+        busy = {node for nodes in each.tests for node in nodes}
+        doubted = set(fleet.nodes) - set(fleet.gone) - set(proven)
+        near = {fleet.leaf(node) for node in doubted | busy if fleet.leaf(node)}
+        spare = [n for n in proven if n not in busy and n not in fleet.gone and self.members[n].rank]
+        kept: Dict[str, int] = {}
+        for node in list(spare):
+            leaf = fleet.leaf(node)
+            kept[leaf] = kept.get(leaf, 0) + 1
+            if leaf and (leaf in near or kept[leaf] <= OF_A_LEAF):
+                spare.remove(node)
+        partners = rules.most_partners * max(1, len(doubted))
+        for node in spare[max(0, partners - (len(proven) - len(spare))) :]:
+            self._released.add(node)
+            self.members[node].channel.send({"seatrial": 1, "kind": "bye"})
 
     def _fleet(self) -> Fleet:
         """Return all nodes of the sweep, in its order, those that came unasked behind them; and who is not here."""
@@ -237,6 +262,7 @@ class Coordinator:
             names = [*self.sweep["nodes"], *sorted(set(self.members) - set(self.sweep["nodes"]))]
             gone = {node: "its agent did not come" for node in names if node not in self.members}
             gone.update({node: "its pod is gone" for node, member in self.members.items() if not member.here})
+            gone.update(dict.fromkeys(self._released, RELEASED))
         return self.planner.fleet(names, self.sweep["leaves"], gone)
 
     def _print_fleet(self, fleet: Fleet, restored: int) -> None:
@@ -378,7 +404,7 @@ def _row(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
     if result.at:
         row["at"] = list(result.at)
     lead = answers.get(nodes[0]) or {}
-    for key in ("rows", "copies"):
+    for key in ("rows", "copies", "hardware"):
         if lead.get(key):
             row[key] = lead[key]
     told = {n: _text(answer.get("transport") or answer.get("why")) for n, answer in answers.items()}
@@ -393,90 +419,3 @@ def _row(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:
 
 def _text(value: Any) -> str:
     return "".join(char if char.isprintable() else " " for char in str(value or ""))[:MOST_TEXT]
-
-
-class _Planner:
-    """The pure planner that lies beside this folder, in its own types."""
-
-    def __init__(self) -> None:
-        self.model = importlib.import_module("sweep.model")
-        self.plan = importlib.import_module("sweep.plan")
-        self.judgement = importlib.import_module("sweep.judgement")
-        self.decoder = importlib.import_module("sweep.decode")
-
-    def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
-        return self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
-
-    def rules(self, told: Dict[str, Any]) -> Rules:
-        known = {name for name in self.model.Rules.__dataclass_fields__ if name in told}
-        return self.model.Rules(**{name: told[name] for name in known})
-
-    def next_round(
-        self, fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float]
-    ) -> Optional[Round]:
-        return self.plan.next_round(fleet, rules, history, left_s)
-
-    def matchings(self, fleet: Fleet, rules: Rules) -> int:
-        return int(self.judgement.matchings_of(fleet, rules))
-
-    def decode(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
-        return self.decoder.decode(fleet, rules, history)
-
-    def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
-        return tuple(self.decode(fleet, rules, history).proven)
-
-    def done(self, each: Round, results: Dict[Nodes, Result], seconds: float) -> Done:
-        return self.model.Done(each, results, seconds)
-
-    def result(self, nodes: Nodes, answers: Answers) -> Result:
-        """Join what the nodes of a test have answered; half of a result is none."""
-        model = self.model
-        states = {node: answer.get("state") for node, answer in answers.items()}
-        reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
-        at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
-        lead = answers.get(nodes[0]) or {}
-        if any(_whole(answer.get("wrong")) for answer in answers.values()):
-            own = tuple(node for node in nodes if len(nodes) == 1)
-            return self._result(model.WRONG_SUMS, reported, own)
-        if at:
-            return self._result(model.WRONG_TRANSPORT, reported, at)
-        for state, outcome in ((fleettest.NO_END, model.NO_END), (fleettest.FAILED, model.FAILED)):
-            if state in states.values():
-                return self._result(outcome, reported, ())
-        busbw = _number(lead.get("busbw"))
-        if any(states.get(node) != fleettest.MEASURED for node in nodes) or busbw is None:
-            silent = nodes[0] if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else ""
-            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node != silent), ())
-        rails = tuple(_number(value) for value in lead.get("rails") or ())
-        return model.Result(model.MEASURED, busbw, rails, reported, ())
-
-    def _result(self, outcome: str, reported: Nodes, at: Nodes) -> Result:
-        return self.model.Result(outcome, None, (), reported, at)
-
-    def restored(self, text: str) -> List[Done]:
-        """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
-        if not text:
-            return []
-        rows = json.loads(zlib.decompress(b64decode(text)).decode("utf-8"))
-        return [self._restored(row) for row in rows]
-
-    def _restored(self, row: Dict[str, Any]) -> Done:
-        model = self.model
-        results = {}
-        for test in row["tests"]:
-            nodes = tuple(test["nodes"])
-            reported = tuple(test.get("reported", nodes))
-            rails = tuple(test.get("rails") or ())
-            results[nodes] = model.Result(
-                test["outcome"], test.get("busbw"), rails, reported, tuple(test.get("at") or ())
-            )
-        return self.done(model.Round(row["number"], row["stage"], tuple(results)), results, row["seconds"])
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _number(value: Any) -> Optional[float]:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
-    return float(value) if good else None

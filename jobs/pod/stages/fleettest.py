@@ -11,7 +11,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from . import collective
+from . import collective, hardware
 from .capture import causes
 from .spec import Identity
 
@@ -71,12 +71,23 @@ def run(
     own.collective_timeout_s = float(order["limit_s"])
     assert own.sweep is not None
     mine = Identity(int(order.get("rank") or 0), me.pod_ip, me.node, me.pod)
-    bench = collective.Bench(own, mine, watch, link, place, here)  # type: ignore[arg-type]  # as much of a barrier
+    bench = collective.BenchRun(own, mine, watch, link, place, here)  # type: ignore[arg-type]  # as much of a barrier
     bench.analyze, bench.peer_grace_s = summarize, STOP_GRACE_S
     if order.get("what") != "alone":
         words = ["--rails=1"] if order.get("what") == "pair" else []
         chosen = _chosen("pair", "job", {"NCCL_ALGO": "Ring"}, own.sweep["pair"], words)
         return _one(bench, chosen, own.sweep, across=True)
+    clocks = hardware.Clocks(os.environ, watch)
+    clocks.start()
+    try:
+        found = _alone(bench, own, link)
+    finally:
+        seen = clocks.end()
+    return dict(found, hardware={"gpus": seen, "cards": hardware.cards()})
+
+
+def _alone(bench: collective.BenchRun, own: Trial, link: Link) -> Dict[str, Any]:
+    assert own.sweep is not None
     first = _one(bench, _chosen("nvlink", "node", {}, own.sweep["alone"], ["--alone=1"]), own.sweep, across=False)
     if first["state"] != MEASURED or link.stopped:
         return first
@@ -99,7 +110,7 @@ def _chosen(
 
 
 def _one(
-    bench: collective.Bench, chosen: Mapping[str, Any], sweep: Mapping[str, Any], *, across: bool
+    bench: collective.BenchRun, chosen: Mapping[str, Any], sweep: Mapping[str, Any], *, across: bool
 ) -> Dict[str, Any]:
     data = collective.blank(chosen)
     skipped = bench.run(data, chosen)

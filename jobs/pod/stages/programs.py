@@ -16,7 +16,7 @@ from . import command
 if TYPE_CHECKING:
     from .spec import Identity, Trial
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "plan", "training"]
 
 # The names of nccl-tests' and rccl-tests' programs (github.com/NVIDIA/nccl-tests, README: "Running").
 BINARIES = {
@@ -66,6 +66,16 @@ def plan(
         if trial.program == "nccl-tests":
             problem = "nccl-tests' %s is not in this image" % BINARIES[chosen["op"]]
     return None, problem
+
+
+def training(trial: Trial, me: Identity, env: Mapping[str, str], here: str) -> Tuple[Optional[List[str]], str]:
+    """Return the words that start this node's ranks of the training steps, or why they cannot be started."""
+    launcher, asked = torch_launcher(env), trial.training
+    if launcher is None or asked is None:
+        return None, NO_TORCH
+    words = [os.path.join(here, "measure.py"), "--training", "--steps=%d" % asked["steps"], "--seed=%d" % asked["seed"]]
+    words.append("--soak=%d" % asked["soak_s"])
+    return [*launcher, *_rendezvous(trial, me, {"scope": "job"}), *words], ""
 
 
 def torch_launcher(env: Mapping[str, str]) -> Optional[List[str]]:

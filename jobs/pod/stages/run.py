@@ -16,9 +16,25 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from . import agent, children, collective, coordinator, dns, gpus, host, network, rdma, redact, spec, storage, topology
+from . import (
+    agent,
+    checkpoint,
+    children,
+    collective,
+    coordinator,
+    dns,
+    gpus,
+    host,
+    network,
+    rdma,
+    redact,
+    spec,
+    storage,
+    topology,
+    training,
+)
 from .barrier import Barrier
-from .collective import Bench
+from .collective import BenchRun
 from .deadline import Watch
 from .lines import TERMINATION_LOG, Writer
 from .rendezvous import Rendezvous
@@ -80,11 +96,15 @@ class Probe:
             limit = min(STORAGE_S, 2 * trial.collective_timeout_s)
             self.stage("storage", limit, storage.blank(), work, binds=False)
         self.watch.all_met()
-        bench = Bench(trial, me, self.watch, self.barrier, self.place, self.here)
+        bench = BenchRun(trial, me, self.watch, self.barrier, self.place, self.here)
         bench.say, bench.analyze, bench.places = writer.say, analyze, self.places
         for chosen in trial.collectives:
             limit = trial.collective_timeout_s * 2 + collective.READY_S + ANALYSIS_S
             self.collective(bench, chosen, limit)
+        if trial.training:
+            self.training(bench.ahead)
+        if trial.checkpoint:
+            self.checkpoint(trial.checkpoint["limit_s"])
         self.rendezvous.leave()
         seconds = self.watch.elapsed()
         writer.stage("end", seconds, {"seconds": round(seconds, 3), "stopped": self.watch.reason or None}, "ok")
@@ -238,7 +258,7 @@ class Probe:
         self.writer.say("network: %s" % "; ".join(seen))
         return outcome
 
-    def collective(self, bench: Bench, chosen: Dict[str, Any], limit_s: float) -> None:
+    def collective(self, bench: BenchRun, chosen: Dict[str, Any], limit_s: float) -> None:
         """Run one collective, or say why not."""
         name = "collective.%s" % chosen["name"]
         why = self.watch.reason and "stopped: %s" % self.watch.reason
@@ -260,6 +280,22 @@ class Probe:
             return "ok" if record["exit"] == 0 else "failed"
 
         self.stage(name, limit_s, data, work)
+
+    def training(self, ahead: str) -> None:
+        """Run the training steps, or say why not; `ahead`: why what uses the network is of no use."""
+        assert self.trial.training is not None
+        steps = training.Training(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
+        steps.say, steps.places = self.writer.say, self.places
+        why = (self.watch.reason and "stopped: %s" % self.watch.reason) or self.apart or ahead
+        limit = self.trial.training["limit_s"] + collective.READY_S + ANALYSIS_S
+        self.stage("training", limit, training.blank(), lambda data: steps.train(data, why))
+
+    def checkpoint(self, limit_s: float) -> None:
+        """Save a checkpoint of all ranks, read it back elsewhere, and resume from it."""
+        work = checkpoint.Checkpoint(self.trial, self.me, self.watch, self.barrier, self.place, self.here)
+        work.say, work.places = self.writer.say, self.places
+        why = (self.watch.reason and "stopped: %s" % self.watch.reason) or self.apart
+        self.stage("checkpoint", limit_s, checkpoint.blank(), lambda data: work.work(data, why), binds=False)
 
 
 class SweepPod(Probe):

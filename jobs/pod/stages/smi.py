@@ -76,6 +76,7 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "bus_id": _at(gpu, "pci/pci_bus_id") or _value(gpu.get("id")),
         "memory_mib": number(_at(gpu, "fb_memory_usage/total")),
         "vbios": _at(gpu, "vbios_version"),
+        "inforom": _at(gpu, "inforom_version/img_version"),
         "ecc_uncorrected_volatile": _uncorrected(volatile),
         "ecc_uncorrected_aggregate": _uncorrected(aggregate),
         "retired_pending": _yes(_at(gpu, "retired_pages/pending_retirement", "retired_pages/pending_blacklist")),
@@ -91,6 +92,8 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "fabric_status": _plain(gpu, "fabric/status"),
         "fabric_health": _fabric_health(gpu),
         "nvlinks_active": None,
+        "serial": _at(gpu, "serial"),
+        "sm_mhz": number(_at(gpu, "clocks/sm_clock")),
         "temperature_c": number(_at(gpu, "temperature/gpu_temp")),
         "pcie": _pcie(gpu),
     }

@@ -53,6 +53,8 @@ class Trial:
         self.storage: Optional[Dict[str, Any]] = _storage(raw.get("storage"))
         self.network = raw.get("network") if isinstance(raw.get("network"), dict) else None
         self.sweep = _sweep(raw.get("sweep"))
+        self.training = _training(raw.get("training"))
+        self.checkpoint = _checkpoint(raw.get("checkpoint"))
         # How long a peer that has not started yet (its image is still being pulled, its node still coming) is waited
         # for. Given, it comes before the deadline, which then counts from the ranks' rendezvous.
         spare = self.deadline_s - self.collective_timeout_s - reserve(self.deadline_s)
@@ -202,6 +204,36 @@ def _sweep(raw: Any) -> Optional[Dict[str, Any]]:
     }
 
 
+def _training(raw: Any) -> Optional[Dict[str, Any]]:
+    """Return what the training steps are told; None where the trial has none."""
+    if not raw:
+        return None
+    if not isinstance(raw, dict):
+        raise SpecError("trial.json: training must be an object")
+    return {
+        "steps": _whole(raw, "steps", 40, low=5, high=100_000),
+        "seed": _whole(raw, "seed", 1, low=0, high=1 << 31),
+        "soak_s": _whole(raw, "soak_s", 0, low=0, high=86400),
+        "limit_s": _seconds(raw, "limit_s", 240),
+    }
+
+
+def _checkpoint(raw: Any) -> Optional[Dict[str, Any]]:
+    """Return what a checkpoint is told; None where the trial saves none."""
+    if not raw:
+        return None
+    if not isinstance(raw, dict):
+        raise SpecError("trial.json: checkpoint must be an object")
+    return {
+        "path": _text(raw, "path"),
+        "local": str(raw.get("local") or ""),
+        "shared": raw.get("shared") is True,
+        "kinds": {str(key): str(kind) for key, kind in (raw.get("kinds") or {}).items()},
+        "bytes": _whole(raw, "bytes", 1 << 28, low=1 << 20, high=1 << 33),
+        "limit_s": _seconds(raw, "limit_s", 600),
+    }
+
+
 def _storage(raw: Any) -> Optional[Dict[str, Any]]:
     """Return the paths and buckets to look at; None where there are none."""
     if not raw:
@@ -221,10 +253,12 @@ def _storage(raw: Any) -> Optional[Dict[str, Any]]:
                 shared=entry.get("shared") is True,
                 write=entry.get("write") is True,
                 bytes=_whole(entry, "bytes", 1 << 20, low=0),
+                files=[str(name) for name in entry.get("files") or []],
             )
         )
     s3 = []
     for entry in raw.get("s3") or []:
         names = [str(name) for name in entry.get("env") or []]
         s3.append({"uri": _text(entry, "uri"), "endpoint": str(entry.get("endpoint") or ""), "env": names})
-    return {"paths": paths, "s3": s3, "burst_bytes": _whole(raw, "burst_bytes", 0, low=0)}
+    keys = [{key: _text(entry, key) for key in ("env", "secret", "key")} for entry in raw.get("credentials") or []]
+    return {"paths": paths, "s3": s3, "credentials": keys, "burst_bytes": _whole(raw, "burst_bytes", 0, low=0)}

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 
-from . import objects, redact
+from . import objects, presence, redact
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -34,7 +34,7 @@ LISTED = 1000
 
 def blank() -> Dict[str, Any]:
     """Return the stage's keys, all unknown."""
-    return {"paths": [], "burst": None, "s3": [], "error": None}
+    return {"paths": [], "burst": None, "s3": [], "credentials": [], "error": None}
 
 
 def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
@@ -42,6 +42,7 @@ def blank_path(asked: Dict[str, Any]) -> Dict[str, Any]:
     keys = (
         "exists entries writable write_bytes write_mb_s fsync_s rename_ok read_back_ok read_mb_s peer_file_ok"
         " peer_rename_ok peer_seconds free_bytes total_bytes fs readonly device error errno"
+        " files_tried files_bad files_bad_named"
     )
     result: Dict[str, Any] = dict.fromkeys(keys.split())
     result.update({key: asked[key] for key in ("name", "path", "kind", "shared", "write")})
@@ -58,6 +59,7 @@ class Storage:
     def run(self, data: Dict[str, Any]) -> str:
         """Fill the stage's data; everything written is removed again."""
         asked = self.asked
+        data["credentials"] = presence.credentials(asked["credentials"], os.environ, self.trial.launcher == "mpijob")
         # Buckets first: they need no other rank, and a path that hangs would hide them.
         data["s3"] = [objects.reach(each, os.environ, self.watch) for each in asked["s3"]]
         data["paths"] = [blank_path(each) for each in asked["paths"]]
@@ -70,6 +72,7 @@ class Storage:
             self._tidy()
         bad = [result for result in data["paths"] if result["error"] or not result["exists"]]
         bad += [each for each in data["s3"] if each["error"]]
+        bad += [each for each in data["credentials"] if each["present"] is False]
         return "failed" if bad else "ok"
 
     # -- one path ------------------------------------------------------------------------------------------------------
@@ -86,6 +89,8 @@ class Storage:
                 space.f_blocks * space.f_frsize,
             )
             result["entries"] = listed(path)
+            if asked["files"]:
+                result.update(presence.files(path, asked["files"], self.watch))
             if asked["write"]:
                 self._write(asked, result)
             else:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Dict, List, Sequence, Set, Tuple
 
+from .evidence import SILENT
 from .judgement import HARD, NOTHING, PASS, Facts, judge
 from .model import Blame, Done, Fleet, Nodes, Rules
 from .plan import planned
-from .state import SILENT, State, constant
+from .state import State, constant
 
 GO, NO_GO, INCONCLUSIVE = "go", "no-go", "inconclusive"
 FLAKY_PAIRS = 3
@@ -33,13 +34,21 @@ def blame_of(state: State, facts: Facts) -> Blame:
     not_tested = _not_tested(fleet, rules, facts, state, named, suspects)
     proven = tuple(n for n in fleet.nodes if n not in named and n not in suspects and n not in not_tested)
     faults, told = _pairs_at_fault(state)
-    reasons = faults + _reasons(fleet, rules, facts, state, told)
+    reasons = faults + [each.why for each in state.apart] + _reasons(fleet, rules, facts, state, told)
     reasons += ["%s %s: %s" % (f.kind, " and ".join(f.names), f.why) for f in findings]
     reasons += ["suspect %s: %s" % each for each in suspects.items()]
     reasons += ["not proven %s: %s" % each for each in not_tested.items()]
     verdict = NO_GO if findings or faults else INCONCLUSIVE if reasons else GO
     return Blame(
-        verdict, tuple(reasons), findings, tuple(state.flaky), suspects, proven, not_tested, tuple(facts.notes)
+        verdict,
+        tuple(reasons),
+        findings,
+        tuple(state.flaky),
+        suspects,
+        proven,
+        not_tested,
+        tuple(facts.notes),
+        tuple(state.apart),
     )
 
 
@@ -50,7 +59,9 @@ def _suspects(state: State) -> Dict[str, str]:
         bad, good = len(state.against(node)), len(state.passed[node])
         if state.accused(node):
             continue
-        if bad >= state.rules.proofs:
+        if node in state.slow or node in state.held:
+            found[node] = "failed with %d of %d partners" % (len(state.failed[node]), len(state.measured[node]))
+        elif bad >= state.rules.proofs:
             found[node] = "failed with %d of %d partners" % (bad, bad + good)
         elif bad and (not good or state.open_end(node)):
             found[node] = "failed with %d of %d partners, and no more were tried" % (bad, bad + good)
@@ -134,7 +145,7 @@ def _missing(numbers: Sequence[int]) -> List[str]:
 
 def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[Nodes]) -> List[str]:
     """Return why a sweep of which nothing failed would still be no go."""
-    reasons: List[str] = []
+    reasons: List[str] = list(facts.faster)
     if len(fleet.nodes) < 2:
         reasons.append("%d node: there is no pair to test" % len(fleet.nodes))
     if missing := _missing([done.round.number for done in facts.history]):
@@ -145,7 +156,7 @@ def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[N
         reasons.append("no pair passed: there is no proven node to test others with")
     if rules.pair_floor is None or (rules.alone and rules.node_floor is None):
         reasons.append("no floor: a fleet that is slow as a whole would not be seen")
-    lost = {node for node in fleet.gone if not state.enough(node)}  # which are told as not tested
+    lost = {n for n in fleet.nodes if (n in fleet.gone and not state.enough(n)) or _measures_nothing(state, n)}  # told
     reasons += [
         "nothing was measured between %s" % " and ".join(pair) for pair in state.unmeasured() if lost.isdisjoint(pair)
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .history import tidy
 from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
@@ -27,6 +27,7 @@ ENOUGH = 3  # tests of a kind that make a median
 GROUP = (0.85, 0.95)  # of the median: a healthy second group lies here (real fleets: 7 to 11 % apart)
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
+FASTER = (1.18, 0.05, 3)  # 1 / 0.85: times a level, by so large a part of its tests and so many: it is not the fleet's
 GROUP_TESTS = 6  # among the slow nodes themselves, where the group's level alone would accuse: all pairs of four
 
 
@@ -62,6 +63,7 @@ class Facts:
     at_once: int
     notes: Tuple[str, ...]
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
+    faster: Tuple[str, ...] = ()  # which levels a part of the fleet is far above: nobody is slow, and it is no go
     history: Tuple[Done, ...] = ()
 
 
@@ -78,7 +80,7 @@ def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:
     matchings = matchings_of(fleet, rules)
     undone, at_once, notes = _disturbed(fleet, rules, matchings, history)
     notes = odd + notes
-    reference = _references(fleet, matchings, history, undone, notes)
+    reference, faster = _references(fleet, matchings, history, undone, notes)
     judged = []
     for done in history:
         for nodes in done.round.tests:
@@ -87,7 +89,7 @@ def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:
             if done.round.number in undone and each.grade in (FAIL, UNCLEAR):
                 continue
             judged.append(each)
-    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes), reference, tuple(history))
+    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes), reference, faster, tuple(history))
 
 
 def kind_of(fleet: Fleet, nodes: Nodes) -> str:
@@ -140,7 +142,9 @@ def _disturbed(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Don
 Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/s
 
 
-def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: Set[int], notes: List[str]) -> Reference:
+def _references(
+    fleet: Fleet, matchings: int, history: Sequence[Done], undone: Set[int], notes: List[str]
+) -> Tuple[Reference, Tuple[str, ...]]:
     """Levels by base rounds; where these have few tests, by all: what was singled out may be all that is healthy."""
     base: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
     rest: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
@@ -160,14 +164,21 @@ def _references(fleet: Fleet, matchings: int, history: Sequence[Done], undone: S
             base.setdefault(key, []).extend(found)
     levels: Reference = {}
     told: Set[str] = set()
+    faster: List[str] = []
     for key in sorted(base):  # of all rails together first: a rail is told where they do not show it
         levels[key], group = _level(base[key])
+        above = sorted(value / levels[key] for value, _ in base[key] if value > FASTER[0] * levels[key])
+        if len(above) >= max(FASTER[2], FASTER[1] * len(base[key])) and not any(key[0] in words for words in faster):
+            count = "%d of %d tests %s" % (len(above), len(base[key]), key[0] + (", rail %d" % key[1]) * (key[1] >= 0))
+            faster.append(
+                "%s reach %.2f to %.2f of the level: groups of different speed" % (count, above[0], above[-1])
+            )
         if group and key[0] not in told:
             where = key[0] if key[1] < 0 else "%s, rail %d" % key
             notes.append("two groups %s, %s: told, not blamed" % (where, group))
             if key[1] < 0:
                 told.add(key[0])
-    return levels
+    return levels, tuple(faster)
 
 
 def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
@@ -225,3 +236,13 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
 
 def _share(value: float, reference: Optional[float]) -> float:
     return value / reference if reference else (1.0 if value > 0 else 0.0)
+
+
+def words(tests: Iterable[Judged]) -> str:
+    """Say how tests failed: at which share of their peers, or with which outcome."""
+    failed = [each for each in tests if each.grade in (FAIL, HARD)]
+    dead = sorted({each.outcome for each in failed if not each.value})
+    slow = sorted(each.value for each in failed if each.value)
+    spread = list(dict.fromkeys("%.2f" % each for each in slow))
+    told = ["%s of the median" % " to ".join(dict.fromkeys((spread[0], spread[-1])))] if slow else []
+    return ", ".join([*told, *dead])

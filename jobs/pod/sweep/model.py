@@ -109,7 +109,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Blame:
-    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is no go."""
+    """What a sweep has shown: verdict is go, no-go or inconclusive, and `reasons` says why it is no go.
+
+    `apart` are groups of nodes (kind groups) between which something is slow: nobody is blamed, and it is no go.
+    """
 
     verdict: str
     reasons: Tuple[str, ...]
@@ -119,3 +122,4 @@ class Blame:
     proven: Nodes
     not_tested: Dict[str, str]
     notes: Tuple[str, ...]
+    apart: Tuple[Finding, ...] = ()

@@ -7,15 +7,19 @@ nodes that have joined or gone since.
 from __future__ import annotations
 
 import random
-from typing import Dict, List, Optional, Sequence, Set
+from collections import Counter
+from typing import AbstractSet, Dict, List, Optional, Sequence, Set
 
+from .evidence import SILENT, pair_of
 from .judgement import FAIL, HARD, PASS, Facts, judge, matchings_of
 from .model import Done, Fleet, Nodes, Round, Rules
-from .state import REPEATS, SILENT, State, constant, pair_of
+from .state import REPEATS, State, constant
 
 UPLINK_PROBES = 3
 REPEATED_SHARE = 8
 DECISIVE_SHARE = 16
+MOST_EXTRA = 6  # tests of each node after the pairings, on average: a fleet that is not told apart then is not by more
+OF_NO_LEVEL = 6  # rounds after the pairings where tests have no common level: what fails by one passes by another
 FEWEST = 8
 """A round that repeats failed pairs has at most one test for every 8 nodes, one whose repeats may decide one for every
 16, and at least 8: what was disturbed by many tests at once is not to be found guilty by as many."""
@@ -51,6 +55,11 @@ def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) ->
             return Round(number, stage, tuple(todo[:at_once]))
     if not matchings and (again := _alone_again(fleet, facts)):
         return Round(number, 0, tuple(again[:at_once]))
+    extra = [done for done in facts.history if done.round.stage > matchings]
+    if facts.faster and len(extra) >= OF_NO_LEVEL:
+        return None
+    if sum(len(test) for done in extra for test in done.round.tests) > MOST_EXTRA * max(FEWEST, len(fleet.nodes)):
+        return None
     tests = _ambiguous(state or State(fleet, rules, facts))
     return Round(number, matchings + 1, tuple(tests[:at_once])) if tests else None
 
@@ -157,18 +166,29 @@ class _Draft:
         self.tests.append(pair_of(one, other))
         return True
 
-    def partner(self, node: str, leaves: List[str]) -> Optional[str]:
+    def partner(self, node: str, leaves: List[str], lacking: AbstractSet[str] = frozenset()) -> Optional[str]:
         """Return a free proven node that this one has not met, of the first leaf that has one.
 
-        Where there is none, one with whom nothing was measured, until that was tried often enough.
+        Of its own leaf rather one of `lacking`, who needs passes, too: who needs none is kept for the last of an odd
+        number. Where there is none, one with whom nothing was measured, until that was tried often enough.
         """
         met = self.state.met[node]
+        own = self.state.fleet.leaf(node)
         for leaf in leaves:
-            for other in self.by_leaf.get(leaf, ()):
-                if other != node and other not in met and other not in self.busy:
+            mates = self.by_leaf.get(leaf, [])
+            for other in [n for n in mates if n in lacking] + mates if leaf == own else mates:
+                if other != node and other not in met and other not in self.busy and self.tells(node, other):
                     return other
         blank = {p for p in self.state.blank(node) - self.busy if len(self.state.of[pair_of(node, p)]) < SILENT}
         return next((p for leaf in leaves if blank for p in self.by_leaf.get(leaf, ()) if p in blank), None)
+
+    def tells(self, node: str, other: str) -> bool:
+        """Say whether another node is of this one's group; of one that is in none, whether it has met that less."""
+        groups = self.state.groups
+        if not groups or node in groups:
+            return not self.state.between((node, other))
+        met: Counter[int] = Counter(groups[n] for n in self.state.met[node] if n in groups)
+        return other in groups and met[groups[other]] == min(met[number] for number in set(groups.values()))
 
     def leaves(self, own: str, *, across: bool) -> List[str]:
         """Return the leaves to look for a partner in, best first; own first unless a partner across is wanted."""
@@ -189,6 +209,12 @@ def _ambiguous(state: State) -> List[Nodes]:
         others = [each for each in draft.leaves(leaf, across=True) if each != leaf]
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, others[turn % len(others) :] + others if others else []))
+        # One more inside: where the leaf is odd, somebody has to be free when the others are tested with each other.
+        spare = [n for n in wanting if fleet.leaf(n) == leaf and n not in draft.busy and state.passed[n]]
+        if spare:
+            draft.add(spare[0], draft.partner(spare[0], [leaf]))
+    for node, group in sorted(state.held.items()):
+        draft.add(node, next(iter(sorted(group - draft.busy)), None))
     open_ = [node for node in fleet.nodes if state.open_end(node)]
     for node in open_:
         bad, good = len(state.against(node)), len(state.passed[node])
@@ -198,12 +224,14 @@ def _ambiguous(state: State) -> List[Nodes]:
         if len(state.of[pair]) < SILENT and not set(pair) & set(fleet.gone) and all(map(state.trusted, pair)):
             draft.add(*pair)
     most = _repeat(state, draft)
+    lacking = frozenset(wanting)
     for node in wanting:
         leaf = fleet.leaf(node)
         if node in draft.busy or (leaf in state.hot and state.passed[node]):
             continue
         inside = any(fleet.leaf(p) == leaf for p in state.passed[node])
-        draft.add(node, draft.partner(node, draft.leaves(leaf, across=inside and leaf not in state.bad_leaves)))
+        leaves = draft.leaves(leaf, across=inside and leaf not in state.bad_leaves)
+        draft.add(node, draft.partner(node, leaves, lacking if leaf in state.bad_leaves else frozenset()))
     for node in open_:
         if node not in draft.busy and all(_settled(state, node, p) for p in state.against(node)):
             draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))

@@ -31,7 +31,10 @@ PROVEN, AT_FAULT, SUSPECT, FLAKY, NOT_TESTED, UNDECIDED = (
 
 
 class FindingRow(TypedDict):
-    """An element at fault: kind node, rail (of a node), uplink (of a leaf) or pair; no rails: all of them."""
+    """An element at fault: kind node, rail (of a node), uplink (of a leaf) or pair; no rails: all of them.
+
+    Under `apart` nobody is: kind groups, the nodes of a group that is slow or fails with the others.
+    """
 
     kind: str
     names: List[str]
@@ -129,6 +132,7 @@ class Section(TypedDict):
     findings: List[FindingRow]
     proven: List[str]
     flaky: List[List[str]]
+    apart: List[FindingRow]
     suspects: Dict[str, str]
     not_tested: Dict[str, str]
     rules: Dict[str, Any]
@@ -160,6 +164,9 @@ def section(fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Section:
         ],
         "proven": list(blame.proven),
         "flaky": [list(pair) for pair in blame.flaky],
+        "apart": [
+            {"kind": f.kind, "names": list(f.names), "rails": list(f.rails), "why": _text(f.why)} for f in blame.apart
+        ],
         "suspects": {name: _text(why) for name, why in blame.suspects.items()},
         "not_tested": {name: _text(why) for name, why in blame.not_tested.items()},
         "rules": {key: _finite(value) if isinstance(value, float) else value for key, value in asdict(rules).items()},
@@ -280,7 +287,7 @@ def _pairs(state: State) -> List[PairRow]:
     rows: List[PairRow] = []
     for pair, tests in sorted(state.of.items()):
         failed = sum(each.grade in (FAIL, HARD) for each in tests)
-        if len(pair) < 2 or not failed or state.explained(pair):
+        if len(pair) < 2 or not failed or (state.explained(pair) and not state.between(pair)):
             continue
         named = ("pair", pair) in state.findings
         flaky = pair in state.flaky

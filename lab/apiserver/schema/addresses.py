@@ -1,4 +1,4 @@
-"""Which address and which node port does a Service get? Allocation from the cluster's ranges."""
+"""Addresses and node ports of Services, allocated from the cluster's ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is allowed and still unwise? Warnings that reach the client as headers (GetWarnings of the API packages)."""
+"""Warnings about what is allowed and unwise, sent to the client as headers (GetWarnings of the API packages)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ NAMED_IN = {
     "jobs.batch": "metadata.name: this is used in Pod names and hostnames",
     "deployments.apps": "metadata.name: this is used in Pod names and hostnames",
     "replicasets.apps": "metadata.name: this is used in Pod names and hostnames",
-    "statefulsets.apps": "metadata.name: this is used in Pod names and hostnames",
 }
 TEMPLATES = (*NAMED_IN, "daemonsets.apps")
 OLD_LABELS = {

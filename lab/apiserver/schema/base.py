@@ -1,4 +1,4 @@
-"""What is in a cluster before anybody uses it? Bootstrap roles and bindings, priority classes, the API's own Service.
+"""What is in a cluster from the start: bootstrap roles and bindings, priority classes, the API's own Service.
 
 The rules are those of plugin/pkg/auth/authorizer/rbac/bootstrappolicy, shortened to what the kinds here need.
 """
@@ -69,9 +69,6 @@ _VIEW = [
             "replicasets",
             "replicasets/scale",
             "replicasets/status",
-            "statefulsets",
-            "statefulsets/scale",
-            "statefulsets/status",
         ],
         READ,
     ),
@@ -103,16 +100,7 @@ _EDIT = [
     _rule([""], ["serviceaccounts/token"], ["create"]),
     _rule(
         ["apps"],
-        [
-            "daemonsets",
-            "deployments",
-            "deployments/rollback",
-            "deployments/scale",
-            "replicasets",
-            "replicasets/scale",
-            "statefulsets",
-            "statefulsets/scale",
-        ],
+        ["daemonsets", "deployments", "deployments/rollback", "deployments/scale", "replicasets", "replicasets/scale"],
         WRITE,
     ),
     _rule(["autoscaling"], ["horizontalpodautoscalers"], WRITE),

@@ -1,4 +1,4 @@
-"""How does a CustomResourceDefinition become a kind? Its status, the kinds that it serves, defaults of its objects."""
+"""CustomResourceDefinitions: their status, the kinds that they serve, defaults of their objects."""
 
 from __future__ import annotations
 

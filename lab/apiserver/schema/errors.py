@@ -1,4 +1,4 @@
-"""How does the API say no? One exception, rendered as a `Status` object.
+"""The error of the API: one exception, rendered as a `Status` object.
 
     ApiError
       built by: not_found, already_exists, conflict, forbidden, invalid, bad_request, expired, gone_quota ...

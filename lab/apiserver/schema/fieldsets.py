@@ -1,4 +1,4 @@
-"""Which fields has an object, and who manages them? Field sets, as paths and as metadata.managedFields.
+"""Field sets, as paths and as metadata.managedFields.
 
 A path is a tuple of elements in the notation of FieldsV1: `f:name`, `k:{"name":"c"}` (an item of a keyed list),
 `v:"x"` (an item of a set). Follows sigs.k8s.io/structured-merge-diff.

@@ -1,4 +1,4 @@
-"""Where does types.json come from? `python -m lab.apiserver.schema.generate DEFINITIONS.json` writes it anew.
+"""Writes types.json anew: `python -m lab.apiserver.schema.generate DEFINITIONS.json`.
 
 DEFINITIONS.json is `_definitions.json` of the PyPI project kubernetes-validate (Apache-2.0), which derives from the
 OpenAPI document that Kubernetes publishes. Only facts are kept: field names, their types, merge keys. The notation is

@@ -1,4 +1,4 @@
-"""What changed? Objects at one revision, and the recent changes of a resource, read by watches at their own pace."""
+"""Objects at one revision, and the recent changes of a resource, read by watches at their own pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kinds does the server know? The built-in ones as a table, custom ones added at run time.
+"""The kinds that the server knows: the built-in ones as a table, custom ones added at run time.
 
 Names, short names, categories and subresources are those that a Kubernetes 1.36 server lists in its discovery
 (api-contract, case discovery-aggregated).
@@ -124,7 +124,6 @@ _TABLE: dict[str, list[tuple[str, str, str, str, tuple[str, ...], bool]]] = {
         ("daemonsets", "DaemonSet", "ds", "all", STATUS, True),
         ("deployments", "Deployment", "deploy", "all", SCALE, True),
         ("replicasets", "ReplicaSet", "rs", "all", SCALE, True),
-        ("statefulsets", "StatefulSet", "sts", "all", SCALE, True),
     ],
     "events.k8s.io/v1": [("events", "Event", "ev", "", (), True)],
     "autoscaling/v2": [("horizontalpodautoscalers", "HorizontalPodAutoscaler", "hpa", "all", STATUS, True)],
@@ -208,7 +207,6 @@ WITH_GENERATION = frozenset(
         "daemonsets.apps",
         "deployments.apps",
         "replicasets.apps",
-        "statefulsets.apps",
         "cronjobs.batch",
         "jobs.batch",
         "ingresses.networking.k8s.io",

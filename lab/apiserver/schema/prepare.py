@@ -1,4 +1,4 @@
-"""What does the server itself write into an object? Status on creation, generated selectors, addresses, isolation.
+"""What the server writes into an object: status on creation, generated selectors, addresses, isolation.
 
 These are the PrepareForCreate and PrepareForUpdate functions of the registry strategies.
 """
@@ -31,7 +31,6 @@ FIRST_STATUS: dict[str, Object] = {
     "persistentvolumes": {"phase": "Pending"},
     "replicasets.apps": {"replicas": 0},
     "replicationcontrollers": {"replicas": 0},
-    "statefulsets.apps": {"replicas": 0, "availableReplicas": 0},
     "daemonsets.apps": {
         "currentNumberScheduled": 0,
         "numberMisscheduled": 0,

@@ -1,4 +1,4 @@
-"""Which quality of service does a pod get? Guaranteed, Burstable or BestEffort (pkg/apis/core/helper/qos)."""
+"""The quality of service of a pod: Guaranteed, Burstable or BestEffort (pkg/apis/core/helper/qos)."""
 
 from __future__ import annotations
 

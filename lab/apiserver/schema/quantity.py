@@ -1,4 +1,4 @@
-"""How much is "500m", "1Gi" or "1e3"? Kubernetes quantities: exact values, comparison and the canonical text.
+"""Kubernetes quantities ("500m", "1Gi"): exact values, comparison and the canonical text.
 
 Follows k8s.io/apimachinery `resource.Quantity`: decimal SI, binary SI and exponent formats; rounding up at nano.
 """

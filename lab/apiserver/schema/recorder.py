@@ -1,4 +1,4 @@
-"""What does an Event say? The core/v1 Event that a component records about an object."""
+"""The core/v1 Event that a component records about an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks for what, and how? The attributes of a write that defaults, validation and admission look at."""
+"""The attributes of a write that defaults, validation and admission look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to an object between the request and the shelf? Admission, preparation, validation, deletion.
+"""An object on its way from the request to the store: admission, preparation, validation, deletion.
 
 One entry for each kind of write; the order is the API server's: defaults, mutating admission, preparation, validation,
 then the admission that only says yes or no (PodSecurity, quota).

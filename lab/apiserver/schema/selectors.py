@@ -1,4 +1,4 @@
-"""Does this object match? Label selectors (text and LabelSelector objects) and field selectors.
+"""Label selectors (text and LabelSelector objects) and field selectors.
 
 The grammar is that of k8s.io/apimachinery `labels.Parse` and `fields.ParseSelector`. Each function returns a
 predicate, so that a selector is parsed once and applied to thousands of objects.

@@ -1,4 +1,4 @@
-"""What fields does an object have, of which type, and how do its lists merge? The structure of the built-in kinds.
+"""The structure of the built-in kinds: fields, their types, and how their lists merge.
 
 Read from types.json, one compact notation per field:
   s string  i integer  n number  b boolean  q quantity  x int-or-string  t time  T micro time  y base64  o anything

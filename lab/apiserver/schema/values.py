@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -58,7 +57,3 @@ def epoch(text: str) -> float:
     if moment.tzinfo is None:
         raise ValueError(f"time without a zone: {text}")
     return moment.timestamp()
-
-
-DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-DNS_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")

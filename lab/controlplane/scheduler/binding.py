@@ -1,4 +1,4 @@
-"""What does a scheduler write about a pod? Its node, or why it has none; events of the newer kind.
+"""What a scheduler writes about a pod: its node, or why it has none; events of the newer kind.
 
 Shared by all schedulers of a cluster; each signs with its own name.
 """

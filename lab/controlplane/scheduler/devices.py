@@ -1,4 +1,4 @@
-"""Which devices does a claim get? Dynamic resource allocation (resource.k8s.io/v1) as the scheduler decides it.
+"""Devices for claims: dynamic resource allocation (resource.k8s.io/v1) as the scheduler decides it.
 
 Exactly so many devices of a class, or all of a node; CEL selectors as far as `matches` reads them. What it cannot
 evaluate is refused in so many words: a wrong guess would be worse.

@@ -1,4 +1,4 @@
-"""Could a pod's resource claims be met on this node? What the scheduler considers before it decides.
+"""Whether a pod's resource claims could be met on a node, before the scheduler decides.
 
 Messages are those of pkg/scheduler/framework/plugins/dynamicresources.
 """

@@ -1,4 +1,4 @@
-"""Which nodes can a pod's volumes be used on? What the scheduler asks of claims and volumes.
+"""The nodes on which a pod's volumes can be used.
 
 Messages are those of pkg/scheduler/framework/plugins/volumebinding and volumerestrictions.
 """

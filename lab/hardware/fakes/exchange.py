@@ -1,4 +1,4 @@
-"""How do the processes of an MPI program find each other? In place of PMIx: an all-gather that mpirun keeps for them.
+"""In place of PMIx: an all-gather among the processes of an MPI program, kept by mpirun.
 
 A process connects to the address in OMPI_MCA_orte_hnp_uri, sends one line of JSON {"rank", "round", "value"} and gets,
 when all have sent theirs, one line with the list of values by rank. `gather` is the process's side.

@@ -1,4 +1,4 @@
-"""What was mpirun asked? The options of Open MPI 4 that people use, with one dash or two, and the host file."""
+"""Options of Open MPI 4 that people use, with one dash or two, and the host file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do the processes of an MPI program come to their nodes? Plays mpirun of Open MPI 4.
+"""Plays mpirun of Open MPI 4: the processes of an MPI program come to their nodes.
 
 One call per host, ranks by slot.
 Reads the host file, starts the command in every worker through the remote shell, gives each process its rank, shows

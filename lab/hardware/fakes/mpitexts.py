@@ -1,4 +1,4 @@
-"""What does mpirun of Open MPI 4 say when it cannot? Its help texts, as users see them between two rules."""
+"""Help texts of mpirun of Open MPI 4, as users see them between two rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does nslookup of busybox say? The address of a name, or that there is none, with an exit code for shells."""
+"""nslookup of busybox: the address of a name, or that there is none, with an exit code for shells."""
 
 from __future__ import annotations
 

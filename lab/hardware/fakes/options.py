@@ -64,7 +64,12 @@ _BENCH: dict[str, Any] = {
     "op": "all_reduce",
     "rails": 0,
     "alone": 0,
+    "training": 0,
+    "steps": 40,
+    "soak": 0,
+    "seed": 1,
 }
+_SWITCHES = ("training",)
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
 
 
@@ -128,7 +133,9 @@ def _bench(arguments: list[str]) -> dict[str, Any]:
         word = rest.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if word.startswith("--") and name in bench:
+        if word.startswith("--") and name in _SWITCHES:
+            bench[name] = 1
+        elif word.startswith("--") and name in bench:
             if not equals:
                 if not rest:
                     raise ValueError(f"argument --{name}: expected one argument")

@@ -1,13 +1,17 @@
 """What single paths between nodes are like: `collective.paths`, and what each rail of a pair measures.
 
 A path is slow for a communicator that spans a node of `nodes` and one of `to` (by default any other): a pair, a leaf's
-uplink, or a node whatever its partner. `rails`: only these; `every: 2`: only every other time, by the port in use.
+uplink, or a node whatever its partner. `rails`: only these; `every: 2`: the first, the third, ... time that a pod uses
+it, counted beside the pod's state.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from typing import TYPE_CHECKING, Any
+
+from . import state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +22,10 @@ REACHED = 0.93
 COPIES_GBPS = 55.0  # host to GPU and back over PCIe gen5 x16
 
 
-def between(paths: Iterable[Mapping[str, Any]], ranks: Sequence[Mapping[str, Any]], port: int) -> list[Object]:
-    """The paths of the world that this communicator uses now."""
+def between(paths: Iterable[Mapping[str, Any]], ranks: Sequence[Mapping[str, Any]]) -> list[Object]:
+    """The paths of the world that this communicator uses, and that are slow now; asked once for each communicator."""
     names = {str(rank.get("name", "")) for rank in ranks}
-    return [dict(path) for path in paths if _used(path, names) and _now(path, port)]
+    return [dict(path) for number, path in enumerate(paths) if _used(path, names) and _now(path, number)]
 
 
 def _used(path: Mapping[str, Any], names: set[str]) -> bool:
@@ -30,9 +34,14 @@ def _used(path: Mapping[str, Any], names: set[str]) -> bool:
     return bool(near) and bool(far - near if "to" in path else far)
 
 
-def _now(path: Mapping[str, Any], port: int) -> bool:
+def _now(path: Mapping[str, Any], number: int) -> bool:
     every = int(path.get("every", 1))
-    return every < 2 or (port // 2) % every == 0
+    if every < 2:
+        return True
+    with open(os.path.join(os.path.dirname(state.path()), f"path-{number}-used"), "ab") as file:
+        before = file.tell()
+        file.write(b".")
+    return before % every == 0
 
 
 def facts(options: Mapping[str, Any], job: Mapping[str, Any], paths: Sequence[Mapping[str, Any]]) -> Object:

@@ -1,4 +1,4 @@
-"""How does `nvidia-smi topo -m` name the way between two devices? From where they hang in the PCI tree."""
+"""How `nvidia-smi topo -m` names the way between two devices: from where they hang in the PCI tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does ssh of an image do? Plays the client: one command on another pod, its output here, its exit code ours."""
+"""Plays ssh: one command on another pod, its output here, its exit code ours."""
 
 from __future__ import annotations
 

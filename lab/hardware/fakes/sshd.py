@@ -1,4 +1,4 @@
-"""Who answers at port 22 of a worker? Plays sshd: starts commands for callers whose key it knows.
+"""Plays sshd at port 22 of a worker: starts commands for callers whose key it knows.
 
 They end with the call. `sshd -D` stays in the foreground, `-e` logs to standard error, `-p` names a port.
 """

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import bench, deaths, failures, nccllog, net, paths, state, topology, traffic
+from . import bench, checkpoint, deaths, failures, nccllog, net, paths, state, topology, traffic, training
 from .options import Options, UsageError, parse
 from .rendezvous import Rendezvous, RendezvousError
 
@@ -46,8 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
         return failures.invalid_device(options, me, len(world["gpus"]))
     meeting = Rendezvous(options.address, options.port, options.node, options.nodes, options.timeout_s or _TIMEOUT_S)
     try:
+        if checkpoint.asked_for(options):
+            return checkpoint.play(sys.argv[1:], options, meeting, world)
         job = agree(meeting.exchange(me), options, world)
-        code = play(job, options, world, [rank for rank in job["ranks"] if rank["node"] == options.node])
+        perform = training.play if options.bench["training"] else play
+        code = perform(job, options, world, [rank for rank in job["ranks"] if rank["node"] == options.node])
         meeting.barrier()
     except RendezvousError as error:
         return failures.rendezvous(str(error))
@@ -93,6 +96,7 @@ def describe_node(options: Options, world: Mapping[str, Any]) -> dict[str, Any]:
                 "nvls": _nvls(world),
                 "nvlink_scale": world["gpu"].get("nvlink_scale", 1.0),
                 "wrong": gpu.get("wrong", 0),
+                **training.describe(gpu, world["gpu"]),
                 "name": world.get("node", ""),
             }
         )
@@ -163,7 +167,7 @@ def play(job: dict[str, Any], options: Options, world: Mapping[str, Any], mine: 
             log.out.flush()
         _hang()
     sizes = bench.sizes_of(options.bench)
-    behaviour = {**behaviour, "paths": paths.between(behaviour.get("paths", ()), job["ranks"], options.port)}
+    behaviour = {**behaviour, "paths": paths.between(behaviour.get("paths", ()), job["ranks"])}
     table = _measure(job, options, sizes, algorithm, behaviour)
     if job["plan"].nodes > 1:
         traffic.count(world, _carriers(mine, world), sum(sizes) * options.bench.get("iters", 20))

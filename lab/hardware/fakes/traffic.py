@@ -1,4 +1,4 @@
-"""What do the counters of the network cards show after a collective? What it sent, and what went wrong."""
+"""Counters of the network cards after a collective: what it sent, and what went wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May this job start, and with whose quota? Kueue: jobs that name a queue wait suspended until they fit as a whole."""
+"""Kueue: jobs that name a queue wait suspended until they fit as a whole."""
 
 from __future__ import annotations
 

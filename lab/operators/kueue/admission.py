@@ -1,4 +1,4 @@
-"""Which workload gets quota next? A pass over the queues, whole workloads only, in order of priority and age.
+"""Admission of workloads: a pass over the queues, whole ones only, in order of priority and age.
 
 StrictFIFO waits for the first in line, BestEffortFIFO tries the next (pkg/queue, pkg/scheduler). A workload that needs
 room which others hold may have them evicted, where its ClusterQueue's preemption policy says so.

@@ -1,4 +1,4 @@
-"""When does a job of a queue start and stop? One Workload per job, resumed when admitted, suspended when evicted.
+"""One Workload per job, resumed when admitted, suspended when evicted.
 
 As pkg/controller/jobframework/reconciler.go: the Workload decides, the job's `suspend` follows.
 """

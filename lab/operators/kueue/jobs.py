@@ -1,4 +1,4 @@
-"""What does Kueue know of a kind of job? Where it is suspended, what its pods are, when it has started or ended.
+"""The kinds of job that Kueue knows: where each is suspended, what its pods are, when it has started or ended.
 
 One `Integration` per kind, as Kueue has one package per kind (pkg/controller/jobs); names of pod sets are Kueue's.
 """

@@ -1,4 +1,4 @@
-"""Who leaves so that a workload fits? As few as possible, the least important first, where the policy allows it.
+"""Who leaves so that a workload fits: as few as possible, the least important first, where the policy allows it.
 
 pkg/scheduler/preemption: withinClusterQueue by priority, reclaimWithinCohort from queues that borrow.
 """

@@ -1,4 +1,4 @@
-"""Is a queue open, and how full is it? Conditions and counts of ClusterQueues and LocalQueues.
+"""Conditions and counts of ClusterQueues and LocalQueues.
 
 Reasons and messages are those of pkg/cache/clusterqueue.go and pkg/controller/core/localqueue_controller.go.
 """

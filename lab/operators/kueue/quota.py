@@ -1,4 +1,4 @@
-"""Which flavors could a workload get, and what is missing? The arithmetic of quotas, on plain numbers.
+"""The arithmetic of quotas, on plain numbers.
 
 Messages are those of Kueue's flavor assigner (pkg/scheduler/flavorassigner/flavorassigner.go).
 """

@@ -1,4 +1,4 @@
-"""What does Kueue do to a job while it is created? It suspends those that name a queue, before anybody sees them.
+"""Kueue's webhook: it suspends jobs that name a queue, before anybody sees them.
 
 As pkg/controller/jobframework/{defaults,validation}.go: a namespace with a LocalQueue named "default" sends jobs there
 that name none; a running job may not change its queue.

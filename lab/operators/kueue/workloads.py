@@ -1,4 +1,4 @@
-"""What does a Workload look like, and what do its conditions say? Pure functions on Workload objects.
+"""Workload objects and their conditions, as pure functions.
 
 Reasons and messages are those of Kueue's pkg/workload and pkg/controller/core/workload_controller.go.
 """

@@ -226,7 +226,7 @@ def test_a_client_certificate_is_an_identity(cluster, tmp_path):
     (tmp_path / "pem").write_text(certificate + key)
     context = ssl.create_default_context(cadata=cluster.server.authority.ca_pem)
     context.load_cert_chain(tmp_path / "pem")
-    connection = HTTPSConnection(cluster.server.url.removeprefix("https://"), context=context, timeout=10)
+    connection = HTTPSConnection(cluster.server.url.removeprefix("https://"), context=context, timeout=60)
     connection.request(
         "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", b"{}", {"Content-Type": "application/json"}
     )

@@ -33,7 +33,7 @@ def test_a_client_that_stays_connected_keeps_no_socket_of_the_server_open():
         context = ssl.create_default_context(cadata=served.authority.ca_pem)
 
         def ask() -> int:
-            client = http.client.HTTPSConnection(served.url.removeprefix("https://"), context=context, timeout=20)
+            client = http.client.HTTPSConnection(served.url.removeprefix("https://"), context=context, timeout=60)
             clients.append(client)
             client.request("GET", "/healthz")
             answer = client.getresponse()

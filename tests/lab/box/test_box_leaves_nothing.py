@@ -78,7 +78,7 @@ class Box:
             self.ready["server"] + path, json.dumps(body).encode() if body else None, headers, method=method
         )
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
+            with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:
                 code, raw = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             code, raw = error.code, error.read()
@@ -249,7 +249,7 @@ context = ssl.create_default_context(cafile=folder + "/ca.crt")
 def ask(host, path):
     request = urllib.request.Request(f"https://{host}{path}", headers={"Authorization": "Bearer " + token})
     try:
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

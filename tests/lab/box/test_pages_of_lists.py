@@ -26,7 +26,7 @@ def ask():
         context = ssl.create_default_context(cadata=server.authority.ca_pem)
 
         def read():
-            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=60) as answer:
                 return json.loads(answer.read())
 
         return await asyncio.to_thread(read)

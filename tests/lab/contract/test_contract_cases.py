@@ -87,7 +87,7 @@ class Conversation:
         raw = json.dumps(self.fill(body)).encode() if body is not None else None
         request = urllib.request.Request(self.server + path, raw, sent, method=method)
         try:
-            with urllib.request.urlopen(request, context=self.context, timeout=20) as answer:
+            with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:
                 return answer.status, json.loads(answer.read()), answer.headers.get_all("Warning") or []
         except urllib.error.HTTPError as error:
             with error:

@@ -24,12 +24,14 @@ spec:
       podFailurePolicy: {rules: [{action: FailIndex, onExitCodes: {operator: In, values: [42]}}]}
       template:
         spec:
+          terminationGracePeriodSeconds: 0
           restartPolicy: Never
           affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: a, labelSelector: {matchLabels: {b: c}}}]}}
           volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 1Gi}}, {name: cm, configMap: {name: x, optional: true}}]
           containers:
           - name: c
             image: a:1
+            command: [sleep, "1000"]
             env: [{name: A, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]
             readinessProbe: {exec: {command: [ls]}, periodSeconds: 3}
             securityContext: {capabilities: {add: [IPC_LOCK]}}

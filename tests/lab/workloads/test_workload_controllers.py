@@ -1,11 +1,9 @@
-"""Deployments, DaemonSets, StatefulSets and CronJobs on a store whose pods become ready at once."""
+"""Deployments and DaemonSets on a store whose pods become ready at once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-
-import pytest
 
 from lab.apiserver.store import ApiError, Store
 from lab.controlplane import Controllers
@@ -195,61 +193,6 @@ def test_a_daemon_set_has_a_pod_on_each_node_it_selects():
         await world.until(lambda: len(world.pods()) == 2)
         set_image(world, "daemonsets.apps", "two")
         await world.until(lambda: world.images() == ["two", "two"])
-
-    run(test)
-
-
-def test_a_stateful_set_counts_up_and_down():
-    """Names with ordinals, claims of their own, the last one goes first."""
-
-    async def test(world):
-        claim = {
-            "metadata": {"name": "data"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        }
-        default = {"storageclass.kubernetes.io/is-default-class": "true"}
-        world.store.create(
-            "storageclasses.storage.k8s.io", {"metadata": {"name": "s", "annotations": default}, "provisioner": "p"}
-        )
-        world.store.create(
-            "statefulsets.apps", workload(replicas=2, serviceName="w", volumeClaimTemplates=[claim]), "default"
-        )
-        await world.until(lambda: world.status("statefulsets.apps", "w").get("readyReplicas") == 2)
-        assert [p["metadata"]["name"] for p in world.pods()] == ["w-0", "w-1"]
-        assert world.store.get("persistentvolumeclaims", "default", "data-w-1")
-        world.store.mutate("statefulsets.apps", "default", "w", lambda s: s["spec"].update(replicas=1))
-        await world.until(lambda: [p["metadata"]["name"] for p in world.pods()] == ["w-0"])
-
-    run(test)
-
-
-@pytest.mark.parametrize(("policy", "jobs"), [("Allow", 2), ("Forbid", 1), ("Replace", 1)])
-def test_a_cron_job_starts_what_is_due_as_its_policy_says(policy, jobs):
-    """One Job a minute, named after the minute; overlapping ones by policy."""
-
-    async def test(world):
-        template = {
-            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "a"}]}}}
-        }
-        spec = {"schedule": "* * * * *", "concurrencyPolicy": policy, "jobTemplate": template}
-        world.store.create("cronjobs.batch", {"metadata": {"name": "w"}, "spec": spec}, "default")
-        for minute in (1, 2):
-            world.now = (world.now // 60 + 1) * 60 + 1
-            world.store.mutate(
-                "cronjobs.batch",
-                "default",
-                "w",
-                lambda c, m=minute: c["metadata"].setdefault("labels", {}).update(m=str(m)),
-            )
-            await asyncio.sleep(0.1)
-        living = [j for j in world.store.list("jobs.batch", "default") if not j["metadata"].get("deletionTimestamp")]
-        assert len(living) == jobs
-        named = {f"w-{int(world.now // 60) - back}" for back in (0, 1)}
-        assert {j["metadata"]["name"] for j in living} <= named
-        assert len(world.status("cronjobs.batch", "w")["active"]) == jobs
-        assert (
-            "Not starting job because prior execution is running" in " ".join(world.events("JobAlreadyActive"))
-        ) == (policy == "Forbid")
 
     run(test)
 

@@ -79,7 +79,7 @@ class Pair:
     def ask(self, name: str, *arguments: str, node: int = 0) -> subprocess.CompletedProcess:
         env = {"PATH": "/usr/bin:/bin", "SIM_NODE_JSON": str(self.state(node))}
         return subprocess.run(
-            [self.program(name), *arguments], env=env, capture_output=True, text=True, timeout=20, check=False
+            [self.program(name), *arguments], env=env, capture_output=True, text=True, timeout=60, check=False
         )
 
     def start(self, node: int, env: dict, port: int, *extra: str) -> subprocess.Popen:
@@ -118,7 +118,7 @@ class Pair:
             old.unlink()
         port = self.free_port()
         jobs = [self.start(node, env, port) for node in (1, 0)]
-        return self.answer([job.wait(timeout=20) for job in reversed(jobs)])
+        return self.answer([job.wait(timeout=60) for job in reversed(jobs)])
 
     def answer(self, codes: list[int]) -> "Answer":
         return Answer(self.folder, codes)

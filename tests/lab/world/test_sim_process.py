@@ -60,7 +60,7 @@ class Sim:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
         try:
-            with opener.open(request, data, timeout=10) as answer:
+            with opener.open(request, data, timeout=60) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:

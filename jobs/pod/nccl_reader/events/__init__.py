@@ -1,1 +1,1 @@
-"""What does a line say? NCCL's own messages and those of others, as facts about a process or a communicator."""
+"""NCCL's own messages and those of others, as facts about a process or a communicator."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from ..lines.clean import name
 from .comms import parse_communicator
 from .devices import listed_devices
-from .symptoms import BENIGN, classify, suspicious
+from .symptoms import BENIGN, GATE, classify
 from .transports import TAIL
 
 _VERSION = re.compile(rb"^(?:NCCL|RCCL) version (?:: )?(\d+\.\d+[^\s,]*)")
@@ -113,7 +113,7 @@ def _others(text: bytes, said: List[Effect]) -> None:
         if 1 <= int(trace.group(1)) <= 6:  # 7 is "in progress"
             said.append((TRACE, int(trace.group(1)), text.startswith(b"include/net.h")))
         return
-    if suspicious(text):
+    if GATE.search(text):
         found = classify(text)
         if found is not None and found.role != BENIGN:
             said.append((NOTE, found.fault if found.role != "cause" else "info:" + found.fault))

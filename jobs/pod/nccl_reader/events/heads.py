@@ -1,30 +1,33 @@
-"""Who wrote a line: what stands in front of ``NCCL INFO``, reduced to the head that names its process.
+"""Who wrote a line: what stands in front of ``NCCL INFO``, reduced to the process that it names.
 
-A stamp or a launcher's tag that never comes twice would make every head a new one; what in front of a head names no
-process is taken off (the same text with other digits is taken off without a further look).
+A stamp, or a launcher's tag, makes what is in front of a head new in every line. Where in it the process is numbered
+does not depend on which digits stand there: with every digit a 0, that is looked at once.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Dict, NamedTuple, Optional, Set, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
-from ..lines.prefix import launcher_tag, parse_head
+from ..lines.clean import ANSI_BYTES, name
+from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
 from ..tables.rows import TYPE
 
 DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
+# A head with nothing in front of it, and no time that is glued to it.
+_ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
 _KEPT = 65_536  # heads that are known
-_PLAIN = 1024  # shapes of what is taken off
+_FRONTS = 16_384  # shapes of what stands in front of a head
 _LONGEST = 300
 
-Process = Tuple[Optional[str], Optional[int], str]  # host and pid; else the launcher's tag, or the device
+_Tag = Tuple[str, int, int]  # of what stands in front: the launcher, "" for none, and where it numbers the process
 
 
 class Seen(NamedTuple):
-    """A head: what stands for it, and the process that it names."""
+    """A head, and the process that it names."""
 
-    head: bytes
+    head: Head
     process: Process
 
 
@@ -32,39 +35,63 @@ class Heads:
     """Knows heads by their bytes."""
 
     def __init__(self) -> None:
-        self._seen: Dict[bytes, Optional[Seen]] = {}
-        self._plain: Set[bytes] = set()  # what in front of a head says nothing, every digit a 0
+        self._alone: Dict[bytes, Seen] = {}
+        self._others: Dict[bytes, Optional[Seen]] = {}
+        self._tagged: Dict[Tuple[Head, str], Seen] = {}
+        self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
 
     def find(self, left: bytes) -> Optional[Seen]:
         """Return the head in what stands left of a message; None where there is more than a head."""
-        if left in self._seen:
-            return self._seen[left]
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        if start and left[:start].translate(DIGITS) in self._plain:
-            left = left[start:]
-            if left in self._seen:
-                return self._seen[left]
-            start = 0
-        seen = self._read(left, start)
-        if len(self._seen) >= _KEPT:
-            self._seen.clear()
-        if len(left) <= _LONGEST:
-            self._seen[left] = seen
+        alone = left[start:]
+        seen = self._alone.get(alone)
+        usual = _ALONE.fullmatch(alone) if seen is None and b"NCCL" not in alone else None
+        if usual is not None:
+            host, pid = name(usual.group(1), 255), int(usual.group(2))
+            seen = self._alone[alone] = Seen(Head(host, pid, int(usual.group(3)), ""), (host, pid, ""))
+        if seen is not None and start:
+            front = left[:start]
+            shape = front.translate(DIGITS)
+            tag = self._fronts[shape] if shape in self._fronts else self._front(front, shape)
+            if tag is not None:
+                return self._with(seen, tag, front)
+            seen = None
+        if seen is None:
+            seen = self._others[left] if left in self._others else self._read(left, start)
+        if len(self._alone) + len(self._others) + len(self._tagged) >= _KEPT:
+            self._alone, self._others, self._tagged = {}, {}, {}
         return seen
 
+    def _with(self, seen: Seen, tag: _Tag, front: bytes) -> Seen:
+        """Return a head with the tag in front of it."""
+        launcher, begin, end = tag
+        if not launcher:
+            return seen
+        key = (seen.head, launcher + ":" + front[begin:end].decode("utf-8", "replace"))
+        if key not in self._tagged:
+            self._tagged[key] = seen._replace(head=seen.head._replace(tag=key[1]))
+        return self._tagged[key]
+
+    def _front(self, front: bytes, shape: bytes) -> Optional[_Tag]:
+        """Say where what looks like this numbers a process; None where that is not clear from its looks."""
+        odd = TYPE.search(front) or _COLUMN.search(front) or ANSI_BYTES.search(front)
+        tag = None
+        if not odd and b"\x1b" not in front and b"NCCL" not in front and len(front) <= _LONGEST:
+            tag = tag_in(GLUED_TIME.sub(b" ", front)) or ("", 0, 0)
+            for time in GLUED_TIME.finditer(front):
+                longer = time.end() - time.start() - 1 if time.start() < tag[1] else 0
+                tag = (tag[0], tag[1] + longer, tag[2] + longer)
+        if len(self._fronts) >= _FRONTS:
+            self._fronts.clear()
+        self._fronts[shape] = tag
+        return tag
+
     def _read(self, left: bytes, start: int) -> Optional[Seen]:
+        """Read what looks like no other, or has more than a head in it."""
         head = parse_head(left)
-        if start and head.host is not None:
-            front = left[:start]
-            if TYPE.search(front):
-                return None  # the left half of a table's row
-            alone = parse_head(left[start:])
-            if (alone.host, alone.pid, alone.dev) == (head.host, head.pid, head.dev) and alone.tag == head.tag:
-                if not launcher_tag(front) and not _COLUMN.search(front) and len(self._plain) < _PLAIN:
-                    self._plain.add(front.translate(DIGITS))
-                left = left[start:]
-        if b"NCCL" in left or len(left) > _LONGEST:
-            return None
-        if head.host is not None:
-            return Seen(left, (head.host, head.pid, ""))
-        return Seen(left, (None, None, head.tag or str(head.dev)))
+        seen = None
+        if not (head.host is not None and start and TYPE.search(left[:start])):  # no left half of a table's row
+            seen = Seen(head, process_of(head)) if b"NCCL" not in left and len(left) <= _LONGEST else None
+        if len(left) <= _LONGEST:
+            self._others[left] = seen
+        return seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict
 
 CHANNEL, SILENT, OPERATION = 1, 2, 3
-KINDS: Dict[bytes, int] = dict.fromkeys((b"Chan", b"Ring"), CHANNEL)
+KINDS: Dict[bytes, int] = dict.fromkeys((b"Chan", b"Ring", b"Coll"), CHANNEL)
 # Says nothing that is judged (GRAPH and TUNING dumps, proxy threads, affinities).
 _SILENT = b"Tree|Sett|thre|Allo|CC O|RAS |=== |====|Patt|work|Mem |[Pro|Max |ID  |NIC/|PCI/"
 KINDS.update(dict.fromkeys(_SILENT.split(b"|"), SILENT))

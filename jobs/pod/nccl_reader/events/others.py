@@ -1,11 +1,11 @@
-"""What do the lines say that are not NCCL's? Tables, warnings without a head, launchers, PyTorch."""
+"""Lines that are not NCCL's: tables, warnings without a head, launchers, PyTorch."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from ..lines.prefix import parse_head
+from ..lines.prefix import parse_head, process_of
 from ..tables.rows import TYPE
 from . import signals
 from .messages import MAX_TEXT
@@ -84,7 +84,8 @@ class Others:
             self.tables.command(raw)
         if b"] INFO " in raw or b" WARN " in raw:
             self._old(raw, number)
-        self.signals.line(raw, number)
+        if self.signals.expects() or signals.SAYS.search(raw):
+            self.signals.line(raw, number)
 
     def _old(self, raw: bytes, number: int) -> None:
         """Read NCCL 2.2's head, which has no "NCCL" in it (catalogue 1.0)."""
@@ -95,7 +96,7 @@ class Others:
             head = parse_head(raw[: at + 2])
             if head.host is None:
                 continue
-            tracker = self.messages.processes.identify(head)
+            tracker = self.messages.processes.find(process_of(head))
             text = raw[at + len(level) :]
             if level == b"] INFO ":
                 self.messages.message(tracker, text, number, raw)

@@ -1,6 +1,6 @@
-"""Which process wrote a line? Knows the processes of one stream by what stands in front of their messages.
+"""The processes of one stream, known by what stands in front of their messages.
 
-A head is parsed once; from then on the same bytes in front of ``NCCL INFO`` lead to the process by one look.
+Processes of one host and pid are one, whoever of their threads wrote.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
-from ..lines.prefix import Head, parse_head
+from ..lines.prefix import Process, parse_head, process_of
 from ..state.seen import Crowd, Proc, shared
 from .tracker import Tracker
 
@@ -20,7 +20,6 @@ MAX_ALONE = 2048  # processes of one stream that are told apart
 MAX_HOSTS = 12_288  # hosts whose further processes are kept as one
 _FOLLOWED = 65_536  # processes that are followed at a time
 _PACKED = 1024  # processes from which on their edges are packed
-_HEADS = 65_536  # that are known: a process has one for each of its threads
 _MANY = 256  # processes whose channels wait before they are settled
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 
@@ -31,23 +30,12 @@ class Processes:
     def __init__(self, partial: Partial, index: int) -> None:
         self.partial = partial
         self.index = index
-        self.heads: Dict[bytes, Tracker] = {}  # that a digest names
         self._waiting: List[Tracker] = []  # whose channels wait for their communicator
-        self._trackers: Dict[Tuple[int, str, int], Tracker] = {}
+        self.trackers: Dict[Process, Tracker] = {}
         self._by_pid: Dict[int, List[str]] = {}
         self._own = shared((index,))
         self._beyond = Proc(None, None)
         self._beyond.crowd = Crowd(edges=False)
-
-    def named(self, head: bytes) -> Tracker:
-        """Return the process that a digest names by its head."""
-        tracker = self.heads.get(head)
-        if tracker is None:
-            tracker, _ = self.head(head)
-            if len(self.heads) >= _HEADS:
-                self.heads.clear()
-            self.heads[head] = tracker
-        return tracker
 
     def channels(self, tracker: Tracker, lanes: Mapping[Lane, int]) -> None:
         """Take channels of a process."""
@@ -67,7 +55,7 @@ class Processes:
     def head(self, left: bytes) -> Tuple[Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
         head = parse_head(left)
-        tracker = self.identify(head)
+        tracker = self.find(process_of(head))
         tracker.proc.head(head.dev, head.tag)
         front = b""
         if head.host is not None:
@@ -75,22 +63,19 @@ class Processes:
             front = left[:mark] if mark > 8 else b""
         return tracker, front
 
-    def identify(self, head: Head) -> Tracker:
-        """Return the process that a head names; one of its own for heads without a host."""
-        if head.host is not None and head.pid is not None:
-            key = (self.index, head.host, head.pid)
-        else:
-            mark = head.tag or ("" if head.dev is None else "dev:%d" % head.dev)
-            key = (self.index, "?" + mark, -1)
-        tracker = self._trackers.get(key)
+    def find(self, process: Process) -> Tracker:
+        """Return what follows a process."""
+        tracker = self.trackers.get(process)
         if tracker is None:
-            if len(self._trackers) >= _FOLLOWED:
+            if len(self.trackers) >= _FOLLOWED:
                 self._let_go()
-            proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, head)
-            tracker = self._trackers[key] = Tracker(proc, self.index)
+            host, pid, mark = process
+            key = (self.index, "?" + mark, -1) if host is None or pid is None else (self.index, host, pid)
+            proc = self.partial.procs.get(key) or self._glued(key) or self._new(key, host, pid)
+            tracker = self.trackers[process] = Tracker(proc, self.index)
         return tracker
 
-    def _new(self, key: Tuple[int, str, int], head: Head) -> Proc:
+    def _new(self, key: Tuple[int, str, int], host: Optional[str], pid: Optional[int]) -> Proc:
         """Return a process of its own, or what is kept of all further processes of its host.
 
         A host is what is judged: its ranks, its edges to other hosts, its devices and warnings are all there.
@@ -107,7 +92,7 @@ class Processes:
             crowd.hosts += 1
         else:
             crowd.alone += 1
-        proc = self.partial.procs[key] = Proc(head.host, head.pid if key[2] >= 0 else None)
+        proc = self.partial.procs[key] = Proc(host, pid if key[2] >= 0 else None)
         proc.sources, proc.crowd = self._own, crowd
         if key[2] >= 0 and len(self._by_pid) < MAX_ALONE:
             self._by_pid.setdefault(key[2], []).append(key[1])
@@ -115,12 +100,11 @@ class Processes:
 
     def _let_go(self) -> None:
         """Stop following all processes; who prints again goes on with the communicator it began last."""
-        for tracker in self._trackers.values():
+        for tracker in self.trackers.values():
             tracker.settle()
         self._waiting = []
         self.pack()
-        self._trackers.clear()
-        self.heads.clear()
+        self.trackers.clear()
 
     def finish(self) -> None:
         """Settle what waits for more, and let go of what only reading needs."""

@@ -1,4 +1,4 @@
-"""What do the others say? Evidence that is not NCCL's own: PyTorch, launchers, Slurm, signals, nccl-tests' errors.
+"""Evidence that is not NCCL's own: PyTorch, launchers, Slurm, signals, nccl-tests' errors.
 
 A job that stopped making progress (watchdog, time limit) hangs; a job whose process ended with an error crashed. Lines
 of a launcher that only repeat it ("primary job terminated") are consequences.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional, Tuple
 
 from ..lines.clean import printable
 from ..lines.prefix import launcher_tag
+from ..lines.words import any_of, needed
 from .symptoms import BENIGN, CONSEQUENCE, classify
 
 if TYPE_CHECKING:
@@ -91,69 +92,47 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         re.compile(rb"(?:^|\]:? ?|>: ?)(?!\S*ChildFailedError)(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "),
     ),
 )
-# Which lines are looked at more closely. These words begin with a byte that is rare in ordinary program output: what an
-# alternation costs is its first bytes (platform.md, 4). No digit is in them, nor in the words below: lines that differ
-# in their digits only are alike.
-_RARE_WORDS = (
+# Which lines are looked at more closely.
+_WORDS = (
     rb"#|NCCL|RCCL|NET/OFI|RAS decl|Watchdog|WARN |TIME LIMIT|Timeout at|Test |Terminated|DistBackend|DUE TO|SIGA|SIGS"
-    rb"|Segmentation|Signal: |OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py|Avg bus|Out of bounds"
-    rb"|UCX  ERROR|CUDA error|NVRM: Xid|CANCELLED|Killed|Exited with|Last error|] INFO |PRTE|WORLD_SIZE"
+    rb"|Segmentation|Signal: |OOMKilled|ORTE |Out of mem|Host key|Invalid num|MPI_ABORT|Fatal Py"
+    rb"|Avg bus|Out of bounds|UCX  ERROR|CUDA error|NVRM: Xid|CANCELLED|Killed|Exited with|Last error|] INFO |PRTE"
+    rb"|WORLD_SIZE|_perf|world_size|signal |slots|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time"
+    rb"|exitcode|Error: |Exception: |invalid sizes| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of "
+    rb"|---- Performance of |nccl=(|nThread | Pid |Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid "
+    rb"|client socket has timed|NET/IB|NET/Socket"
 ).split(b"|")
-_RARE = re.compile(b"|".join(map(re.escape, _RARE_WORDS)))
-_ORDINARY = (
-    b"_perf",
-    b"world_size",
-    b"signal ",
-    b"slots",
-    b"non-zero",
-    b" with PID",
-    b"dumped core",
-    b"kill",
-    b"watchdog",
-    b"executable",
-    b"exceeded time",
-    b"exitcode",
-    b"Error: ",
-    b"Exception: ",
-    b"invalid sizes",
-    b" pid ",
-    b"usbw",
-    b"usBw",
-    b"usBW",
-    b"us BW",
-    b"algbw: ",
-    b"average bandwidth of ",
-    b"---- Performance of ",
-    b"nccl=(",
-    b"nThread ",
-    b" Pid ",
-    b"Collective test",
-    b"using nccl==",
-    b"libibverbs: W",
-    b"PollConnect: ",
-    b"ocalGid ",
-)
-
-
-CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
-WORDS = (*_RARE_WORDS, *_ORDINARY)
+_MATTERS = any_of(_WORDS)
+_CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
 
 
 def matters(raw: bytes) -> bool:
     """Say whether a line holds one of the words that are looked at more closely."""
-    if CALL in raw:
-        raw = raw.replace(CALL, b"")
-    if _RARE.search(raw) is not None:
-        return True
-    for item in _ORDINARY:
-        if item in raw:
-            return True
-    return False
+    if _MATTERS.search(raw) is None:
+        return False
+    return _CALL not in raw or _MATTERS.search(raw.replace(_CALL, b"")) is not None
 
 
-_SPEAKS = re.compile(rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: ")  # words of NCCL and of what it stands on
+_SPEAKS = re.compile(
+    rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
+    rb"|cudaError|rror 802"
+)  # words of NCCL and of what it stands on
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
+
+
+# What a line holds that SignalReader.line takes anything from, unless something is expected of it.
+SAYS = any_of(
+    [
+        *(word for _, pattern in _SIGNALS for word in needed(pattern)),
+        *(
+            word
+            for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
+            for word in needed(pattern)
+        ),
+        *(b"_size", b"_SIZE", b"ocalGid "),
+    ]
+)
 
 
 class SignalReader:
@@ -209,6 +188,7 @@ class SignalReader:
         if b"ocalGid " in raw:  # the second half of a line that was wrapped
             self.source.note("gids", self.index, line, raw)
         if _SPEAKS.search(raw) or _OLD_WARN.search(raw):
+            self.source.note("mention", self.index, line, raw)
             self._symptom(raw, line)
 
     def _watch(self, rank: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Which lines are symptoms, and of what? The symptom table as patterns, in the order in which they are tried.
+"""The symptom table as patterns, in the order in which they are tried.
 
 A consequence (a peer that went away, a flushed work request) is never a cause, and what only looks alarming stays
 quiet: both are named here, so that no other pattern takes them. Numbers are the rows of the
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from ..lines.words import any_of, needed
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
@@ -24,10 +26,12 @@ class Symptom(NamedTuple):
     role: str
     pattern: re.Pattern[bytes]
     rows: Tuple[int, ...]
+    words: Tuple[bytes, ...]  # of which every match holds one
 
 
 def _symptom(fault: str, role: str, pattern: bytes, *rows: int) -> Symptom:
-    return Symptom(fault, role, re.compile(pattern), rows)
+    compiled = re.compile(pattern)
+    return Symptom(fault, role, compiled, rows, needed(compiled))
 
 
 # The first match wins. Benign and secondary lines come first where a later pattern would also take them.
@@ -44,6 +48,29 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"Could not load libgdrapi|Need to force simple protocol"),
     _symptom("nccl.gdrcopy", WHY, rb"[Ff]ailed to initialize GDRCopy|Failed to open gdr handle"),
     _symptom("nccl.ep-timeout", CAUSE, rb"NCCL EP timeout for"),
+    # libfabric's words for the codes of the EFA card (prov/efa/src/efa_errno.h), as aws-ofi-nccl quotes them
+    _symptom("nccl.efa-unreachable", CAUSE, rb"NET/OFI .*completed with error.*Unreachable remote"),
+    _symptom(
+        "nccl.efa-peer-gone",
+        CAUSE,
+        rb"NET/OFI .*completed with error.*(?:Unresponsive re(?:ceiver|mote)|receiver queue pair number)",
+    ),
+    _symptom("nccl.gpu-xid", CAUSE, rb"NVRM: Xid \([^)]{4,40}\): (?:48|64|74|79|95|119|120|140)\b"),
+    # before the first line of NCCL: torch's store (TCPStore.cpp, socket.cpp)
+    _symptom(
+        "nccl.rendezvous",
+        CAUSE,
+        rb"waiting for clients\. \d+/\d+ clients joined"
+        rb"|client socket has timed out after .{1,60} while trying to connect",
+    ),
+    _symptom("nccl.fabric-manager", CAUSE, rb"[Ee]rror 802: system not yet initialized|cudaErrorSystemNotReady"),
+    _symptom("nccl.no-gpu", CAUSE, rb"no CUDA-capable device is detected|Test CUDA failure .*invalid device ordinal"),
+    _symptom(
+        "nccl.cuda-driver",
+        CAUSE,
+        rb"CUDA driver version is insufficient|not supported in the installed CUDA driver"
+        rb"|forward compatibility was attempted on non supported|unsupported display driver / cuda driver",
+    ),
     _symptom(
         "",
         BENIGN,
@@ -139,7 +166,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.mr-register",
         CAUSE,
-        rb"Unable to register memory|Failed to register memory|register_mr_buffers.*failed",
+        rb"Unable to register memory|Failed to register memory|register_mr_buffers.*failed|NET/OFI .{0,160}RC: -?12\b",
         61,
     ),
     # libibverbs itself (init.c: verbs_load_drivers): the device is there, and its user-space half is not.
@@ -152,7 +179,8 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.ib-open",
         WHY,
-        rb"NET/IB ?: Unable to open device|Unable to query (?:device|port)|ibv_open_device failed",
+        rb"NET/IB ?: Unable to open device|Unable to query (?:device|port)|ibv_open_device failed"
+        rb"|could not open \S{1,40} \(.{1,80}errno \d",
         32,
     ),
     _symptom(
@@ -238,6 +266,11 @@ SYMPTOMS: Tuple[Symptom, ...] = (
         56,
     ),
     _symptom("nccl.cuda-arch", CAUSE, rb"invalid device function|no kernel image", 57),
+    _symptom(
+        "nccl.nic-count-ignored",
+        DEGRADED,
+        rb"mixed local Net device counts.*Ignoring|extra devices of other ranks have no peer",
+    ),
     _symptom("nccl.nic-count", CAUSE, rb"mixed local Net device counts", 67),
     _symptom("nccl.pxn-off", DEGRADED, rb"PXN Disabled as plugin is v4", 55),
     _symptom("nccl.topology-too-large", CAUSE, rb"too many XML nodes"),
@@ -258,61 +291,11 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("nccl.gdr-distance", WHY, rb"GPU Direct RDMA Disabled for GPU.*\(distance \d+ > \d+\)", 18, 19),
 )
 
-# One alternation in front of the list, for the many lines that match nothing.
-_GATE = re.compile(b"|".join(b"(?:" + item.pattern.pattern + b")" for item in SYMPTOMS))
+GATE = any_of(
+    {word: 0 for item in SYMPTOMS for word in item.words}
+)  # in front of the list, for the many lines that match nothing
 _CACHE: Dict[bytes, Optional[Symptom]] = {}
 _CACHE_LIMIT = 4_000
-
-
-# Every pattern that may match an INFO line contains one of these; a look for them is twenty times cheaper than the
-# patterns.
-SUSPICIOUS = (
-    b"ail",
-    b"rror",
-    b"No ",
-    b"no ",
-    b"not ",
-    b"n't",
-    b"annot",
-    b"isable",
-    b"losed",
-    b"efused",
-    b"imed out",
-    b"reachable",
-    b"ismatch",
-    b"uplicate",
-    b"same GPU",
-    b"runcated",
-    b"wrong ",
-    b"magic",
-    b"ompletion",
-    b"event",
-    b"ibv_",
-    b"Unable",
-    b"roceeding",
-    b"IMEX",
-    b"oo many",
-    b"emory",
-    b"nvalid",
-    b"down",
-    b"imeout",
-    b"0 devices",
-    b"neither",
-    b"checked in",
-    b"mixed",
-    b"route",
-    b"ProgressOpt",
-    b"ndefined",
-    b"ELF",
-)
-
-
-def suspicious(text: bytes) -> bool:
-    """Say whether an INFO message may be a symptom at all."""
-    for word in SUSPICIOUS:
-        if word in text:
-            return True
-    return False
 
 
 def classify(text: bytes) -> Optional[Symptom]:
@@ -324,11 +307,9 @@ def classify(text: bytes) -> Optional[Symptom]:
     if text in _CACHE:
         return _CACHE[text]
     found: Optional[Symptom] = None
-    if _GATE.search(text):
-        for item in SYMPTOMS:
-            if item.pattern.search(text):
-                found = item
-                break
+    if GATE.search(text):
+        has = text.__contains__
+        found = next((item for item in SYMPTOMS if any(map(has, item.words)) and item.pattern.search(text)), None)
     if len(_CACHE) >= _CACHE_LIMIT:
         _CACHE.clear()
     _CACHE[text] = found

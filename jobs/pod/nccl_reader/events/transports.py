@@ -1,4 +1,4 @@
-"""What carried the data? Reads the transport of a channel line and names the family of a network.
+"""The transport of a channel line, and the family of a network.
 
 Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
 name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix

@@ -1,1 +1,1 @@
-"""How do bytes become lines? Sources, prefixes, what pages did to a line, what was read before, what may be shown."""
+"""Bytes become lines: prefixes, what pages did to a line, what was read before, what may be shown."""

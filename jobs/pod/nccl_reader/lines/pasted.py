@@ -1,4 +1,4 @@
-r"""Did a web page, a mail or a terminal rewrite this log? Undoes what was done to every line of it.
+r"""Logs that a web page, a mail or a terminal rewrote: what was done to every line is undone.
 
 Issue trackers escape (``-&gt;``, ``\[0\]``, ``NCCL\_DEBUG``), word processors put their own blanks and minus signs,
 terminals cut lines at their width. What was done is recognised in the first block of a stream and then undone in all of

@@ -1,4 +1,4 @@
-"""Who wrote this line? Takes off what launchers, log shippers and NCCL itself put in front of the message.
+"""The head of a line: what launchers, log shippers and NCCL itself put in front of the message is taken off.
 
 NCCL's own head is ``host:pid:tid [dev] `` (debug.cc:ncclDebugLog); ``dev`` is a CUDA ordinal of the calling thread and
 no rank. It is searched from the right, anywhere in the line, because tags, timestamps, ANSI codes and torn lines stand
@@ -8,7 +8,7 @@ in front of it in every order (catalogue 1.0).
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 from .clean import ANSI_BYTES, name
 
@@ -25,7 +25,7 @@ _RAY_TAG = re.compile(rb"\(\w[^()]{0,80}?pid=(\d+)[^()]{0,80}\)")
 _POD_TAG = re.compile(rb"\[pod/([^\]\s]{1,253})\]")  # kubectl logs --prefix
 
 # A time glued to what follows it (CloudWatch), which would otherwise end in the host's name.
-_GLUED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)")
+GLUED_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)")
 
 
 class Head(NamedTuple):
@@ -37,14 +37,25 @@ class Head(NamedTuple):
     tag: str  # launcher's name of the process: "mpi:5", "srun:3", "torch:0"; empty without one
 
 
+Process = Tuple[Optional[str], Optional[int], str]
+"""What tells a process of a stream from others: host and pid; without them the launcher's tag, or else the device."""
+
+
+def process_of(head: Head) -> Process:
+    """Return the process that a head names."""
+    if head.host is not None and head.pid is not None:
+        return head.host, head.pid, ""
+    return None, None, head.tag or ("" if head.dev is None else "dev:%d" % head.dev)
+
+
 def parse_head(left: bytes) -> Head:
     """Read the head out of everything that stands left of ``NCCL INFO``."""
     if len(left) > 1024:
         left = left[-1024:]
     if b"\x1b" in left or b"[0m" in left or b"[3" in left:
         left = ANSI_BYTES.sub(b"", left)
-    if b"T" in left and _GLUED_TIME.search(left):
-        left = _GLUED_TIME.sub(b" ", left)
+    if b"T" in left and GLUED_TIME.search(left):
+        left = GLUED_TIME.sub(b" ", left)
     last = None
     for match in _HEAD.finditer(left):
         last = match
@@ -55,19 +66,22 @@ def parse_head(left: bytes) -> Head:
     return Head(None, None, int(only.group(1)) if only else None, launcher_tag(left))
 
 
-def launcher_tag(left: bytes) -> str:
-    """Name the process as its launcher did, or return an empty text."""
-    for kind, pattern in (
-        ("mpi", _MPI_TAG),
-        ("torch", _TORCH_TAG),
-        ("srun", _SRUN_TAG),
-        ("ray", _RAY_TAG),
-        ("pod", _POD_TAG),
-    ):
+_TAGS = (("mpi", _MPI_TAG), ("torch", _TORCH_TAG), ("srun", _SRUN_TAG), ("ray", _RAY_TAG), ("pod", _POD_TAG))
+
+
+def tag_in(left: bytes) -> Optional[Tuple[str, int, int]]:
+    """Find where a launcher numbers its process: the launcher, begin and end; None where none does."""
+    for kind, pattern in _TAGS:
         match = pattern.search(left)
         if match:
-            return kind + ":" + match.group(match.lastindex or 1).decode("utf-8", "replace")
-    return ""
+            return (kind, *match.span(match.lastindex or 1))
+    return None
+
+
+def launcher_tag(left: bytes) -> str:
+    """Name the process as its launcher did, or return an empty text."""
+    found = tag_in(left)
+    return found[0] + ":" + left[found[1] : found[2]].decode("utf-8", "replace") if found else ""
 
 
 def torn_at(text: bytes) -> Optional[int]:

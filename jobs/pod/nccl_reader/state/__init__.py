@@ -1,1 +1,1 @@
-"""What was seen so far? Bounded, JSON-able, and mergeable across pods and files."""
+"""What was seen so far: bounded, JSON-able, and mergeable across pods and files."""

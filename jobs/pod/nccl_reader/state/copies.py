@@ -1,4 +1,4 @@
-"""Is this one job, or copies of a program that know nothing of each other? Watches who lists which rank.
+"""Copies of a program that know nothing of each other, told from one job by who lists which rank.
 
 nccl-tests that was built without MPI runs whole in every process that a launcher starts: each lists its own rank 0, and
 headers, rows and averages of all of them stand mixed in one stream.

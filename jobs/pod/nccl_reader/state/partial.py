@@ -1,4 +1,4 @@
-"""What has been seen so far? The state of an analysis over some streams, JSON-able and bounded.
+"""The state of an analysis over some streams, JSON-able and bounded.
 
 ``merge(parts)`` holds the same as one reading of everything: a part is a list of streams and what was seen of each
 process in them.

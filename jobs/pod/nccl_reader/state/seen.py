@@ -1,4 +1,4 @@
-"""What has been seen of one process, of one communicator, in one stream?
+"""What has been seen of one process, of one communicator, in one stream.
 
 Nothing here is a judgement. Everything is a set, a maximum, a sum or "the earliest line", so that the order in which
 lines, files or pods arrive does not matter.

@@ -1,4 +1,4 @@
-"""How does a partial travel? Its JSON form, small enough for a pod's standard output.
+"""The JSON form of a partial, small enough for a pod's standard output.
 
 Environments, device lists and facts that many ranks share are written once and referred to by number; edges are short
 texts.

@@ -1,1 +1,1 @@
-"""What did a benchmark measure? Tables in all their forms, and JSON reports."""
+"""What a benchmark measured: tables in all their forms, and JSON reports."""

@@ -1,4 +1,4 @@
-"""How does another bench print its table? Any header that names a size and a bandwidth, and the rows below it.
+"""Tables of other benches: any header that names a size and a bandwidth, and the rows below it.
 
 Read are the tables of torch.distributed benches (ml-engineering's all_reduce_bench, DeepSpeed's ds_bench), of Markdown
 reports, and of the OSU micro-benchmarks. A unit stands in the header or behind the number; the number's own wins.

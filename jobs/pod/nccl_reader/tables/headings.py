@@ -1,4 +1,4 @@
-"""How do a benchmark's lines around its table look? Headers of nccl-tests, rccl-tests and benches of their form.
+"""Headers of nccl-tests, rccl-tests and benches of their form.
 
 Every pattern is also found where a tracker's Markdown took the ``#`` in front for a heading (catalogue 3.1).
 """

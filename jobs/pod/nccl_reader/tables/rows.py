@@ -1,4 +1,4 @@
-"""What does one row of a benchmark's table hold? Tags taken out, the data type found, the sides read from the right.
+"""One row of a benchmark's table: tags taken out, the data type found, the sides read from the right.
 
 Forms (catalogue 3.2): ``size count type [redop] [root]`` and per side ``time algbw busbw #wrong`` (``error`` before
 2.13). Values may be ``1.8e+07``, ``nan``, ``inf`` or ``N/A``; what is not finite becomes None and is noted.

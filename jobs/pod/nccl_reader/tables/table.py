@@ -1,4 +1,4 @@
-"""What did the benchmark measure? Reads the tables of nccl-tests, rccl-tests and of benches that print the same form.
+"""The tables of nccl-tests, rccl-tests and of benches that print the same form.
 
 Columns are found by the header line, counted from the right: the left side can have empty fields (catalogue 3.2). Tags
 stand inside rows, and a row can be torn: rank 0 prints its left half before the measurement and the rest after it, with

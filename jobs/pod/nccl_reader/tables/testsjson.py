@@ -1,4 +1,4 @@
-"""What does a benchmark's JSON report say? Reads nccl-tests ``-J`` and rccl-tests ``-Z json``, whole or cut short.
+"""JSON reports of benchmarks: nccl-tests ``-J`` and rccl-tests ``-Z json``, whole or cut short.
 
 Its environment block is never kept: it holds the whole environment of the process, secrets included (catalogue 3.4).
 """

@@ -1,4 +1,4 @@
-"""May this object enter this namespace, and what does the cluster add to it? The admission plugins, in their order.
+"""The admission plugins, in their order: what may enter a namespace, and what is added to it.
 
 `mutate` runs before validation, `judge` after it, as in the API server; each plugin is a module that says which
 plugin it is. Controllers' creations pass through here, too.

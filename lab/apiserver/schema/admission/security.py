@@ -27,7 +27,6 @@ TEMPLATES = {
     "deployments.apps": ("spec", "template"),
     "replicasets.apps": ("spec", "template"),
     "daemonsets.apps": ("spec", "template"),
-    "statefulsets.apps": ("spec", "template"),
     "replicationcontrollers": ("spec", "template"),
     "podtemplates": ("template",),
 }

@@ -1,4 +1,4 @@
-"""What does the server fill in where the client said nothing? Defaults by kind.
+"""Defaults by kind: what the server fills in where the client said nothing.
 
 The values are those of the SetDefaults functions in k8s.io/kubernetes pkg/apis/*/v1/defaults.go.
 """
@@ -23,7 +23,6 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
     "deployments.apps": workloads.deployment,
     "replicasets.apps": workloads.replica_set,
     "daemonsets.apps": workloads.daemon_set,
-    "statefulsets.apps": workloads.stateful_set,
     "services": services.service,
     "endpoints": services.endpoints,
     "endpointslices.discovery.k8s.io": services.endpoint_slice,

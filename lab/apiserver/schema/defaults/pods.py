@@ -1,4 +1,4 @@
-"""What is a pod that says little? Defaults of pods, pod templates, containers, probes and volumes."""
+"""Defaults of pods, pod templates, containers, probes and volumes."""
 
 from __future__ import annotations
 

@@ -87,18 +87,3 @@ def daemon_set(obj: Object) -> None:
         rolling.setdefault("maxUnavailable", 1)
         rolling.setdefault("maxSurge", 0)
     pods.template(spec.setdefault("template", {}))
-
-
-def stateful_set(obj: Object) -> None:
-    """Fill in a StatefulSet."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("podManagementPolicy", "OrderedReady")
-    strategy = spec.setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-    retention.setdefault("whenDeleted", "Retain")
-    retention.setdefault("whenScaled", "Retain")
-    pods.template(spec.setdefault("template", {}))

@@ -1,4 +1,4 @@
-"""Is this object well-formed, and may it become that one? Validation by kind; every finding is a `Cause`.
+"""Validation by kind; every finding is a `Cause`.
 
 Messages are those of k8s.io/kubernetes pkg/apis/*/validation as a 1.36 server sends them.
 """
@@ -26,7 +26,6 @@ CHECKS: dict[str, Check] = {
     "deployments.apps": workloads.deployment,
     "replicasets.apps": workloads.replica_set,
     "daemonsets.apps": workloads.daemon_set,
-    "statefulsets.apps": workloads.stateful_set,
     "services": services.service,
     "configmaps": others.config_map,
     "secrets": others.secret,
@@ -54,7 +53,6 @@ CHANGES: dict[str, Change] = {
     "deployments.apps": workloads.selector_change,
     "replicasets.apps": workloads.selector_change,
     "daemonsets.apps": workloads.selector_change,
-    "statefulsets.apps": workloads.stateful_set_change,
     "services": services.service_change,
     "configmaps": others.config_map_change,
     "secrets": others.secret_change,

@@ -1,4 +1,4 @@
-"""Is the affinity well-formed? Node selector terms, pod affinity terms and their weights."""
+"""Validation of affinity: node selector terms, pod affinity terms and their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the containers well-formed? Names, images, ports, environment, mounts, resources, probes."""
+"""Validation of containers: names, images, ports, environment, mounts, resources, probes."""
 
 from __future__ import annotations
 

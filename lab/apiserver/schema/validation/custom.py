@@ -1,4 +1,4 @@
-"""Does a custom resource fit its schema? The subset of OpenAPI v3 that structural schemas use.
+"""Validation of custom resources: the subset of OpenAPI v3 that structural schemas use.
 
 Messages are those of k8s.io/apiextensions-apiserver (kube-openapi validation), for example "spec.n in body should be
 greater than or equal to 1".

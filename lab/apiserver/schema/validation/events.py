@@ -1,4 +1,4 @@
-"""Is the event well-formed? Events of the core API are lenient, those of events.k8s.io are not."""
+"""Validation of Events: those of the core API are lenient, those of events.k8s.io are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May this field be referred to? fieldRef and resourceFieldRef of environment and downward volumes."""
+"""Validation of fieldRef and resourceFieldRef in environment and downward volumes."""
 
 from __future__ import annotations
 

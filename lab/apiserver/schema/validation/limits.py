@@ -1,4 +1,4 @@
-"""Do a LimitRange's amounts agree with each other? Smallest, default request, default limit, largest, in this order."""
+"""Validation of a LimitRange: smallest, default request, default limit, largest, in this order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the metadata right? Names, labels, annotations, finalizers and owner references (apimachinery validation)."""
+"""Validation of metadata: names, labels, annotations, finalizers and owner references (apimachinery validation)."""
 
 from __future__ import annotations
 

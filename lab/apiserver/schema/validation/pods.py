@@ -1,4 +1,4 @@
-"""Is this pod well-formed, and what of it may change? PodSpec, pod templates, and updates of pods."""
+"""Validation of pods: PodSpec, pod templates, and updates of pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the requests and limits sensible? Names, amounts, and what may not be overcommitted."""
+"""Validation of requests and limits: names, amounts, and what may not be overcommitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this a cron schedule? Five fields in their ranges, with the messages of github.com/robfig/cron."""
+"""Cron schedules: five fields in their ranges, with the messages of github.com/robfig/cron."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the volumes well-formed? A name, exactly one source, and what each source needs."""
+"""Validation of volumes: a name, exactly one source, and what each source needs."""
 
 from __future__ import annotations
 

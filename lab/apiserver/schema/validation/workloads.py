@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import selectors
 from ..errors import Cause, forbidden_field, invalid_value, required, unsupported
@@ -68,41 +68,10 @@ def daemon_set(obj: Object) -> list[Cause]:
     return _common(obj, "daemonset")
 
 
-def stateful_set(obj: Object) -> list[Cause]:
-    """Judge a StatefulSet."""
-    return _common(obj, "statefulset")
-
-
 def selector_change(old: Object, new: Object) -> list[Cause]:
     """Judge a change of a workload whose selector is fixed."""
     before, after = old.get("spec", {}).get("selector"), new.get("spec", {}).get("selector")
     return [] if before == after else [invalid_value("spec.selector", after, "field is immutable")]
-
-
-STATEFUL_FREE = (
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-)
-
-
-def stateful_set_change(old: Object, new: Object) -> list[Cause]:
-    """Judge a change of a StatefulSet."""
-
-    def fixed(obj: Object) -> dict[str, Any]:
-        return {key: value for key, value in obj.get("spec", {}).items() if key not in STATEFUL_FREE}
-
-    if fixed(old) == fixed(new):
-        return []
-    text = (
-        "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
-        "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
-    )
-    return [forbidden_field("spec", text)]
 
 
 def disruption_budget(obj: Object) -> list[Cause]:

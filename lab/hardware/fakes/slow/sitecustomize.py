@@ -1,4 +1,4 @@
-"""How does storage feel that is slow, full, or late to show a rename? Python programs of a pod meet it here.
+"""Storage that is slow, full, or late to show a rename: Python programs of a pod meet it here.
 
 `SIM_STORAGE` maps folders to what they are like: `write_mb_s` makes fsync take as long as a disk of that rate would,
 and `rename_delay_s` lets a rename over an existing file be seen that much later, as a cache of attributes does; with

@@ -1,0 +1,171 @@
+"""How often a rank that computes 10 % slower is named, and how often anybody is among healthy ones.
+
+    python benchmarks/straggler.py --runs 1000 --slow-runs 100 --seed 1
+    python benchmarks/straggler.py --torch --slow-runs 100 --seed 1     # real steps on this machine's CPUs
+
+Synthetic: each rank has a pace of its own (normal, --spread), its steps scatter around it (--noise), one in a hundred
+takes up to three times as long, and now and then all ranks are slowed for a while. Real: the bench's own model and loop
+(jobs/pod/bench) in one process for each of --ranks, without any collective; the slow one repeats a tenth of its work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from checks.rules import training as rules
+from checks.rules.training import Member
+
+STEPS = 80  # of DDP and of FSDP2
+TENTHS = 10  # a real step repeats the work so often, the slow one a tenth more
+
+
+def healthy(draw, nodes, gpus, options):
+    """Times of every rank: (node, GPU) -> milliseconds of each step."""
+    shared = [1.0] * STEPS
+    if draw.random() < 0.3:
+        begin = draw.randrange(STEPS)
+        shared[begin : begin + 20] = [draw.uniform(1.05, 1.5)] * len(shared[begin : begin + 20])
+    found = {}
+    for node in range(nodes):
+        for gpu in range(gpus):
+            pace = 50.0 * (1 + draw.gauss(0, options.spread))
+            steps = [pace * each * (1 + draw.gauss(0, options.noise)) for each in shared]
+            found[node, gpu] = [ms * (draw.uniform(1.2, 3.0) if draw.random() < 0.01 else 1.0) for ms in steps]
+    return found
+
+
+def judged(times, device="cuda"):
+    """The faults that the rules find: (fault, subject), and how many could not be told."""
+    members = [
+        Member(f"node-{node}", gpu, {"name": "GPU", "device": device, "compute_ms": steps}, None)
+        for (node, gpu), steps in times.items()
+    ]
+    found = list(rules.slow_members(members))
+    return {(f.fault, f.subject) for f in found if f.fault}, sum(f.ok is None for f in found)
+
+
+def synthetic(options):
+    """Count both errors in worlds of several sizes."""
+    for nodes, gpus in ((2, 1), (2, 2), (2, 4), (2, 8), (4, 8), (8, 8)):
+        draw = random.Random(f"{options.seed}/{nodes}/{gpus}")
+        loud = untold = named = nodes_named = waves = 0
+        for _ in range(options.runs):
+            times = healthy(draw, nodes, gpus, options)
+            found, unknown = judged(times)
+            loud += bool(found)
+            untold += bool(unknown)
+            waves += _waves(draw, options)
+        for _ in range(options.slow_runs):
+            times = healthy(draw, nodes, gpus, options)
+            slow = draw.choice(list(times))
+            times[slow] = [ms * 1.1 for ms in times[slow]]
+            found, _ = judged(times)
+            named += found == {("training.slow-gpu", f"node-{slow[0]} GPU {slow[1]}")}
+            times = healthy(draw, nodes, gpus, options)
+            times = {key: [ms * (1.1 if key[0] == 1 else 1.0) for ms in steps] for key, steps in times.items()}
+            found, _ = judged(times)
+            whole = {("training.slow-node", "node-1")} if gpus > 1 else {("training.slow-gpu", "node-1 GPU 0")}
+            nodes_named += found == whole
+        print(
+            f"{nodes} x {gpus}: {loud} of {options.runs} healthy runs accuse somebody, {untold} tell nothing, {waves} "
+            f"have waves; a GPU 10 % slower is named in {named} of {options.slow_runs}, a node in {nodes_named}",
+            flush=True,
+        )
+
+
+def _waves(draw, options):
+    """Whether healthy steps of the job, one in a hundred of them an outlier, are taken for waves."""
+    steps = [50.0 * (1 + draw.gauss(0, options.noise)) for _ in range(STEPS // 2)]
+    steps = [ms * (draw.uniform(1.2, 3.0) if draw.random() < 0.01 else 1.0) for ms in steps]
+    pace = rules.Pace(statistics.median(steps), 50.0, 6.0, 400.0, 8192, 4, tuple(steps))
+    return rules.waves([], pace, "job").ok is False
+
+
+def rank_steps(number, seed, rounds, orders, answers, ready):
+    """One process: for each order (the share of the work that is done once more) steps of the bench's own model."""
+    import torch  # noqa: PLC0415
+
+    from jobs.pod.bench import model  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    shape = model.CPU._replace(layers=1, hidden=32, sequence=16, vocabulary=64)
+    made = model.model(torch, shape, seed, "cpu", torch.float32)
+    tokens, following = model.batch(torch, shape, seed + number, "cpu")
+    optimizer = torch.optim.AdamW(made.parameters(), lr=0.0)
+
+    def work(part):
+        for _ in range(part):
+            optimizer.zero_grad(set_to_none=True)
+            made(tokens, following).backward()
+            optimizer.step()
+
+    for extra in iter(orders.get, None):
+        times = []
+        for turn in range(rounds + 1):
+            ready.wait()
+            for _ in range(5):
+                began = time.thread_time()  # of this process alone: the machine's other work is not the stand-in's
+                work(TENTHS + round(extra * TENTHS))
+                if turn:
+                    times.append((time.thread_time() - began) * 1000)
+        answers.put((number, times))
+
+
+def real(options):
+    """Run real steps on CPUs, one rank slowed in every other run; print how often it was named, and the rest."""
+    context, numbers = multiprocessing.get_context("spawn"), range(options.ranks)
+    draw, named, loud, untold, spreads = random.Random(options.seed), 0, 0, 0, []
+    orders, answers = [context.Queue() for _ in numbers], context.Queue()
+    ready = context.Barrier(options.ranks)
+    told = (options.seed, options.rounds)
+    ranks = [
+        context.Process(target=rank_steps, args=(n, *told, orders[n], answers, ready), daemon=True) for n in numbers
+    ]
+    for rank in ranks:
+        rank.start()
+    for _ in range(options.slow_runs):
+        for slow in (None, draw.randrange(options.ranks)):
+            for n in numbers:
+                orders[n].put(0.1 * (n == slow))
+            found = dict(answers.get(timeout=600) for _ in ranks)
+            accused, unknown = judged({(n % 2, n // 2): found[n] for n in numbers}, "cpu")
+            if slow is None:
+                loud, untold = loud + bool(accused), untold + bool(unknown)
+                medians = [statistics.median(each) for each in found.values()]
+                spreads.append((max(medians) - min(medians)) / statistics.median(medians))
+            else:
+                named += accused == {("training.slow-gpu", f"node-{slow % 2} process {slow // 2}")}
+    for each in orders:
+        each.put(None)
+    counted = {"runs": options.slow_runs, "named": named, "healthy_loud": loud, "healthy_untold": untold}
+    print(json.dumps({**counted, "spread_of_medians": round(statistics.median(spreads), 4)}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000, help="healthy runs of each size")
+    parser.add_argument("--slow-runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--spread", type=float, default=0.01, help="between healthy ranks, standard deviation")
+    parser.add_argument("--noise", type=float, default=0.02, help="between the steps of one rank")
+    parser.add_argument("--torch", action="store_true", help="real steps on this machine's CPUs")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=8)
+    options = parser.parse_args()
+    if options.torch:
+        real(options)
+    else:
+        synthetic(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Whose a failure is, the program's or the infrastructure's: the one place that says so of a whole run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM
+from jobs.faults import INFRASTRUCTURE, PROGRAM, UNKNOWN, failure_class
+from reports.schema import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from jobs.diagnosis.state import FailureAnalysis
+    from reports.record import Run
+
+_OF_JOBS = {ERR_INFRA: INFRASTRUCTURE, ERR_PROGRAM: PROGRAM}
+
+
+def failure_of(analysis: FailureAnalysis) -> str:
+    """Return the failure class that the launcher's analysis of a job stands for; of a disruption it is unknown."""
+    return UNKNOWN if analysis.disrupted else _OF_JOBS.get(analysis.err_class or "", UNKNOWN)
+
+
+def failure_class_of(run: Run) -> str | None:
+    """Return the failure class of what decided the verdict; None of a go, and where no fault tells.
+
+    Where a check failed, only failed checks count; else those that could not tell.
+    """
+    if run.verdict is Verdict.GO:
+        return None
+    decisive = Outcome.FAILED if run.verdict is Verdict.NO_GO else Outcome.ERROR
+    faults = {fault for each in run.results if each.outcome is decisive for fault in each.faults}
+    known = {name: run.faults.get(name, {}).get("failure", UNKNOWN) for name in faults}
+    if (trial := run.trial.get("failure")) and trial["fault"] in known:
+        known[trial["fault"]] = trial["failure"]
+    return failure_class(known.values())

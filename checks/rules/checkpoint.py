@@ -1,0 +1,235 @@
+"""Checkpoint rules: saved by all ranks, flushed, read back elsewhere, outliving the job, resumed from after a crash.
+
+And what that means for a model: how long training stands still, which share of the GPUs' time that is, what a failure
+loses. Those are predictions from the measured rate at the trial's number of nodes, and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reports.record import Finding
+
+from ..profiles.schema.checkpoint import parameters
+from .ranks import missing_stage, place, stage
+from .storage import format_gib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.run.launcher import TrialResult
+    from jobs.run.stages import CheckpointPlace, CheckpointRun, CheckpointSave
+    from jobs.trial.spec import TrialSpec
+
+    from ..profiles.schema.checkpoint import Checkpoint
+
+VERIFIED = "verified"
+MEMORY = ("tmpfs", "ramfs")
+FULL = re.compile(r"ENOSPC|EDQUOT|No space left on device|Disk quota exceeded")
+REFUSED = re.compile(
+    rf"{FULL.pattern}|\(E[A-Z]+\)|\[Errno \d+\]|Read-only file system|Permission denied|Input/output error"
+)
+"""Words of a file system that refused; anything else that ends the program may be the image's or a lost peer's."""
+OTHERS, REPLACE = 0o007, 0o002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What all ranks together did; bytes and seconds."""
+
+    ranks: int
+    size: int
+    pause_s: float  # the longest of all ranks, from the call to its return
+    flush_s: float  # the longest of all nodes, 0 where nothing was flushed
+    slowest_mb_s: float  # of one rank's own file
+
+    @property
+    def mb_s(self) -> float:
+        """MB/s of all ranks together while training stands still."""
+        return self.size / self.pause_s / 1e6
+
+
+def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
+    """Sum up what the ranks told of the step that counts; None where not every rank told."""
+    saves: list[CheckpointSave] = []
+    flushed = 0.0
+    for rank in range(spec.nodes):
+        data = stage(trial, rank, "checkpoint") or {}
+        told = [each.get("saves") or [] for each in data.get("ranks") or []]
+        saves += [each[-1] for each in told if each]
+        flushed = max(flushed, (data.get("flush") or {}).get("seconds") or 0.0)
+    size, pause = sum(s.get("bytes") or 0 for s in saves), max((s.get("pause_s") or 0.0 for s in saves), default=0.0)
+    if len(saves) < spec.nodes * max(1, spec.gpus_per_node) or not size or pause <= 0:
+        return None
+    rates = [(s.get("bytes") or 0) / max(s.get("write_s") or pause, 1e-6) / 1e6 for s in saves]
+    return Measured(ranks=len(saves), size=size, pause_s=pause, flush_s=flushed, slowest_mb_s=min(rates))
+
+
+def saved_findings(trial: TrialResult, spec: TrialSpec, asked: Checkpoint) -> Iterator[Finding]:
+    """Judge on each node whether its part was saved and the next node's read back; then the rate of all."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "checkpoint")
+        if data is None:
+            why = missing_stage(trial, rank, "checkpoint")
+            yield Finding(subject=node, ok=None, observed=why, expected=VERIFIED)
+        elif data.get("skipped"):
+            yield Finding(subject=node, ok=None, observed=f"not tried: {data['skipped']}", expected=VERIFIED)
+        else:
+            yield _saved(node, place(trial, (rank + 1) % spec.nodes), data)
+    found = measured(trial, spec)
+    if found and asked.mb_s:
+        slow = found.mb_s < asked.mb_s
+        observed = f"{found.mb_s:.0f} MB/s: {found.ranks} ranks saved {format_gib(found.size)} in {found.pause_s:.2f} s"
+        fault = "checkpoint.slow" if slow else ""
+        yield Finding(
+            subject="all ranks", ok=not slow, observed=observed, expected=f"at least {asked.mb_s:g} MB/s", fault=fault
+        )
+
+
+def _saved(node: str, peer: str, data: CheckpointRun) -> Finding:
+    states = [str(each.get("state")) for each in data.get("states") or [] if each.get("step") == _step(data)]
+    way = " > ".join(states) or "nothing was begun"
+    error, verified = str(data.get("error") or ""), data.get("verified")
+    fault, observed = "", way
+    ok: bool | None = True
+    if verified is None:
+        refused = REFUSED.search(error)
+        ok, fault = (False if refused else None), "checkpoint.failed"
+        fault = "storage.full" if FULL.search(error) else fault
+        observed = f"{way}: {error or 'it did not end in time'}"
+    elif verified.get("bad"):
+        ok, fault = False, "checkpoint.corrupt"
+        observed = (
+            f"{way}: {', '.join(verified['bad'][:3])} of {peer} has another checksum here than where it was written"
+        )
+    elif verified.get("error"):
+        ok, fault, observed = None, "checkpoint.failed", f"{way}: {verified['error']}"
+    elif not verified.get("seen"):
+        ok, observed = None, f"{way}: the files of {peer} are not seen here"  # checkpoint.place says why
+    elif not verified.get("elsewhere"):
+        ok, observed = None, f"{way}: read back where it was written, for the trial has one node"
+    elif VERIFIED not in states:
+        ok, observed = None, f"{way}: another node did not read it back"
+    else:
+        observed = f"{way}, {verified.get('files')} files of {peer} read back at {verified.get('mb_s') or 0:.0f} MB/s"
+    return Finding(subject=node, ok=ok, observed=observed, expected=VERIFIED, fault="" if ok else fault)
+
+
+def _step(data: CheckpointRun) -> int:
+    """Return the step that is to be verified: the first that was begun."""
+    return min((each.get("step") or 0 for each in data.get("states") or []), default=0)
+
+
+def place_findings(trial: TrialResult, spec: TrialSpec, asked: Checkpoint) -> Iterator[Finding]:
+    """Judge where the checkpoint ends up: whether that outlives the job and the node, and who else may touch it."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "checkpoint")
+        places = [each for each in (data or {}).get("places") or [] if each.get("role") == "path"]
+        if data is None or not places:
+            why = missing_stage(trial, rank, "checkpoint") if data is None else data.get("skipped") or "not looked at"
+            yield Finding(subject=node, ok=None, observed=str(why), expected="outlives the job")
+            continue
+        verified = data.get("verified") or {}
+        unseen = bool(verified.get("elsewhere")) and not verified.get("seen") and not verified.get("error")
+        yield _place(f"{node} {places[0].get('path')}", places[0], asked, place(trial, (rank + 1) % spec.nodes), unseen)
+
+
+def _place(subject: str, found: CheckpointPlace, asked: Checkpoint, peer: str, unseen: bool) -> Finding:
+    fs, mode = str(found.get("fs") or "file system not told"), int(found.get("mode") or 0)
+    fault, observed = "", f"{fs}, {opened(found)}"
+    in_memory = fs in MEMORY and found.get("kind") != "claim"  # what stands behind a claim is its provisioner's
+    in_pod = found.get("kind") == "scratch"
+    if in_memory or in_pod or found.get("mounted") is False:
+        where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"
+        fault, observed = "checkpoint.not-durable", f"{fs}: it lies {where}, and is gone with the pod"
+    elif unseen:
+        fault, observed = "checkpoint.node-local", f"{fs}: {peer} wrote under the same path, and nothing of it is here"
+    elif asked.private and mode & OTHERS:
+        fault = "checkpoint.exposed"
+    expected = "outlives the job and its nodes" + (", closed to others" if asked.private else "")
+    return Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)
+
+
+def opened(found: CheckpointPlace) -> str:
+    """Say what its mode lets others do: whoever mounts the volume with another user's id."""
+    mode = int(found.get("mode") or 0)
+    can = [word for bit, word in ((0o004, "read"), (REPLACE, "replace")) if mode & bit]
+    if found.get("sticky") and "replace" in can:
+        can[can.index("replace")] = "add"
+    return f"mode {mode:04o}: " + (
+        f"any user may {' and '.join(can)} what is there" if can else "closed to other users"
+    )
+
+
+def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge on each node whether the job went on from the newest verified step after a rank was killed."""
+    expected = "resumed from the newest verified step"
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "checkpoint") or {}
+        resume, crash = data.get("resume"), data.get("crash") or {}
+        if resume is None or resume.get("step") is None:
+            why = (resume or {}).get("error") or data.get("skipped") or data.get("error") or "it never came to that"
+            yield Finding(subject=node, ok=None, observed=f"not tried: {why}", expected=expected)
+            continue
+        step, wrong, error = resume["step"], resume.get("wrong"), str(resume.get("error") or "")
+        killed = f"rank {crash.get('rank')} was killed while it wrote step {crash.get('step')}"
+        over = ", ".join(f"step {s.get('step')} ({s.get('state')})" for s in resume.get("passed_over") or [])
+        observed = f"{killed}; resumed from step {step} (verified) in {resume.get('seconds') or 0:.0f} s"
+        observed += f", passed over {over}" if over else ""
+        ok: bool | None = True
+        if wrong:
+            ok, observed = False, f"{killed}; step {step} was verified, and loaded with {wrong} wrong values"
+        elif wrong is None:
+            ok = False if REFUSED.search(error) else None
+            observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
+        fault = "" if ok else "checkpoint.not-resumed"
+        yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+# -- what it means for a model -----------------------------------------------------------------------------------------
+
+
+def model_findings(trial: TrialResult, asked: Checkpoint, found: Measured, model: str) -> Iterator[Finding]:
+    """Predict pause, share and loss for a model of so many parameters, and whether rank 0 could gather its state."""
+    size = parameters(model) * asked.bytes_per_parameter
+    pause, flush = size / found.mb_s / 1e6, size * found.flush_s / found.size
+    share = 100 * pause / (asked.interval_s + pause)
+    observed = (
+        f"{format_gib(size)} ({asked.bytes_per_parameter} bytes a parameter): every {asked.interval_s} s training "
+        f"would stand still {pause:.0f} s, {share:.1f} % of the GPUs' time; a failure would lose on average "
+        f"{(asked.interval_s + pause) / 2 + flush:.0f} s and at most {asked.interval_s + pause + flush:.0f} s of work"
+    )
+    limit = asked.pause_max_s
+    ok = limit is None or pause <= limit
+    expected = f"at most {limit:g} s" if limit else "predicted at this trial's rate"
+    yield Finding(
+        subject=f"model {model}", ok=ok, observed=observed, expected=expected, fault="" if ok else "checkpoint.slow"
+    )
+    if asked.gather:
+        free = (stage(trial, 0, "checkpoint") or {}).get("memory_free")
+        fits = free is None or free >= size
+        told = "no limit of memory" if free is None else f"{format_gib(free)} left below its limit"
+        yield Finding(
+            subject=f"{place(trial, 0)} rank 0",
+            ok=fits,
+            observed=f"{told}; the state of {model} unsharded is {format_gib(size)}",
+            expected="room to gather it",
+            fault="" if fits else "checkpoint.gather-memory",
+        )
+
+
+def warnings(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
+    """Yield what nobody asked to be judged and everybody should know, once for all nodes."""
+    seen: set[str] = set()
+    for rank in range(spec.nodes):
+        data = stage(trial, rank, "checkpoint") or {}
+        for each in data.get("places") or []:
+            if int(each.get("mode") or 0) & OTHERS and each.get("kind") != "scratch":
+                seen.add(f"WARNING: {each.get('path')} has {opened(each)}")
+        seen |= {f"removed what a killed run had left: {name}" for name in data.get("cleaned") or []}
+        for bucket in (stage(trial, rank, "storage") or {}).get("s3") or []:
+            if bucket.get("status") == 200:  # an unsigned request: HeadBucket wants s3:ListBucket
+                seen.add(f"WARNING: {bucket.get('uri')} answers strangers: its policy lets anybody list it")
+    yield from sorted(seen)

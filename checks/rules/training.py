@@ -1,0 +1,456 @@
+"""Training rules: what the steps of all ranks show of GPUs, nodes and of how communication hides behind compute."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from reports.record import Finding
+
+from . import stragglers
+from .ranks import missing_stage, place, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jobs.run.launcher import TrialResult
+    from jobs.run.stages import TrainingMode, TrainingRank, TrainingRun, TrainingSample
+    from jobs.trial.spec import TrialSpec
+    from reports.schema import RecordedTraining, TrainedRank
+
+    from ..profiles.schema.training import Training
+
+FIRST = "ddp"
+"""The way of sharing that is judged; the other (FSDP2) is shown beside it."""
+HIDDEN = 1.25
+"""Communication that compute does not hide may take this times what the same bytes take while nobody computes: then
+nothing at all was hidden, and a quarter was lost besides."""
+UNSEEN = 0.05
+"""A share of the step: exposed communication below it is not worth a word."""
+WAVE = 1.25
+"""A step is slow that takes this times the median. Healthy steps lie within a few percent of it: of 1,000 synthetic
+runs with 2 % noise and an outlier in a hundred steps none is named (benchmarks/straggler.py)."""
+WAVES = (5, 0.05)
+"""This many slow steps, and this share of all, are waves and no chance."""
+ENDS = 3
+"""Losses at the beginning, and at the end, that are averaged."""
+COMPARED = 3
+"""GPUs of one kind from which on the majority's product is the right one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of the training steps, and where it ran."""
+
+    node: str
+    gpu: int
+    told: TrainingRank
+    sample: TrainingSample | None
+
+    @property
+    def name(self) -> str:
+        """The GPU as every finding names it, or the node's process where there is no GPU."""
+        return f"{self.node} {'GPU' if self.told.get('device') == 'cuda' else 'process'} {self.gpu}"
+
+    @property
+    def first(self) -> TrainingMode:
+        """The steps that are judged; empty where they never ended."""
+        none: TrainingMode = {}
+        return next((mode for mode in self.told.get("modes") or [] if mode.get("mode") == FIRST), none)
+
+    @property
+    def compute(self) -> list[float]:
+        """Milliseconds of the steps without any other rank."""
+        return self.told.get("compute_ms") or []
+
+    @property
+    def steps(self) -> list[float]:
+        """Milliseconds of the steps with all ranks."""
+        return self.first.get("step_ms") or []
+
+
+def members(trial: TrialResult, spec: TrialSpec) -> list[Member]:
+    """Return every rank that told something, in the order of the nodes."""
+    found = []
+    for rank in range(spec.nodes):
+        data = stage(trial, rank, "training") or {}
+        runtime = stage(trial, rank, "runtime") or {}
+        listed = runtime.get("gpus") or []
+        buses = {bus: int(gpu.get("index") or 0) for gpu in listed if (bus := _bus(gpu.get("bus_id")))}
+        samples = {sample.get("index"): sample for sample in data.get("samples") or []}
+        for told in data.get("ranks") or []:
+            local = int(told.get("local") or 0)
+            gpu = buses.get(_bus(told.get("bus_id")), local)
+            found.append(Member(place(trial, rank), gpu, told, samples.get(gpu)))
+    return found
+
+
+def _bus(text: object) -> str:
+    """Return a PCI address as all tools write it, '' for none: nvidia-smi has a longer domain, CUDA no function."""
+    found = str(text or "").lower().partition(".")[0]
+    return found[-10:] if ":" in found else ""
+
+
+def completed(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
+    """Judge whether every node's ranks did their steps: one finding for each node."""
+    for rank in range(spec.nodes):
+        node, data = place(trial, rank), stage(trial, rank, "training")
+        if data is None:
+            yield Finding(subject=node, ok=None, observed=missing_stage(trial, rank, "training"))
+        elif data.get("skipped"):
+            yield Finding(subject=node, ok=None, observed=f"the steps were not begun: {data['skipped']}")
+        else:
+            yield _ended(node, data, spec)
+
+
+def _ended(node: str, data: TrainingRun, spec: TrialSpec) -> Finding:
+    ranks, wanted = data.get("ranks") or [], spec.training.steps if spec.training else 1
+    own = max(1, spec.gpus_per_node)
+    counts = [mode.get("steps") or 0 for told in ranks for mode in told.get("modes") or [] if mode.get("mode") == FIRST]
+    expected = f"{own} ranks of {wanted} steps or more, which end"
+    done = f"{len(counts)} of {own} ranks did {min(counts, default=0)} steps ({FIRST})"
+    if data.get("timed_out"):
+        observed = f"{done}; the program did not end within {data.get('seconds') or 0:.0f} s"
+        return Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.no-end")
+    if data.get("stopped"):  # another rank's failure, or a drain: this node is not to blame
+        return Finding(subject=node, ok=None, observed=f"{done}; stopped: {data['stopped']}", expected=expected)
+    if data.get("exit") != 0 or data.get("error"):
+        said = str(data.get("error") or data.get("output_tail") or f"exit code {data.get('exit')}").strip()
+        observed = f"{done}; {said[-600:]}"
+        return Finding(subject=node, ok=False, observed=observed, expected=expected, fault="training.failed")
+    ok = len(counts) == own and min(counts) >= wanted
+    return Finding(subject=node, ok=ok or None, observed=done, expected=expected)
+
+
+def products(found: Sequence[Member]) -> Iterator[Finding]:
+    """Judge the products of matrices: on each GPU the same bits every time, and the same on all GPUs of a kind."""
+    usual = _usual(found)
+    for member in found:
+        made = [each for each in member.told.get("products") or [] if each.get("made")]
+        expected = "the same bits at every product, and as on the other GPUs of its kind"
+        if not made:
+            why = "; ".join(str(each.get("why")) for each in member.told.get("products") or []) or "none was made"
+            yield Finding(subject=member.name, ok=None, observed=f"no product: {why}", expected=expected)
+            continue
+        bad = [
+            f"{each.get('differs')} of {each.get('made')} in {each.get('kind')}" for each in made if each.get("differs")
+        ]
+        other = [
+            str(each.get("kind"))
+            for each in made
+            if (right := usual.get(_alike(member, each))) is not None and each.get("digest") != right
+        ]
+        said = ", ".join(f"{each.get('made')} in {each.get('kind')} (seed {each.get('seed')})" for each in made)
+        if bad:
+            observed = f"products of the same matrices differ: {', '.join(bad)}"
+        elif other:
+            observed = f"every product is alike, and other than on most GPUs of its kind, in {', '.join(other)}"
+        else:
+            observed = f"{said}: all alike"
+        ok = not bad and not other
+        fault = "" if ok else "training.product-differs"
+        yield Finding(subject=member.name, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def _alike(member: Member, product: Any) -> tuple[object, ...]:
+    """Return what must be the same for the bits to be the same: the GPU's kind, the library, the matrices."""
+    told = member.told
+    return (
+        *(told.get("name"), told.get("multiprocessors"), told.get("torch"), told.get("library")),
+        *(product.get("kind"), product.get("side"), product.get("seed")),
+    )
+
+
+def _usual(found: Sequence[Member]) -> dict[tuple[object, ...], str]:
+    """Return what more than half of the GPUs of a kind computed, where there are enough of them."""
+    seen: dict[tuple[object, ...], Counter[str]] = {}
+    for member in found:
+        for each in member.told.get("products") or []:
+            if each.get("digest") and not each.get("differs") and member.told.get("device") == "cuda":
+                seen.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
+    found_most = {key: (counts.most_common(1)[0], sum(counts.values())) for key, counts in seen.items()}
+    return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
+
+
+def losses(found: Sequence[Member]) -> Iterator[Finding]:
+    """Judge the loss of each rank: finite at every step, and lower at the end than at the beginning.
+
+    All ranks share their gradients: where one computes nonsense, all have it a step later. So those are named that had
+    it first.
+    """
+    bad = {
+        m.name: step for m in found for mode in m.told.get("modes") or [] if (step := mode.get("bad_step")) is not None
+    }
+    first = min(bad.values(), default=0)
+    for member in found:
+        expected = "finite at every step, and falling"
+        if member.name in bad:
+            step = bad[member.name]
+            observed = f"not a finite number at step {step}"
+            if step > first:
+                names = ", ".join(name for name, at in bad.items() if at == first)
+                yield Finding(subject=member.name, ok=None, observed=f"{observed}, after {names} at step {first}")
+                continue
+            fault = "training.loss-not-finite"
+            yield Finding(subject=member.name, ok=False, observed=observed, expected=expected, fault=fault)
+            continue
+        seen = member.first.get("losses") or []
+        if len(seen) < 2 * ENDS:
+            yield Finding(subject=member.name, ok=None, observed=f"{len(seen)} losses were told", expected=expected)
+            continue
+        begin, end = statistics.fmean(seen[:ENDS]), statistics.fmean(seen[-ENDS:])
+        ok = end < begin
+        observed = f"from {begin:.3f} to {end:.3f} in {member.first.get('steps')} steps"
+        fault = "" if ok else "training.loss-not-falling"
+        yield Finding(subject=member.name, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def slow_members(found: Sequence[Member]) -> Iterator[Finding]:
+    """Name nodes and GPUs whose own compute time is longer than that of the others of their kind.
+
+    A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named besides.
+    """
+    for kind in dict.fromkeys(str(m.told.get("name")) for m in found):
+        alike = [m for m in found if str(m.told.get("name")) == kind]
+        nodes = {name: [m for m in alike if m.node == name] for name in dict.fromkeys(m.node for m in alike)}
+        whole = {
+            name: [statistics.median_low(column) for column in zip(*(m.compute for m in own), strict=False)]
+            for name, own in nodes.items()
+            if len(own) > 1
+        }
+        by_node = stragglers.standings(whole)
+        slow = {name for name, stands in by_node.items() if stands.slow}
+        for name in slow:
+            yield _slow(name, by_node[name], "training.slow-node", f"the GPUs of {len(whole) - 1} other nodes", "")
+        rest = [m for m in alike if m.node not in slow]
+        stood = stragglers.standings({m.name: m.compute for m in rest})
+        for member in rest:
+            stands = stood.get(member.name)
+            if stands is None:
+                observed = "no other rank of its kind to compare it with" if len(rest) < 2 else "no steps were told"
+                yield Finding(subject=member.name, ok=None, observed=observed)
+                continue
+            yield _slow(member.name, stands, "training.slow-gpu", f"{len(rest) - 1} others", _clocks(member, rest))
+
+
+def _slow(subject: str, stands: stragglers.Standing, fault: str, others: str, why: str) -> Finding:
+    observed = (
+        f"own compute {stands.median:.1f} ms a step, {abs(stands.excess):.1%} "
+        f"{'above' if stands.excess >= 0 else 'below'} {others} ({stands.reference:.1f} ms){why}"
+    )
+    expected = f"less than {stands.limit:.1%} above"
+    if stands.slow:
+        return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault=fault)
+    if not stands.told:
+        observed += f"; the times waver too much to see a rank that is slower by {stragglers.TELLS:.0%}"
+    return Finding(subject=subject, ok=True if stands.told else None, observed=observed, expected=expected)
+
+
+def _clocks(member: Member, others: Sequence[Member]) -> str:
+    """Say at which clock and power the GPU ran, and the others did."""
+    own = member.sample
+    known = [s for m in others if m is not member and (s := m.sample) is not None and s.get("sm_mhz") is not None]
+    if own is None or own.get("sm_mhz") is None or not known:
+        return ""
+    clock = statistics.median(s.get("sm_mhz") or 0.0 for s in known)
+    text = f"; {own['sm_mhz']:.0f} MHz, others {clock:.0f}"
+    powers = [watts for s in known if (watts := s.get("power_w")) is not None]
+    if own.get("power_w") is not None and powers:
+        text += f"; {own['power_w']:.0f} W, others {statistics.median(powers):.0f}"
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The steps of the whole job: milliseconds, and what of them is communication that compute does not hide."""
+
+    step: float
+    compute: float
+    bare: float
+    tflops: float
+    tokens: int
+    batch: int
+    series: tuple[float, ...]
+
+    @property
+    def exposed(self) -> float:
+        """Milliseconds of a step in which the slowest rank's GPU has no work of its own."""
+        return max(0.0, self.step - self.compute)
+
+    @property
+    def share(self) -> float:
+        """The same as a share of the step."""
+        return self.exposed / self.step if self.step else 0.0
+
+
+def pace(found: Sequence[Member]) -> Pace | None:
+    """Return the job's pace; None where no rank told of any step.
+
+    All ranks wait for the slowest of each step: its compute time is not communication, whoever it is.
+    """
+    whole = [m for m in found if m.steps and m.compute]
+    if not whole:
+        return None
+    series = [statistics.median(column) for column in zip(*(m.steps for m in whole), strict=False)]
+    compute = [max(column) for column in zip(*(m.compute for m in whole), strict=False)]
+    step, told = statistics.median(series), whole[0].told
+    shape = told.get("shape") or {}
+    tflops = (told.get("flops") or 0.0) / (step / 1000) / 1e12 if step else 0.0
+    batch = int(shape.get("batch") or 0)
+    return Pace(
+        step=step,
+        compute=statistics.median(compute),
+        bare=max(m.told.get("comm_ms") or 0.0 for m in whole),
+        tflops=tflops,
+        tokens=int(shape.get("sequence") or 0) * batch,
+        batch=batch,
+        series=tuple(series),
+    )
+
+
+def rate(seen: Pace, asked: Training, job: str) -> Finding:
+    """Judge TFLOP/s of each GPU against the profile's floor, which is there."""
+    observed = f"{seen.tflops:.1f} TFLOP/s a GPU ({seen.step:.1f} ms a step)"
+    expected = f"{asked.tflops:g} TFLOP/s or more"
+    if asked.batch and seen.batch != asked.batch:
+        observed += f"; with {seen.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
+        return Finding(subject=job, ok=None, observed=observed, expected=expected)
+    ok = seen.tflops >= (asked.tflops or 0)
+    fault = "" if ok else "training.low-tflops"
+    return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def exposed(seen: Pace, asked: Training, job: str) -> Finding:
+    """Judge what of a step is communication that compute does not hide."""
+    explained = max(HIDDEN * seen.bare, UNSEEN * seen.step)
+    expected = f"at most {explained:.1f} ms: the gradients alone take {seen.bare:.1f} ms"
+    limit = explained
+    if asked.exposed_max is not None and asked.exposed_max * seen.step < explained:
+        limit = asked.exposed_max * seen.step
+        expected = f"at most {asked.exposed_max:.0%} of the step (training.exposed_max)"
+    observed = (
+        f"{seen.exposed:.1f} ms of {seen.step:.1f} ms a step ({seen.share:.0%}); the slowest rank's own compute takes "
+        f"{seen.compute:.1f} ms"
+    )
+    ok = seen.exposed <= limit
+    fault = "" if ok else "training.exposed-communication"
+    return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def waves(found: Sequence[Member], seen: Pace, job: str) -> Finding:
+    """Judge whether steps come in waves, and say whose own compute does."""
+    slow, share = _slow_steps(seen.series)
+    expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
+    used = [m.sample["utilisation"] for m in found if m.sample and m.sample.get("utilisation") is not None]
+    use = f"; GPUs {min(used):.0f} to {max(used):.0f} % used" if used else ""
+    if len(slow) < WAVES[0] or share < WAVES[1]:
+        observed = f"{len(slow)} of {len(seen.series)} steps above {WAVE:g} x {seen.step:.1f} ms{use}"
+        return Finding(subject=job, ok=True, observed=observed, expected=expected)
+    gaps = [b - a for a, b in pairwise(slow)]
+    often = f", about every {statistics.median(gaps):.0f} steps" if gaps else ""
+    named = [
+        m.name for m in found if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
+    ]
+    whose = (
+        f"own compute of {', '.join(named[:8])} wavers" if named else "every rank's own compute is steady: the network"
+    )
+    worst = max(seen.series)
+    observed = (
+        f"{len(slow)} of {len(seen.series)} steps{often}, up to {worst:.1f} ms of {seen.step:.1f} ms; {whose}{use}"
+    )
+    return Finding(subject=job, ok=False, observed=observed, expected=expected, fault="training.step-waves")
+
+
+def _slow_steps(times: Sequence[float]) -> tuple[list[int], float]:
+    if not times:
+        return [], 0.0
+    limit = WAVE * statistics.median(times)
+    slow = [place for place, each in enumerate(times) if each > limit]
+    return slow, len(slow) / len(times)
+
+
+def on_cpus(found: Sequence[Member]) -> bool:
+    """Whether no rank had a GPU: then how long steps take says nothing of a cluster for training."""
+    return bool(found) and all(m.told.get("device") != "cuda" for m in found)
+
+
+def notes(found: Sequence[Member], seen: Pace | None) -> Iterator[str]:
+    """Say what was run and what is shown without a judgement."""
+    if not found:
+        return
+    told = found[0].told
+    shape = told.get("shape") or {}
+    if seen is not None and shape:
+        yield (
+            f"{shape.get('parameters', 0) / 1e6:.0f} M parameters, {seen.tokens} tokens a step and GPU, seed "
+            f"{told.get('seed')}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
+            f"{(told.get('flops') or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
+        )
+    for mode in told.get("modes") or []:
+        times = mode.get("step_ms") or []
+        if mode.get("why"):
+            yield f"{mode.get('mode')} was not run: {mode['why']}"
+        if times and mode.get("mode") != FIRST:
+            pace_ms = f"{statistics.median(times):.1f} ms a step over {mode.get('steps')} steps"
+            yield f"{mode.get('mode')}: {pace_ms}, not judged"
+    memory = [m.told["memory_mib"] for m in found if m.told.get("memory_mib") is not None]
+    if memory:
+        yield f"at most {max(memory):.0f} MiB of a GPU's memory were taken"
+    missing = {
+        str(p.get("kind")): str(p.get("why")) for m in found for p in m.told.get("products") or [] if p.get("why")
+    }
+    for kind, why in sorted(missing.items()):
+        yield f"no product in {kind}: {why}"
+
+
+def heat(found: Sequence[Member]) -> Iterator[str]:
+    """Say how warm, fast and busy the GPUs of each node were while the steps ran."""
+    for node in dict.fromkeys(m.node for m in found):
+        samples = [m.sample for m in found if m.node == node and m.sample is not None]
+        spans = []
+        for key, unit in (("sm_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "C"), ("utilisation", "% used")):
+            values = [float(value) for each in samples if isinstance(value := each.get(key), int | float)]
+            spans += [f"{min(values):.0f} to {max(values):.0f} {unit}"] if values else []
+        if spans:
+            yield f"{node}: {', '.join(spans)}"
+
+
+def section(found: Sequence[Member], seen: Pace | None) -> RecordedTraining:
+    """Return what the record keeps: the job's pace, and each rank's medians."""
+    ranks = [_rank(m) for m in found]
+    if seen is None:
+        return {"ranks": ranks}
+    return {
+        "tflops": round(seen.tflops, 2),
+        "step_ms": round(seen.step, 3),
+        "compute_ms": round(seen.compute, 3),
+        "exposed_share": round(seen.share, 4),
+        "comm_ms": round(seen.bare, 3),
+        "steps": len(seen.series),
+        "spread": round(_spread(seen.series), 4),
+        "ranks": ranks,
+    }
+
+
+def _rank(member: Member) -> TrainedRank:
+    seen: TrainingSample = member.sample or {}
+    return {
+        "node": member.node,
+        "gpu": member.gpu,
+        "compute_ms": round(statistics.median(member.compute), 3) if member.compute else None,
+        "memory_mib": member.told.get("memory_mib"),
+        "sm_mhz": seen.get("sm_mhz"),
+        "power_w": seen.get("power_w"),
+        "temperature_c": seen.get("temperature_c"),
+        "utilisation": seen.get("utilisation"),
+    }
+
+
+def _spread(series: Sequence[float]) -> float:
+    """Return how far the middle 80 % of the steps lie apart, as a share of the median."""
+    ordered = sorted(series)
+    low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
+    return (high - low) / statistics.median(ordered)

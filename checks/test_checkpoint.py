@@ -1,0 +1,99 @@
+"""Layer 15, storage: a checkpoint as training saves it, sharded and of all ranks at once, and the way back from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.profiles.schema.checkpoint import parameters
+from checks.rules import checkpoint as rules
+from checks.rules.recording import note, put
+
+if TYPE_CHECKING:
+    from checks.framework.evidence import Evidence
+    from checks.framework.session import Session
+    from checks.profiles.loader import Profile
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+
+def _asked(spec: TrialSpec, seatrial: Session, evidence: Evidence) -> None:
+    if not seatrial.options.checkpoint:
+        evidence.skip("off by default: ask for it with --checkpoint")
+    if spec.checkpoint is None:
+        evidence.skip("the profile names no path that training writes (storage.paths with write: true)")
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "checkpoint.saved",
+    "A sharded checkpoint is saved by all ranks and read back elsewhere",
+    requires=["job.started"],
+    unless_failed=["storage.paths"],
+    faults=["checkpoint.failed", "checkpoint.corrupt", "checkpoint.slow", "checkpoint.gather-memory", "storage.full"],
+)
+def test_a_checkpoint_is_saved_and_verified(
+    seatrial: Session, trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """All ranks save a sharded state with torch.distributed.checkpoint, and each node reads the next one's part back.
+
+    A step goes through writing, local, flushing and durable; verified is what another node has read with the checksums
+    of who wrote it. With --model-size (or checkpoint.model) the measured rate says what that means for a real model.
+    """
+    _asked(spec, seatrial, evidence)
+    asked = profile.checkpoint
+    put(evidence, rules.saved_findings(trial, spec, asked))
+    found = rules.measured(trial, spec)
+    if found:
+        evidence.note(
+            f"{found.ranks} ranks: training stood still {found.pause_s:.2f} s, {found.mb_s:.0f} MB/s together, the "
+            f"slowest rank's file {found.slowest_mb_s:.0f} MB/s, flush lag {found.flush_s:.2f} s"
+        )
+    model = seatrial.options.model_size or asked.model
+    if found and parameters(model):
+        put(evidence, rules.model_findings(trial, asked, found, model))
+    if asked.source:
+        evidence.note(f"the numbers are those of profile {profile.name}: {asked.source}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "checkpoint.place",
+    "Checkpoints outlive the job and its nodes",
+    requires=["job.started"],
+    unless_failed=["storage.paths"],
+    faults=["checkpoint.not-durable", "checkpoint.node-local", "checkpoint.exposed"],
+)
+def test_checkpoints_outlive_the_job(
+    seatrial: Session, trial: TrialResult, spec: TrialSpec, profile: Profile, evidence: Evidence
+) -> None:
+    """The path that takes the checkpoint is no part of the container and no disk of one node, and who may touch it.
+
+    What others can read or replace is said as a warning, and judged where the profile wants it closed
+    (checkpoint.private).
+    """
+    _asked(spec, seatrial, evidence)
+    put(evidence, rules.place_findings(trial, spec, profile.checkpoint))
+    note(evidence, rules.warnings(trial, spec))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.check(
+    "checkpoint.resumed",
+    "After a crash in the middle, the job resumes from the last verified step",
+    requires=["checkpoint.saved", "checkpoint.place"],
+    faults=["checkpoint.not-resumed"],
+)
+def test_the_job_resumes_from_the_last_verified_step(
+    seatrial: Session, trial: TrialResult, spec: TrialSpec, evidence: Evidence
+) -> None:
+    """A rank is killed while all write the next step; the torn step is passed over and every value loaded is right.
+
+    What looks whole and was never verified is passed over, too: the newest file is not the newest checkpoint.
+    """
+    _asked(spec, seatrial, evidence)
+    put(evidence, rules.resumed_findings(trial, spec))
+    evidence.verdict()

@@ -1,0 +1,211 @@
+"""Layer 14 with `--training`: a few dozen training steps over all ranks, and what they show of GPUs and nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.rules import gpu_health
+from checks.rules import training as rules
+from checks.rules.ranks import place
+from checks.rules.recording import note, put
+
+if TYPE_CHECKING:
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.training import Member, Pace
+    from jobs.run.launcher import TrialResult
+    from jobs.trial.spec import TrialSpec
+
+CPUS = "the ranks ran on CPUs: how long their steps take is shown and says nothing of GPUs"
+JOB = "the training job"
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.completed",
+    "A few dozen training steps complete",
+    by_node=True,
+    requires=["nccl.completed"],
+    faults=["training.no-end", "training.failed"],
+)
+def test_the_steps_complete(
+    trial: TrialResult, spec: TrialSpec, training_ranks: list[Member], evidence: Evidence
+) -> None:
+    """A small transformer trains on all ranks at once, replicated (DDP) and sharded (FSDP2), and ends in time.
+
+    Perfect collectives leave open whether torch, its kernels, the GPUs' memory and their power hold while all of it
+    works at once. Weights and tokens are drawn from a seed; nothing is downloaded.
+    """
+    evidence.expect(place(trial, rank) for rank in range(spec.nodes))
+    put(evidence, rules.completed(trial, spec))
+    note(evidence, rules.notes(training_ranks, rules.pace(training_ranks)))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.products",
+    "Every GPU multiplies the same matrices to the same bits",
+    requires=["training.completed"],
+    faults=["training.product-differs"],
+)
+def test_products_repeat_bitwise(training_ranks: list[Member], evidence: Evidence) -> None:
+    """A product of the same matrices has the same bits every time, and on every GPU of a kind, in bf16, fp16 and fp8.
+
+    The library promises it for GPUs of one architecture (docs.nvidia.com/cuda/cublas, "Results Reproducibility"). A GPU
+    that breaks it computes wrongly without any error: no counter shows it, and a run is worthless weeks later.
+    """
+    if amd(training_ranks):
+        evidence.skip("hipBLAS does not promise the same bits at every run: the products are in the evidence, unjudged")
+    put(evidence, rules.products(training_ranks))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.loss",
+    "The loss is finite and falls",
+    requires=["training.completed"],
+    faults=["training.loss-not-finite", "training.loss-not-falling"],
+)
+def test_the_loss_falls(training_ranks: list[Member], evidence: Evidence) -> None:
+    """Every rank's loss is a finite number at every step, and lower at the end: the same batch is learned by heart.
+
+    Gradients that a GPU or the network spoils end here: as NaN on all ranks a step later, or as a loss that stays.
+    """
+    put(evidence, rules.losses(training_ranks))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.ranks",
+    "No GPU and no node computes slower than the others",
+    requires=["training.completed"],
+    faults=["training.slow-gpu", "training.slow-node"],
+)
+def test_no_rank_is_slow(training_ranks: list[Member], evidence: Evidence) -> None:
+    """The compute time of each rank's own steps, without any other rank, is that of the others.
+
+    All ranks wait for the slowest at every step, so that in the job's step time all look alike: one GPU at a lower
+    clock takes its share of the whole cluster.
+    """
+    put(evidence, rules.slow_members(training_ranks))
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.rate",
+    "Training reaches its floor of TFLOP/s",
+    requires=["training.completed"],
+    unless_failed=["training.ranks"],
+    faults=["training.low-tflops"],
+)
+def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profile, evidence: Evidence) -> None:
+    """TFLOP/s of each GPU, in steps with all ranks, reach the profile's floor (training.tflops).
+
+    Where all GPUs are slow alike (a power cap, an image without the right kernels) no comparison between them shows it.
+    """
+    seen = paced(training_ranks, evidence)
+    if profile.training.tflops is None:
+        evidence.skip(
+            f"profile {profile.name or '(none)'} has no floor (training.tflops): {seen.tflops:.1f} TFLOP/s a GPU are "
+            "shown, not judged"
+        )
+    put(evidence, [rules.rate(seen, profile.training, JOB)])
+    evidence.note(f"the floor is that of profile {profile.name}: {profile.training.source}")
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.overlap",
+    "Communication hides behind compute",
+    requires=["training.completed"],
+    faults=["training.exposed-communication"],
+)
+def test_communication_hides_behind_compute(training_ranks: list[Member], profile: Profile, evidence: Evidence) -> None:
+    """A step with all ranks takes little longer than the slowest rank's own compute.
+
+    What it takes longer is held against the time that the same gradients take while nobody computes. More than that
+    means that compute and communication hinder each other: too few CPUs for NCCL's threads, a card that shares the
+    GPUs' PCIe lanes, waiting that no bandwidth test has.
+    """
+    seen = paced(training_ranks, evidence)
+    if rules.on_cpus(training_ranks) and profile.training.exposed_max is None:
+        evidence.skip(CPUS)
+    put(evidence, [rules.exposed(seen, profile.training, JOB)])
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.steady",
+    "Steps take the same time",
+    requires=["training.completed"],
+    unless_failed=["training.ranks"],
+    faults=["training.step-waves"],
+)
+def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Evidence) -> None:
+    """Few steps take much longer than the median, and none in waves.
+
+    Waves are what a clock that rises and falls, a neighbour on the host or a link that is trained again look like; the
+    average hides them.
+    """
+    seen = paced(training_ranks, evidence)
+    if rules.on_cpus(training_ranks):
+        evidence.skip(CPUS)
+    put(evidence, [rules.waves(training_ranks, seen, JOB)])
+    evidence.verdict()
+
+
+@pytest.mark.acceptance
+@pytest.mark.training
+@pytest.mark.check(
+    "training.health",
+    "No GPU fails or is slowed while it trains",
+    by_node=True,
+    requires=["training.completed"],
+    unless_failed=["runtime.health", "runtime.clocks"],
+    faults=["gpu.ecc", "gpu.row-remap", "gpu.remap-failed", "gpu.recovery-needed", "gpu.xid", "gpu.throttled"],
+)
+def test_no_gpu_fails_while_it_trains(
+    trial: TrialResult, spec: TrialSpec, training_ranks: list[Member], evidence: Evidence
+) -> None:
+    """While the steps run, and after them, no GPU has new memory errors or Xids, and the hardware slows none down.
+
+    At rest every GPU is cool. --soak 20m keeps them at work until heat, power and memory have shown themselves.
+    """
+    if rules.on_cpus(training_ranks):
+        evidence.skip(CPUS)
+    if amd(training_ranks):
+        evidence.skip("the GPUs are AMD's: they are not watched while they train")
+    healthy = gpu_health.each_gpu
+    put(evidence, healthy(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", "training"))
+    put(evidence, healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
+    put(evidence, gpu_health.xid_findings(trial, spec, "training"))
+    note(evidence, rules.heat(training_ranks))
+    evidence.verdict()
+
+
+def amd(ranks: list[Member]) -> bool:
+    """Say whether torch was built for AMD's GPUs."""
+    return any(str(each.told.get("library")).startswith("hip") for each in ranks)
+
+
+def paced(ranks: list[Member], evidence: Evidence) -> Pace:
+    """Return the job's pace; ends the check as unknown where no rank told of any step."""
+    seen = rules.pace(ranks)
+    if seen is None:
+        evidence.unknown("no rank told of its steps")
+    return seen

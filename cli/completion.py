@@ -1,0 +1,73 @@
+"""The command ``seatrial completion SHELL``: a script that completes commands, options and their values."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from cli.sweep import parser as sweep_parser
+from cli.usage import RUNS, USAGE, Parser, run_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+FILES = {"FILE", "DIR", "LOG", "BEFORE", "AFTER"}
+"""What is called so is a path."""
+LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
+DESCRIPTION = "Print a script that completes commands, options, profiles, checks and faults."
+EXAMPLES = ('eval "$(seatrial completion bash)"', "seatrial completion zsh > ~/.zfunc/_seatrial")
+
+
+def parser() -> Parser:
+    """The options of ``seatrial completion``."""
+    made = Parser(prog="seatrial completion", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
+    made.add_argument("shell", choices=SHELLS)
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print it; 0, or 4 where the library that writes it is not installed."""
+    options = parser().parse_args(list(arguments))
+    if find_spec("shtab") is None:
+        print("seatrial completion: pip install 'seatrial[completion]' brings what it needs", file=sys.stderr)
+        return USAGE
+    import shtab  # noqa: PLC0415 -- an extra
+
+    print(shtab.complete(everything(), shell=options.shell))
+    return 0
+
+
+def everything() -> Parser:
+    """Return one parser of all commands, whose options know their values; nobody parses with it."""
+    import shtab  # noqa: PLC0415 -- an extra
+
+    from checks.faults.catalogue import FAULTS  # noqa: PLC0415
+    from checks.profiles.loader import profile_names  # noqa: PLC0415
+    from cli.__main__ import COMMANDS  # noqa: PLC0415
+    from cli.listing import all_checks  # noqa: PLC0415 -- collects them
+
+    names = {"checks": tuple(all_checks()), "faults": tuple(FAULTS)}
+    values = {"--profile": tuple(profile_names()), "--check": names["checks"], "--launcher": LAUNCHERS}
+    made = Parser(prog="seatrial")
+    commands = made.add_subparsers()
+    for command, where in COMMANDS.items():
+        if command in RUNS:
+            whole = run_parser(command)
+        elif command in names:
+            whole = Parser()
+            whole.add_argument("name", nargs="*", choices=names[command])
+        elif isinstance(where, str):
+            whole = resolve_name(where.replace(":main", ":parser"))()
+        else:
+            whole = sweep_parser() if command == "sweep" else Parser()
+        for argument in whole.arguments():
+            known = [values[text] for text in argument.option_strings if text in values]
+            argument.choices = known[0] if known else argument.choices
+            if set(str(argument.metavar).split("|")) & FILES and not argument.choices:
+                argument.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
+        words = (whole.description or command).split(".")[0]  # shtab leaves out what has no help
+        commands.add_parser(command, parents=[whole], add_help=False, conflict_handler="resolve", help=words)
+    return made

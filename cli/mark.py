@@ -1,0 +1,162 @@
+"""``seatrial mark``: tells the nodes what a record shows of them: a condition, a label, a taint that a pass removes.
+
+Others wait for these: a node-readiness-controller rule for the condition, a workload's selector for the label, a
+pipeline for the taint. Only what a whole, recent run of this cluster has tried is marked, and only a pass opens a node.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.schedule.node_history import faults_naming
+from cli.usage import USAGE, Parser
+from jobs.cluster import node_labels as marking
+from reports.record import EXIT_CODES, coverage_of, read_json
+from reports.schema import RecordError, Verdict
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from jobs.cluster.client.kube import Kube
+    from reports.record import Coverage
+    from reports.schema import Record
+
+OLDEST_S = 24 * 3600
+"""A node may be another machine, or have another driver, a day later."""
+INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
+
+
+def parser() -> Parser:
+    """The options of ``seatrial mark``."""
+    made = Parser(
+        prog="seatrial mark",
+        allow_abbrev=False,
+        description="Mark the nodes that a run tried, as its record says: passed, failed, or not known.",
+        epilog="Exit codes: the record's own (0, 1, 10), 4 usage error, 10 also where a node could not be marked.",
+        examples=(
+            "seatrial mark report --node-condition",
+            "seatrial mark report --label-nodes --untaint seatrial/canary",
+        ),
+    )
+    made.add_argument("record", metavar="DIR", type=Path, help="report.json, or the folder that --out wrote")
+    made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
+    made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
+    made.add_argument("--untaint", metavar="KEY", help="take this taint from nodes that passed, and from no other")
+    made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
+    made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
+    made.add_argument("-n", "--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Mark the nodes; the exit code is the record's, so that a pipeline may end with this command."""
+    options = parser().parse_args(list(arguments))
+    if not (options.node_condition or options.label_nodes or options.untaint):
+        print("seatrial mark: say how: --node-condition, --label-nodes or --untaint KEY", file=sys.stderr)
+        return USAGE
+    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415 -- --help needs no client
+
+    try:
+        record = read_json(options.record)
+        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+    except (RecordError, ConfigError) as error:
+        print(f"seatrial mark: {error}", file=sys.stderr)
+        return USAGE
+    if why := refused(record, kube):
+        print(f"seatrial mark: no node is marked: {why}", file=sys.stderr)
+        return INCONCLUSIVE
+    troubled = False
+    for node, bad in judged(record).items():
+        try:
+            _mark(kube, node, bad, faults_of(record, node), options)
+        except ClusterError as error:
+            troubled = True
+            print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
+        else:
+            print(f"{node}: {WORDS[bad]}")
+    return INCONCLUSIVE if troubled else EXIT_CODES[Verdict(record["verdict"])]
+
+
+WORDS = {False: "passed", True: "failed", None: "not known"}
+
+
+def refused(record: Record, kube: Kube) -> str:
+    """Say why a record must mark nothing; '' where it may."""
+    cluster = record.get("cluster") or {}
+    if record.get("scope") != "full":
+        return "the run was a partial one"
+    ca = str(cluster.get("ca") or "")
+    same = ca == kube.authority if ca and kube.authority else cluster.get("server") == kube.server
+    if not same:
+        return f"the record is of {cluster.get('server')}, this is {kube.server}"
+    try:
+        began = datetime.datetime.fromisoformat(str(record.get("started")))
+        age = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
+    except (ValueError, TypeError):
+        return "the record does not say when it was made"
+    if not -300 < age < OLDEST_S:
+        return f"the record was made {age / 3600:.0f} hours ago; it may be {OLDEST_S // 3600} hours old"
+    if not judged(record):
+        return "the run tried no node"
+    return ""
+
+
+def judged(record: Record) -> dict[str, bool | None]:
+    """Return of each node that was tried whether it is bad: False passed, True failed, None not known.
+
+    A node passes where the whole run did, or where a sweep has proven it and what failed is of other nodes or links; it
+    failed where a finding of a failed check is about it. A partner of a bad node has not passed, nor have
+    the two of a bad pair: nobody can tell.
+    """
+    tried = coverage_of(record).tried
+    go = record.get("verdict") == Verdict.GO
+    sweep = record.get("sweep") or {}
+    proven = set(sweep.get("proven") or ()) if _of_elements(record, coverage_of(record)) else set()
+    found: dict[str, bool | None] = {}
+    for node in tried:
+        blamed = bool(faults_of(record, node))
+        found[node] = True if blamed else False if go or node in proven else None
+    return found
+
+
+def _of_elements(record: Record, coverage: Coverage) -> bool:
+    """Whether all that failed is said of single nodes, or by the sweep of single links: it leaves the others proven."""
+    nodes = (*coverage.tried, *coverage.untried)
+    for check in record["checks"]:
+        bad = [finding for finding in check["findings"] if finding["ok"] is False]
+        if check["outcome"] != "failed":
+            continue
+        if any(finding["fault"] == "sweep.fleet" for finding in bad):
+            return False
+        told = [(finding["fault"], finding["subject"]) for finding in bad]
+        if not check["id"].startswith("sweep.") and not all(
+            any(faults_naming(node, [each]) for node in nodes) for each in told
+        ):
+            return False
+    return True
+
+
+def faults_of(record: Record, node: str) -> tuple[str, ...]:
+    """Return the faults that failed checks found on a node, each once; those of a pair are of neither of its nodes."""
+    named = [
+        (finding["fault"], finding["subject"])
+        for check in record["checks"]
+        if check["outcome"] == "failed"
+        for finding in check["findings"]
+        if finding["ok"] is False and finding["fault"]
+    ]
+    return faults_naming(node, named)
+
+
+def _mark(kube: Kube, node: str, bad: bool | None, faults: Sequence[str], options: argparse.Namespace) -> None:
+    if options.label_nodes:
+        marking.label(kube, node, bad)
+    if options.node_condition:
+        marking.condition(kube, node, bad, faults=faults, turned=True)
+    if options.untaint and bad is False:  # last: what waits for the taint finds the other marks already there
+        marking.untaint(kube, node, options.untaint)

@@ -1,0 +1,71 @@
+"""The causes that remain, in order, each with what tells it from the next: faults of a job in, ranked causes out.
+
+First the causes that the worst fault may have, those before others that the log's circumstances speak for, and without
+those that it rules out; then the further faults, and what else was seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..job_document import MOST_CAUSES
+from .faults import fault_catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..job_document import Cause, FoundFault
+    from .judge import Judgement
+
+Signs = dict[str, bool | None]
+"""What the log shows of the circumstances that tell causes apart; None where it shows nothing."""
+
+
+_SUSPECT = ("nccl.uneven-hosts", "nccl.node-count")  # no fault by themselves, and a cause where something is wrong
+
+
+def signs_of(judgement: Judgement) -> Signs:
+    """Return the circumstances of a job: its link layer, and whether it had worked before it failed."""
+    view = judgement.view
+    roce = True if view.transport == "roce" else False if view.transport == "ib" and view.link_shown() else None
+    connected = judgement.job.flag("connected") or any(table["rows"] for table in judgement.tables)
+    completed = any(comm.completed for proc in judgement.job.procs for comm in proc.comms.values())
+    began = any(comm.started for proc in judgement.job.procs for comm in proc.comms.values())
+    running = True if connected else False if began and not completed else None
+    return {
+        "roce": roce,
+        "ib": None if roce is None else not roce,
+        "running": running,
+        "starting": None if running is None else not running,
+        "nvlink-domain": bool(view.nvlink_domain or judgement.job.flag("mnnvl")) or None,
+    }
+
+
+def rank(faults: Sequence[FoundFault], signs: Mapping[str, bool | None], seen: Sequence[str] = ()) -> list[Cause]:
+    """Return the causes that remain, the most likely first; ``seen`` are further faults that lines speak of."""
+    found: list[Cause] = []
+    for fault in faults:
+        if fault["severity"] != "info" or fault["why"] is not None or fault["fault"] in _SUSPECT:
+            found += _of(fault, signs) if not found else [_own(fault)]
+    named = {cause["fault"] for cause in found} | {fault["fault"] for fault in faults}
+    for name in seen:
+        if name not in named and len(found) < MOST_CAUSES:
+            named.add(name)
+            entry = fault_catalogue()[name]
+            found.append({"fault": name, "cause": f"{entry.title}: {entry.meaning}", "confirm": entry.confirm})
+    return found[:MOST_CAUSES]
+
+
+def _of(fault: FoundFault, signs: Mapping[str, bool | None]) -> list[Cause]:
+    """Return the causes that a fault may have, those first that the circumstances speak for; else what was found."""
+    name = fault["why"] or fault["fault"]
+    left = [each for each in fault_catalogue()[name].alternatives if not each.when or signs.get(each.when) is not False]
+    left.sort(key=lambda each: not (each.when and signs.get(each.when)))
+    return [{"fault": name, "cause": each.cause, "confirm": each.confirm} for each in left] or [_own(fault)]
+
+
+def _own(fault: FoundFault) -> Cause:
+    name = fault["why"] or fault["fault"]
+    # what a log does not show is no cause: the sign that it does show is
+    text = fault_catalogue()[name].meaning if fault["fault"] == "nccl.no-evidence" else fault["cause"]
+    return {"fault": name, "cause": text, "confirm": fault["confirm"]}

@@ -1,0 +1,123 @@
+"""A small transformer, as decoders are: embedding, blocks of attention and two layers, a head over the vocabulary.
+
+Nothing is downloaded: the weights are drawn from a seed and the tokens, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, NamedTuple, Tuple
+
+__all__ = ["CPU", "GPU", "Shape", "batch", "described", "flops", "memory_bytes", "model", "parameters"]
+
+SPREAD = 0.02  # of the weights at the start, as in GPT-2
+
+
+class Shape(NamedTuple):
+    """The sizes of a model and of its batch on one GPU."""
+
+    layers: int
+    hidden: int
+    heads: int
+    sequence: int
+    batch: int
+    vocabulary: int
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens one step of one GPU sees."""
+        return self.sequence * self.batch
+
+
+GPU = Shape(layers=8, hidden=2048, heads=16, sequence=2048, batch=4, vocabulary=16384)
+CPU = Shape(layers=2, hidden=128, heads=4, sequence=64, batch=4, vocabulary=256)
+
+
+def parameters(shape: Shape) -> Tuple[int, int]:
+    """Return how many parameters there are, and how many of them multiply: a look-up in the embeddings does not."""
+    blocks = shape.layers * 12 * shape.hidden * shape.hidden
+    embedding = (shape.vocabulary + shape.sequence) * shape.hidden
+    head = shape.vocabulary * shape.hidden
+    return blocks + embedding + head, blocks + head
+
+
+def flops(shape: Shape) -> float:
+    """Return the floating-point operations of one step on one GPU: tokens x (6 N + 12 layers x hidden x sequence).
+
+    N are the parameters that multiply; the second term is attention, forward and backward, not halved for its mask
+    (Chowdhery et al., PaLM, appendix B, arXiv:2204.02311; Kaplan et al., arXiv:2001.08361, section 2.1).
+    """
+    attention = 12 * shape.layers * shape.hidden * shape.sequence
+    return float(shape.tokens * (6 * parameters(shape)[1] + attention))
+
+
+def memory_bytes(shape: Shape, size: int) -> int:
+    """Return about how much memory the steps take, in numbers of `size` bytes.
+
+    Two models (one that talks to the others, one that does not), each with weights, gradients and two moments; the
+    buckets of the gradients; activations (Korthikanti et al., arXiv:2205.05198: 34 bytes for each token, layer and
+    hidden unit in 16-bit numbers, attention's matrix left out); the head's output in 32 bits, three times.
+    """
+    weights = parameters(shape)[0] * size * 9
+    activations = shape.tokens * shape.hidden * shape.layers * 17 * size
+    return weights + activations + 3 * 4 * shape.tokens * shape.vocabulary
+
+
+def batch(torch: Any, shape: Shape, seed: int, device: Any) -> Tuple[Any, Any]:
+    """Return tokens and the next ones, the same at every step: what a model learns by heart must cost less and less."""
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    drawn = torch.randint(shape.vocabulary, (shape.batch, shape.sequence + 1), generator=generator).to(device)
+    return drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous()
+
+
+def model(torch: Any, shape: Shape, seed: int, device: Any, dtype: Any) -> Any:
+    """Return the model with weights drawn from a seed; called with a batch's two parts it returns the loss."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):  # type: ignore[misc,name-defined]
+        """Attention and two layers, each added to what came in."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            wide = shape.hidden
+            self.first, self.second = nn.LayerNorm(wide), nn.LayerNorm(wide)
+            self.mix, self.out = nn.Linear(wide, 3 * wide, bias=False), nn.Linear(wide, wide, bias=False)
+            self.up, self.down = nn.Linear(wide, 4 * wide, bias=False), nn.Linear(4 * wide, wide, bias=False)
+
+        def forward(self, x: Any) -> Any:
+            parts = self.mix(self.first(x)).unflatten(-1, (3, shape.heads, -1)).permute(2, 0, 3, 1, 4)
+            seen = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+            x = x + self.out(seen.transpose(1, 2).flatten(-2))
+            return x + self.down(functional.gelu(self.up(self.second(x))))
+
+    class Decoder(nn.Module):  # type: ignore[misc,name-defined]
+        """The whole model, its loss included, so that a wrapper sees one call."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(shape.vocabulary, shape.hidden)
+            self.places = nn.Embedding(shape.sequence, shape.hidden)
+            self.blocks = nn.ModuleList([Block() for _ in range(shape.layers)])
+            self.norm = nn.LayerNorm(shape.hidden)
+            self.head = nn.Linear(shape.hidden, shape.vocabulary, bias=False)
+
+        def forward(self, tokens: Any, following: Any) -> Any:
+            x = self.tokens(tokens) + self.places.weight
+            for block in self.blocks:
+                x = block(x)
+            said = self.head(self.norm(x)).float()
+            return functional.cross_entropy(said.flatten(0, 1), following.flatten())
+
+    made = Decoder()
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    with torch.no_grad():
+        for weights in made.parameters():
+            if weights.dim() > 1:
+                weights.normal_(0.0, SPREAD, generator=generator)
+    return made.to(device=device, dtype=dtype)
+
+
+def described(shape: Shape) -> Dict[str, int]:
+    """Return the sizes by name and the numbers of parameters."""
+    return dict(shape._asdict(), parameters=parameters(shape)[0], multiplying=parameters(shape)[1])

@@ -1,0 +1,70 @@
+"""A product of matrices that must repeat bitwise: one that differs from the one before is silent corruption.
+
+The same library gives the same bits at every run on GPUs of one architecture and number of multiprocessors
+(docs.nvidia.com/cuda/cublas, "Results Reproducibility"). So products of the same matrices are compared with the first
+one on the same GPU here, and by their digest with those of the other GPUs where all of them are known.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, List
+
+__all__ = ["SEED", "kinds", "repeated"]
+
+SEED = 1
+LEAST_PRODUCTS = 20
+DIGEST_PRIME = 65521
+
+
+def kinds(*, cuda: bool) -> List[str]:
+    """Return the number formats to try: what training uses on GPUs, and what a CPU has."""
+    return ["bf16", "fp16", "fp8"] if cuda else ["fp32", "bf16"]
+
+
+def repeated(torch: Any, device: Any, kind: str, side: int, seconds: float) -> Dict[str, Any]:
+    """Multiply the same two matrices again and again; returns how many products there were and how many differed.
+
+    The matrices are drawn on the CPU from SEED, so that every GPU multiplies the same bits. `why` says where this
+    device or this torch has no such product: then `made` is 0.
+    """
+    found: Dict[str, Any] = {"kind": kind, "seed": SEED, "side": side, "made": 0, "differs": 0, "digest": None}
+    generator = torch.Generator()
+    generator.manual_seed(SEED)
+    one, other = (torch.randn(side, side, generator=generator, dtype=torch.float32).to(device) for _ in range(2))
+    try:
+        multiply = _multiplier(torch, kind, one, other)
+        first = multiply()
+    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+        # A GPU or a torch without this format says so here; a GPU that is broken fails all that follows, too.
+        return dict(found, why=("%s: %s" % (type(error).__name__, error)).splitlines()[0][:200])
+    until = time.perf_counter() + seconds
+    while found["made"] < LEAST_PRODUCTS or time.perf_counter() < until:
+        found["differs"] += int(not torch.equal(multiply(), first))
+        found["made"] += 1
+    return dict(found, digest=_digest(torch, first))
+
+
+def _multiplier(torch: Any, kind: str, one: Any, other: Any) -> Callable[[], Any]:
+    if kind == "fp8":
+        small = torch.float8_e4m3fn
+        left, right = one.to(small), other.to(small).t()  # cuBLAS wants the second one column by column
+        multiply = getattr(torch, "_scaled_mm")  # noqa: B009  (torch has no public one)
+        scale = torch.ones((), device=one.device, dtype=torch.float32)
+
+        def scaled() -> Any:
+            made = multiply(left, right, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+            return made[0] if isinstance(made, tuple) else made  # torch before 2.5 returns the largest value, too
+
+        return scaled
+    wide = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[kind]
+    first, second = one.to(wide), other.to(wide)
+    return lambda: first @ second
+
+
+def _digest(torch: Any, matrix: Any) -> str:
+    """Return a sum over the bits, each element with a weight of its own; whole numbers add up alike in any order."""
+    whole = torch.int32 if matrix.element_size() == 4 else torch.int16
+    bits = matrix.contiguous().view(whole).flatten().to(torch.int64)
+    weights = torch.arange(bits.numel(), device=bits.device, dtype=torch.int64) % DIGEST_PRIME + 1
+    return "%016x" % (int((bits * weights).sum().item()) & (2**64 - 1))

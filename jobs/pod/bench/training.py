@@ -1,0 +1,302 @@
+"""A few dozen training steps on every rank: with the other ranks (DDP, then FSDP2), and beside them without any other.
+
+Each round times some steps of a model that no other rank knows, then as many of one whose gradients all ranks share.
+The first are this GPU's own compute time, which no other rank can slow down; what the second take longer is
+communication that compute does not hide, and waiting. Every rank leaves what it measured in a file, after each part:
+a part that never ends takes nothing of the parts before with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+from . import model, product, program
+from .machine import bus_id, free_memory
+from .program import time_left
+from .table import say
+
+__all__ = ["main"]
+
+MOST_MEMORY = 24 << 30  # of a GPU; docs/training.md says it
+FREE_SHARE = 0.8  # of what is free may be taken
+ROUND = 5  # steps without the others, then as many with them
+WARM = 3  # rounds that are not counted: connections, autotuning, clocks that rise
+LEARNS_FOR = 60  # steps; then the rate is 0, so that hours of the same batch cannot make the numbers run away
+RATE = 3e-4
+BUCKET_BYTES = 25 << 20  # of gradients, as DistributedDataParallel sends them (bucket_cap_mb)
+MOST_KEPT = 240  # times of a kind in the answer
+# How a torch whose FSDP2 is another one says so; what NCCL, CUDA and memory raise is a RuntimeError, and is a failure.
+NOT_THIS_TORCH = (TypeError, ValueError, AttributeError, AssertionError, ImportError)
+SPARE_S = 15.0  # of the limit, to end and to tell
+PRODUCT_SIDE, PRODUCT_S = 4096, 2.0
+PRODUCT_SIDE_CPU, PRODUCT_S_CPU = 256, 0.05
+
+
+class Training:
+    """The steps of one rank."""
+
+    def __init__(self, torch: Any, options: argparse.Namespace) -> None:
+        self.torch, self.dist, self.options = torch, torch.distributed, options
+        self.rank, self.ranks = self.dist.get_rank(), self.dist.get_world_size()
+        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.cuda = options.device == "cuda"
+        self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
+        self.dtype = torch.bfloat16 if self.cuda else torch.float32
+        self.facts: Dict[str, Any] = {"rank": self.rank, "local": self.local, "world": self.ranks, "compute_ms": []}
+        self.facts.update(self.machine(), seed=options.seed, products=[], modes=[])
+        self.window: List[float] = []
+
+    def run(self) -> None:
+        """Multiply, then train in each mode; what was found is written after each."""
+        if self.cuda:
+            whole = self.torch.cuda.mem_get_info(self.device)[1]
+            self.torch.cuda.set_per_process_memory_fraction(min(1.0, MOST_MEMORY / whole), self.device)
+        side, seconds = (PRODUCT_SIDE, PRODUCT_S) if self.cuda else (PRODUCT_SIDE_CPU, PRODUCT_S_CPU)
+        for kind in product.kinds(cuda=self.cuda):
+            self.facts["products"].append(product.repeated(self.torch, self.device, kind, side, seconds))
+        self.tell("matrix products")
+        shape = self.fitting(model.CPU if not self.cuda else model.GPU)
+        self.facts.update(shape=model.described(shape), flops=model.flops(shape))
+        own = model.model(self.torch, shape, self.options.seed, self.device, self.dtype)
+        alone = Steps(self, copy.deepcopy(own), model.batch(self.torch, shape, self.options.seed + self.rank, "cpu"))
+        self.facts["comm_ms"] = self.bare(sum(each.numel() for each in own.parameters()))
+        makers: List[Tuple[str, Callable[[Any], Any]]] = [("ddp", self.ddp)]
+        fsdp = fully_shard_of(self.torch)
+        if fsdp is not None and (self.cuda or self.options.fsdp_on_cpu):
+            makers.append(("fsdp2", lambda plain: self.fsdp2(fsdp, plain)))
+        soak = self.options.soak
+        for name, wrap in makers:
+            gc.collect()  # what the mode before held goes first
+            try:
+                self.mode(name, wrap(copy.deepcopy(own)), alone, soak if name == "ddp" else 0.0)
+            except NOT_THIS_TORCH as error:
+                if name == "ddp":
+                    raise
+                self.facts["modes"] = [each for each in self.facts["modes"] if each["mode"] != name]
+                words = "%s: %s" % (type(error).__name__, error)
+                self.facts["modes"].append({"mode": name, "steps": 0, "why": words.splitlines()[0][:200]})
+                self.tell("%s: %s" % (name, words[:200]))
+        if self.rank == 0:
+            say("# seatrial training: done")
+
+    def mode(self, name: str, wrapped: Any, alone: Steps, soak: float) -> None:
+        """Run the rounds of one mode."""
+        shared = Steps(self, wrapped, alone.batch)
+        told: Dict[str, Any] = {"mode": name, "step_ms": [], "losses": [], "steps": 0, "bad_step": None}
+        self.facts["modes"].append(told)
+        own: List[float] = []
+        until, began, rounds = time.monotonic() + soak, time.monotonic(), 0
+        while rounds < WARM or self.goes_on(told, until, (time.monotonic() - began) / max(1, rounds)):
+            if rounds == WARM:
+                self.window.append(time.time())
+            self.align()
+            compute, _ = alone.several(ROUND)
+            self.align()
+            steps, losses = shared.several(ROUND)
+            if rounds >= WARM:
+                own += compute
+                told["step_ms"] += steps
+                told["steps"] += ROUND
+            if told["bad_step"] is None:
+                bad = [place for place, loss in enumerate(losses) if not math.isfinite(loss)]
+                told["bad_step"] = rounds * ROUND + bad[0] if bad else None
+            told["losses"] += [loss for loss in losses if math.isfinite(loss)]
+            rounds += 1
+            if rounds % 20 == 0 and self.rank == 0:
+                say("# seatrial training: %s, %d steps" % (name, told["steps"]))
+        self.window.append(time.time())
+        self.facts["compute_ms"] = thinned(self.facts["compute_ms"] + own)
+        told.update(step_ms=thinned(told["step_ms"]), losses=ends(told["losses"]))
+        self.facts["window"] = [self.window[0], self.window[-1]]
+        if self.cuda:
+            self.facts["memory_mib"] = round(self.torch.cuda.max_memory_allocated(self.device) / 2**20)
+        self.tell("%s: %.1f ms a step" % (name, statistics.median(told["step_ms"])))
+
+    def goes_on(self, told: Dict[str, Any], until: float, round_s: float) -> bool:
+        """Say, alike on all ranks, whether there is another round: steps are missing, or the soak is not over."""
+        left = time_left() - SPARE_S - 2 * round_s
+        wanted = told["steps"] < self.options.steps or time.monotonic() < until
+        return self.least(int(left * 1000) if wanted else 0) > 0
+
+    def ddp(self, plain: Any) -> Any:
+        """Share the gradients of whole replicas."""
+        wrapper = self.torch.nn.parallel.DistributedDataParallel
+        devices = [self.local] if self.cuda else None
+        return wrapper(plain, device_ids=devices, gradient_as_bucket_view=True)
+
+    def fsdp2(self, fully_shard: Callable[..., Any], plain: Any) -> Any:
+        """Share parameters, gradients and the optimizer's state, block by block."""
+        for block in plain.blocks:
+            fully_shard(block)
+        fully_shard(plain)
+        return plain
+
+    def bare(self, count: int) -> float:
+        """Return the milliseconds in which all gradients are summed over all ranks while nobody computes."""
+        each = max(1, BUCKET_BYTES // (2 if self.cuda else 4))
+        bucket = self.torch.zeros(min(each, count), dtype=self.dtype, device=self.device)
+        found = []
+        for _ in range(6):
+            self.align()
+            began = time.perf_counter()
+            left = count
+            while left > 0:
+                self.dist.all_reduce(bucket[: min(left, each)])
+                left -= each
+            self.wait()
+            found.append((time.perf_counter() - began) * 1000)
+        return round(statistics.median(found[2:]), 4)
+
+    def fitting(self, shape: model.Shape) -> model.Shape:
+        """Return the shape with as small a batch as the least free memory of all ranks needs."""
+        if self.cuda:
+            free = min(MOST_MEMORY, int(self.torch.cuda.mem_get_info(self.device)[0] * FREE_SHARE))
+        else:
+            free = int(free_memory() * FREE_SHARE / int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        free, size = self.least(free), 2 if self.cuda else 4
+        while model.memory_bytes(shape, size) > free and shape.batch > 1:
+            shape = shape._replace(batch=shape.batch // 2)
+        while model.memory_bytes(shape, size) > free and shape.layers > 1:
+            shape = shape._replace(layers=shape.layers // 2)
+        if model.memory_bytes(shape, size) > free:
+            words = (free >> 20, model.memory_bytes(shape, size) >> 20)
+            raise RuntimeError("%d MiB of memory may be taken on the fullest rank, the smallest model needs %d" % words)
+        return shape
+
+    def align(self) -> None:
+        """Let all ranks start together."""
+        self.least(0)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the device has done all it was given."""
+        if self.cuda:
+            self.torch.cuda.synchronize(self.device)
+
+    def least(self, number: int) -> int:
+        """Return the smallest of all ranks' numbers."""
+        tensor = self.torch.tensor([number], dtype=self.torch.int64, device=self.device)
+        self.dist.all_reduce(tensor, op=self.dist.ReduceOp.MIN)
+        return int(tensor.item())
+
+    def machine(self) -> Dict[str, Any]:
+        """Return on what this rank runs."""
+        torch = self.torch
+        found: Dict[str, Any] = {"device": self.options.device, "torch": str(torch.__version__)[:40]}
+        if not self.cuda:
+            return dict(found, name="CPU", bus_id=None, library="gloo", multiprocessors=None)
+        known = torch.cuda.get_device_properties(self.device)
+        hip = getattr(torch.version, "hip", None)
+        library = "hip %s" % hip if hip else "cuda %s" % torch.version.cuda
+        found.update(name=str(known.name), multiprocessors=int(known.multi_processor_count), library=library)
+        return dict(found, bus_id=bus_id(self.local))
+
+    def tell(self, words: str) -> None:
+        """Write what is known so far; the file is replaced as a whole."""
+        path = os.environ.get("SEATRIAL_BENCH_FACTS")
+        if path:
+            place = "%s.%d" % (path, self.local)
+            with open(place + ".new", "w", encoding="ascii") as stream:
+                json.dump(self.facts, stream, allow_nan=False)
+            os.replace(place + ".new", place)
+        if self.rank == 0:
+            say("# seatrial training: %s" % words)
+
+
+class Steps:
+    """Steps of one model on one rank."""
+
+    def __init__(self, training: Training, wrapped: Any, batch: Tuple[Any, Any]) -> None:
+        self.training, self.model, self.made = training, wrapped, 0
+        self.batch = batch[0].to(training.device), batch[1].to(training.device)
+        self.optimizer = training.torch.optim.AdamW(wrapped.parameters(), lr=RATE)
+
+    def one(self) -> Any:
+        """Forward, backward, update; returns the loss, still on the device."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.model(*self.batch)
+        loss.backward()
+        self.optimizer.step()
+        self.made += 1
+        if self.made == LEARNS_FOR:
+            for group in self.optimizer.param_groups:
+                group["lr"] = 0.0
+        return loss.detach()
+
+    def several(self, count: int) -> Tuple[List[float], List[float]]:
+        """Return the milliseconds and the loss of each of that many steps; the device is waited for at the end only."""
+        training, losses = self.training, []
+        marks = [self.mark()]
+        for _ in range(count):
+            losses.append(self.one())
+            marks.append(self.mark())
+        training.wait()
+        if training.cuda:
+            times = [float(marks[i].elapsed_time(marks[i + 1])) for i in range(count)]
+        else:
+            times = [(marks[i + 1] - marks[i]) * 1000 for i in range(count)]
+        return [round(each, 4) for each in times], training.torch.stack(losses).float().tolist()
+
+    def mark(self) -> Any:
+        """Return a point in time: of the device's own queue, or of the clock."""
+        if not self.training.cuda:
+            return time.perf_counter()
+        event = self.training.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+def fully_shard_of(torch: Any) -> Any:
+    """Return FSDP2's wrapper where this torch has it: since 2.4 as a private module, since 2.6 as a public one."""
+    try:
+        from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
+    except ImportError:
+        if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
+            return None
+        try:
+            from torch.distributed._composable.fsdp import fully_shard  # noqa: PLC0415
+        except ImportError:
+            return None
+    return fully_shard
+
+
+def thinned(values: List[float]) -> List[float]:
+    """Return at most MOST_KEPT of the values, evenly chosen, in order."""
+    step = max(1, -(-len(values) // MOST_KEPT))
+    return values[::step]
+
+
+def ends(losses: List[float]) -> List[float]:
+    """Return the first and the last losses, which show whether it fell."""
+    kept = losses if len(losses) <= 20 else losses[:10] + losses[-10:]
+    return [round(loss, 4) for loss in kept]
+
+
+def parse(arguments: List[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="measure.py", description="A few dozen training steps.")
+    parser.add_argument("--training", action="store_true")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--soak", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fsdp-on-cpu", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.steps < ROUND or options.soak < 0 or options.seed < 0:
+        parser.error("steps >= %d, soak >= 0 and seed >= 0 are needed" % ROUND)
+    options.device = os.environ.get("SEATRIAL_BENCH_DEVICE", "cuda")
+    return options
+
+
+def main(here: str) -> int:
+    """Run the steps; prints the reason and returns non-zero where it cannot. `here`: the folder of this package."""
+    options = parse(sys.argv[1:])
+    return program.main(here, options.device, lambda torch: Training(torch, options).run())

@@ -1,0 +1,396 @@
+"""Checkpoint evidence: a sharded state of all ranks at once, as training saves it, from writing to verified.
+
+The program is bench/checkpoint.py (torch.distributed.checkpoint), started as a collective is. The probe does what lies
+around it: looks at the paths, flushes what was saved to node-local storage, reads it back on another node, keeps each
+step's state beside it, and removes all of it. A rank is then killed while it writes the next step, and the job loads
+the newest step that was verified. What a killed run left is found by its mark and removed by the next one.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from . import collective, presence, programs, redact, storage
+
+if TYPE_CHECKING:
+    from .barrier import Barrier
+    from .deadline import Watch
+    from .spec import Identity, Trial
+
+__all__ = ["Checkpoint", "blank"]
+
+SAVED, TORN = 2, 3  # the step that is verified, and the one in which a rank dies; step 1 warms up
+MARK = "seatrial-checkpoint"
+OURS = re.compile(r"\.seatrial-[a-z0-9][a-z0-9-]*-checkpoint")
+STALE_S = 1800.0  # by the file system's own clock; a stage ends long before (LIMIT_S)
+LIMIT_S = 900.0
+PIECE = 4 << 20
+MAX_FACTS = 1 << 16
+
+
+def blank() -> Dict[str, Any]:
+    """Return the stage's keys, all unknown."""
+    unknown = "skipped error where bytes flush verified crash resume memory_free"
+    return dict(dict.fromkeys(unknown.split()), places=[], ranks=[], states=[], cleaned=[])
+
+
+class Checkpoint(collective.BenchRun):
+    """The stage on one pod."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+        own = copy.copy(trial)
+        self.asked: Dict[str, Any] = trial.checkpoint or {}
+        own.collective_timeout_s = self.asked["limit_s"] / 4
+        super().__init__(own, me, watch, barrier, place, here)
+        name = ".seatrial-%s-checkpoint" % trial.run
+        self.durable = os.path.join(self.asked["path"], name)
+        self.staging = os.path.join(self.asked["local"], name) if self.asked["local"] else self.durable
+
+    def work(self, data: Dict[str, Any], why: str) -> str:
+        """Save, flush, verify, crash and resume; `why`: what makes all of it of no use. Returns the stage's status."""
+        data["where"] = self.asked["path"]
+        data["memory_free"] = _memory_free()
+        objection = why
+        try:
+            data["places"] = [
+                looked(role, self.asked[role], self.asked) for role in ("local", "path") if self.asked[role]
+            ]
+            objection = objection or self._prepare(data)
+        except OSError as error:
+            data["error"] = storage.error_text(error)
+            objection = objection or "%s: %s" % (self.asked["path"], data["error"])
+        go, why = self._together("ready", objection)
+        if not go:
+            data["skipped"] = why
+            return "skipped"
+        try:
+            return self._states(data)
+        finally:
+            self._together("done", "")
+            for place in {self.staging, self.durable}:
+                shutil.rmtree(place, ignore_errors=True)
+                if not os.path.exists(place):
+                    self.places.discard(place)
+
+    def _together(self, topic: str, objection: str) -> Tuple[bool, str]:
+        patience = max(collective.READY_S, self.trial.collective_timeout_s)
+        return self.barrier.agree("checkpoint." + topic, objection, min(patience, self.watch.left()))
+
+    def _prepare(self, data: Dict[str, Any]) -> str:
+        """Remove what killed runs left, make this run's folders; returns why there can be no checkpoint."""
+        for place in {self.staging, self.durable}:
+            parent = os.path.dirname(place)
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            self.places.add(place)
+            with open(os.path.join(place, MARK), "w", encoding="ascii") as file:
+                file.write(self.trial.run + "\n")
+            data["cleaned"] += leftovers(parent, os.path.join(place, MARK))
+            space = os.statvfs(place)
+            ranks = self.trial.nodes * max(1, self.trial.gpus_per_node)
+            needed = self.asked["bytes"] * ranks * 3
+            if needed > space.f_bavail * space.f_frsize * storage.FREE_SHARE:
+                told = (parent, needed, 100 * storage.FREE_SHARE)
+                return "%s: %d bytes would be more than %.0f %% of what is free" % told
+        return ""
+
+    # -- from writing to verified --------------------------------------------------------------------------------------
+
+    def _states(self, data: Dict[str, Any]) -> str:
+        self._state(data, SAVED, "writing")
+        ended = self._program("save", self.staging, [1, SAVED])
+        data["ranks"], data["bytes"] = ended["ranks"], self.asked["bytes"]
+        go, why = self._together("saved", _problem(ended))
+        if not go:
+            data["error"] = _problem(ended) or why
+            return "failed"
+        if self.staging != self.durable:
+            self._state(data, SAVED, "local")
+            self._state(data, SAVED, "flushing")
+        sums, problem = self._flush(data)
+        go, why = self._together("flushed", problem)
+        if not go:
+            data["error"] = problem or why
+            return "failed"
+        self._state(data, SAVED, "durable")
+        self._verify(data, sums)
+        go, _ = self._together("verified", "" if data["verified"]["ok"] else "what was saved is not read back")
+        if go:
+            self._state(data, SAVED, "verified")
+        self._crash(data)
+        self._resume(data)
+        return "ok" if go and data["resume"]["wrong"] == 0 else "failed"
+
+    def _state(self, data: Dict[str, Any], step: int, state: str) -> None:
+        """Keep a step's state in the evidence, and beside the step: rank 0 writes it for all, whole or not at all."""
+        data["states"].append({"step": step, "state": state, "at": round(time.time(), 3)})
+        if self.me.rank:
+            return
+        place = os.path.join(self.durable, "step-%d.state" % step)
+        try:
+            with open(place + ".new", "w", encoding="ascii") as file:
+                file.write(state + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(place + ".new", place)
+        except OSError as error:
+            data["error"] = data["error"] or storage.error_text(error)
+
+    def _program(self, mode: str, folder: str, steps: List[int]) -> Dict[str, Any]:
+        """Run the program over all ranks; returns its end with the facts of this pod's ranks."""
+        name = "checkpoint-" + mode
+        made = collective.blank({"name": name, "op": "checkpoint", "scope": "job", "repeats": 1})
+        launcher = programs.torch_launcher(self.env)
+        if launcher is None:
+            return dict(made, error=programs.NO_TORCH, ranks=[])
+        argv = [*launcher, "--nnodes=%d" % self.trial.nodes, "--nproc-per-node=%d" % max(1, self.trial.gpus_per_node)]
+        argv += ["--node-rank=%d" % self.me.rank, "--master-addr=%s" % self.trial.peers[0]]
+        argv += ["--master-port=%d" % self.trial.master_port, os.path.join(self.here, "bench", "checkpoint.py")]
+        argv += ["--mode=" + mode, "--folder=" + folder, "--bytes=%d" % self.asked["bytes"]]
+        argv += ["--step=%d" % step for step in steps]
+        env = self.child_env(name, {"NCCL_DEBUG": "WARN"})
+        self._start(made, name, argv, env, alone=False)
+        self.barrier.announce_end("collective." + name, "" if mode == "die" else _problem(made))
+        made["ranks"] = _facts(env["SEATRIAL_BENCH_FACTS"], max(1, self.trial.gpus_per_node))
+        return made
+
+    def _flush(self, data: Dict[str, Any]) -> Tuple[Dict[str, str], str]:
+        """Copy this node's files of the step to the durable path, synced; returns their checksums and what went wrong.
+
+        The index (.metadata) comes last, and only rank 0's: a step without it is none.
+        """
+        source, target = (os.path.join(each, "step-%d" % SAVED) for each in (self.staging, self.durable))
+        sums: Dict[str, str] = {}
+        began, size = time.monotonic(), 0
+        try:
+            os.makedirs(target, mode=0o700, exist_ok=True)
+            for name in sorted(self._mine(source), key=lambda name: (name == ".metadata", name)):
+                place = os.path.join(source, name)
+                sums[name] = copied(place, os.path.join(target, name) if source != target else "")
+                size += os.path.getsize(place)
+            listing = os.path.join(self.durable, "sums-%d" % self.me.rank)
+            with open(listing + ".new", "w", encoding="ascii") as file:
+                json.dump(sums, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(listing + ".new", listing)
+        except OSError as error:
+            return sums, "%s: %s" % (self.durable, storage.error_text(error))
+        if source != target:
+            seconds = time.monotonic() - began
+            data["flush"] = {"seconds": round(seconds, 4), "bytes": size, "mb_s": storage.rate(size, seconds)}
+        return sums, ""
+
+    def _mine(self, folder: str) -> List[str]:
+        """Return the files that this pod's ranks wrote; on a shared path the others' lie beside them."""
+        gpus = max(1, self.trial.gpus_per_node)
+        ranks = range(self.me.rank * gpus, (self.me.rank + 1) * gpus)
+        heads = tuple("__%d_" % rank for rank in ranks)
+        names = [name for name in os.listdir(folder) if name.startswith(heads)]
+        return names + (
+            [".metadata"] if self.me.rank == 0 and os.path.exists(os.path.join(folder, ".metadata")) else []
+        )
+
+    def _verify(self, data: Dict[str, Any], own: Dict[str, str]) -> None:
+        """Read the next node's files back from the durable path and compare their checksums."""
+        peer = (self.me.rank + 1) % self.trial.nodes
+        found: Dict[str, Any] = {"peer": peer, "elsewhere": peer != self.me.rank, "seen": False, "ok": False}
+        found.update(files=0, bad=[], error=None, seconds=None, mb_s=None)
+        data["verified"] = found
+        began, size = time.monotonic(), 0
+        try:
+            sums = own if peer == self.me.rank else self._sums_of(peer)
+            found["seen"] = sums is not None
+            for name, wanted in sorted((sums or {}).items()):
+                place = os.path.join(self.durable, "step-%d" % SAVED, name)
+                found["files"] += 1
+                size += os.path.getsize(place)
+                if digest(place) != wanted:
+                    found["bad"].append(name)
+        except (OSError, ValueError) as error:
+            found["error"] = storage.error_text(error) if isinstance(error, OSError) else redact.text(str(error))[:200]
+        seconds = time.monotonic() - began
+        found.update(seconds=round(seconds, 4), mb_s=storage.rate(size, seconds), bad=found["bad"][:8])
+        found["ok"] = bool(found["files"]) and not found["bad"] and not found["error"]
+
+    def _sums_of(self, peer: int) -> Optional[Dict[str, str]]:
+        place, until = os.path.join(self.durable, "sums-%d" % peer), time.monotonic() + storage.VISIBLE_S
+        while not self.watch.stopped():
+            try:
+                os.listdir(self.durable)  # asks the server again where only the folder is cached
+                with open(place, encoding="ascii") as file:
+                    found = json.loads(file.read(1 << 20))
+                return {str(name): str(text) for name, text in found.items() if "/" not in name}
+            except FileNotFoundError:
+                if time.monotonic() >= until:
+                    return None
+                time.sleep(0.1)
+        return None
+
+    # -- a crash, and the way back -------------------------------------------------------------------------------------
+
+    def _crash(self, data: Dict[str, Any]) -> None:
+        """Have the last rank killed while all write the next step."""
+        self._state(data, TORN, "writing")
+        ended = self._program("die", self.durable, [TORN])
+        torn = os.path.join(self.durable, "step-%d" % TORN)
+        last = self.trial.nodes * max(1, self.trial.gpus_per_node) - 1
+        index = os.path.exists(os.path.join(torn, ".metadata"))
+        data["crash"] = {"step": TORN, "rank": last, "exit": ended["exit"], "torn": os.path.isdir(torn) and not index}
+
+    def _resume(self, data: Dict[str, Any]) -> None:
+        """Load the newest step that was verified; a newer one that was not is passed over, however whole it looks."""
+        found: Dict[str, Any] = {"step": None, "wrong": None, "seconds": None, "passed_over": [], "error": None}
+        data["resume"] = found
+        steps = states_of(self.durable)
+        verified = [step for step, state in steps.items() if state == "verified"]
+        found["step"] = max(verified) if verified else None
+        found["passed_over"] = [{"step": s, "state": t} for s, t in steps.items() if s > (found["step"] or 0)]
+        go, why = self._together("resume", "" if verified else "no step is verified")
+        if not go:
+            found["error"] = why
+            return
+        began = time.monotonic()
+        ended = self._program("load", self.durable, [found["step"]])
+        loaded = [each for each in ended["ranks"] if each.get("loaded") == found["step"]]
+        found["seconds"] = round(time.monotonic() - began, 3)
+        found["error"] = _problem(ended) or None
+        if len(loaded) == max(1, self.trial.gpus_per_node):
+            found["wrong"] = sum(int(each.get("wrong") or 0) for each in loaded)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
+    """Say what a path is: its file system, who may do what there, and whether it is a mount of its own."""
+    mode = os.stat(path).st_mode
+    fs, device, readonly = storage.mounted(path)
+    kind = asked["kinds"].get(role) or "path"
+    own = kind != "path" or presence.mount_point(path) != "/"
+    told = {"role": role, "path": path, "kind": kind, "fs": fs, "device": device, "readonly": readonly, "mounted": own}
+    return dict(told, mode=stat.S_IMODE(mode), sticky=bool(mode & stat.S_ISVTX), shared=asked["shared"])
+
+
+def leftovers(parent: str, now: str) -> List[str]:
+    """Remove what killed runs left below a path: folders of our name with our mark that are long out of use.
+
+    Their age is the difference of two marks' times, which the same file system gave. Returns their names.
+    """
+    gone = []
+    for name in sorted(os.listdir(parent)):
+        place = os.path.join(parent, name)
+        if not OURS.fullmatch(name) or os.path.islink(place):
+            continue
+        try:
+            with open(os.path.join(place, MARK), encoding="ascii") as file:
+                ours = ".seatrial-%s-checkpoint" % file.readline(200).strip() == name
+            age = os.stat(now).st_mtime - os.stat(os.path.join(place, MARK)).st_mtime
+        except (OSError, ValueError):
+            continue
+        if ours and age > STALE_S:
+            shutil.rmtree(place, ignore_errors=True)
+            gone.append(name)
+    return gone[:16]
+
+
+def copied(source: str, target: str) -> str:
+    """Copy a file and sync it, or only read it where there is no target; returns the SHA-256 of what was read."""
+    made = hashlib.sha256()
+    with open(source, "rb", buffering=0) as reader:
+        out = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) if target else -1
+        try:
+            while True:
+                piece = reader.read(PIECE)
+                if not piece:
+                    break
+                made.update(piece)
+                rest = memoryview(piece)
+                while target and rest:
+                    rest = rest[os.write(out, rest) :]
+            if target:
+                os.fsync(out)
+        finally:
+            if target:
+                os.close(out)
+    return made.hexdigest()
+
+
+def digest(path: str) -> str:
+    """Return the SHA-256 of a file, with the kernel asked to forget its own copy first."""
+    made, descriptor = hashlib.sha256(), os.open(path, os.O_RDONLY)
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        while True:
+            piece = os.read(descriptor, PIECE)
+            if not piece:
+                return made.hexdigest()
+            made.update(piece)
+    finally:
+        os.close(descriptor)
+
+
+def states_of(folder: str) -> Dict[int, str]:
+    """Return the state of each step, as it was kept beside it; what cannot be read is not there."""
+    found = {}
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return {}
+    for name in sorted(names):
+        match = re.fullmatch(r"step-(\d{1,9})\.state", name)
+        if match:
+            try:
+                with open(os.path.join(folder, name), encoding="ascii") as file:
+                    found[int(match.group(1))] = file.readline(40).strip()
+            except (OSError, ValueError):
+                continue
+    return found
+
+
+def _facts(path: str, ranks: int) -> List[Dict[str, Any]]:
+    """Return what each of this pod's ranks told; those that told nothing are not there."""
+    found = []
+    for local in range(ranks):
+        try:
+            with open("%s.%d" % (path, local), encoding="ascii") as file:
+                told = json.loads(file.read(MAX_FACTS))
+        except (OSError, ValueError):
+            continue
+        found += [told] if isinstance(told, dict) else []
+    return found
+
+
+def _problem(ended: Dict[str, Any]) -> str:
+    """Say why a program did not come to its end, in its own last words; nothing where it did."""
+    if ended["error"] or ended["timed_out"] or ended["stopped"]:
+        return str(ended["error"] or ended["stopped"] or "it did not end within %.0f s" % ended["seconds"])
+    if ended["exit"]:
+        said = [line for line in ended["output_tail"].splitlines() if "failed: " in line]
+        return "exit code %s%s" % (ended["exit"], ": " + said[0][:300] if said else "")
+    return ""
+
+
+def _memory_free() -> Optional[int]:
+    """Return how many bytes this pod's cgroup may still take; None where there is no limit, or none is told."""
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(limit, encoding="ascii") as file:
+                most = file.readline(40).strip()
+            with open(used, encoding="ascii") as file:
+                now = int(file.readline(40))
+        except (OSError, ValueError):
+            continue
+        return max(0, int(most) - now) if most.isdigit() and int(most) < 1 << 60 else None
+    return None

@@ -1,0 +1,131 @@
+"""Who a node's GPUs and network cards are, and how fast its GPUs ran while it was tested alone.
+
+Read from nvidia-smi before, during and after the test, and from sysfs. Without the tool, or the right to read a card's
+vital product data (root's alone), less is known and nothing is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+
+from . import command, gpus, smi
+from .host import first_line
+
+if TYPE_CHECKING:
+    from .deadline import Watch
+
+__all__ = ["Clocks", "cards"]
+
+PERIOD_S = 2.0
+QUERY_S = 20.0  # of one question: eight GPUs without persistence mode take as long
+LAST_S = 10.0  # for the question after the test
+MOST_CARDS, MOST_GPUS = 16, 16  # as many as fit beside the result in one message
+VPD_BYTES = 4096
+PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+IDENTIFIER, READ_ONLY, END = (
+    0x82,
+    0x90,
+    0x78,
+)  # tags of vital product data (PCI Local Bus Specification 3.0, appendix I)
+
+
+def cards(root: str = "/") -> Dict[str, Dict[str, str]]:
+    """Return each RDMA device's PCI address and serial number; its GUID where the number is not for us to read."""
+    place = os.path.join(root, "sys/class/infiniband")
+    try:
+        names = sorted(os.listdir(place), key=lambda name: (len(name), name))
+    except OSError:
+        return {}
+    found = {}
+    for name in names[:MOST_CARDS]:
+        told = {}
+        address = os.path.basename(os.path.realpath(os.path.join(place, name, "device")))
+        if PCI.match(address):
+            told["pci"] = address
+        serial = _serial(os.path.join(place, name, "device", "vpd"))
+        guid = first_line(os.path.join(place, name, "node_guid"))
+        if serial:
+            told["serial"] = serial
+        elif guid and re.match(r"[0-9a-f:]{19}$", guid) and guid.strip("0:"):
+            told["guid"] = guid
+        if told:
+            found[name[:40]] = told
+    return found
+
+
+def _serial(path: str) -> str:
+    """Return the serial number in a card's vital product data; empty where there is none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(VPD_BYTES)
+    except OSError:
+        return ""
+    at = 0
+    while at + 3 <= len(data) and data[at] != END:
+        tag, size = data[at], data[at + 1] | data[at + 2] << 8
+        if tag not in (IDENTIFIER, READ_ONLY):
+            return ""
+        if tag == READ_ONLY:
+            return _keyword(data[at + 3 : at + 3 + size], b"SN")
+        at += 3 + size
+    return ""
+
+
+def _keyword(fields: bytes, wanted: bytes) -> str:
+    at = 0
+    while at + 3 <= len(fields):
+        name, size = fields[at : at + 2], fields[at + 2]
+        if name == wanted and at + 3 + size <= len(fields):
+            text = fields[at + 3 : at + 3 + size].decode("ascii", "replace").strip(" \0")
+            return text if re.match(r"[\w.+/-]{1,40}$", text) else ""
+        at += 3 + size
+    return ""
+
+
+class Clocks:
+    """Asks nvidia-smi again and again, in a thread of its own, from before a test until after it."""
+
+    def __init__(self, env: Mapping[str, str], watch: Watch) -> None:
+        self._tool, self._watch = gpus.find(env), watch
+        self._samples: List[List[Dict[str, Any]]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def start(self) -> None:
+        """Begin to ask; the first answer is from before the test's load, whose programs take longer to start."""
+        if self._tool is not None:
+            self._thread.start()
+
+    def end(self) -> List[Dict[str, Any]]:
+        """Return each GPU: index, uuid, serial, MHz before, at least during and after, and what slowed it."""
+        self._over.set()
+        if self._tool is not None:
+            self._thread.join(LAST_S)
+        samples = [each for each in list(self._samples) if each]
+        if not samples:
+            return []
+        return [_told(index, samples) for index in range(min(MOST_GPUS, len(samples[0])))]
+
+    def _ask(self) -> None:
+        assert self._tool is not None
+        while not self._watch.stopped():
+            last = self._over.is_set()
+            answer = command.run([self._tool, "-q", "-x"], LAST_S if last else QUERY_S, smi.MAX_BYTES)
+            self._samples.append(smi.read(answer.out)[0]["gpus"])
+            if last or answer.exit is None:  # what hangs once is not asked again
+                return
+            self._over.wait(PERIOD_S)
+
+
+def _told(index: int, samples: List[List[Dict[str, Any]]]) -> Dict[str, Any]:
+    own = [each[index] for each in samples if index < len(each)]
+    clocks = [gpu["sm_mhz"] for gpu in own if gpu["sm_mhz"] is not None]
+    slowed = {reason for gpu in own for reason in gpu["throttle"] or ()}
+    found = {key: own[0][key] for key in ("uuid", "serial") if own[0][key]}
+    found.update(index=index, throttle=sorted(slowed))
+    if clocks:
+        found["mhz"] = [clocks[0], min(clocks[1:-1] or clocks), clocks[-1]]
+    return found

@@ -1,0 +1,118 @@
+"""The pure planner of a sweep, in its own types: it lies beside this folder in the pod (sweep/)."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zlib
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+
+from . import fleettest
+
+if TYPE_CHECKING:
+    Answers = Dict[str, Dict[str, Any]]  # what the nodes of a test have sent
+    Nodes = Tuple[str, ...]
+    # Of sweep/model.py.
+    Blame = Any
+    Done = Any
+    Fleet = Any
+    Result = Any
+    Round = Any
+    Rules = Any
+
+__all__ = ["Planner"]
+
+
+class Planner:
+    """Plans, joins results and decodes."""
+
+    def __init__(self) -> None:
+        self.model = importlib.import_module("sweep.model")
+        self.plan = importlib.import_module("sweep.plan")
+        self.judgement = importlib.import_module("sweep.judgement")
+        self.decoder = importlib.import_module("sweep.decode")
+
+    def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
+        """Return a fleet of nodes in the order in which they are to be tested."""
+        return self.model.Fleet(tuple(nodes), {node: leaves[node] for node in nodes if node in leaves}, gone)
+
+    def rules(self, told: Dict[str, Any]) -> Rules:
+        """Return the rules that the trial tells, by name."""
+        known = {name for name in self.model.Rules.__dataclass_fields__ if name in told}
+        return self.model.Rules(**{name: told[name] for name in known})
+
+    def next_round(
+        self, fleet: Fleet, rules: Rules, history: Sequence[Done], left_s: Optional[float]
+    ) -> Optional[Round]:
+        """Return what to test next; None where nothing is left, or no time."""
+        return self.plan.next_round(fleet, rules, history, left_s)
+
+    def matchings(self, fleet: Fleet, rules: Rules) -> int:
+        """Return how many times every node is paired."""
+        return int(self.judgement.matchings_of(fleet, rules))
+
+    def decode(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Blame:
+        """Return what the rounds show so far."""
+        return self.decoder.decode(fleet, rules, history)
+
+    def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
+        """Return the nodes that have passed all."""
+        return tuple(self.decode(fleet, rules, history).proven)
+
+    def done(self, each: Round, results: Dict[Nodes, Result], seconds: float) -> Done:
+        """Return a round that ran."""
+        return self.model.Done(each, results, seconds)
+
+    def result(self, nodes: Nodes, answers: Answers) -> Result:
+        """Join what the nodes of a test have answered; half of a result is none."""
+        model = self.model
+        states = {node: answer.get("state") for node, answer in answers.items()}
+        reported = tuple(node for node in nodes if states.get(node) not in (None, fleettest.NOTHING))
+        at = tuple(node for node in nodes if answers.get(node, {}).get("transport"))
+        lead = answers.get(nodes[0]) or {}
+        if any(_whole(answer.get("wrong")) for answer in answers.values()):
+            own = tuple(node for node in nodes if len(nodes) == 1)
+            return self._result(model.WRONG_SUMS, reported, own)
+        if at:
+            return self._result(model.WRONG_TRANSPORT, reported, at)
+        for state, outcome in ((fleettest.NO_END, model.NO_END), (fleettest.FAILED, model.FAILED)):
+            if state in states.values():
+                return self._result(outcome, reported, ())
+        busbw = _number(lead.get("busbw"))
+        if any(states.get(node) != fleettest.MEASURED for node in nodes) or busbw is None:
+            silent = nodes[0] if busbw is None and states.get(nodes[0]) == fleettest.MEASURED else ""
+            return self._result(model.NOTHING_CAME, tuple(node for node in reported if node != silent), ())
+        rails = tuple(_number(value) for value in lead.get("rails") or ())
+        return model.Result(model.MEASURED, busbw, rails, reported, ())
+
+    def _result(self, outcome: str, reported: Nodes, at: Nodes) -> Result:
+        return self.model.Result(outcome, None, (), reported, at)
+
+    def restored(self, text: str) -> List[Done]:
+        """Return the rounds of a sweep that goes on, as the runner has packed them (zlib, base64)."""
+        if not text:
+            return []
+        rows = json.loads(zlib.decompress(b64decode(text)).decode("utf-8"))
+        return [self._restored(row) for row in rows]
+
+    def _restored(self, row: Dict[str, Any]) -> Done:
+        model = self.model
+        results = {}
+        for test in row["tests"]:
+            nodes = tuple(test["nodes"])
+            reported = tuple(test.get("reported", nodes))
+            rails = tuple(test.get("rails") or ())
+            results[nodes] = model.Result(
+                test["outcome"], test.get("busbw"), rails, reported, tuple(test.get("at") or ())
+            )
+        return self.done(model.Round(row["number"], row["stage"], tuple(results)), results, row["seconds"])
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _number(value: Any) -> Optional[float]:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
+    return float(value) if good else None

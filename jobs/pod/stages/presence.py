@@ -1,0 +1,58 @@
+"""Presence evidence: credentials in the environment, files of a data set that can be opened, what a path is mounted on.
+
+A credential's value is looked at for being empty or not, and never kept, printed or passed on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+
+if TYPE_CHECKING:
+    from .deadline import Watch
+
+__all__ = ["credentials", "files", "mount_point"]
+
+NAMED = 20  # files that are named; more are counted
+
+
+def credentials(asked: List[Dict[str, str]], env: Mapping[str, str], through_ssh: bool) -> List[Dict[str, Any]]:
+    """Say of each variable whether it is set and not blank; what ssh started lacks the container's, so none is told."""
+    missing = None if through_ssh else False
+    return [dict(each, present=True if env.get(each["env"], "").strip() else missing) for each in asked]
+
+
+def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
+    """Open each file below a folder and read its first byte; returns how many were tried, how many failed and which.
+
+    A folder among them must be listable. What the time did not allow is not tried, and so neither good nor bad.
+    """
+    tried, bad = 0, []
+    for name in names:
+        if watch.stopped():
+            break
+        tried += 1
+        place = os.path.join(folder, name)
+        try:
+            if os.path.isdir(place):
+                os.listdir(place)
+            else:
+                with open(place, "rb", buffering=0) as stream:
+                    stream.read(1)
+        except OSError as error:
+            bad.append("%s: %s" % (name, error.strerror or "cannot be read"))
+    return {"files_tried": tried, "files_bad": len(bad), "files_bad_named": bad[:NAMED]}
+
+
+def mount_point(path: str, table: str = "/proc/mounts") -> str:
+    """Return where the file system that holds a path is mounted; nothing where the table cannot be read."""
+    best, real = "", os.path.realpath(path)
+    try:
+        with open(table, encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                point = [*line.split(), "", ""][1].replace("\\040", " ")
+                inside = real == point or real.startswith(point.rstrip("/") + "/")
+                best = point if point and inside and len(point) >= len(best) else best
+    except OSError:
+        return ""
+    return best

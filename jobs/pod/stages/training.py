@@ -1,0 +1,189 @@
+"""Training steps over all ranks of the trial, and the GPUs meanwhile: clocks, power, what slows them, errors.
+
+The program is the bench's (bench/training.py), started as a collective is. It ends, and everything below it, when its
+own time is up, when a peer fails and when the pod is told to stop; what its ranks had measured until then is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import statistics
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+
+from . import collective, command, gpus, programs, rdma, smi
+
+if TYPE_CHECKING:
+    from .barrier import Barrier
+    from .deadline import Watch
+    from .spec import Identity, Trial
+
+__all__ = ["Meanwhile", "Training", "blank"]
+
+NAME = "training"
+MAX_FACTS = 1 << 18
+SAMPLE_S = 2.0  # between two looks at the clocks; one look at eight GPUs takes about a second
+WHOLE_S = 20.0  # between two looks at everything: errors, what slows a GPU
+SAMPLE_LIMIT_S = 30.0
+HURRY_S = 1.0  # the pod is told to end: what is known goes home first
+SAMPLE_BYTES = 1 << 16
+MOST_SAMPLES = 5000
+QUESTION = [
+    "--query-gpu=index,uuid,clocks.sm,power.draw,temperature.gpu,utilization.gpu",
+    "--format=csv,noheader,nounits",
+]
+FIELDS = ("sm_mhz", "power_w", "temperature_c", "utilisation")
+
+
+def blank() -> Dict[str, Any]:
+    """Return the stage's keys, all unknown."""
+    unknown = dict.fromkeys("skipped command exit stopped seconds error xid".split())
+    lists: Dict[str, Any] = {"ranks": [], "gpus": [], "samples": []}
+    return dict(unknown, name=NAME, timed_out=False, output_tail="", output_bytes=0, rdma_counters={}, **lists)
+
+
+class Training(collective.BenchRun):
+    """The training steps of this pod's ranks."""
+
+    def __init__(self, trial: Trial, me: Identity, watch: Watch, barrier: Barrier, place: str, here: str) -> None:
+        own = copy.copy(trial)
+        assert trial.training is not None
+        own.collective_timeout_s = trial.training["limit_s"]
+        super().__init__(own, me, watch, barrier, place, here)
+
+    def train(self, data: Dict[str, Any], why: str) -> str:
+        """Run the steps, or agree with all ranks not to; returns the stage's status."""
+        argv, problem = programs.training(self.trial, self.me, self.env, self.here)
+        go, why = self._agree(NAME, why or problem, alone=False)
+        if not go or argv is None:
+            data["skipped"] = why
+            return "skipped"
+        # Training wants a quiet log; the collectives before have shown what NCCL uses.
+        env = self.child_env(NAME, {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": ""})
+        data["command"] = argv
+        before = rdma.counters()
+        reports = gpus.xids(os.path.join("/", "dev/kmsg"))
+        meanwhile = Meanwhile(self.trial.gpu_kind, self.env)
+        meanwhile.start()
+        try:
+            self._start(data, NAME, argv, env, alone=False)
+        finally:
+            meanwhile.stop(HURRY_S if self.watch.stopped() else SAMPLE_LIMIT_S)
+            data["rdma_counters"] = rdma.difference(before, rdma.counters())
+            data["ranks"] = _ranks(env["SEATRIAL_BENCH_FACTS"])
+            data["xid"] = grown(reports, gpus.xids(os.path.join("/", "dev/kmsg")))
+            data["samples"], data["gpus"] = meanwhile.told(_window(data["ranks"])), meanwhile.last
+            self.barrier.announce_end("collective." + NAME, collective.failure(data))
+        if data["timed_out"]:
+            return "timeout"
+        return "ok" if data["exit"] == 0 else "failed"
+
+
+class Meanwhile(threading.Thread):
+    """Looks at this pod's GPUs again and again while they train; finds nothing where there is no nvidia-smi."""
+
+    def __init__(self, kind: str, env: Mapping[str, str]) -> None:
+        super().__init__(daemon=True)
+        self.tool = gpus.find(env, "nvidia-smi") if kind == "nvidia" else None
+        self.last: List[Dict[str, Any]] = []  # the GPUs at the end, with all that slowed them in between
+        self._samples: List[Tuple[float, Dict[str, List[Optional[float]]]]] = []
+        self._slowed: Dict[str, List[str]] = {}
+        self._enough = threading.Event()
+
+    def run(self) -> None:
+        """Look until `stop`."""
+        if self.tool is None:
+            return
+        looked = 0.0
+        while not self._enough.wait(SAMPLE_S):
+            self._look()
+            if time.monotonic() - looked >= WHOLE_S:
+                self._whole()
+                looked = time.monotonic()
+        self._whole()
+
+    def stop(self, limit_s: float) -> None:
+        """Take a last look and end; what takes longer is left to itself."""
+        self._enough.set()
+        if self.is_alive():
+            self.join(timeout=limit_s)
+
+    def told(self, window: Optional[Tuple[float, float]]) -> List[Dict[str, Any]]:
+        """Return by GPU the medians, the least clock and the greatest heat while the steps ran (`window`, epoch)."""
+        inside = [each for at, each in list(self._samples) if window is None or window[0] <= at <= window[1]]
+        found = []
+        for key in sorted({key for each in inside for key in each}):
+            index, _, uuid = key.partition(" ")
+            columns = list(zip(*(each[key] for each in inside if key in each)))
+            known = [[value for value in column if value is not None] for column in columns]
+            told: Dict[str, Any] = {"index": int(index), "uuid": uuid, "samples": len(columns[0]) if columns else 0}
+            for name, values in zip(FIELDS, known):
+                told[name] = round(statistics.median(values), 1) if values else None
+            told["sm_mhz_least"] = min(known[0]) if known[0] else None
+            told["temperature_c"] = max(known[2]) if known[2] else None
+            told["utilisation_least"] = min(known[3]) if known[3] else None
+            found.append(told)
+        return found
+
+    def _look(self) -> None:
+        assert self.tool is not None
+        answer = command.run([self.tool, *QUESTION], SAMPLE_LIMIT_S, SAMPLE_BYTES)
+        seen = {}
+        for line in answer.out.decode("utf-8", "replace").splitlines():
+            cells = [cell.strip() for cell in line.split(",")]
+            if len(cells) == 2 + len(FIELDS) and cells[0].isdigit():
+                seen["%d %s" % (int(cells[0]), cells[1][:60])] = [_figure(cell) for cell in cells[2:]]
+        if seen and len(self._samples) < MOST_SAMPLES:
+            self._samples.append((time.time(), seen))
+
+    def _whole(self) -> None:
+        assert self.tool is not None
+        answer = command.run([self.tool, "-q", "-x"], SAMPLE_LIMIT_S, smi.MAX_BYTES)
+        found, _ = smi.read(answer.out)
+        for gpu in found["gpus"]:
+            seen = self._slowed.setdefault(str(gpu["uuid"]), [])
+            seen += [reason for reason in gpu["throttle"] or [] if reason not in seen]
+            gpu["throttle"] = list(seen) if gpu["throttle"] is not None or seen else None
+        self.last = found["gpus"] or self.last
+
+
+def grown(
+    before: Optional[List[Dict[str, Any]]], after: Optional[List[Dict[str, Any]]]
+) -> Optional[List[Dict[str, Any]]]:
+    """Return the driver's reports that came in between; None where a pod may not read them."""
+    if before is None or after is None:
+        return None
+    old = {(each["bus_id"], each["xid"]): each["count"] for each in before}
+    more = [dict(each, count=each["count"] - old.get((each["bus_id"], each["xid"]), 0)) for each in after]
+    return [each for each in more if each["count"] > 0]
+
+
+def _ranks(path: str) -> List[Dict[str, Any]]:
+    """Return what the ranks of this pod have written, in order."""
+    place, name = os.path.split(path)
+    found = []
+    for file in sorted(os.listdir(place)):
+        if file.startswith(name + ".") and file[len(name) + 1 :].isdigit():
+            try:
+                with open(os.path.join(place, file), encoding="ascii") as stream:
+                    told = json.loads(stream.read(MAX_FACTS))
+            except (OSError, ValueError):
+                continue
+            if isinstance(told, dict):
+                found.append(told)
+    return sorted(found, key=lambda told: int(told.get("rank") or 0))
+
+
+def _window(ranks: List[Dict[str, Any]]) -> Optional[Tuple[float, float]]:
+    spans = [rank["window"] for rank in ranks if rank.get("window")]
+    return (max(span[0] for span in spans), min(span[1] for span in spans)) if spans else None
+
+
+def _figure(cell: str) -> Optional[float]:
+    try:
+        return float(cell)
+    except ValueError:  # [N/A], [Unknown Error]
+        return None

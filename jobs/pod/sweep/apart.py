@@ -1,0 +1,108 @@
+"""What lies between groups of nodes is told, and nobody is blamed: groups that fail with each other, and slow ones.
+
+Leaves may have no label, or the wrong one; then nodes and pairs look bad that are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Set
+
+from .groups import groups_of
+from .judgement import FAIL, HARD, words
+from .model import Finding, Nodes
+
+if TYPE_CHECKING:
+    from .evidence import Evidence
+
+TOGETHER = (
+    2,
+    4,
+)  # nodes without a pass that are tested with each other before one is blamed: without leaves, with them
+SLOW_SHARE, SLOW_NODES = 0.2, 4  # of the nodes, before what is slow alike is a group and not so many bad nodes
+ALIKE, ODD = 0.05, 0.1  # around their median lie the failing values of a slow group, but for a tenth: bad nodes differ
+FEW_OF = 8  # one node of so many may be bad with some partners only
+BAD_PATHS = (0.25, 6)  # share of the pairs, and their number, above which they are not blamed one by one
+
+
+def grouped(state: Evidence) -> Dict[str, int]:
+    """Return the groups that fail with each other, where no accused element explains it; 0: the largest."""
+    nodes = [node for node in state.fleet.nodes if not state.accused(node)]
+    failed = {node: state.against(node) for node in nodes if state.failed.get(node)}
+    found = groups_of(nodes, state.passed, failed)
+    return {node: number for number, group in enumerate(found) for node in group}
+
+
+def slow_alike(state: Evidence) -> FrozenSet[str]:
+    """Return a large part of the fleet that is slow alike, with each other, too, and above the floor."""
+    slow = {n for n in state.failed if not state.passed[n] and not state.accused(n) and len(state.against(n)) > 1}
+    if len(slow) < max(SLOW_NODES, SLOW_SHARE * len(state.met)):
+        return frozenset()
+    pairs = [pair for pair in state.of if len(pair) > 1 and slow.intersection(pair) and not state.explained(pair)]
+    inside = sum(slow.issuperset(pair) and pair[1] in state.failed[pair[0]] for pair in pairs)
+    tests = [each for pair in pairs for each in state.of[pair] if each.grade in (FAIL, HARD)]
+    values = sorted(each.value or 0.0 for each in tests)
+    middle = values[len(values) // 2] if values else 0.0
+    odd = sum(abs(value - middle) > ALIKE for value in values)
+    below = sum(each.busbw < (state.rules.pair_floor or 0.0) for each in tests)
+    return frozenset(slow) if inside and middle and max(odd, below) <= ODD * len(values) else frozenset()
+
+
+def held_back(state: Evidence) -> Dict[str, Set[str]]:
+    """Return nodes that may yet be a group, and with whom to test them: bad nodes fail with each other, too."""
+    bad = {n: len(state.against(n)) for n in state.failed if not state.accused(n) and n not in state.slow}
+    bad = {n: count for n, count in bad.items() if state.can_answer(n)}
+    never = {n for n, count in bad.items() if count > 1 and not state.passed[n]}
+    often = {n for n, count in bad.items() if count >= state.rules.proofs and count > len(state.passed[n]) > 0}
+    held: Dict[str, Set[str]] = {}
+    for alike, partners in ((never, 1), (often, 2)):
+        if len(alike) >= TOGETHER[bool(state.fleet.leaves)]:
+            wanted = min(partners, len(alike) - 1)
+            held.update({n: alike - state.met[n] - {n} for n in alike if len(state.met[n] & alike) < wanted})
+    for number in set(state.groups.values()):
+        group = {n for n, of in state.groups.items() if of == number and n not in state.fleet.gone}
+        enough = min(state.rules.proofs, len(group))
+        held.update({n: group - state.met[n] for n in never if len(state.met[n] & group) < enough})
+    return held
+
+
+def told(state: Evidence) -> List[Finding]:
+    """Return what is to be told of groups (kind groups); pairs that are too many to be blamed are taken back."""
+    found = [_between(state, number) for number in sorted(set(state.groups.values()) - {0})]
+    if state.slow:
+        found.append(_slow(state))
+    known = [pair for pair in state.of if len(pair) == 2 and not state.explained(pair)]
+    bad = [pair for pair in known if ("pair", pair) in state.findings]
+    counted = Counter(node for pair in bad for node in pair)
+    few = {node for node, _ in counted.most_common(max(2, len(state.met) // FEW_OF))}
+    spread = sum(few.isdisjoint(pair) for pair in bad)  # what a few nodes explain is theirs
+    if len(bad) >= BAD_PATHS[1] and len(bad) > BAD_PATHS[0] * len(known) and spread > BAD_PATHS[0] * len(bad):
+        for pair in bad:
+            del state.findings["pair", pair]
+        why = (
+            "%d of %d pairs fail (%s) whose nodes pass with others: links between groups, and it is not clear of which"
+        )
+        how = words(each for pair in bad for each in state.of[pair])
+        found.append(_told({n for pair in bad for n in pair}, why % (len(bad), len(known), how)))
+    return found
+
+
+def _between(state: Evidence, number: int) -> Finding:
+    group = {node for node, of in state.groups.items() if of == number}
+    across: List[Nodes] = [p for p in state.of if len(p) == 2 and len(group.intersection(p)) == 1 and state.between(p)]
+    bad = [pair for pair in across if pair[1] in state.failed[pair[0]]]
+    count = (len(group), len(bad), len(across), len(state.groups) - len(group))
+    why = "%d nodes pass with each other, and %d of %d pairs of one of them and one of %d others fail" % count
+    why += " (%s)" % words(each for pair in bad for each in state.of[pair])
+    return _told(group, why + ": a link between two groups of nodes, probably an uplink that no label names")
+
+
+def _slow(state: Evidence) -> Finding:
+    values = sorted(t.value or 0.0 for p in state.of for t in state.of[p] if t.grade == FAIL and state.slow & {*p})
+    count = (len(state.slow), len(state.met), values[len(values) // 2])
+    why = "%d of %d nodes reach %.2f of what the others do, with each other, too, and are above the floor" % count
+    return _told(state.slow, why + ": another group (cards, wiring, leaf) rather than so many bad nodes")
+
+
+def _told(nodes: "FrozenSet[str] | Set[str]", why: str) -> Finding:
+    return Finding("groups", tuple(sorted(nodes)), (), why)

@@ -1,0 +1,96 @@
+"""Who passed and failed with whom, and what may explain it: the tallies of judged tests."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Set, Tuple
+
+from .judgement import FAIL, HARD, NOTHING, PASS, Facts, Judged, matchings_of
+
+if TYPE_CHECKING:
+    from .model import Finding, Fleet, Nodes, Rules
+
+SILENT = 3  # tests without a report before a node is given up; partners, or tests of a pair, that measured nothing
+
+
+class Evidence:
+    """All tests by element; `findings` and what else explains failures is filled by who accuses."""
+
+    def __init__(self, fleet: Fleet, rules: Rules, facts: Facts) -> None:
+        self.fleet, self.rules, self.matchings = fleet, rules, matchings_of(fleet, rules)
+        self.passed: Dict[str, Set[str]] = defaultdict(set)
+        self.failed: Dict[str, Set[str]] = defaultdict(set)
+        self.met: Dict[str, Set[str]] = defaultdict(set)
+        self.measured: Dict[str, Set[str]] = defaultdict(set)
+        self.silent: Counter = Counter()  # type: ignore[type-arg]
+        self.empty: Counter = Counter()  # type: ignore[type-arg]
+        self.tests: Counter = Counter()  # type: ignore[type-arg]
+        self.of: Dict[Nodes, List[Judged]] = defaultdict(list)
+        self.findings: Dict[Tuple[str, Nodes], Finding] = {}
+        self.hot: Set[str] = set()
+        self.bad_leaves: Set[str] = set()
+        self.groups: Dict[str, int] = {}
+        self.held: Dict[str, Set[str]] = {}
+        self.slow: FrozenSet[str] = frozenset()
+        for each in facts.judged:
+            self._take(each)
+        self.flaky = sorted(p for p in self.of if self._is_flaky(p))
+        for pair, tests in self.of.items():
+            if len(pair) > 1:
+                self._relate(pair, tests)
+
+    def _take(self, each: Judged) -> None:
+        self.of[each.nodes].append(each)
+        for node in each.nodes:
+            self.tests[node] += 1
+            self.met[node] |= set(each.nodes) - {node}
+            if each.grade != NOTHING:
+                self.measured[node] |= set(each.nodes) - {node}
+                continue
+            self.empty[node] += 1
+            if node not in each.reported:
+                self.silent[node] += 1
+
+    def _is_flaky(self, pair: Nodes) -> bool:
+        grades = {each.grade for each in self.of[pair]}
+        return FAIL in grades and PASS in grades and HARD not in grades
+
+    def _relate(self, pair: Nodes, tests: List[Judged]) -> None:
+        grades = {each.grade for each in tests}
+        target = self.failed if HARD in grades or (FAIL in grades and PASS not in grades) else self.passed
+        if target is self.passed and PASS not in grades:
+            return
+        target[pair[0]].add(pair[1])
+        target[pair[1]].add(pair[0])
+
+    def accused(self, node: str) -> bool:
+        """Say whether a node (or a rail of it) is blamed."""
+        return ("node", (node,)) in self.findings
+
+    def explained(self, pair: Nodes) -> bool:
+        """Say whether an accused node, or an uplink that is accused or in doubt, may be why a pair fails."""
+        if any(self.accused(node) or node in self.held or node in self.slow for node in pair) or self.between(pair):
+            return True
+        return self.fleet.crosses(pair) and bool({self.fleet.leaf(n) for n in pair} & (self.hot | self.bad_leaves))
+
+    def between(self, pair: Nodes) -> bool:
+        """Say whether a pair's nodes are of two groups that fail with each other."""
+        return len({self.groups[node] for node in pair if node in self.groups}) > 1
+
+    def against(self, node: str) -> Set[str]:
+        """Return the partners with whom a node failed and nothing else explains it."""
+        return {p for p in self.failed[node] if not self.explained(pair_of(node, p))}
+
+    def trusted(self, node: str) -> bool:
+        """Say whether a node proves others: it passed, and with at least as many as it failed with."""
+        passes = len(self.passed[node])
+        return bool(passes) and not self.accused(node) and passes >= len(self.against(node))
+
+    def can_answer(self, node: str) -> bool:
+        """Say whether a node is there, and reports."""
+        return node not in self.fleet.gone and self.silent[node] < SILENT
+
+
+def pair_of(one: str, other: str) -> Nodes:
+    """Return a pair's nodes as tests name them."""
+    return (one, other) if one < other else (other, one)

@@ -1,0 +1,84 @@
+"""What a sweep's coordinator prints: the fields of its stages, as stages.py has those of a trial's probe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypedDict
+
+from .stages import Count  # noqa: TC001 -- get_type_hints reads it
+
+RECORD = "a list of numbers and text"
+Record = Annotated[list[Any], RECORD]  # an entry may be null: not measured
+
+
+class SweepFleet(TypedDict, total=False):
+    """Who is here: `gone` says why a node is not, `rails` names its network devices in NCCL's order."""
+
+    nodes: list[str]
+    gone: dict[str, str]
+    rails: dict[str, list[str]]
+    restored: Count
+
+
+class SweptCard(TypedDict, total=False):
+    """An RDMA device: PCI address and serial number, or its GUID."""
+
+    pci: str
+    serial: str
+    guid: str
+
+
+class SweptGpu(TypedDict, total=False):
+    """A GPU while its node was tested alone; MHz before, at least during, and after."""
+
+    index: Count
+    uuid: str
+    serial: str
+    mhz: list[float]
+    throttle: list[str]
+
+
+class SweptHardware(TypedDict, total=False):
+    """Who a node's GPUs and cards are."""
+
+    gpus: list[SweptGpu]
+    cards: dict[str, SweptCard]
+
+
+class _Test(TypedDict):
+    nodes: list[str]
+
+
+class SweepTest(_Test, total=False):
+    """A test: GB/s of all rails together and of each; `why` has the words of single nodes."""
+
+    outcome: str
+    busbw: float
+    rails: Record
+    rows: list[Record]
+    copies: Record
+    reported: list[str]
+    at: list[str]
+    why: dict[str, str]
+    errors: dict[str, dict[str, Count]]
+    hardware: SweptHardware
+    asked: Count
+
+
+class SweepRound(TypedDict, total=False):
+    """A round, in seconds."""
+
+    number: Count
+    stage: Count
+    seconds: float
+    tests: list[SweepTest]
+
+
+class SweepEnd(TypedDict, total=False):
+    """Why the sweep ended before its plan did; empty where it did not."""
+
+    why: str
+
+
+NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound}
+SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
+"""Stages by name; those that are numbered begin with the same word."""

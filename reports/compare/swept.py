@@ -1,0 +1,121 @@
+"""Two sides of sweeps: the bandwidth of each node and each pair, and which nodes, uplinks and pairs are at fault.
+
+A sweep names who is at fault itself: an element that was at fault and was not tested again is not mended. A node's
+samples are those of its pairs that nothing at fault explains but the node itself; what it does alone is its own row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..record import ALONE
+from .regression import Group, Rows, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..schema import Record, RecordedSweep
+
+OF_ELEMENTS = frozenset({"sweep.node", "sweep.rail", "sweep.uplink", "sweep.pair", "sweep.suspect"})
+"""Faults that are compared element by element."""
+AT_FAULT, SUSPECT, NOT_TESTED, UNDECIDED, PROVEN = "at fault", "suspect", "not tested", "undecided", "proven"
+RANK = (PROVEN, NOT_TESTED, SUSPECT, UNDECIDED, AT_FAULT)
+PAIRS, PAIR = "pairs of this node", "pair"
+
+
+def sweeps(side: Sequence[Record]) -> list[RecordedSweep]:
+    """Return the sweeps of a side."""
+    return [sweep for record in side if (sweep := record["sweep"])]
+
+
+def sweep_rows(side: Sequence[Record], other: Sequence[Record]) -> Samples:
+    """Return the samples of nodes alone, of each node's pairs, and of those pairs that the other side tested, too."""
+    found: Samples = {}
+    shared = {pair for sweep in sweeps(other) for pair, _ in _pairs(sweep)}
+    for sweep in sweeps(side):
+        in_run: dict[tuple[Group, int], list[float]] = {}
+        for size, group, value in _samples(sweep, shared):
+            in_run.setdefault((group, size), []).append(value)
+        for (group, size), values in in_run.items():
+            rows: Rows = found.setdefault(group, {})
+            rows.setdefault(size, []).append(values)
+    return found
+
+
+def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tuple[int, Group, float]]:
+    sizes = sweep.get("sizes", {})
+    alone, paired = (sizes.get(name, 0) for name in ("alone", "pair"))
+    if min(alone, paired) < 1:
+        return  # of a version that did not say what it sent
+    for nodes, value in _measured(sweep):
+        if len(nodes) == 1:
+            yield alone, Group(nodes, "all_reduce", ALONE), value
+    bad, leaves = _at_fault(sweep), _leaves(sweep)
+    for pair, value in _pairs(sweep):
+        for node in pair:
+            others = set(pair) - {node}
+            ways = {leaves.get(name, "") for name in pair}
+            if not (others & bad or pair in bad or (len(ways) > 1 and ways & bad)):
+                yield paired, Group((node,), "all_reduce", PAIRS), value
+        if pair in shared:
+            yield paired, Group(pair, "all_reduce", PAIR), value
+
+
+def _pairs(sweep: RecordedSweep) -> Iterator[tuple[tuple[str, ...], float]]:
+    return ((nodes, value) for nodes, value in _measured(sweep) if len(nodes) == 2)
+
+
+def _measured(sweep: RecordedSweep) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the tests that measured something, with GB/s."""
+    for test in sweep.get("tests", []):
+        value = test.get("busbw_gbps", 0.0)
+        if 0 < value < math.inf:
+            yield tuple(sorted(test.get("nodes", []))), value
+
+
+def _at_fault(sweep: RecordedSweep) -> set[object]:
+    """Return the names of nodes and leaves at fault, and the pairs."""
+    named = [(found["kind"], found["names"]) for found in sweep.get("findings", [])]
+    return {tuple(sorted(names)) for kind, names in named if kind == "pair"} | {
+        name for kind, names in named if kind != "pair" for name in names
+    }
+
+
+def _leaves(sweep: RecordedSweep) -> dict[str, str]:
+    return {row["name"]: row["leaf"] for row in _elements(sweep, "nodes")}
+
+
+def _elements(sweep: RecordedSweep, kind: str) -> Sequence[Mapping[str, Any]]:
+    return sweep.get("elements", {}).get(kind) or ()
+
+
+def states(side: Sequence[Record]) -> dict[str, tuple[str, str]]:
+    """Return each element's state, the worst of the side's sweeps, and what was said of it."""
+    found: dict[str, tuple[str, str]] = {}
+    for sweep in sweeps(side):
+        why = {" - ".join(each["names"]): str(each["why"]) for each in sweep.get("findings", [])}
+        here = {str(row["name"]): row["state"] for row in _elements(sweep, "nodes")}
+        here |= {f"uplink of {row['leaf']}": row["state"] for row in _elements(sweep, "uplinks")}
+        here |= {" - ".join(pair): PROVEN for pair, _ in _pairs(sweep)}
+        here |= {" - ".join(row["nodes"]): row["state"] for row in _elements(sweep, "pairs")}
+        for name, state in here.items():
+            rank = RANK.index(state) if state in RANK else 0  # flaky: it passed
+            if name not in found or rank > RANK.index(found[name][0]):
+                found[name] = (RANK[rank], why.get(name.removeprefix("uplink of "), ""))
+    return found
+
+
+def turned(before: Sequence[Record], after: Sequence[Record]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield what each element turned to, where it matters: kind, element, state before, state after, and why."""
+    old, new = states(before), states(after)
+    for name in dict.fromkeys([*old, *new]):
+        (was, _), (now, why) = (side.get(name, ("not in the sweep", "")) for side in (old, new))
+        if was == now:
+            continue
+        if now == AT_FAULT:
+            yield "worse", name, was, now, why
+        elif was == AT_FAULT:
+            yield ("better" if now == PROVEN else "unclear"), name, was, now, ""
+        elif was == PROVEN and (" - " not in name or now in RANK):  # other pairs are drawn in another sweep
+            yield "unclear", name, was, now, why

@@ -1,0 +1,333 @@
+"""The record as JSON (report.json): its types, and how what was read is checked against them and completed.
+
+docs/record.schema.json publishes the same. In a record that was read every key of these types is there, with an empty
+value where the file has none; a type with ``total=False`` keeps what it was given. Other keys are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+
+class RecordError(ValueError):
+    """A file is no record that can be read; one line."""
+
+
+class Outcome(StrEnum):
+    """How one check ended."""
+
+    PASSED = "passed"
+    SKIPPED = "skipped"  # does not apply here, and says why
+    BLOCKED = "blocked"  # a check it requires did not pass
+    ERROR = "error"  # could not tell
+    FAILED = "failed"  # the cluster is at fault
+
+
+class Verdict(StrEnum):
+    """What a run says about the cluster."""
+
+    GO = "go"
+    NO_GO = "no-go"
+    INCONCLUSIVE = "inconclusive"
+
+
+class RecordedFinding(TypedDict):
+    """One observation about one subject; ``ok`` is null where it could not be told."""
+
+    subject: str
+    ok: bool | None
+    observed: str
+    expected: str
+    unit: str
+    fault: str
+
+
+class RecordedCheck(TypedDict):
+    """How one check ended and everything that supports it."""
+
+    id: str
+    title: str
+    outcome: Outcome
+    stage: str
+    reason: str
+    seconds: float
+    requires: list[str]
+    blocked_by: list[str]
+    fault: str
+    findings: list[RecordedFinding]
+    notes: list[str]
+    doc: str
+    waived: bool
+    proven_by: list[str]
+
+
+class RecordedSide(TypedDict):
+    """One measurement of a row; bus bandwidth in GB/s (1e9 bytes per second)."""
+
+    busbw_gbps: float | None
+
+
+class RecordedRow(TypedDict):
+    """A row of a benchmark's table."""
+
+    size_bytes: int
+    out_of_place: RecordedSide | None
+    in_place: RecordedSide | None
+
+
+class RecordedTable(TypedDict):
+    """A benchmark's table."""
+
+    collective: str | None
+    rows: list[RecordedRow]
+
+
+class RecordedHost(TypedDict):
+    """A host as NCCL names it, and the network devices of each of its ranks."""
+
+    name: str | None
+    rails: dict[str, list[str]]
+    gdr: object  # true, false, "mixed" or null
+
+
+class RecordedPair(TypedDict):
+    """Channels from one host to another by transport."""
+
+    src: str
+    dst: str
+    transports: dict[str, float]
+
+
+class RecordedJob(TypedDict):
+    """What the readers of a record use of a job document (jobs/nccl/job_document.py)."""
+
+    nodes: int | None
+    ranks: int | None
+    sentence: str
+    inter_node_transport: str
+    nccl_versions: list[str]
+    hosts: list[RecordedHost]
+    pairs: list[RecordedPair]
+    tables: list[RecordedTable]
+
+
+class RecordedFloor(TypedDict):
+    """What a collective was held against: GB/s at a message size, and where that number is from."""
+
+    size_bytes: int
+    busbw_gbps: float
+    source: str
+
+
+class Cluster(TypedDict, total=False):
+    """The API server that was judged, the digest of the authority that vouches for it, and a simulation's world."""
+
+    server: str
+    ca: str
+    namespace: str
+    scenario: str
+    platform: str
+    network: object
+    lost: list[str]
+    weather: str
+
+
+class TrialFailure(TypedDict):
+    """The fault that a trial ended with, and whose it is: infrastructure or program."""
+
+    fault: str
+    failure: str
+
+
+class RecordedSpan(TypedDict):
+    """One phase of a pod: seconds since the first pod of the trial was created, and how long it took."""
+
+    node: str
+    phase: str
+    start_s: float
+    seconds: float
+
+
+class RecordedTrial(TypedDict, total=False):
+    """What ran: the job, its image, the node of each host, seconds until the ranks of a node resolved all peers."""
+
+    job: str
+    image: str
+    hosts: dict[str, str]
+    dns_seconds: dict[str, float]
+    timeline: list[RecordedSpan]
+    failure: TrialFailure
+
+
+class RecordedCoverage(TypedDict):
+    """How much of the pool was tried; ``pool`` is null where it is not seen."""
+
+    said: str
+    asked: str
+    tried: list[str]
+    untried: list[str]
+    pool: list[str] | None
+
+
+class RecordedAccusation(TypedDict, total=False):
+    """An element at fault: node, rail, uplink or pair."""
+
+    kind: str
+    names: list[str]
+    rails: list[int]
+    why: str
+
+
+class RecordedRound(TypedDict, total=False):
+    """A round, and how many tests it had."""
+
+    number: int
+    tests: int
+
+
+class RecordedSweepTest(TypedDict, total=False):
+    """A test of a node alone or of a pair; GB/s, absent where nothing was measured."""
+
+    round: int
+    nodes: list[str]
+    busbw_gbps: float
+
+
+class RecordedSweep(TypedDict, total=False):
+    """What is checked of a sweep's section (jobs/pod/sweep/section.py), which is kept as it is."""
+
+    proven: list[str]
+    findings: list[RecordedAccusation]
+    rounds: list[RecordedRound]
+    tests: list[RecordedSweepTest]
+    sizes: dict[str, int]
+    elements: dict[str, Any]
+    rules: dict[str, Any]
+    gpus_per_node: object
+    resumed: object
+
+
+class TrainedRank(TypedDict, total=False):
+    """A GPU that trained: milliseconds of its own compute a step, memory that it held, clock, power, heat, use."""
+
+    node: str
+    gpu: int
+    compute_ms: float | None
+    memory_mib: float | None
+    sm_mhz: float | None
+    power_w: float | None
+    temperature_c: float | None
+    utilisation: float | None
+
+
+class RecordedTraining(TypedDict, total=False):
+    """What training steps measured: TFLOP/s (1e12) of each GPU, milliseconds of a step, shares."""
+
+    tflops: float
+    step_ms: float
+    compute_ms: float
+    exposed_share: float
+    comm_ms: float
+    steps: int
+    spread: float
+    ranks: list[TrainedRank]
+
+
+class Record(TypedDict):
+    """The whole record."""
+
+    schema: int
+    run_id: str
+    started: str
+    seconds: float
+    simulated: bool
+    scope: Literal["full", "partial"]
+    selection: str
+    verdict: Verdict
+    exit_code: int
+    failure_class: str | None
+    seatrial: str
+    profile: str | None
+    profile_digest: str
+    cluster: Cluster
+    required: list[str]
+    interrupted: str
+    checks: list[RecordedCheck]
+    faults: dict[str, dict[str, str]]
+    collectives: dict[str, RecordedJob | None]
+    inside: dict[str, RecordedJob | None]
+    floors: dict[str, list[RecordedFloor]]
+    trial: RecordedTrial
+    coverage: RecordedCoverage
+    sweep: RecordedSweep | None
+    training: RecordedTraining | None
+    tenant: bool
+    not_seen: list[str]
+    bom: dict[str, object]
+    cleaned: list[str]
+    leftovers: list[str]
+
+
+LARGEST_NUMBER = 10**18
+_SIMPLE = {str: "", int: 0, float: 0.0, bool: False}
+
+
+def completed(document: Mapping[str, Any]) -> Record:
+    """Return a record as its types say, with every key. Raises RecordError (one line) where it does not fit."""
+    return cast("Record", _completed(document, Record, ""))
+
+
+_hints = cache(get_type_hints)
+
+
+def _completed(value: Any, hint: Any, where: str) -> Any:
+    """Return a value as ``hint`` says; null and what is missing become the type's empty value."""
+    if is_typeddict(hint):
+        return _object(value, hint, where)
+    kind, inner = get_origin(hint), get_args(hint)
+    if kind in (UnionType, Union):
+        (one,) = set(inner) - {NoneType}
+        return None if value is None else _completed(value, one, where)
+    if kind is list:
+        if not isinstance(value, list | NoneType):
+            raise RecordError(f"{where} is no list")
+        for number, item in enumerate(value or ()):
+            if item is None:
+                raise RecordError(f"{where}.{number} is null")
+        return [_completed(item, inner[0], f"{where}.{number}") for number, item in enumerate(value or ())]
+    if kind is dict:
+        if not isinstance(value, dict | NoneType):
+            raise RecordError(f"{where} is no object")
+        return {key: _completed(item, inner[1], f"{where}.{key}"[:200]) for key, item in (value or {}).items()}
+    if kind is Literal or (isinstance(hint, type) and issubclass(hint, StrEnum)):
+        words = inner or [str(word) for word in hint]
+        if value not in words or not isinstance(value, str):
+            raise RecordError(f"{where} is none of {', '.join(sorted(words))}")
+        return value if kind is Literal else hint(value)
+    return _plain(value, hint, where) if hint in _SIMPLE else value
+
+
+def _object(value: Any, hint: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping | NoneType):
+        raise RecordError(f"{where or 'it'} is no object")
+    made = dict(value or {})
+    for key, each in _hints(hint).items():
+        if made.get(key) is None and key not in hint.__required_keys__:
+            made.pop(key, None)
+        else:
+            made[key] = _completed(made.get(key), each, f"{where}.{key}".lstrip("."))
+    return made
+
+
+def _plain(value: Any, hint: type, where: str) -> Any:
+    if value is None:
+        return _SIMPLE[hint]
+    if not isinstance(value, (int, float) if hint is float else hint) or (isinstance(value, bool) and hint is not bool):
+        raise RecordError(f"{where} is no {'number' if hint is float else hint.__name__}")
+    if isinstance(value, int | float) and not -LARGEST_NUMBER < value < LARGEST_NUMBER:
+        raise RecordError(f"{where} is out of bounds")
+    return value

@@ -1,0 +1,90 @@
+"""Whose a failure is: of each fault, of the launcher's analysis, of a run, of an explained job."""
+
+import json
+
+import pytest
+
+from checks.faults.catalogue import FAULTS
+from checks.framework.failures import failure_class_of, failure_of
+from cli.explain import main
+from jobs.diagnosis.state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis
+from jobs.faults import failure_class
+from reports.record import CheckResult, Finding, Outcome, Run
+
+
+def run_of(*checks, trial=None):
+    """A run of (outcome, fault) checks."""
+    results = [
+        CheckResult(
+            id=f"check-{number}",
+            title="",
+            outcome=outcome,
+            findings=(Finding(subject="x", ok=outcome is Outcome.PASSED, observed="", fault=fault),),
+        )
+        for number, (outcome, fault) in enumerate(checks)
+    ]
+    faults = {fault: {"failure": FAULTS[fault].failure} for _, fault in checks if fault}
+    return Run(results=results, faults=faults, trial=trial or {})
+
+
+def analysis(err_class, *, disrupted=False):
+    return FailureAnalysis(
+        fault="job.failed",
+        subject="pod",
+        observed="",
+        expected="",
+        suggestion="",
+        err_class=err_class,
+        disrupted=disrupted,
+    )
+
+
+def test_every_fault_has_one_of_three_classes():
+    assert {fault.failure for fault in FAULTS.values()} == {"infrastructure", "program", "unknown"}
+    assert FAULTS["gpu.missing"].failure == "infrastructure"
+    assert FAULTS["image.no-python"].failure == FAULTS["nccl.hang-mismatch"].failure == "program"
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        ([], None),
+        (["unknown"], None),
+        (["program", "unknown"], "program"),
+        (["program", "infrastructure"], "infrastructure"),
+    ],
+)
+def test_one_fault_of_the_cluster_is_enough(classes, expected):
+    assert failure_class(classes) == expected
+
+
+@pytest.mark.parametrize(
+    ("checks", "expected"),
+    [
+        ([(Outcome.PASSED, "")], None),
+        ([(Outcome.FAILED, "gpu.missing")], "infrastructure"),
+        ([(Outcome.ERROR, "image.no-python")], "program"),
+        ([(Outcome.FAILED, "nccl.cuda-arch"), (Outcome.ERROR, "gpu.missing")], "program"),
+        ([(Outcome.ERROR, "job.disrupted")], None),
+    ],
+)
+def test_only_what_decided_counts(checks, expected):
+    assert failure_class_of(run_of(*checks)) == expected
+
+
+@pytest.mark.parametrize(("err_class", "expected"), [(ERR_INFRA, "infrastructure"), (ERR_PROGRAM, "program")])
+def test_of_a_failed_job_its_analysis_says_whose_it_was(err_class, expected):
+    """Exit code 137 is the node's, 1 the program's: the fault's id is the same."""
+    trial = {"failure": {"fault": "job.failed", "failure": failure_of(analysis(err_class))}}
+    assert failure_class_of(run_of((Outcome.ERROR, "job.failed"), trial=trial)) == expected
+
+
+def test_what_others_interrupted_is_nobodys():
+    assert failure_of(analysis(ERR_INFRA, disrupted=True)) == "unknown"
+
+
+def test_explain_says_it_of_each_job(tmp_path, capsys):
+    log = tmp_path / "job.log"
+    log.write_text("host:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda12.9\nhost:1:1 [0] NCCL WARN nothing known\n")
+    main([str(log), "--format", "json"])
+    assert [job["failure_class"] for job in json.loads(capsys.readouterr().out)["jobs"]] == [None]

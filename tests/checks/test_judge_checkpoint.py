@@ -1,0 +1,246 @@
+"""What checkpoint.* says of what the ranks saved, where it lies, and from what they resumed."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.framework.options import Options
+from checks.framework.trial_spec import build_spec
+from checks.profiles.schema.checkpoint import Checkpoint, parameters
+from checks.profiles.schema.storage import Storage, StoragePath
+from checks.profiles.trial import checkpoint_of
+from checks.rules.checkpoint import measured, model_findings, place_findings, resumed_findings, saved_findings, warnings
+from jobs.trial.spec import SpecError
+
+NODES = ["gpu-node-0", "gpu-node-1"]
+PATHS = [f"{node} /results" for node in NODES]
+ASKED = Checkpoint()
+MIB = 2**20
+
+
+def told(rank):
+    """The evidence of a pod of two nodes with eight ranks each, everything as it should be."""
+    saves = [{"step": step, "bytes": 64 * MIB, "at": 1.0, "pause_s": 1.0, "write_s": 0.5} for step in (1, 2)]
+    states = ("writing", "local", "flushing", "durable", "verified")
+    return {
+        "where": "/results",
+        "error": None,
+        "memory_free": 2**36,
+        "places": [
+            {"role": "path", "path": "/results", "kind": "claim", "fs": "nfs4", "mounted": True, "mode": 0o770},
+            {"role": "local", "path": "/scratch", "kind": "scratch", "fs": "ext4", "mounted": True, "mode": 0o777},
+        ],
+        "ranks": [{"rank": rank * 8 + local, "saves": saves} for local in range(8)],
+        "states": [{"step": 2, "state": state, "at": 1.0} for state in states],
+        "flush": {"seconds": 2.0, "mb_s": 100.0, "bytes": 512 * MIB},
+        "verified": {"peer": 1 - rank, "elsewhere": True, "seen": True, "ok": True, "files": 8, "bad": [], "mb_s": 9.0},
+        "crash": {"step": 3, "rank": 15, "exit": 1, "torn": True},
+        "resume": {"step": 2, "wrong": 0, "seconds": 3.0, "passed_over": [{"step": 3, "state": "writing"}]},
+    }
+
+
+@pytest.fixture
+def saved(trial):
+    """A trial whose pods saved, verified and resumed."""
+    for rank, evidence in trial.evidence.items():
+        evidence.stages["checkpoint"] = told(rank)
+    return trial
+
+
+def change(trial, **changes):
+    """Change a part of what every pod told."""
+    for evidence in trial.evidence.values():
+        for name, value in changes.items():
+            part = evidence.stages["checkpoint"][name]
+            evidence.stages["checkpoint"][name] = part | value if isinstance(value, dict) and part else value
+    return trial
+
+
+def faults(bad, findings):
+    return [each for each in bad(findings) if each[1]]
+
+
+def test_a_checkpoint_that_works_raises_nothing(saved, spec, bad):
+    for findings in (
+        saved_findings(saved, spec, ASKED),
+        place_findings(saved, spec, Checkpoint(private=True)),
+        resumed_findings(saved, spec),
+    ):
+        found = list(findings)
+        assert len(found) == 2
+        assert not bad(found)
+
+
+def test_what_was_not_tried_is_not_told(saved, spec):
+    for evidence in saved.evidence.values():
+        evidence.stages["checkpoint"] = {"skipped": "/results: no room", "places": []}
+    for findings in (
+        saved_findings(saved, spec, ASKED),
+        place_findings(saved, spec, ASKED),
+        resumed_findings(saved, spec),
+    ):
+        assert {(f.ok, f.fault) for f in findings} == {(None, "")}
+
+
+@pytest.mark.parametrize(
+    ("error", "ok", "fault"),
+    [
+        ("exit code 1: rank 3 failed: OSError: [Errno 5] Input/output error", False, "checkpoint.failed"),
+        ("/results: No space left on device (ENOSPC)", False, "storage.full"),
+        ("neither torchrun nor a Python with torch is in this image", None, "checkpoint.failed"),
+        ("rank 1: its command did not end in time", None, "checkpoint.failed"),
+    ],
+)
+def test_only_a_file_system_that_refused_is_at_fault(saved, spec, error, ok, fault):
+    """An image without torch and a peer that was lost say nothing of the storage."""
+    change(saved, error=error)
+    for evidence in saved.evidence.values():
+        evidence.stages["checkpoint"] |= {"verified": None, "states": [{"step": 2, "state": "writing"}]}
+    assert {(f.ok, f.fault) for f in saved_findings(saved, spec, ASKED)} == {(ok, fault)}
+
+
+def test_another_checksum_elsewhere_is_corrupt(saved, spec, bad):
+    saved.evidence[1].stages["checkpoint"]["verified"] |= {"bad": ["__0_0.distcp"], "ok": False}
+    assert bad(saved_findings(saved, spec, ASKED)) == [("gpu-node-1", "checkpoint.corrupt")]
+
+
+def test_one_node_verifies_nothing_elsewhere(saved, spec, bad):
+    """Read back where it was written is no proof that another node could."""
+    change(saved, verified={"elsewhere": False})
+    assert {f.ok for f in saved_findings(saved, spec, ASKED)} == {None}
+    assert not faults(bad, place_findings(saved, spec, ASKED))
+
+
+@pytest.mark.parametrize(("floor", "fault"), [(1100.0, "checkpoint.slow"), (1000.0, "")])
+def test_the_rate_of_all_ranks_is_judged_where_the_profile_says_one(saved, spec, bad, floor, fault):
+    """Sixteen ranks save 64 MiB each in a second: 1074 MB/s."""
+    asked = Checkpoint(mb_s=floor, source="us")
+    assert bad(saved_findings(saved, spec, asked)) == ([("all ranks", fault)] if fault else [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "fault"),
+    [
+        ({"mounted": False, "kind": "path", "fs": "overlay"}, ASKED, "checkpoint.not-durable"),
+        ({"kind": "path", "fs": "tmpfs"}, ASKED, "checkpoint.not-durable"),
+        ({"kind": "scratch"}, ASKED, "checkpoint.not-durable"),
+        ({"fs": "tmpfs"}, ASKED, ""),  # behind a claim: what its provisioner does is its own
+        ({"mode": 0o777}, ASKED, ""),
+        ({"mode": 0o777}, Checkpoint(private=True), "checkpoint.exposed"),
+        ({"mode": 0o775}, Checkpoint(private=True), "checkpoint.exposed"),
+        ({"mode": 0o750}, Checkpoint(private=True), ""),
+    ],
+)
+def test_where_it_lies_decides_whether_it_outlives_the_job(saved, spec, bad, changes, asked, fault):
+    for evidence in saved.evidence.values():
+        evidence.stages["checkpoint"]["places"][0] |= changes
+    assert bad(place_findings(saved, spec, asked)) == ([(path, fault) for path in PATHS] if fault else [])
+
+
+def test_what_another_node_does_not_see_stays_on_its_node(saved, spec, bad):
+    change(saved, verified={"seen": False, "files": 0, "ok": False})
+    assert bad(place_findings(saved, spec, ASKED)) == [(path, "checkpoint.node-local") for path in PATHS]
+    assert not faults(bad, saved_findings(saved, spec, ASKED))
+
+
+def test_a_folder_open_to_all_and_a_bucket_for_strangers_are_warned_of(saved, spec):
+    """Scratch is the pod's own, whatever its mode."""
+    for evidence in saved.evidence.values():
+        evidence.stages["checkpoint"]["places"][0] |= {"mode": 0o777}
+        evidence.stages["storage"] = {
+            "s3": [{"uri": "s3://open/x", "status": 200}, {"uri": "s3://ours", "status": 403}]
+        }
+    said = list(warnings(saved, spec))
+    assert [text.split()[1] for text in said] == ["/results", "s3://open/x"]
+    assert "read and replace" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ok"),
+    [
+        ({"wrong": 7}, False),
+        ({"wrong": None, "error": "OSError: [Errno 2] No such file or directory"}, False),
+        ({"wrong": None, "error": "rank 1: its command did not end in time"}, None),
+        ({"step": None, "wrong": None, "error": "no step is verified"}, None),
+    ],
+)
+def test_a_verified_step_must_load(saved, spec, bad, changes, ok):
+    """What was never verified is not resumed from, which is told and no fault of its own."""
+    change(saved, resume=changes)
+    found = list(resumed_findings(saved, spec))
+    assert {f.ok for f in found} == {ok}
+    named = [(node, "checkpoint.not-resumed") for node in NODES]
+    assert faults(bad, found) == (named if ok is False or "did not end" in str(changes) else [])
+
+
+def test_the_state_that_was_resumed_is_said(saved, spec):
+    (first, _) = resumed_findings(saved, spec)
+    assert "rank 15 was killed while it wrote step 3; resumed from step 2 (verified)" in first.observed
+    assert "passed over step 3 (writing)" in first.observed
+
+
+# -- predictions
+
+
+def test_a_model_is_predicted_from_the_measured_rate(saved, spec, bad):
+    """70e9 parameters of 14 bytes at 1074 MB/s: 912 s of every 2712, as by hand."""
+    found = measured(saved, spec)
+    assert (found.ranks, found.size) == (16, 1024 * MIB)
+    (said,) = model_findings(saved, ASKED, found, "70B")
+    assert "912.7 GiB (14 bytes a parameter)" in said.observed
+    assert "stand still 913 s, 33.6 % of the GPUs' time" in said.observed
+    assert not bad([said])
+
+
+def test_a_pause_beyond_the_profiles_is_slow(saved, spec, bad):
+    asked = Checkpoint(model="70B", pause_max_s=60.0, source="us")
+    assert bad(model_findings(saved, asked, measured(saved, spec), "70B")) == [("model 70B", "checkpoint.slow")]
+    assert not bad(model_findings(saved, asked, measured(saved, spec), "1B"))
+
+
+def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
+    """64 GiB are left: 70B do not fit, 1B do; without a limit nothing is said against it."""
+    asked, found = Checkpoint(gather=True), measured(saved, spec)
+    assert bad(model_findings(saved, asked, found, "70B")) == [("gpu-node-0 rank 0", "checkpoint.gather-memory")]
+    assert not bad(model_findings(saved, asked, found, "1B"))
+    saved.evidence[0].stages["checkpoint"]["memory_free"] = None
+    assert not bad(model_findings(saved, asked, found, "70B"))
+
+
+def test_ranks_that_did_not_tell_predict_nothing(saved, spec):
+    saved.evidence[1].stages["checkpoint"]["ranks"] = []
+    assert measured(saved, spec) is None
+
+
+@pytest.mark.parametrize(("text", "count"), [("70B", 70 * 10**9), ("1.5t", 15 * 10**11), ("8", 8), ("B", 0), ("x", 0)])
+def test_sizes_of_models(text, count):
+    assert parameters(text) == count
+
+
+# -- what the trial is told
+
+
+def test_the_profile_names_where_checkpoints_go(h100):
+    """The first shared path that is written, unless it says another; an emptyDir of the pod is known as one."""
+    own = StoragePath(name="own", path="/own", write=True)
+    shared = StoragePath(name="shared", path="/shared", claim="c", write=True, shared=True)
+    there = replace(h100, storage=Storage(paths=(own, shared), scratch="/scratch"))
+    assert checkpoint_of(h100) is None
+    assert checkpoint_of(there).path == "/shared"
+    chosen = checkpoint_of(replace(there, checkpoint=Checkpoint(path="own", local="scratch")))
+    assert (chosen.path, chosen.local, chosen.kinds) == ("/own", "/scratch", {"path": "path", "local": "scratch"})
+    volumes, mounts = ({"name": "v", "emptyDir": {}},), ({"name": "v", "mountPath": "/own"},)
+    pod = replace(there.pod, volumes=volumes, mounts=mounts)
+    assert checkpoint_of(replace(there, pod=pod, checkpoint=Checkpoint(path="own"))).kinds["path"] == "scratch"
+    with pytest.raises(SpecError, match="is no path of"):
+        checkpoint_of(replace(there, checkpoint=Checkpoint(path="other")))
+
+
+def test_without_the_option_nothing_is_saved_and_no_time_is_added(h100):
+    """With it the trial may take as much longer as the checkpoint may."""
+    shared = StoragePath(name="shared", path="/shared", claim="c", write=True, shared=True)
+    profile = replace(h100, storage=Storage(paths=(shared,)))
+    plain = build_spec(profile, Options(), run_id="abc", namespace="team")
+    asked = build_spec(profile, Options(checkpoint=True), run_id="abc", namespace="team")
+    assert plain.checkpoint is None
+    assert asked.deadlines.probe_s - plain.deadlines.probe_s == asked.checkpoint.limit_s == 600

@@ -1,0 +1,60 @@
+"""Which requests are valid and fit now, and how fragmented a pool is."""
+
+from checks.rules.capacity import Room
+from checks.rules.shapes import domain_of, shape_findings, shapes_of
+from checks.rules.topology import Zones
+
+GPU = "nvidia.com/gpu"
+
+
+def room(name, free, fault=""):
+    return Room(node=name, free=free, observed="", fault=fault)
+
+
+def said(rooms, zones=None, full=8):
+    return {f.subject: f.observed for f in shape_findings(rooms, zones or {}, GPU, full)}
+
+
+def numa(name, *counts, policy="single-numa-node"):
+    return Zones(name, policy, tuple({GPU: count} for count in counts))
+
+
+def test_shapes_are_the_sizes_that_topology_gives():
+    assert list(shapes_of(8, 4)) == [1, 2, 4, 8]
+    assert shapes_of(8, 8) == {1: "one GPU", 4: "half a NUMA node", 8: "a whole node"}
+    assert list(shapes_of(8, None)) == [1, 8]
+    assert list(shapes_of(1, 1)) == [1]
+
+
+def test_zones_without_gpus_are_no_domains():
+    zones = {"a": numa("a", 4, 4, 0, 0), "b": numa("b", 4, 4)}
+    assert domain_of(zones, GPU) == 4
+    assert domain_of({"a": numa("a", 0)}, GPU) is None
+    assert domain_of({}, GPU) is None
+
+
+def test_free_gpus_in_pieces_start_no_job_of_whole_nodes():
+    """Two nodes with four free: eight free GPUs, and no whole node."""
+    told = said([room("a", 4, "gpu.taken"), room("b", 4, "gpu.taken"), room("c", 8)])
+    assert "fits 1 times now" in told[f"8 {GPU}, a whole node"]
+    assert "16 GPUs are free on 3 of 3 nodes" in told["pool"]
+    assert "takes 8 (1 x 8): 50 % of what is free lies in pieces" in told["pool"]
+
+
+def test_a_pool_that_is_whole_is_not_called_fragmented():
+    assert "0 % of what is free lies in pieces" in said([room("a", 8), room("b", 8), room("c", 0, "gpu.taken")])["pool"]
+
+
+def test_cordoned_and_tainted_nodes_have_nothing_free():
+    told = said([room("a", 8, "nodes.cordoned"), room("b", 8, "nodes.tainted"), room("c", 0, "gpu.taken")])
+    assert told["pool"] == "0 GPUs are free on 1 of 3 nodes"
+
+
+def test_a_strict_policy_refuses_what_no_numa_node_has():
+    """Eight GPUs on two NUMA nodes of four are never admitted there; what is aligned fits at most so often."""
+    told = said([room("a", 8), room("b", 8)], {"a": numa("a", 4, 4), "b": numa("b", 4, 4)})
+    assert told[f"8 {GPU}, a whole node"] == "valid on 0 of 2 nodes, fits 0 times now"
+    assert told[f"4 {GPU}, a NUMA node"] == "valid on 2 of 2 nodes, fits at most 4 times now"
+    assert "of pods with a NUMA node each, takes 16 (4 x 4): 0 %" in told["pool"]
+    easy = said([room("a", 8)], {"a": numa("a", 4, 4, policy="best-effort")})
+    assert easy[f"8 {GPU}, a whole node"] == "valid on 1 of 1 nodes, fits 1 times now"

@@ -1,0 +1,332 @@
+"""What training.* says of steps, ranks and products; all of it on numbers that nobody had to measure."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from checks.framework.trial_spec import trained
+from checks.profiles.schema.training import Training
+from checks.rules import stragglers
+from checks.rules import training as rules
+from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, xid_findings
+from checks.rules.rdma_counters import growth
+from cli.listing import declared_checks
+from jobs.run.evidence_shape import misfit
+
+STEPS, COMPUTE_MS, STEP_MS = 40, 50.0, 52.0
+SHAPE = {"sequence": 2048, "batch": 4, "parameters": 474_000_000, "multiplying": 436_000_000}
+
+
+def around(usual, seed, count=STEPS, spread=0.01):
+    drawn = random.Random(seed)
+    return [usual * (1 + drawn.gauss(0, spread)) for _ in range(count)]
+
+
+def rank(number, local, **changes):
+    mode = {
+        "mode": "ddp",
+        "steps": STEPS,
+        "bad_step": None,
+        "step_ms": around(STEP_MS, f"step {number}", spread=0.005),
+        "losses": [9.7 - 0.1 * place for place in range(20)],
+    }
+    told = {
+        "rank": number,
+        "local": local,
+        "world": 16,
+        "seed": 1,
+        "device": "cuda",
+        "name": "NVIDIA H100 80GB HBM3",
+        "torch": "2.9.0",
+        "library": "cuda 13.0",
+        "multiprocessors": 132,
+        "bus_id": None,
+        "flops": 2.4e13,
+        "comm_ms": 6.0,
+        "compute_ms": around(COMPUTE_MS, number),
+        "shape": SHAPE,
+        "products": [
+            {"kind": "bf16", "seed": 1, "side": 4096, "made": 5000, "differs": 0, "digest": "aa", "why": None}
+        ],
+        "modes": [mode, {**mode, "mode": "fsdp2"}],
+    }
+    return told | changes
+
+
+@pytest.fixture
+def trained_trial(trial):
+    """A trial whose sixteen ranks trained as they should."""
+    for node, evidence in trial.evidence.items():
+        evidence.stages["training"] = {
+            "skipped": None,
+            "exit": 0,
+            "timed_out": False,
+            "stopped": None,
+            "error": None,
+            "output_tail": "",
+            "ranks": [rank(node * 8 + local, local) for local in range(8)],
+            "samples": [],
+            "gpus": [{"index": local, "name": "H100", "throttle": [], "remap_failure": False} for local in range(8)],
+            "xid": [],
+            "rdma_counters": {"mlx5_0/1/port_xmit_data": 10**9},
+        }
+    return trial
+
+
+@pytest.fixture
+def training_spec(spec):
+    return trained(spec, 0)
+
+
+def told(trial, node=1, local=5):
+    return trial.evidence[node].stages["training"]["ranks"][local]
+
+
+def faults(findings):
+    return {(f.fault, f.subject) for f in findings if f.fault}
+
+
+def undecided(findings):
+    return [f.subject for f in findings if f.ok is None]
+
+
+def test_healthy_steps_are_quiet(trained_trial, training_spec):
+    found = rules.members(trained_trial, training_spec)
+    seen = rules.pace(found)
+    every = [
+        *rules.completed(trained_trial, training_spec),
+        *rules.products(found),
+        *rules.losses(found),
+        *rules.slow_members(found),
+        rules.exposed(seen, Training(), "job"),
+        rules.waves(found, seen, "job"),
+        rules.rate(seen, Training(tflops=400, batch=4, source="us"), "job"),
+    ]
+    assert [f for f in every if f.ok is not True] == []
+    assert seen.tflops == pytest.approx(2.4e13 / 0.052 / 1e12, rel=0.01)
+    assert misfit("training", trained_trial.evidence[0].stages["training"]) == ""
+
+
+def test_without_the_option_a_trial_has_no_steps_and_takes_no_longer(whole_spec):
+    assert whole_spec.training is None
+    later = trained(whole_spec, 1200)
+    assert later.training.limit_s == 1440
+    assert later.deadlines.probe_s == whole_spec.deadlines.probe_s + 1470
+    assert replace(later, training=None, deadlines=whole_spec.deadlines) == whole_spec
+
+
+def test_without_the_option_no_check_is_added_and_with_it_no_right():
+    """What --training adds to a run asks the API server for nothing."""
+    without, asked = declared_checks(), declared_checks(["--training"])
+    assert not [name for name in without if name.startswith("training.")]
+    added = [each for name, each in asked.items() if name not in without]
+    assert {each.id.partition(".")[0] for each in added} == {"training"}
+    assert [each.id for each in added if each.needs] == []
+
+
+def test_a_gpu_that_computes_a_tenth_slower_is_named(trained_trial, training_spec):
+    told(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.1, 5)
+    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.slow-gpu", "gpu-node-1 GPU 5")}
+
+
+def test_a_gpu_that_computes_a_fiftieth_slower_is_not_named(trained_trial, training_spec):
+    told(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.02, 5)
+    assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
+
+
+def test_a_node_is_named_once_and_none_of_its_gpus(trained_trial, training_spec):
+    for local in range(8):
+        told(trained_trial, 0, local)["compute_ms"] = around(COMPUTE_MS * 1.1, local)
+    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.slow-node", "gpu-node-0")}
+
+
+def test_what_slows_all_at_once_accuses_nobody(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            own = told(trained_trial, node, local)
+            own["compute_ms"] = [ms * (1.6 if place > 25 else 1.0) for place, ms in enumerate(own["compute_ms"])]
+    assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
+
+
+def test_gpus_of_another_kind_are_not_compared(trained_trial, training_spec):
+    for local in range(8):
+        told(trained_trial, 1, local).update(name="NVIDIA A100", compute_ms=around(COMPUTE_MS * 3, local))
+    assert faults(rules.slow_members(rules.members(trained_trial, training_spec))) == set()
+
+
+def test_times_that_waver_too_much_tell_nothing(trained_trial, training_spec):
+    """A rank that is slower by a tenth would not be seen: that is no pass."""
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["compute_ms"] = around(COMPUTE_MS, node * 8 + local, spread=0.6)
+    found = list(rules.slow_members(rules.members(trained_trial, training_spec)))
+    assert faults(found) == set()
+    assert undecided(found)
+
+
+def test_clocks_of_a_slow_gpu_are_said(trained_trial, training_spec):
+    told(trained_trial)["compute_ms"] = around(COMPUTE_MS * 1.2, 5)
+    for node in (0, 1):
+        trained_trial.evidence[node].stages["training"]["samples"] = [
+            {"index": local, "uuid": "u", "sm_mhz": 1110.0 if (node, local) == (1, 5) else 1740.0, "power_w": 600.0}
+            for local in range(8)
+        ]
+    found = [f for f in rules.slow_members(rules.members(trained_trial, training_spec)) if f.fault]
+    assert "1110 MHz, others 1740" in found[0].observed
+
+
+def test_products_that_differ_are_silent_corruption(trained_trial, training_spec):
+    told(trained_trial)["products"][0]["differs"] = 3
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
+
+
+def test_a_gpu_that_is_always_wrong_is_told_by_the_others(trained_trial, training_spec):
+    told(trained_trial)["products"][0]["digest"] = "bb"
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.product-differs", "gpu-node-1 GPU 5")}
+
+
+def test_bits_of_another_kind_of_gpu_or_library_are_no_corruption(trained_trial, training_spec):
+    for local in range(8):
+        told(trained_trial, 1, local).update(multiprocessors=114)
+        told(trained_trial, 1, local)["products"][0]["digest"] = "bb"
+    assert faults(rules.products(rules.members(trained_trial, training_spec))) == set()
+
+
+def test_a_product_that_the_gpu_does_not_have_is_no_pass_alone(trained_trial, training_spec):
+    told(trained_trial)["products"] = [{"kind": "fp8", "made": 0, "why": "RuntimeError: needs compute capability 8.9"}]
+    found = list(rules.products(rules.members(trained_trial, training_spec)))
+    assert undecided(found) == ["gpu-node-1 GPU 5"]
+
+
+def test_who_computes_nan_first_is_named(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["modes"][0]["bad_step"] = 18
+    told(trained_trial)["modes"][0]["bad_step"] = 17
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.loss-not-finite", "gpu-node-1 GPU 5")}
+
+
+def test_a_loss_that_stays_is_named(trained_trial, training_spec):
+    told(trained_trial)["modes"][0]["losses"] = [9.7] * 20
+    found = list(rules.losses(rules.members(trained_trial, training_spec)))
+    assert faults(found) == {("training.loss-not-falling", "gpu-node-1 GPU 5")}
+
+
+def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial, training_spec):
+    """A straggler's waiting is not communication: the slowest rank's own compute is what a step is held against."""
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
+    seen = rules.pace(rules.members(trained_trial, training_spec))
+    assert rules.exposed(seen, Training(), "job").fault == "training.exposed-communication"
+    told(trained_trial)["compute_ms"] = around(64.0, 5)
+    seen = rules.pace(rules.members(trained_trial, training_spec))
+    assert rules.exposed(seen, Training(), "job").fault == ""
+
+
+def test_the_profile_may_ask_for_less_exposed_communication(trained_trial, training_spec):
+    seen = replace(rules.pace(rules.members(trained_trial, training_spec)), step=60.0, compute=53.0)
+    assert rules.exposed(seen, Training(), "job").ok is True
+    asked = Training(exposed_max=0.05, source="us")
+    assert rules.exposed(seen, asked, "job").fault == "training.exposed-communication"
+
+
+def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            mode = told(trained_trial, node, local)["modes"][0]
+            mode["step_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(mode["step_ms"])]
+    found = rules.members(trained_trial, training_spec)
+    finding = rules.waves(found, rules.pace(found), "job")
+    assert finding.fault == "training.step-waves"
+    assert "about every 8 steps" in finding.observed
+    assert "the network" in finding.observed
+    own = told(trained_trial)
+    own["compute_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(own["compute_ms"])]
+    found = rules.members(trained_trial, training_spec)
+    assert "own compute of gpu-node-1 GPU 5" in rules.waves(found, rules.pace(found), "job").observed
+
+
+def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            mode = told(trained_trial, node, local)["modes"][0]
+            mode["step_ms"][7] = mode["step_ms"][20] = 200.0
+    found = rules.members(trained_trial, training_spec)
+    assert rules.waves(found, rules.pace(found), "job").ok is True
+
+
+def test_below_the_floor_and_at_another_batch(trained_trial, training_spec):
+    seen = rules.pace(rules.members(trained_trial, training_spec))
+    assert rules.rate(seen, Training(tflops=600, batch=4, source="us"), "job").fault == "training.low-tflops"
+    assert rules.rate(seen, Training(tflops=600, batch=8, source="us"), "job").ok is None
+
+
+@pytest.mark.parametrize(
+    ("change", "fault", "ok"),
+    [
+        ({"timed_out": True}, "training.no-end", False),
+        ({"exit": 1, "output_tail": "RuntimeError: no kernel image"}, "training.failed", False),
+        ({"stopped": "rank 0: its pod is gone"}, "", None),
+        ({"skipped": "stopped: SIGTERM"}, "", None),
+        ({"ranks": []}, "", None),
+    ],
+)
+def test_steps_that_did_not_complete(trained_trial, training_spec, change, fault, ok):
+    trained_trial.evidence[1].stages["training"].update(change)
+    by_node = {f.subject: f for f in rules.completed(trained_trial, training_spec)}
+    assert by_node["gpu-node-0"].ok is True
+    assert (by_node["gpu-node-1"].fault, by_node["gpu-node-1"].ok) == (fault, ok)
+
+
+def test_a_gpu_that_fails_or_is_slowed_while_it_trains(trained_trial, training_spec):
+    data = trained_trial.evidence[1].stages["training"]
+    data["gpus"][5].update(throttle=["hw_thermal_slowdown"], ecc_uncorrected_volatile=2)
+    data["xid"] = [{"bus_id": "0000:41:00", "xid": 79, "count": 1}]
+    slow = each_gpu(trained_trial, training_spec, clock_ailments, ("throttle",), "fast", "training")
+    sick = each_gpu(trained_trial, training_spec, memory_ailments, ("remap_failure",), "well", "training")
+    reports = xid_findings(trained_trial, training_spec, "training")
+    assert faults([*slow, *sick, *reports]) == {
+        ("gpu.throttled", "gpu-node-1 GPU 5"),
+        ("gpu.ecc", "gpu-node-1 GPU 5"),
+        ("gpu.xid", "gpu-node-1 GPU 0000:41:00"),
+    }
+
+
+def test_links_are_watched_while_the_steps_run(trained_trial):
+    assert growth(trained_trial, 0)["mlx5_0:1"]["port_xmit_data"] >= 10**9
+
+
+def test_a_torch_without_this_fsdp2_is_said_and_accused_of_nothing(trained_trial, training_spec):
+    for node in (0, 1):
+        for local in range(8):
+            told(trained_trial, node, local)["modes"][1] = {"mode": "fsdp2", "steps": 0, "why": "TypeError: no mesh"}
+    found = rules.members(trained_trial, training_spec)
+    assert "fsdp2 was not run: TypeError: no mesh" in list(rules.notes(found, rules.pace(found)))
+    assert faults([*rules.completed(trained_trial, training_spec), *rules.losses(found)]) == set()
+
+
+def test_one_rank_alone_is_compared_with_nobody(trained_trial, training_spec):
+    trained_trial.evidence[0].stages["training"]["ranks"] = [told(trained_trial, 0, 0)]
+    trained_trial.evidence[1].stages["training"]["ranks"] = []
+    assert undecided(rules.slow_members(rules.members(trained_trial, training_spec))) == ["gpu-node-0 GPU 0"]
+
+
+def test_leaving_one_out_is_the_median_of_the_others():
+    values = sorted([3.0, 1.0, 4.0, 1.5, 9.0, 2.0])
+    for value in values:
+        others = list(values)
+        others.remove(value)
+        assert stragglers.without(values, value) == sorted(others)[2]
+    assert stragglers.without([1.0, 5.0, 7.0], 5.0) == 4.0
+
+
+def test_a_profile_says_where_its_floor_comes_from():
+    with pytest.raises(ValueError, match="source"):
+        Training(tflops=400)

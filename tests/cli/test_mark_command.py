@@ -1,0 +1,170 @@
+"""seatrial mark: whom a record opens, whom it closes, and when it marks nobody."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from cli.mark import faults_of, judged, main, refused
+from jobs.cluster import node_labels
+from jobs.cluster.client.kube import Kube
+from reports.record import Run
+from tests.jobs.on_sim import Sim
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+KUBE: Any = SimpleNamespace(server="https://one:6443", authority="aa")
+
+
+def record(verdict: str = "go", *failed: str, **changes: Any) -> dict[str, Any]:
+    """A record of a trial on nodes a and b, made now; ``failed``: subjects of the findings of a failed check."""
+    findings = [{"subject": subject, "ok": False, "observed": "", "fault": "rdma.port-down"} for subject in failed]
+    made = {
+        "schema": 1,
+        "run_id": "abc",
+        "verdict": verdict,
+        "scope": "full",
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cluster": {"server": KUBE.server, "ca": KUBE.authority, "namespace": "default"},
+        "trial": {"hosts": {"pod-0": "a", "pod-1": "b"}},
+        "checks": [
+            {"id": "rdma.ports", "outcome": "failed" if failed else "passed", "seconds": 1, "findings": findings}
+        ],
+        "collectives": {},
+    }
+    return Run().to_dict() | made | changes
+
+
+def test_a_pass_is_of_every_node_that_was_tried() -> None:
+    assert judged(record()) == {"a": False, "b": False}
+
+
+def test_a_node_that_is_blamed_failed_and_its_partner_is_not_known() -> None:
+    told = record("no-go", "b mlx5_0", "b mlx5_1", "storageclass/x")
+    assert judged(told) == {"a": None, "b": True}
+    assert faults_of(told, "b") == ("rdma.port-down",)
+
+
+def test_a_fault_of_no_node_opens_none() -> None:
+    assert judged(record("no-go", "queue/training")) == {"a": None, "b": None}
+    assert judged(record("inconclusive")) == {"a": None, "b": None}
+
+
+def test_a_sweep_opens_what_it_has_proven() -> None:
+    assert judged(record("no-go", "b", sweep={"proven": ["a"]})) == {"a": False, "b": True}
+
+
+def test_what_is_wrong_with_no_single_node_opens_none_that_a_sweep_has_proven() -> None:
+    """A queue, or a fleet that is slow as a whole."""
+    sweep = {"proven": ["a", "b"]}
+    assert judged(record("no-go", "queue/training", sweep=sweep)) == {"a": None, "b": None}
+    slow = {"id": "sweep.nodes", "outcome": "failed", "fault": "sweep.fleet", "seconds": 1, "findings": []}
+    slow["findings"] = [{"subject": "cluster", "ok": False, "observed": "", "fault": "sweep.fleet"}]
+    assert judged(record("no-go", sweep=sweep, checks=[slow])) == {"a": None, "b": None}
+
+
+def test_a_bad_pair_is_a_fault_of_neither_of_its_nodes() -> None:
+    told = record("no-go", "a - b", "a -> b")
+    assert judged(told) == {"a": None, "b": None}
+    assert faults_of(told, "a") == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"scope": "partial"}, "partial"),
+        ({"cluster": {"server": "https://two:6443", "ca": "bb"}}, "the record is of"),
+        ({"cluster": {"server": "https://one:6443", "ca": "bb"}}, "the record is of"),  # rebuilt at the same address
+        ({"cluster": {"server": "https://lb:6443", "ca": "aa"}}, ""),  # the same cluster by another name
+        ({"cluster": {"server": "https://two:6443", "ca": ""}}, "the record is of"),
+        ({"started": "2020-01-01T00:00:00+00:00"}, "hours ago"),
+        ({"started": "2020-01-01T00:00:00"}, "does not say when"),
+        ({"trial": {}}, "tried no node"),
+    ],
+)
+def test_only_a_whole_recent_record_of_this_cluster_marks(changes: dict[str, Any], words: str) -> None:
+    why = refused(record(**changes), KUBE)
+    assert words in why
+    assert bool(words) == bool(why)
+
+
+class Taints:
+    """An API server that knows one node; ``busy``: how often somebody else has just written it."""
+
+    def __init__(self, *keys: str, busy: int = 0) -> None:
+        self.taints, self.busy, self.version = [{"key": key, "effect": "NoSchedule"} for key in keys], busy, 1
+
+    def get(self, _path: str) -> dict[str, Any]:
+        return {"metadata": {"resourceVersion": str(self.version)}, "spec": {"taints": list(self.taints)}}
+
+    def patch(self, path: str, body: dict[str, Any]) -> None:
+        if self.busy:
+            self.busy, self.version = self.busy - 1, self.version + 1
+        if body["metadata"]["resourceVersion"] != str(self.version):
+            raise node_labels.Conflict(path, status=409, reason="Conflict", message="the object has been modified")
+        self.taints, self.version = body["spec"]["taints"] or [], self.version + 1
+
+
+def test_only_the_named_taint_is_taken_away() -> None:
+    kube: Any = Taints("seatrial/canary", "nvidia.com/gpu", busy=2)
+    node_labels.untaint(kube, "a", "seatrial/canary")
+    assert [taint["key"] for taint in kube.taints] == ["nvidia.com/gpu"]
+    node_labels.untaint(kube, "a", "seatrial/canary")  # none is there: nothing is written
+    assert kube.version == 4
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> Iterator[Sim]:
+    served = Sim(ROOT, tmp_path, "healthy")
+    yield served
+    served.close()
+
+
+@pytest.mark.slow
+def test_a_pass_hands_the_node_over_and_a_failure_does_not(
+    sim: Sim, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Condition, label and taint on a served cluster: closed, not known, then opened by a pass alone."""
+    kube = Kube.connect(kubeconfig=str(sim.config), context=None, namespace=None)
+    node, taints = "gpu-node-0", [{"key": "seatrial/canary", "value": "true", "effect": "NoSchedule"}]
+    kube.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
+    here = {"cluster": {"server": kube.server, "ca": kube.authority}, "trial": {"hosts": {"p": node}}}
+    words = [str(tmp_path / "report.json"), "--node-condition", "--label-nodes", "--untaint", "seatrial/canary"]
+    for told, code, status, label in (
+        (record("no-go", node, **here), 1, "True", "failed"),
+        (record("inconclusive", **here), 10, "Unknown", None),
+        (record("go", **here), 0, "False", "passed"),
+    ):
+        (tmp_path / "report.json").write_text(json.dumps(told))
+        assert main([*words, "--kubeconfig", str(sim.config)]) == code
+        found = kube.get(f"/api/v1/nodes/{node}")
+        conditions = {each["type"]: each for each in found["status"]["conditions"]}
+        assert conditions["SeatrialFailed"]["status"] == status
+        assert conditions["Ready"]["status"] == "True"
+        assert found["metadata"]["labels"].get("seatrial/trial") == label
+        assert bool(found["spec"].get("taints")) == (status != "False")
+    assert f"{node}: passed" in capsys.readouterr().out
+
+
+def test_saying_nothing_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 4
+    assert "say how" in capsys.readouterr().err
+
+
+def test_the_rule_waits_for_what_is_written() -> None:
+    """The shipped rule names our condition with the status of a pass, and a taint that the gate's profile tolerates."""
+    rule = yaml.safe_load((ROOT / "deploy" / "gates" / "node-readiness.yaml").read_text())
+    assert (rule["apiVersion"], rule["kind"]) == ("readiness.node.x-k8s.io/v1alpha1", "NodeReadinessRule")
+    assert rule["spec"]["conditions"] == [{"type": node_labels.CONDITION, "requiredStatus": "False"}]
+    assert rule["spec"]["enforcementMode"] == "continuous"
+    profile = yaml.safe_load((ROOT / "deploy" / "gates" / "profile.yaml").read_text())
+    assert rule["spec"]["taint"]["key"] in {each["key"] for each in profile["pod"]["tolerations"]}

@@ -1,0 +1,118 @@
+"""Sweeps that are disturbed: what flakes is told, what is cut off is resumed, and nothing is left behind."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jobs.cluster.client.kube import Kube
+from tests.jobs.on_sim import Sim
+
+WORLD = """
+name: cut-off
+title: The pod that leads a sweep is taken away
+breaks: {breaks}
+faults: []
+outcome: go
+world:
+  nodes: 8
+  {world}
+"""
+
+
+@pytest.fixture
+def sweep(root, tmp_path):
+    """Run a sweep of a scenario; returns exit code, record and output."""
+
+    def run(scenario, *options, out="out"):
+        command = [sys.executable, "-m", "cli", "sweep", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / out)]
+        done = subprocess.run([*command, *options], cwd=root, capture_output=True, text=True, timeout=300, check=False)
+        return done.returncode, json.loads((tmp_path / out / "report.json").read_text()), done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_flaky_link_is_told_and_nobody_is_blamed_for_it(sweep):
+    """It failed, it was tried again, and it passed."""
+    code, record, said = sweep("sweep-flaky")
+    assert (code, record["sweep"]["findings"]) == (0, []), said
+    pair = ["gpu-node-0", "gpu-node-1"]
+    slow = [test["share"] < 0.9 for test in record["sweep"]["tests"] if test["nodes"] == pair]
+    assert slow == [True, False]
+    assert record["sweep"]["flaky"] == [pair]
+    assert "Flaky, failed once and passed once: gpu-node-0 - gpu-node-1" in said
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_leader_was_taken_away_goes_on(sweep, tmp_path):
+    """What it found is kept, why it ended is said, and --resume tests what is missing only."""
+    file = tmp_path / "cut-off.yaml"
+    file.write_text(WORLD.format(breaks="rank 0's pod", world="happens: [{do: delete, index: 0, after_s: 4}]"))
+    code, first, said = sweep(file, out="first")
+    assert (code, first["verdict"]) == (10, "inconclusive"), said
+    assert "which led the sweep" in said and "--resume" in said
+    file.write_text(WORLD.format(breaks="nothing", world="dns: {mode: ok}"))
+    code, second, said = sweep(file, "--resume", str(tmp_path / "first"), out="second")
+    assert (code, second["verdict"]) == (0, "go"), said
+    before = len(first["sweep"]["rounds"])
+    assert second["sweep"]["resumed"]["rounds"] == before
+    assert second["sweep"]["tests"][: len(first["sweep"]["tests"])] == [
+        {**test, "share": after.get("share")} if "share" in test else test
+        for test, after in zip(first["sweep"]["tests"], second["sweep"]["tests"], strict=False)
+    ]
+
+
+def left(kube):
+    """What a sweep leaves in its namespace: jobs, pods, Services and ConfigMaps of its label."""
+    places = ("/apis/batch/v1/{}/jobs", "/api/v1/{}/pods", "/api/v1/{}/services", "/api/v1/{}/configmaps")
+    label = "app.kubernetes.io/managed-by=seatrial"
+    found = [kube.list(place.format("namespaces/default"), labelSelector=label)[0] for place in places]
+    return [item["metadata"]["name"] for items in found for item in items]
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_path):
+    """kill -9 in the middle: nobody writes a record, and the rounds in the coordinator's log are not run again."""
+    world = tmp_path / "eight.yaml"
+    world.write_text("name: eight\ntitle: t\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 8}\n")
+    served = Sim(root, tmp_path, str(world))
+    try:
+        kube = Kube.connect(kubeconfig=str(served.config))
+        where = ["--kubeconfig", str(served.config)]
+        first, second = tmp_path / "first", tmp_path / "second"
+        command = [sys.executable, "-m", "cli", "sweep", *where, "--profile", "h100-ib", "--out"]
+        running = subprocess.Popen(
+            [*command, str(first)], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        limit = time.monotonic() + 200
+        while not any('"sweep.round.2"' in log.read_text() for log in first.glob("logs/*.log")):
+            assert running.poll() is None and time.monotonic() < limit
+            time.sleep(0.1)
+        running.kill()
+        running.wait()
+        assert not (first / "report.json").exists()
+        assert left(kube)
+        clean = [sys.executable, "-m", "cli", "cleanup", *where, "--all"]
+        done = subprocess.run(clean, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+        assert left(kube) == [], done.stdout + done.stderr
+        again = [*command, str(second), "--resume", str(first)]
+        done = subprocess.run(again, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+        record = json.loads((second / "report.json").read_text())
+        assert (done.returncode, record["verdict"]) == (0, "go"), done.stdout + done.stderr
+        kept = record["sweep"]["resumed"]["rounds"]
+        assert kept >= 2
+        assert [each["number"] for each in record["sweep"]["rounds"]] == list(
+            range(1, 1 + len(record["sweep"]["rounds"]))
+        )
+        assert left(kube) == []
+        assert not (second / "sweep.json").exists()
+        same = subprocess.run(
+            [*command, str(second), "--resume", str(second)], cwd=root, capture_output=True, check=False
+        )
+        assert same.returncode == 4
+        assert (second / "report.json").exists(), "what was to be resumed is not taken away"
+    finally:
+        served.close()

@@ -1,0 +1,164 @@
+"""Flight Recorder dumps of whole jobs with tensor, data and pipeline groups, made by playing the job until it stands."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+
+import pytest
+
+from jobs.nccl.hang.collect import collect
+from jobs.nccl.hang.decide import decide
+from jobs.pod.nccl_reader.errors import NcclLogError
+
+
+def groups_of(ranks, tensor, pipeline):
+    """Return the groups by key: the world, neighbours that share a layer, replicas of one stage."""
+    replicas = ranks // (tensor * pipeline)
+    found = {"0": ("default_pg", list(range(ranks)))}
+    for first in range(0, ranks, tensor):
+        found[str(len(found))] = ("TP", list(range(first, first + tensor)))
+    for stage in range(pipeline):
+        for part in range(tensor):
+            members = [stage * replicas * tensor + copy * tensor + part for copy in range(replicas)]
+            found[str(len(found))] = ("DP", members)
+    return found
+
+
+def play(groups, ranks, stops, steps=3):
+    """Return what each rank recorded, and in which operation it stands, once nobody can go on.
+
+    ``stops`` says after how many operations a rank does something else.
+    """
+    order = {"TP": 0, "DP": 1, "default_pg": 2}
+    mine = {
+        rank: sorted((g for g in groups if rank in groups[g][1]), key=lambda g: order[groups[g][0]])
+        for rank in range(ranks)
+    }
+    program = {
+        rank: [g for _ in range(steps) for g in mine[rank] for _ in range(2 if groups[g][0] == "TP" else 1)]
+        for rank in mine
+    }
+    entries, number = {rank: [] for rank in mine}, {rank: dict.fromkeys(mine[rank], 0) for rank in mine}
+    arrived, stands = {}, {}
+    moved = True
+    while moved:
+        moved = False
+        for rank in mine:
+            if rank in stands:
+                if len(arrived[stands[rank]]) < len(groups[stands[rank][0]][1]):
+                    continue
+                entries[rank][-1]["state"] = "completed"
+                del stands[rank]
+            done = len(entries[rank])
+            if done == len(program[rank]) or done == stops.get(rank):
+                continue
+            group = program[rank][done]
+            number[rank][group] += 1
+            stands[rank] = (group, number[rank][group])
+            arrived.setdefault(stands[rank], set()).add(rank)
+            entries[rank].append(
+                {
+                    "process_group": [group, groups[group][0]], "collective_seq_id": number[rank][group],
+                    "p2p_seq_id": 0, "op_id": done + 1, "profiling_name": "nccl:all_reduce", "input_sizes": [[4]],
+                    "output_sizes": [[4]], "is_p2p": False, "state": "started", "time_created_ns": done,
+                    "timeout_ms": 600000,
+                }
+            )  # fmt: skip
+            moved = True
+    return entries, stands
+
+
+def dumped(folder, groups, entries, stands, number, *, as_json=False):
+    """Write the dump of each rank in ``number``."""
+    for rank in number:
+        own = {key: group for key, group in groups.items() if rank in group[1]}
+        last = {
+            key: max((e["collective_seq_id"] for e in entries[rank] if e["process_group"][0] == key), default=0)
+            for key in own
+        }
+        dump = {
+            "version": "2.9",
+            "pg_config": {
+                key: {"name": key, "desc": text, "ranks": str(members)} for key, (text, members) in own.items()
+            },
+            "pg_status": {
+                key: {
+                    "last_enqueued_collective": last[key],
+                    "last_started_collective": last[key],
+                    "last_completed_collective": last[key] - (stands.get(rank, ("", 0))[0] == key),
+                }
+                for key in own
+            },
+            "entries": entries[rank],
+        }
+        data = json.dumps(dump).encode() if as_json else pickle.dumps(dump, protocol=2)
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(data)
+
+
+def case(seed):
+    """Return a layout, and one or two ranks that stop somewhere."""
+    dice = random.Random(seed)
+    ranks, tensor, pipeline = dice.choice([(8, 2, 2), (16, 4, 2), (16, 2, 2), (32, 8, 2), (64, 8, 4)])
+    groups = groups_of(ranks, tensor, pipeline)
+    late = dice.sample(range(ranks), dice.choice([1, 1, 2]))
+    return ranks, groups, {rank: dice.randrange(1, 8) for rank in late}, dice
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_ranks_that_stopped_are_named_and_nobody_else(tmp_path, seed):
+    """One that stands in an operation before it comes to its stop is innocent: it waits, too."""
+    ranks, groups, stops, _ = case(seed)
+    entries, stands = play(groups, ranks, stops)
+    dumped(tmp_path, groups, entries, stands, range(ranks), as_json=bool(seed % 2))
+    made = decide(collect([str(tmp_path)])[0])
+    assert (made.kind, made.late) == ("late", set(stops) - set(stands))
+    assert made.waiting == set(stands)
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_a_rank_whose_dump_is_missing_or_cut_is_neither_guilty_nor_cleared(tmp_path, seed):
+    ranks, groups, stops, dice = case(seed)
+    entries, stands = play(groups, ranks, stops)
+    gone = set(dice.sample(range(ranks), 2))
+    dumped(tmp_path, groups, entries, stands, range(ranks))
+    for index, rank in enumerate(sorted(gone)):
+        path = tmp_path / f"nccl_trace_rank_{rank}"
+        if index:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    made = decide(collect([str(tmp_path)])[0])
+    assert made.unknown == gone
+    assert made.late <= set(stops) - set(stands) - gone
+    assert not made.waiting & gone
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"version": "2.9", "pg_config": [], "pg_status": 3, "entries": {}},
+        {"version": None, "pg_config": {"0": None}, "pg_status": {"0": None}, "entries": [None, 7, {}]},
+        {"version": "9.9", "entries": [{"process_group": "x", "collective_seq_id": "y", "state": []}] * 3},
+        {"version": "2.9", "pg_config": {"0": {"ranks": "[" * 5000}}, "entries": [{"state": "started"}]},
+    ],
+)
+def test_a_dump_of_another_shape_blames_nobody(tmp_path, shape):
+    """Beside sound dumps it is as if it were missing; alone it is told."""
+    ranks, groups, stops, _ = case(3)
+    entries, stands = play(groups, ranks, stops)
+    dumped(tmp_path, groups, entries, stands, range(ranks))
+    odd = next(rank for rank in range(ranks) if rank not in stops)
+    (tmp_path / f"nccl_trace_rank_{odd}").write_bytes(pickle.dumps(shape, protocol=2))
+    made = decide(collect([str(tmp_path)])[0])
+    assert odd not in made.late | made.waiting or odd in stands
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "nccl_trace_rank_0").write_bytes(pickle.dumps(shape, protocol=2))
+    try:
+        made = decide(collect([str(alone)])[0])
+    except NcclLogError:
+        return
+    assert not made.late
+    assert not made.proven

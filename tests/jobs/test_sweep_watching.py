@@ -1,0 +1,194 @@
+"""The watcher of a sweep against a scripted API server: what it asks for, whom it believes, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+
+import pytest
+
+from jobs.run.sweep_watcher import SweepWatcher
+from jobs.run.waiting import Limits
+
+LABELS = {"batch.kubernetes.io/job-name": "t"}
+RUNNING = {"name": "trial", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "containerID": "c://1"}
+GONE = {"name": "trial", "state": {"terminated": {"exitCode": 137}}, "containerID": "c://1"}
+NOON = "2026-01-01T12:00:00Z"
+
+
+def job(nodes):
+    return {
+        "kind": "Job",
+        "metadata": {"name": "t", "namespace": "default", "uid": "u"},
+        "spec": {"completionMode": "Indexed", "completions": nodes, "parallelism": nodes, "backoffLimit": 0},
+        "status": {"conditions": [], "startTime": "2026-01-01T00:00:00Z"},
+    }
+
+
+def pod(index, state=None, *, name="", owner="u", phase="Running"):
+    return {
+        "metadata": {
+            "name": name or f"t-{index}-x",
+            "uid": name or f"p{index}",
+            "labels": {**LABELS, "batch.kubernetes.io/job-completion-index": str(index)},
+            "ownerReferences": [{"kind": "Job", "name": "t", "uid": owner}],
+        },
+        "spec": {"nodeName": f"n{index}", "containers": [{"name": "trial", "image": "i:1"}]},
+        "status": {"phase": phase, "containerStatuses": [state or RUNNING]},
+    }
+
+
+def line(number, stage, data, *, at=NOON, run="r1", rank=0):
+    told = {"seatrial": 1, "run": run, "rank": rank, "n": number, "stage": stage, "seconds": 1, "data": data}
+    return f"{at} {json.dumps(told)}".encode()
+
+
+ROUND = {
+    "number": 1,
+    "stage": 1,
+    "seconds": 1.0,
+    "tests": [{"nodes": ["n0", "n1"], "outcome": "measured", "busbw": 1.0}],
+}
+END = {"seconds": 1.0, "stopped": None}
+WHOLE = [line(1, "sweep.round.1", ROUND), line(2, "sweep.end", {"why": ""}), line(3, "end", END)]
+
+
+class World:
+    """One Job and its pods; each pod's log is a list of lines, which ends with the pod's container."""
+
+    def __init__(self, nodes, pods, logs):
+        self.job, self.pods, self.logs = job(nodes), pods, logs
+
+    def answer(self, asked):
+        if asked.query.get("watch"):
+            return 200, {}, self._silence()
+        if asked.path.endswith("/log"):
+            return 200, {}, iter([b"\n".join(self.logs.get(asked.path.split("/")[-2], [])) + b"\n"])
+        resource = asked.path.rpartition("/")[2]
+        items = {"jobs": [self.job], "pods": self.pods, "nodes": [], "events": []}[resource]
+        return 200, {}, {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    @staticmethod
+    def _silence():
+        for _ in range(200):
+            time.sleep(0.05)
+            yield b"\n"
+
+
+@pytest.fixture
+def sweep(kube, api, monkeypatch):
+    """Watch a sweep to its end; returns what was seen of the job, and what the coordinator told."""
+    monkeypatch.setattr("jobs.run.sweep_watcher.END_S", 0.3)
+    monkeypatch.setattr("jobs.run.sweep_watcher.LAG_S", 1.0)
+
+    def watch(nodes, pods, logs, *, job_s=20.0):
+        api.answer = World(nodes, pods, logs).answer
+        limits = Limits(start_s=20.0, job_s=job_s)
+        watcher = SweepWatcher(kube, job="t", namespace="default", run="r1", limits=limits)
+        return watcher.keep(), watcher.told()
+
+    return watch
+
+
+@pytest.mark.parametrize("nodes", [2, 64])
+def test_what_is_asked_does_not_grow_with_the_fleet(sweep, api, nodes):
+    """One list and one watch of the job and of its pods, and one log, whatever N is; events at most three times."""
+    outcome, told = sweep(nodes, [pod(n) for n in range(nodes)], {"t-0-x": WHOLE})
+    assert outcome.analysis is None
+    assert told.complete and set(told.stages) == {"sweep.round.1", "sweep.end", "end"}
+    asked = Counter((each.path.rpartition("/")[2], bool(each.query.get("watch"))) for each in api.asked)
+    assert {key: asked[key] for key in asked if key[0] in ("jobs", "pods")} == {
+        ("jobs", False): 1,
+        ("jobs", True): 1,
+        ("pods", False): 1,
+        ("pods", True): 1,
+    }
+    assert {each.path for each in api.asked if each.path.endswith("/log")} == {
+        "/api/v1/namespaces/default/pods/t-0-x/log"
+    }
+    assert asked["events", False] <= 3
+    assert not asked["nodes", False]
+
+
+def test_pods_that_are_lost_do_not_end_a_sweep(sweep):
+    """Three of eight have died: the coordinator goes on, and says itself who is gone."""
+    pods = [pod(n, GONE if n > 4 else RUNNING, phase="Failed" if n > 4 else "Running") for n in range(8)]
+    outcome, told = sweep(8, pods, {"t-0-x": WHOLE})
+    assert (outcome.analysis, told.complete) == (None, True)
+
+
+def test_lines_that_come_twice_are_counted_once(sweep):
+    """A log that is read again from a second on repeats itself; ordinary output between them is passed over."""
+    noise = [f"{NOON} {text}".encode() for text in ("hello", '{"seatrial"', '{"seatrial": 1, "run": []}', "\x00\xff")]
+    outcome, told = sweep(2, [pod(0), pod(1)], {"t-0-x": [*noise, WHOLE[0], WHOLE[0], *noise, *WHOLE]})
+    assert outcome.analysis is None
+    assert (told.problem, told.missing, told.complete) == ("", (), True)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (line(1, "sweep.round.1", {**ROUND, "number": 7}), "line 1 of the evidence was sent twice, and differs"),
+        (line(4, "sweep.round.1", ROUND), "stage sweep.round.1 was reported twice"),
+        (line(4, "sweep.round.2", {"tests": "none"}), "not as the probe says it"),
+    ],
+)
+def test_a_log_that_contradicts_itself_is_no_whole_sweep(sweep, more, problem):
+    """The first word holds, and the problem is told: such a sweep is no go."""
+    _, told = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], more, *WHOLE[1:]]})
+    assert problem in told.problem and not told.complete
+    assert told.stages["sweep.round.1"] == ROUND
+
+
+def test_words_of_other_runs_and_ranks_are_nobodys(sweep):
+    """An agent that prints rounds is not the coordinator."""
+    strange = [line(1, "sweep.round.9", ROUND, run="r2"), line(1, "sweep.round.8", ROUND, rank=3)]
+    _, told = sweep(2, [pod(0), pod(1)], {"t-0-x": [WHOLE[0], *strange, *WHOLE[1:]], "t-1-x": strange})
+    assert set(told.stages) == {"sweep.round.1", "sweep.end", "end"}
+
+
+def test_a_clock_that_jumps_loses_nothing(sweep):
+    """The stamps of a log go back and forth with the node's clock: lines are counted by their numbers."""
+    stamps = ("2026-01-01T12:00:00Z", "2019-01-01T00:00:00Z", "2031-01-01T00:00:00Z")
+    log = [
+        line(n + 1, stage, data, at=at)
+        for n, (stage, data, at) in enumerate(
+            zip(("sweep.round.1", "sweep.end", "end"), (ROUND, {"why": ""}, END), stamps, strict=True)
+        )
+    ]
+    outcome, told = sweep(2, [pod(0), pod(1)], {"t-0-x": log})
+    assert (outcome.analysis, told.complete) == (None, True)
+
+
+def test_a_coordinator_that_is_gone_is_the_end_and_told(sweep):
+    """kill -9 of rank 0: what it had told is kept, and nobody waits for the other pods."""
+    dead = pod(0, GONE, phase="Failed")
+    outcome, told = sweep(3, [dead, pod(1), pod(2)], {"t-0-x": WHOLE[:1]})
+    assert outcome.analysis is not None and outcome.analysis.subject == "t-0-x"
+    assert set(told.stages) == {"sweep.round.1"} and not told.complete
+
+
+def test_a_second_pod_of_rank_0_is_not_believed(sweep):
+    """It knows nothing of the rounds that the first one led."""
+    dead = pod(0, GONE, phase="Failed")
+    again = pod(0, name="t-0-y")
+    outcome, told = sweep(2, [dead, again, pod(1)], {"t-0-x": WHOLE[:1], "t-0-y": WHOLE})
+    assert outcome.analysis is not None
+    assert set(told.stages) == {"sweep.round.1"}
+
+
+def test_a_pod_of_somebody_else_does_not_lead(sweep, api):
+    """Labels anybody can write; the job's own pod comes later, and is the one that is followed."""
+    stranger = pod(0, name="a-stranger", owner="another")
+    forged = [line(1, "sweep.end", {"why": ""}), line(2, "end", END)]
+    _, told = sweep(2, [stranger, pod(0), pod(1)], {"a-stranger": forged, "t-0-x": WHOLE})
+    assert "sweep.round.1" in told.stages
+    assert not [each for each in api.asked if "a-stranger" in each.path]
+
+
+def test_a_sweep_that_reports_nothing_ends_by_its_deadline(sweep):
+    """Pods run, and nobody says a word: overdue, with what was seen last, and nothing is told."""
+    outcome, told = sweep(2, [pod(0), pod(1)], {}, job_s=1.0)
+    assert outcome.analysis is not None and outcome.analysis.fault == "job.deadline"
+    assert told.stages == {}

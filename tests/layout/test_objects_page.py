@@ -1,0 +1,78 @@
+"""docs/objects.md names every field that a check receives: it is written from the types.
+
+Renewed with `python -m tests.layout.test_objects_page > docs/objects.md`.
+"""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+from checks.framework.evidence import Evidence
+from checks.rules.pool import Pool
+from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
+from jobs.diagnosis.state import FailureAnalysis, PodFacts, Replica
+from jobs.run import stages
+from jobs.run.evidence import RankEvidence
+from jobs.run.result import TrialResult
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "objects.md"
+GROUPS = (
+    ("`cluster` and `pool`", (Inventory, Node, Taint, PodUse, Pool)),
+    ("`trial`", (TrialResult, RankEvidence, PodFacts, Replica, FailureAnalysis)),
+)
+INTRODUCTION = """\
+# What a check receives
+
+With this page a check of your own ([checks.md](checks.md)) reads nodes, pods and what the trial's pods said, field by field. It is
+written from the types.
+"""
+FIELD = re.compile(r"    (\w+): ([^=#\n]+?)(?: = [^#\n]+)?(?:  # (.+))?$")
+METHODS = ("expect", "compare", "add", "note", "skip", "unknown", "verdict")
+
+
+def page():
+    """The whole page."""
+    parts = [INTRODUCTION, "## `evidence`\n", _paragraph(Evidence)]
+    parts.append("| call | what it does |\n|---|---|")
+    for name in METHODS:
+        method = getattr(Evidence, name)
+        call = ", ".join(str(each) for each in list(inspect.signature(method).parameters.values())[1:]).replace("'", "")
+        parts.append(f"| `{name}({_cell(call)})` | {_cell(_first(method))} |")
+    for title, types in GROUPS:
+        parts += [f"\n## {title}\n", *(text for each in types for text in _type(each))]
+    parts += ["\n## `trial.evidence[rank].stages`\n", " ".join(inspect.getdoc(stages).split("\n\n")[1].split()), ""]
+    for each in vars(stages).values():
+        if inspect.isclass(each) and each.__module__ == stages.__name__:
+            parts += _type(each)
+    text = "\n".join(parts).replace("``", "`") + "\n"
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _type(each):
+    yield f"\n### {each.__name__}\n"
+    yield _paragraph(each)
+    rows = [found.groups() for line in inspect.getsource(each).splitlines() if (found := FIELD.match(line))]
+    if rows:
+        yield "| field | type | |\n|---|---|---|"
+        yield from (f"| `{name}` | `{_cell(kind)}` | {_cell(said or '')} |" for name, kind, said in rows)
+
+
+def _paragraph(each):
+    return " ".join((inspect.getdoc(each) or "").split()) + "\n"
+
+
+def _first(method):
+    return " ".join((inspect.getdoc(method) or "").split("\n\n")[0].split())
+
+
+def _cell(text):
+    return text.replace("|", "\\|")
+
+
+def test_the_page_is_what_the_types_say():
+    assert PAGE.read_text(encoding="utf-8") == page(), f"renew it: {' '.join(__doc__.split('`')[1:2])}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

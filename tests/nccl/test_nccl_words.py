@@ -1,0 +1,96 @@
+"""Does a quick look find what the words and patterns behind it would find?"""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from jobs.pod.nccl_reader.events import signals
+from jobs.pod.nccl_reader.events.heads import Heads
+from jobs.pod.nccl_reader.events.symptoms import GATE, SYMPTOMS
+from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
+from jobs.pod.nccl_reader.lines.words import any_of, needed
+from jobs.pod.nccl_reader.state.seen import Source
+from tests.nccl.test_nccl_blocks import LOGS
+
+WORDS = (b"kill", b" pid ", b"Error: ", b"nccl=(", b"slots", b"#", b"usbw", b"] INFO ", b"e")
+
+
+def test_any_word_is_found_and_nothing_else():
+    rng = random.Random(1)
+    for _ in range(3000):
+        words = rng.sample(WORDS[:-1], 3)
+        text = b"".join(rng.choice((*WORDS, b"kil", b"Error:", b"x", b" ", b"pid")) for _ in range(4))
+        assert (any_of(words).search(text) is not None) == any(word in text for word in words), (words, text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (rb"no route|returned 113\b", (b"no route", b"returned 113")),
+        (rb"(?:Got|Had) completion.*status", (b" completion",)),
+        (rb"a(?:bc|de)+f?", (b"bc", b"de")),
+        (rb"[Ff]ailed", (b"ailed",)),
+    ],
+)
+def test_the_words_that_every_match_holds(pattern, words):
+    assert needed(re.compile(pattern)) == words
+
+
+@pytest.mark.parametrize("pattern", [rb"a*", rb"\d+", rb"abc|\d", rb"(?i)abc", rb"(?:abc)?"])
+def test_a_pattern_without_such_words_is_refused(pattern):
+    with pytest.raises(ValueError, match="no word"):
+        needed(re.compile(pattern))
+
+
+def test_every_symptom_has_a_word_that_the_gate_finds():
+    for item in SYMPTOMS:
+        assert item.words
+        assert all(GATE.search(word) for word in item.words)
+
+
+def test_lines_that_are_passed_over_say_nothing():
+    """All lines of the logs that SAYS does not find, read nevertheless."""
+    source = Source("x")
+    reader = signals.SignalReader(source, 0)
+    for path in LOGS:
+        for raw in path.read_bytes().split(b"\n"):
+            if not signals.SAYS.search(raw):
+                reader.line(raw, 1)
+    assert not source.events
+
+
+FRONTS = (
+    b"",
+    b"2026-01-02T03:04:%02d.%06dZ ",
+    b"[pod/job-worker-%d/main] 2026-01-02T03:04:%02d.1Z ",
+    b"[2026-01-02 03:04:%02d] ",
+    b"[1,%d]<stdout>: ",
+    b"2026-01-02T03:04:%02d+00:00 %d: ",
+    b"  %d: ",
+    b"[default%d]: 03:%02d ",
+    b"(RayWorker pid=%d, ip=10.0.0.%d) ",
+    b"[%d;31m ",
+    b"\x1b[%dm ",
+    b"262144 8192 float8_e4m%d ",
+    b"step %d of %d NCCL ",
+)
+HEADS = (b"gpu-%d:10%d:1 [3] ", b"<host%d>:7%d:1 [0] ", b"[%d] ", b"[default%d]:gpu-1:1%d:1 [0] ", b"")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_head_is_read_alike_however_many_were_seen_before(seed):
+    """The looks of what stands in front are remembered, and never change what a head says."""
+    rng, heads = random.Random(seed), Heads()
+
+    def filled(form: bytes) -> bytes:
+        return re.sub(rb"%\d*d", lambda _: b"%d" % rng.randrange(100), form)
+
+    for _ in range(2000):
+        left = filled(rng.choice(FRONTS)) + filled(rng.choice(HEADS))
+        found, fresh = heads.find(left), Heads().find(left)
+        assert found == fresh, left
+        if found is not None:
+            assert found == (parse_head(left), process_of(parse_head(left))), left

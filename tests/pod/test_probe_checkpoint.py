@@ -1,0 +1,166 @@
+"""The checkpoint stage: saved, flushed, verified elsewhere, torn, resumed, removed; with real torch where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from jobs.pod.stages import checkpoint
+
+from .test_probe_bench import torch_python  # noqa: F401  (a fixture)
+
+#: Plays torchrun and the ranks of checkpoint.py: files, facts, and SIGKILL's report.
+STANDIN = r"""
+import json, os, sys
+told = dict(word.lstrip("-").partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
+steps = [int(word.partition("=")[2]) for word in sys.argv[1:] if word.startswith("--step=")]
+node, local = int(told["node-rank"]), int(told["nproc-per-node"])
+ranks = range(node * local, (node + 1) * local)
+facts = {rank: {"rank": rank, "saves": []} for rank in ranks}
+for step in steps:
+    place = os.path.join(told["folder"], "step-%d" % step)
+    for rank in ranks:
+        name = os.path.join(place, "__%d_0.distcp" % rank)
+        if told["mode"] == "load":
+            open(name, "rb").close()
+            facts[rank].update(loaded=step, wrong=0)
+            continue
+        os.makedirs(place, exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(os.urandom(int(told["bytes"]) // (2 if told["mode"] == "die" else 1)))
+        facts[rank]["saves"].append({"step": step, "bytes": int(told["bytes"]), "pause_s": 0.1, "write_s": 0.1})
+    if told["mode"] == "save" and node == 0:
+        open(os.path.join(place, ".metadata"), "wb").close()
+for number, rank in enumerate(ranks):
+    with open("%s.%d" % (os.environ["SEATRIAL_BENCH_FACTS"], number), "w") as file:
+        json.dump(facts[rank], file)
+if os.environ.get("STAYS") == told["mode"]:
+    import time
+    time.sleep(60)
+sys.exit(1 if told["mode"] == "die" else 0)
+"""
+WAY = ["writing", "local", "flushing", "durable", "verified"]
+
+
+def asks(path: Path, local: Path | None = None, **changes) -> dict:
+    made = {"path": str(path), "local": str(local or ""), "shared": True, "kinds": {"path": "claim"}}
+    return {**made, "bytes": 1 << 20, "limit_s": 120, **changes}
+
+
+def left(*folders: Path) -> list[str]:
+    return [str(found) for folder in folders for found in folder.glob(".seatrial-*")]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """A shared path, and one of the node."""
+    made = tmp_path / "shared", tmp_path / "node"
+    for each in made:
+        each.mkdir()
+    return made
+
+
+def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods, places) -> None:
+    pods.tool("torchrun", STANDIN)
+    pods.trial.update(checkpoint=asks(*places), collectives=[])
+    for rank, stages in pods.run(timeout=90).items():
+        found = stages["checkpoint"]
+        assert [each["state"] for each in found["states"] if each["step"] == 2] == WAY
+        assert (found["verified"]["peer"], found["verified"]["ok"]) == (1 - rank, True)
+        assert found["crash"]["torn"] is True
+        assert (found["resume"]["step"], found["resume"]["wrong"]) == (2, 0)
+        assert found["resume"]["passed_over"] == [{"step": 3, "state": "writing"}]
+        assert found["flush"]["bytes"] >= 1 << 20
+    assert left(*places) == []
+
+
+@pytest.mark.slow
+def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> None:  # noqa: F811
+    """Two pods of two ranks over gloo: DTensors by torch.distributed.checkpoint, one rank killed by SIGKILL, all right."""
+    (pods.bin / "torchrun").unlink()
+    launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))
+    pods.bin.joinpath("torchrun").symlink_to(launcher or pytest.skip("this torch has no torchrun"))
+    pods.trial.update(checkpoint=asks(places[0], bytes=8 << 20, limit_s=600), collectives=[], gpu_kind="none")
+    pods.trial.update(deadline_s=600, collective_timeout_s=200)
+    for stages in pods.run(timeout=400).values():
+        found = stages["checkpoint"]
+        assert found["error"] is None
+        assert [each["state"] for each in found["states"] if each["step"] == 2] == ["writing", "durable", "verified"]
+        assert all(each["saves"][-1]["bytes"] >= 8 << 20 for each in found["ranks"])
+        assert (found["crash"]["torn"], found["crash"]["exit"]) == (True, 1)
+        assert (found["resume"]["step"], found["resume"]["wrong"], found["resume"]["error"]) == (2, 0, None)
+    assert left(*places) == []
+
+
+def test_no_room_is_said_before_anything_is_written(pods, places) -> None:
+    pods.tool("torchrun", STANDIN)
+    pods.trial.update(checkpoint=asks(places[0], bytes=1 << 33), collectives=[])
+    stage = pods.here / "stages" / "checkpoint.py"
+    stage.write_text(
+        stage.read_text().replace('self.asked["bytes"] * ranks * 3', 'self.asked["bytes"] * ranks * 3 << 20')
+    )
+    for stages in pods.run(timeout=60).values():
+        assert "of what is free" in stages["checkpoint"]["skipped"]
+    assert left(*places) == []
+
+
+def test_a_pod_that_is_told_to_stop_leaves_nothing(pods, places) -> None:
+    pods.tool("torchrun", STANDIN)
+    pods.trial.update(checkpoint=asks(*places), collectives=[])
+    for rank in range(2):
+        pods.start(rank, STAYS="save")
+    until = time.monotonic() + 40
+    while len(list(places[1].glob(".seatrial-*/step-2/__*"))) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    for process in pods.processes.values():
+        process.send_signal(signal.SIGTERM)
+    for rank in range(2):
+        pods.stages(rank, 40, code=143)
+    assert left(*places) == []
+
+
+def test_a_killed_runs_folder_is_removed_once_it_is_old_and_nothing_else(tmp_path: Path) -> None:
+    """Ours by name and mark, and older than any stage may last, by the file system's clock; all else stays."""
+    now = tmp_path / ".seatrial-new-checkpoint" / checkpoint.MARK
+
+    def folder(name: str, run: str | None, age_s: float) -> None:
+        made = tmp_path / name
+        made.mkdir()
+        (made / "step-2").mkdir()
+        if run is not None:
+            (made / checkpoint.MARK).write_text(run + "\n")
+            then = time.time() - age_s
+            os.utime(made / checkpoint.MARK, (then, then))
+
+    folder(now.parent.name, "new", 0)
+    folder(".seatrial-dead-checkpoint", "dead", 4000)
+    kept = {".seatrial-alive-checkpoint": ("alive", 1200), ".seatrial-foreign-checkpoint": ("other", 4000)}
+    kept |= {".seatrial-bare-checkpoint": (None, 0), "model-checkpoint": ("model", 4000), "step-2": (None, 0)}
+    for name, told in kept.items():
+        folder(name, *told)
+    (tmp_path / ".seatrial-link-checkpoint").symlink_to(tmp_path / "model-checkpoint")
+    assert checkpoint.leftovers(str(tmp_path), str(now)) == [".seatrial-dead-checkpoint"]
+    assert {each.name for each in tmp_path.iterdir()} == {*kept, now.parent.name, ".seatrial-link-checkpoint"}
+
+
+def test_a_changed_byte_changes_the_checksum(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_bytes(os.urandom(5 << 20))
+    assert checkpoint.copied(str(first), str(second)) == checkpoint.digest(str(second))
+    with second.open("r+b") as file:
+        file.seek(4 << 20)
+        file.write(b"\0\0\0\0\0\0\0\0")
+    assert checkpoint.digest(str(first)) != checkpoint.digest(str(second))
+
+
+def test_states_that_cannot_be_read_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "step-2.state").write_text("verified\n")
+    (tmp_path / "step-3.state").write_bytes(b"\xff\xfe")
+    (tmp_path / "step-x.state").write_text("verified\n")
+    assert checkpoint.states_of(str(tmp_path)) == {2: "verified"}
+    assert checkpoint.states_of(str(tmp_path / "none")) == {}

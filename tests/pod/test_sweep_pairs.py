@@ -1,0 +1,128 @@
+"""Every pair of real clusters, replayed through the plan: as they were, in parts, under other names, with faults put in.
+
+Of a fault that is put in, the nodes are named or under suspicion; who only met them is neither.
+"""
+
+import csv
+import random
+import re
+import statistics
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from jobs.pod.sweep.decode import decode
+from jobs.pod.sweep.model import Done, Fleet, Result, Rules
+from jobs.pod.sweep.plan import next_round
+
+PAIRS = Path(__file__).resolve().parents[3] / "shared" / "pairs"
+
+
+def nodes_of(text):
+    """cnode2-[001,004] or cnode2-[001-002] or cnode3-002,cnode3-003."""
+    prefix, digits = re.match(r"(\w+-)", text)[1], re.findall(r"\d{3}", text)
+    return tuple(sorted(prefix + each for each in digits))
+
+
+def layouts(name):
+    if not PAIRS.is_dir():
+        pytest.skip("the shared recordings of pairs are not there")
+    found = defaultdict(dict)
+    with (PAIRS / name).open() as lines:
+        for row in csv.DictReader(lines):
+            value = row["peak_busbw_GBs"]
+            found[row["test"], row["G"]][nodes_of(row["nodes"])] = float(value) if value else 0.0
+    return found
+
+
+def replay(values, seed):
+    names = tuple(sorted({node for pair in values for node in pair}))
+    floor = statistics.median(values.values()) / 3
+    rules = Rules(alone=False, pair_floor=floor, seed=seed)
+    fleet, history = Fleet(names), []
+    while (each := next_round(fleet, rules, history)) is not None:
+        assert len(history) < 60, "a plan without an end"
+        values_of = {test: values[test] for test in each.tests if test in values}
+        results = {t: Result("measured", v, (), t) if v else Result("no end", reported=t) for t, v in values_of.items()}
+        history.append(Done(each, results))
+    return decode(fleet, rules, history)
+
+
+def test_a_real_healthy_cluster_is_quiet_in_all_eight_layouts():
+    found = layouts("cluster01.csv")
+    assert len(found) == 8
+    for values in found.values():
+        for seed in range(12):
+            blame = replay(values, seed)
+            assert (blame.verdict, blame.findings, blame.suspects, blame.flaky) == ("go", (), {}, ()), blame.reasons
+
+
+def test_a_real_cluster_with_bad_paths_has_pairs_named_and_no_node():
+    named = set()
+    for values in layouts("cluster00-one-gpu.csv").values():
+        middle = statistics.median(values.values())
+        for seed in range(40):
+            for finding in replay(values, seed).findings:
+                assert finding.kind == "pair", finding
+                assert values[finding.names] < 0.9 * middle
+                named.add(finding.names)
+    assert len(named) >= 8
+
+
+def some_of(values, rng):
+    """Eight nodes or more of a cluster, under other names: the order of names is that of the plan."""
+    names = sorted({node for pair in values for node in pair})
+    names = rng.sample(names, rng.randint(8, len(names)))
+    new = dict(zip(names, rng.sample([f"x{n:02}" for n in range(99)], len(names)), strict=True))
+    return {tuple(sorted((new[a], new[b]))): v for (a, b), v in values.items() if a in new and b in new}
+
+
+def every(files):
+    return [
+        (f"{name} {key} {seed}", values) for name in files for key, values in layouts(name).items() for seed in range(4)
+    ]
+
+
+def test_parts_of_the_healthy_cluster_are_go_and_of_the_other_no_node_is_named():
+    for seed, values in every(["cluster01.csv"]):
+        blame = replay(some_of(values, random.Random(seed)), 1)
+        assert (blame.verdict, blame.findings, blame.suspects) == ("go", (), {}), (seed, blame.reasons)
+    for seed, values in every(["cluster00-one-gpu.csv"]):
+        blame = replay(some_of(values, random.Random(seed)), 1)
+        assert {f.kind for f in blame.findings} <= {"pair"}, (seed, blame.reasons)
+
+
+@pytest.mark.parametrize("share", [0.8, 1.0], ids=["most", "all"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_fault_that_is_put_in_is_found_and_who_only_met_it_is_not_named(share, count):
+    """A node that is slow or dead with all partners is named; with four of five it is, or is told of in doubt."""
+    named_of, wanted = 0, 0
+    for seed, values in every(["cluster01.csv", "cluster00-one-gpu.csv"]):
+        rng = random.Random(f"{seed} {share} {count}")
+        found = some_of(values, rng)
+        bad = set(rng.sample(sorted({node for pair in found for node in pair}), count))
+        depth = 0.0 if rng.random() < 0.3 else rng.uniform(0.4, 0.8)
+        middle = statistics.median(found.values())
+        for pair in found:
+            if bad & {*pair} and rng.random() < share:
+                found[pair] = min(found[pair], middle * depth * rng.gauss(1, 0.01))
+        blame = replay(found, 1)
+        named = {f.names[0] for f in blame.findings if f.kind in ("node", "rail")}
+        told = " ".join((*blame.reasons, *(name for each in blame.apart for name in each.names)))
+        assert named <= bad, (seed, bad, blame.reasons)
+        assert all(re.search(rf"\b{node}\b", told) for node in bad), (seed, bad, blame.reasons)
+        assert blame.verdict != "go"
+        named_of, wanted = named_of + len(named), wanted + count
+    assert named_of >= (0.95 if share == 1 else 0.8 if count == 1 else 0.6) * wanted, (named_of, wanted)
+
+
+def test_a_pair_whose_result_is_always_lost_is_no_go_and_nobody_is_named():
+    for seed, values in every(["cluster01.csv"]):
+        rng = random.Random(seed)
+        found = {pair: value for pair, value in some_of(values, rng).items() if rng.random() < 0.8}
+        if len({node for pair in found for node in pair}) < 8:
+            continue
+        blame = replay(found, 1)
+        assert blame.findings == ()
+        assert blame.verdict == "inconclusive" or not [r for r in blame.reasons if "nothing was measured" in r]

@@ -1,0 +1,124 @@
+"""The training steps: their formula and memory, their command line, and the real thing on CPUs where torch is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs import pod as probes
+from jobs.pod.bench import model, training
+from jobs.pod.stages.training import Meanwhile, grown
+from jobs.run.evidence_shape import misfit
+
+BENCH = Path(probes.__file__).parent / "measure.py"
+USUAL = "/opt/venv-torch/bin/python"
+
+
+@pytest.fixture(scope="module")
+def torch_python() -> str:
+    named = os.environ.get("SEATRIAL_TORCH_PYTHON", USUAL)
+    found = sys.executable if importlib.util.find_spec("torch") else shutil.which(named)
+    if found is None:
+        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
+    return found
+
+
+def test_operations_and_memory_of_a_step() -> None:
+    """Six for each parameter that multiplies and each token, attention besides; the default fits into 24 GiB."""
+    shape = model.Shape(layers=1, hidden=4, heads=1, sequence=8, batch=2, vocabulary=16)
+    assert model.parameters(shape) == (12 * 16 + 16 * 4 + 8 * 4 + 16 * 4, 12 * 16 + 16 * 4)
+    assert model.flops(shape) == 16 * (6 * (12 * 16 + 16 * 4) + 12 * 4 * 8)
+    assert model.memory_bytes(model.GPU, 2) < training.MOST_MEMORY
+
+
+def test_the_command_line_is_checked(capsys) -> None:
+    """Steps come in rounds of five."""
+    with pytest.raises(SystemExit):
+        training.parse(["--training", "--steps=2"])
+    assert "steps >= 5" in capsys.readouterr().err
+    assert training.parse(["--training", "--soak=60"]).soak == 60
+
+
+def test_what_is_told_is_bounded() -> None:
+    """An hour of steps is thinned evenly; of losses the ends are kept."""
+    assert len(training.thinned([float(i) for i in range(100_000)])) <= training.MOST_KEPT
+    assert training.ends([float(i) for i in range(100)]) == [*map(float, range(10)), *map(float, range(90, 100))]
+
+
+def test_reports_of_the_driver_that_were_there_before_are_not_the_steps() -> None:
+    old, new = {"bus_id": "0", "xid": 79, "count": 2}, {"bus_id": "1", "xid": 48, "count": 1}
+    assert grown([old], [{**old, "count": 3}, new]) == [{**old, "count": 1}, new]
+    assert grown([old], [old]) == []
+    assert grown(None, [new]) is None
+
+
+def test_gpus_are_watched_while_the_steps_run(tmp_path: Path) -> None:
+    """Medians of what was seen within the steps; what slows a GPU is kept though it has passed."""
+    tool = tmp_path / "nvidia-smi"
+    xml = (
+        "<nvidia_smi_log><gpu id='0'><uuid>GPU-a</uuid><clocks_event_reasons>"
+        "<clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown></clocks_event_reasons></gpu>"
+        "</nvidia_smi_log>"
+    )
+    tool.write_text(f"""#!/bin/sh
+case "$1" in -q) echo "<?xml version='1.0' ?>{xml}";; *) echo "0, GPU-a, 1755, 640.5, 61, [N/A]";; esac
+""")
+    tool.chmod(0o755)
+    seen = Meanwhile("nvidia", {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    seen._look()
+    seen._whole()
+    tool.write_text(tool.read_text().replace("Active", "Not Active"))
+    seen._look()
+    seen._whole()
+    (sample,) = seen.told(None)
+    assert (sample["sm_mhz"], sample["power_w"], sample["temperature_c"], sample["utilisation"]) == (
+        1755,
+        640.5,
+        61,
+        None,
+    )
+    assert sample["samples"] == 2
+    assert seen.told((0.0, 1.0)) == []
+    assert seen.last[0]["throttle"] == ["hw_slowdown"]
+    assert Meanwhile("none", {}).tool is None
+
+
+@pytest.mark.slow
+def test_real_ranks_train_on_cpus(torch_python: str, tmp_path: Path) -> None:
+    """Two ranks over gloo, DDP and FSDP2: the loss falls alike in both, products repeat, and the record takes it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [torch_python, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", BENCH]
+    environment = {**os.environ, "SEATRIAL_BENCH_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
+    environment["SEATRIAL_BENCH_FACTS"] = str(tmp_path / "facts")
+    done = subprocess.run(
+        [*command, "--training", "--steps=5", "--fsdp-on-cpu"],
+        env=environment,
+        capture_output=True,
+        timeout=600,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    ranks = [json.loads((tmp_path / f"facts.{local}").read_text()) for local in (0, 1)]
+    assert misfit("training", {"ranks": ranks}) == ""
+    for rank in ranks:
+        assert all(each["made"] and not each["differs"] for each in rank["products"])
+        assert len(rank["compute_ms"]) >= 5
+        for mode in rank["modes"]:
+            assert mode["steps"] >= 5
+            assert mode["bad_step"] is None
+            assert mode["losses"][-1] < mode["losses"][0] < 6
+    first, *others = ranks[0]["modes"]
+    assert first["mode"] == "ddp"
+    assert all(mode["losses"][:5] == pytest.approx(first["losses"][:5], rel=1e-3) for mode in others)
+    assert ranks[0]["products"][0]["digest"] == ranks[1]["products"][0]["digest"]

@@ -1,0 +1,344 @@
+"""Timelines that nobody recorded, composed of those that were: two troubles of a cluster at a time, and a bad watch.
+
+What is right follows from Kubernetes' own rules, which each test names.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.real.composed import (
+    case_of,
+    event,
+    first,
+    is_pod,
+    later_from,
+    node_says,
+    rewritten,
+    stamp,
+    then,
+    with_more,
+    without,
+)
+from tests.real.playing import Expected, play, wrong
+from tests.real.server import Cut
+from tests.real.test_real_recordings import HELD_S
+from tests.real.variants import VARIANTS, cut, delayed, prefixes
+
+HEARD = ("as recorded", "batches of 3 s", "Pods 1.5 s late", "Jobs 1.5 s late", "short gaps x10")
+# At every event of a timeline; the quick run takes some.
+EVERY = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+CREATING = {"waiting": {"reason": "ContainerCreating"}}
+
+
+def expecting(case, ends, cause, subject=""):
+    """The case with another end than the one that was recorded."""
+    return replace(case, expected=Expected(case.expected.job, ends, cause, subject))
+
+
+def right_at_prefixes(case, change, every, ways=HEARD):
+    """Assert it of the composed timeline as heard in some ways, and held for a while after each of so many events."""
+    told = {name: play(case, then(change, VARIANTS[name])) for name in ways}
+    held = prefixes(change(case.play), HELD_S)
+    told |= {name: play(case, then(change, hold)) for name, hold in list(held.items())[::every]}
+    assert {name: problem for name, each in told.items() if (problem := wrong(case, each))} == {}
+
+
+def container(item):
+    return (item.get("status", {}).get("containerStatuses") or [{}])[0]
+
+
+def in_pull(case, rank, *, condition="EvictionByEvictionAPI"):
+    """The pod of a rank never runs: its image is still being pulled when somebody asks it to go.
+
+    A kubelet that terminates a pod calls a container it never made ended with 137, ContainerStatusUnknown, without a
+    time, and the pod Failed (pkg/kubelet/status/status_manager.go, TerminatePod).
+    """
+    wanted = is_pod(rank, case)
+
+    def edit(item):
+        status = item.get("status", {})
+        for one in status.get("containerStatuses") or []:
+            if "terminated" in one["state"]:
+                words = "The container could not be located when the pod was terminated"
+                gone = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": words}
+                one["state"] = {"terminated": gone | {"startedAt": None, "finishedAt": None}}
+            else:
+                one["state"] = dict(CREATING)
+            one |= {"ready": False, "started": False}
+        status["phase"] = "Pending" if status.get("phase") == "Running" else status.get("phase")
+        for each in status.get("conditions") or []:
+            if each["type"] in ("Ready", "ContainersReady") and each["status"] == "True":
+                each |= {"status": "False", "reason": "ContainersNotReady"}
+            if each["type"] == "DisruptionTarget":
+                each |= {"reason": condition, "message": f"{condition}: evicting"}
+        if not condition:
+            status["conditions"] = [c for c in status.get("conditions") or [] if c["type"] != "DisruptionTarget"]
+
+    pod = first(case, wanted)
+    spoken = ("Pulled", "Created", "Started", "Preempted", "Killing")
+    return then(
+        rewritten(wanted, edit),
+        without(
+            lambda c: (
+                c.kind == "Event" and c.object["reason"] in spoken and c.object["involvedObject"]["name"] == pod.name
+            )
+        ),
+        with_more(
+            event(case, pod.object, pod.at + 0.4, reason="Pulling", message='Pulling image "py:1"', severity="Normal")
+        ),
+    )
+
+
+# -- the second attempt ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("second", "ends", "cause"),
+    [
+        ("11-quota-none", "given-up", "quota.exceeded"),
+        ("11b-quota-one-pod", "given-up", "quota.exceeded"),
+        ("14-admission", "given-up", "admission.denied"),
+        ("05-oom", "failed", "container.oom"),
+        ("26-kubelet-stopped", "given-up", "node.lost"),
+        ("20b-configmap", "given-up", "volume.mount"),
+        ("17-job-deleted", "deleted", "job.disrupted"),
+        ("01-healthy-a", "completed", None),
+    ],
+)
+@pytest.mark.parametrize("heard", HEARD)
+def test_what_the_second_attempt_meets_is_told(second, ends, cause, heard):
+    """An interruption is nobody's fault, and what the next attempt finds is not of it: a quota takes no pods away."""
+    case = expecting(case_of("25b-preempted"), ends, cause)
+    told = play(case, VARIANTS[heard], then=case_of(second))
+    assert (told.ends, told.fault, told.attempts) == (ends, cause, 2), told
+
+
+def test_no_room_after_an_interruption_is_of_the_interruption():
+    """Every rank had found a node before: what has no room now met what the preemption left."""
+    case = case_of("25b-preempted")
+    told = play(case, then=case_of("08-selector"))
+    assert not wrong(case, told), told
+    assert "tried again" in told.observed
+
+
+# -- drains and evictions -------------------------------------------------------------------------------------------
+
+
+@EVERY
+@pytest.mark.parametrize("condition", ["EvictionByEvictionAPI", "DeletionByTaintManager", "TerminationByKubelet"])
+def test_a_drain_while_the_image_is_pulled_is_an_interruption(condition, every):
+    """The container that never was ends with 137: neither the program nor the node's memory is to blame."""
+    case = case_of("25b-preempted")
+    right_at_prefixes(case, in_pull(case, 1, condition=condition), every)
+
+
+@EVERY
+def test_a_pod_deleted_while_its_image_is_pulled_is_an_interruption(every):
+    """kubectl delete pod sets no DisruptionTarget: the Job has reached its backoff limit then."""
+    case = case_of("25b-preempted")
+
+    def by_backoff(item):
+        for each in item["status"].get("conditions") or []:
+            if each["type"] in ("FailureTarget", "Failed"):
+                each |= {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+
+    change = then(
+        in_pull(case, 1, condition=""),
+        rewritten(lambda c: c.kind == "Job" and c.name == case.expected.job, by_backoff),
+        without(lambda c: c.kind == "Event" and c.object["reason"] == "PodFailurePolicy"),
+    )
+    right_at_prefixes(case, change, every)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["25b-preempted", "35b-evicted", "26-kubelet", "17-job-deleted-b", "05-oom"])
+@pytest.mark.parametrize("away_s", [0.2, 2.0, 9.0])
+def test_what_a_broken_watch_swallows_is_seen_by_the_new_list(name, away_s):
+    """The watch ends in 410 at each change of the Job or a pod: the list shows only what became of it."""
+    case = case_of(name)
+    moments = {c.at - case.play.start - 0.0005 for c in case.play.changes if c.kind in ("Job", "Pod")}
+    told = {m: play(case, cut(m, away_s, too_old=True)) for m in sorted(moments) if m > 0.05}
+    assert {m: problem for m, each in told.items() if (problem := wrong(case, each))} == {}
+
+
+@pytest.mark.parametrize("away_s", [0.6, 5.0])
+def test_an_eviction_that_nobody_saw_is_told_by_the_job(away_s):
+    """The pods are gone when the list is made again: the Job's condition names the pod."""
+    case = case_of("25b-preempted")
+    told = play(case, cut(4.04, away_s, too_old=True))
+    assert not wrong(case, told), told
+
+
+def test_what_cannot_be_tried_again_is_told_as_the_interruption():
+    """The API server goes away as the second attempt is to begin."""
+    case = case_of("25b-preempted")
+    told = play(case, cut(4.045, 30.0, too_old=True))
+    assert not wrong(case, told), told
+    assert "could not be tried again" in told.observed
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY
+@pytest.mark.parametrize("for_s", [4.0, 18.0])
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_a_node_that_reboots_while_it_pulls_is_waited_for(for_s, status, every):
+    """A pod that has not begun loses nothing: the kubelet makes its sandbox anew."""
+    case = case_of("20-configmap")
+    pod = first(case, is_pod(1, case))
+    down, up = pod.at + 5.0, pod.at + 5.0 + for_s
+    changed = "Pod sandbox changed, it will be killed and re-created."
+    change = then(
+        without(lambda c: c.kind == "Event" and c.object["reason"] == "FailedMount"),
+        with_more(
+            event(case, pod.object, pod.at + 0.4, reason="Pulling", message='Pulling image "py:1"', severity="Normal"),
+            *node_says(case, "gpu-node-2", (down, status), (up, "True")),
+            event(case, pod.object, down, reason="NodeNotReady", message="Node is not ready"),
+            event(case, pod.object, up + 0.5, reason="SandboxChanged", message=changed, severity="Normal"),
+        ),
+    )
+    right_at_prefixes(case, change, every, ways=("as recorded", "batches of 3 s", "Nodes 1.5 s late"))
+
+
+@pytest.mark.parametrize("code", [255, 137])
+@pytest.mark.parametrize("heard", HEARD)
+def test_a_node_that_rebooted_under_a_rank_is_what_ended_it(code, heard):
+    """The kubelet that comes back finds no container: 255, Unknown, from containerd, or 137, ContainerStatusUnknown."""
+    case = expecting(case_of("35b-evicted"), "failed", "node.lost", "gpu-node-2")
+    ended = first(case, lambda c: is_pod(1, case)(c) and "terminated" in container(c.object).get("state", {}))
+    down, up = ended.at - 4.0, ended.at - 1.0
+
+    def edit(item):
+        if end := container(item).get("state", {}).get("terminated"):
+            end |= {"exitCode": code, "reason": "Unknown" if code == 255 else "ContainerStatusUnknown"}
+            end["finishedAt"] = stamp(case, up + 1) if code == 255 else None
+            item["status"].pop("reason", None)
+            item["status"].pop("message", None)
+
+    change = then(
+        rewritten(is_pod(1, case), edit),
+        without(
+            lambda c: (
+                c.kind == "Event"
+                and c.object["reason"] in ("Evicted", "Killing")
+                and "-1-" in c.object["involvedObject"]["name"]
+            )
+        ),
+        with_more(*node_says(case, "gpu-node-2", (down, "False"), (up, "True"))),
+    )
+    told = play(case, then(change, VARIANTS[heard]))
+    assert not wrong(case, told), told
+
+
+def test_a_node_that_goes_away_while_it_pulls_is_lost():
+    """Its pod is evicted when its toleration has run out, and stays, since nobody is there to end it."""
+    case = case_of("26-kubelet")
+    change = then(in_pull(case, 1, condition="DeletionByTaintManager"), without(lambda c: c.at > case.play.start + 150))
+    told = play(case, change)
+    assert not wrong(case, told), told
+
+
+# -- admission ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heard", HEARD)
+def test_a_webhook_that_changes_what_pods_ask_for_is_believed(heard):
+    """The Job's template asks for what it did; the scheduler speaks of the pod, as somebody's webhook made it."""
+    case = case_of("07-too-much")
+
+    def modest(item):
+        item["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "200m"}
+
+    change = rewritten(lambda c: c.kind == "Job" and c.name == case.expected.job, modest)
+    told = play(case, then(change, VARIANTS[heard]))
+    assert not wrong(case, told), told
+    assert "cpu" in told.observed
+
+
+@EVERY
+def test_pods_whose_gpus_a_webhook_took_away_run_all_the_same(every):
+    """What is missing inside is for the checks to say; the Job is Complete."""
+    case = case_of("01-healthy-a")
+
+    def none(item):
+        for each in item["spec"]["containers"]:
+            each["resources"]["limits"] = {}
+
+    change = rewritten(lambda c: c.kind == "Pod", none)
+    right_at_prefixes(case, change, every, ways=("as recorded", "batches of 3 s"))
+
+
+# -- the API server -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("away_s", "roles_s"), [(0.0, 1.0), (0.0, 3.0), (1.0, 1.0), (10.0, 1.0), (26.0, 1.5)])
+@pytest.mark.parametrize("stale_s", [0.0, 3.0])
+def test_an_api_server_that_restarts_between_creation_and_resume_is_waited_for(away_s, roles_s, stale_s):
+    """It refuses everybody until it knows its roles, and its first answers may be old; the Job stands suspended."""
+    case = case_of("01-healthy-a")
+    resumed = min(
+        first(case, lambda c: c.kind == "Job" and c.object["spec"].get("suspend") is False).at,
+        first(case, is_pod(0, case)).at,
+    )
+
+    def restart(heard):
+        return replace(heard, cuts=(*heard.cuts, Cut(heard.start + 0.0015, away_s, too_old=True, roles_s=roles_s)))
+
+    told = play(case, then(later_from(resumed, away_s + roles_s + 2.0), delayed("Job", stale_s), restart))
+    assert not wrong(case, told), told
+
+
+# -- clocks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead_s", [300.0, -300.0])
+@pytest.mark.parametrize(
+    "name", ["01-healthy-a", "05-oom", "19-susp", "25b-pre", "26-kube", "31-service", "37-no", "41-contr"]
+)
+def test_a_clock_that_differs_from_the_api_servers_changes_nothing(name, ahead_s):
+    case = case_of(name)
+    told = {heard: wrong(case, play(case, VARIANTS[heard], ahead_s=ahead_s)) for heard in HEARD}
+    assert told == dict.fromkeys(HEARD, "")
+
+
+# -- Events ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", ["Pod", "Job"])
+@pytest.mark.parametrize(
+    "name", ["01-healthy-a", "05-oom", "16-ttl", "17-job-deleted-b", "20-conf", "25b-pre", "35b-ev"]
+)
+def test_events_may_come_before_what_they_are_about(name, late):
+    case = case_of(name)
+    told = {s: wrong(case, play(case, delayed(late, s))) for s in (2.0, 4.0)}
+    assert told == {2.0: "", 4.0: ""}
+
+
+# What nothing but an event tells: the Job and its pods wait without a word.
+SILENT = {"11-quota-none", "11b-quota", "13-limit", "14-adm", "20b-conf"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "01-healthy-a",
+        "04-both",
+        "05-oom",
+        "16-ttl",
+        "17-job-deleted-b",
+        "22-sec",
+        "25b-pre",
+        "26-kube",
+        "35b-ev",
+        *sorted(SILENT),
+    ],
+)
+def test_events_may_never_come(name):
+    """They only explain: without one, what failed is told by the objects, and what waits by the time that has passed."""
+    case = case_of(name)
+    if name in SILENT:
+        case = expecting(case, "given-up", "job.start-timeout")
+    told = play(case, without(lambda c: c.kind == "Event"))
+    assert not wrong(case, told), told
