@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.nccl.job_document import JobDocument, Row, Table
-    from jobs.run.stages import ProgramFacts
+    from jobs.run.stages.collective import ProgramFacts
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Floor, Profile

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import CheckpointPlace, CheckpointRun, CheckpointSave
+    from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.schema.checkpoint import Checkpoint

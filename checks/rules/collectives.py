@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from jobs.nccl.job_document import FoundFault, JobDocument
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import CollectiveRun
+    from jobs.run.stages.collective import CollectiveRun
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile

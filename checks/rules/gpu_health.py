@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
-from jobs.run.stages import Gpu
+from jobs.run.stages.hardware import GpuFacts
 from reports.record import Finding
 
 from .ranks import missing_stage, place, stage
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Runtime, TrainingRun
+    from jobs.run.stages.hardware import RuntimeStage
+    from jobs.run.stages.training import TrainingRun
     from jobs.trial.spec import TrialSpec
 
-    Ailments = Callable[[Gpu], Iterable[tuple[str, str, str]]]
+    Ailments = Callable[[GpuFacts], Iterable[tuple[str, str, str]]]
     When = Literal["runtime", "training"]
 
 FABRIC = ("fabric_state", "fabric_status", "fabric_health", "name")
@@ -47,7 +48,7 @@ SLOWED = {
 sw_thermal_slowdown is how a warm GPU under load behaves: it is noted."""
 
 
-def memory_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+def memory_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield (fault, observed, expected) for the memory of one GPU, and for the recovery that the driver asks for.
 
     NVIDIA, GPU memory error management: pending or failed remaps and uncorrected errors since the last reset count.
@@ -64,7 +65,7 @@ def memory_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
         yield "gpu.recovery-needed", f"the driver asks for: {action}", "no recovery action"
 
 
-def clock_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+def clock_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield what slows one GPU down."""
     slowed = [str(reason) for reason in gpu.get("throttle") or [] if str(reason) in SLOWED]
     if slowed:
@@ -72,7 +73,7 @@ def clock_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
         yield "gpu.throttled", f"{', '.join(slowed)} ({why})", "no hardware slowdown"
 
 
-def fabric_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+def fabric_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield what keeps one GPU out of the NVLink fabric."""
     state, status = str(gpu.get("fabric_state") or "N/A"), str(gpu.get("fabric_status") or "N/A")
     summary = str((gpu.get("fabric_health") or {}).get("summary") or "Healthy")
@@ -84,7 +85,7 @@ def fabric_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
         yield "gpu.fabric", f"{told}, but {parts}", "Completed, Success, Healthy"
 
 
-def persistence_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+def persistence_ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
     """Yield that the driver does not stay loaded."""
     if gpu.get("persistence") is False:
         yield "runtime.persistence-off", "persistence mode is off", "on (runtime.persistence)"
@@ -93,7 +94,7 @@ def persistence_ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
 def link_ailments(expected_links: int) -> Ailments:
     """Return what is said of the NVLinks of one GPU that should have ``expected_links`` active ones."""
 
-    def ailments(gpu: Gpu) -> Iterator[tuple[str, str, str]]:
+    def ailments(gpu: GpuFacts) -> Iterator[tuple[str, str, str]]:
         active = gpu.get("nvlinks_active")
         if active is not None and active < expected_links:
             yield "gpu.nvlink-down", f"{active} active NVLinks", f"{expected_links} (runtime.nvlinks)"
@@ -133,7 +134,7 @@ def each_gpu(
                 yield _healthy(subject, gpu, (keys, usual), expected)
 
 
-def _healthy(subject: str, gpu: Gpu, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
+def _healthy(subject: str, gpu: GpuFacts, keys: tuple[Iterable[str], Iterable[str]], expected: str) -> Finding:
     told = [(key, value) for key in keys[0] if (value := gpu.get(key)) is not None]
     seen = [key if isinstance(value, bool | list | dict) else f"{key} {value}" for key, value in told]
     observed = f"{gpu.get('name') or 'GPU'}: nothing wrong in {', '.join(seen)}" if seen else "nothing is told"
@@ -142,11 +143,11 @@ def _healthy(subject: str, gpu: Gpu, keys: tuple[Iterable[str], Iterable[str]], 
     return Finding(subject=subject, ok=None if lost or not seen else True, observed=observed, expected=expected)
 
 
-def _all(trial: TrialResult, when: When = "runtime") -> list[Gpu]:
+def _all(trial: TrialResult, when: When = "runtime") -> list[GpuFacts]:
     return [gpu for rank in trial.evidence for gpu in _data(trial, rank, when).get("gpus") or []]
 
 
-def _data(trial: TrialResult, rank: int, when: When) -> Runtime | TrainingRun:
+def _data(trial: TrialResult, rank: int, when: When) -> RuntimeStage | TrainingRun:
     return (stage(trial, rank, "runtime") if when == "runtime" else stage(trial, rank, "training")) or {}
 
 
@@ -170,7 +171,7 @@ def left_out(trial: TrialResult, rank: int, keys: Iterable[str]) -> str:
     lost = []
     for key in keys:
         silent = [str(gpu.get("index")) for gpu in data.get("gpus") or [] if gpu.get(key) is None]
-        if key in Gpu.__annotations__:
+        if key in GpuFacts.__annotations__:
             lost += [f"{key} of GPU {', '.join(silent)}"] if silent and _usual(trial, key) else []
         elif not data.get(key) and any((stage(trial, other, "runtime") or {}).get(key) for other in trial.evidence):
             lost.append(key)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Interface, NetworkPeer
+    from jobs.run.stages.network import Interface, NetworkPeer
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile

@@ -8,20 +8,13 @@ from jobs.run.stages import COLLECTIVE
 
 if TYPE_CHECKING:
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import (
-        CheckpointRun,
-        CollectiveRun,
-        Dns,
-        Network,
-        ProgramFacts,
-        Rdma,
-        Rendezvous,
-        Runtime,
-        Start,
-        Storage,
-        Topology,
-        TrainingRun,
-    )
+    from jobs.run.stages.checkpoint import CheckpointRun
+    from jobs.run.stages.collective import CollectiveRun, ProgramFacts
+    from jobs.run.stages.hardware import RdmaStage, RuntimeStage, TopologyStage
+    from jobs.run.stages.network import DnsStage, NetworkStage, PortStage
+    from jobs.run.stages.pod import StartStage
+    from jobs.run.stages.storage import StorageStage
+    from jobs.run.stages.training import TrainingRun
 
 
 def place(trial: TrialResult, rank: int) -> str:
@@ -33,21 +26,21 @@ def place(trial: TrialResult, rank: int) -> str:
 
 
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["start"]) -> Start | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["start"]) -> StartStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["runtime"]) -> Runtime | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["runtime"]) -> RuntimeStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["rdma"]) -> Rdma | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["rdma"]) -> RdmaStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["topology"]) -> Topology | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["topology"]) -> TopologyStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["dns"]) -> Dns | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["dns"]) -> DnsStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["port"]) -> Rendezvous | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["port"]) -> PortStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["network"]) -> Network | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["network"]) -> NetworkStage | None: ...
 @overload
-def stage(trial: TrialResult, rank: int, name: Literal["storage"]) -> Storage | None: ...
+def stage(trial: TrialResult, rank: int, name: Literal["storage"]) -> StorageStage | None: ...
 @overload
 def stage(trial: TrialResult, rank: int, name: Literal["training"]) -> TrainingRun | None: ...
 @overload

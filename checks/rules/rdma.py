@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Rdma, RdmaPort
+    from jobs.run.stages.hardware import RdmaPort, RdmaStage
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
@@ -114,7 +114,7 @@ def _unattached(trial: TrialResult, rank: int, spec: TrialSpec) -> Iterator[Find
 
 
 def _devices(
-    node: str, data: Rdma, ports: list[RdmaPort], rest: tuple[TrialSpec, Profile, list[set[str]]]
+    node: str, data: RdmaStage, ports: list[RdmaPort], rest: tuple[TrialSpec, Profile, list[set[str]]]
 ) -> Iterator[Finding]:
     spec, profile, others = rest
     wanted, layer = profile.fabric.device_count or 1, VERBS.get(profile.fabric.kind or "")

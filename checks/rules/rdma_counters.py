@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import RdmaPort
+    from jobs.run.stages.hardware import RdmaPort
     from jobs.trial.spec import TrialSpec
 
 LIMITS: dict[str, tuple[int, str]] = {

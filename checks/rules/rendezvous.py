@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import DnsPeer, PortPeer
+    from jobs.run.stages.network import DnsPeer, PortPeer
     from jobs.trial.spec import TrialSpec
 
 MAX_SKEW_S = 5.0

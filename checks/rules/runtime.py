@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Runtime, Start
+    from jobs.run.stages.hardware import RuntimeStage
+    from jobs.run.stages.pod import StartStage
     from jobs.trial.spec import TrialSpec
 
     from ..framework.evidence import Evidence
@@ -74,7 +75,7 @@ def _unsaid(trial: TrialResult, rank: int, profile: Profile) -> str:
     return left_out(trial, rank, ("name", "mig") if profile.gpu.product else ("mig",))
 
 
-def _of_other_kind(data: Runtime, patterns: tuple[str, ...]) -> list[str]:
+def _of_other_kind(data: RuntimeStage, patterns: tuple[str, ...]) -> list[str]:
     """Return the models that are not the profile's; feature discovery writes the driver's names with dashes."""
     names = {str(gpu["name"]) for gpu in data.get("gpus") or [] if gpu.get("name")} if patterns else set()
     return sorted(n for n in names if not any(fnmatchcase(n.replace(" ", "-"), p.replace(" ", "-")) for p in patterns))
@@ -90,12 +91,12 @@ def gpu_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         first.update((uuid, where) for uuid in found if uuid not in first)
 
 
-def _uuids(data: Runtime) -> list[str]:
+def _uuids(data: RuntimeStage) -> list[str]:
     """Return what tells the GPUs of a pod apart; those that do not say are left out."""
     return [str(gpu["uuid"]) for gpu in data.get("gpus") or [] if gpu.get("uuid")]
 
 
-def _gpus(subject: str, data: Runtime, requested: int, driver_min: str | None) -> Finding:
+def _gpus(subject: str, data: RuntimeStage, requested: int, driver_min: str | None) -> Finding:
     smi, gpus, driver = data.get("nvidia_smi") or {}, data.get("gpus") or [], str(data.get("driver") or "")
     tool = smi.get("name") or "nvidia-smi"
     expected = f"{tool} works, {requested} GPUs" + (f", driver {driver_min} or later" if driver_min else "")
@@ -132,7 +133,7 @@ def _gpus(subject: str, data: Runtime, requested: int, driver_min: str | None) -
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault if ok is False else "")
 
 
-def _foreign(data: Runtime) -> int:
+def _foreign(data: RuntimeStage) -> int:
     """Count the GPUs that the pod sees and was not given, where the device plugin's list is known."""
     given = data.get("assigned")
     return len([g for g in data.get("gpus") or [] if given and g.get("uuid") and g["uuid"] not in given])
@@ -178,7 +179,7 @@ def drift_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
         yield replace(finding, ok=None, observed=f"{finding.observed}; {lost}") if lost else finding
 
 
-def _facts(data: Runtime | None) -> dict[str, str]:
+def _facts(data: RuntimeStage | None) -> dict[str, str]:
     """Return what should be the same everywhere; several values of one node's GPUs are joined."""
     found = {"driver": (data or {}).get("driver"), "CUDA": (data or {}).get("cuda")}
     gpus = (data or {}).get("gpus") or []
@@ -213,7 +214,7 @@ def limit_notes(trial: TrialResult, spec: TrialSpec) -> Iterator[str]:
         yield f"{place(trial, rank)}: the container may use {', '.join(told)}"
 
 
-def _shm(subject: str, data: Start, asked: int) -> Finding:
+def _shm(subject: str, data: StartStage, asked: int) -> Finding:
     found, most = data.get("shm_bytes"), data.get("memory_max")
     if found is None:
         observed = "the size of /dev/shm was not read"
@@ -232,7 +233,7 @@ def _shm(subject: str, data: Start, asked: int) -> Finding:
     )
 
 
-def _memlock(subject: str, data: Start, least: int) -> Finding:
+def _memlock(subject: str, data: StartStage, least: int) -> Finding:
     found = data.get("memlock_bytes")
     expected = f"{format_size(least)} lockable, or IPC_LOCK"
     if can_lock(data.get("cap_eff")):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.claims import Claim, Class
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Bucket, Burst, Credential, TriedPath
+    from jobs.run.stages.storage import Bucket, Burst, CredentialFacts, TriedPath
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.schema.storage import Storage
@@ -310,7 +310,7 @@ def credential_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -
             yield _credential(f"{node} {wanted.env}", where, told.get(wanted.env))
 
 
-def _credential(subject: str, where: str, credential: Credential | None) -> Finding:
+def _credential(subject: str, where: str, credential: CredentialFacts | None) -> Finding:
     expected = f"set, from {where}"
     if credential is None:
         return Finding(subject=subject, ok=None, observed="not tried", expected=expected)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import Topology
+    from jobs.run.stages.hardware import TopologyStage
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile
@@ -163,7 +163,7 @@ def affinity_findings(trial: TrialResult, spec: TrialSpec, profile: Profile) -> 
             yield Finding(subject=node, ok=True, observed=f"nearest cards: {shown}", expected=expected)
 
 
-def _unseen(data: Topology, gpus: int, wanted: int) -> str:
+def _unseen(data: TopologyStage, gpus: int, wanted: int) -> str:
     """Say which ways between GPUs and cards are not known; '' where all are."""
     paths = data.get("paths") or []
     if broken := [p for p in paths if None in (p.get("gpu"), p.get("nic"), p.get("path"))]:
@@ -175,7 +175,7 @@ def _unseen(data: Topology, gpus: int, wanted: int) -> str:
     return f"not the ways to all cards are told of GPU {', '.join(fewer)}" if fewer else ""
 
 
-def _nearest(data: Topology, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
+def _nearest(data: TopologyStage, trial: TrialResult, rank: int, profile: Profile) -> dict[Any, tuple[str, str]]:
     """Return each GPU's nearest card of the fabric, and the way to it; which cards NCCL is told to use is its own."""
     ports = (stage(trial, rank, "rdma") or {}).get("devices") or []
     layer = VERBS.get(profile.fabric.kind or "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from jobs.run.launcher import TrialResult
-    from jobs.run.stages import TrainingMode, TrainingRank, TrainingRun, TrainingSample
+    from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
     from jobs.trial.spec import TrialSpec
     from reports.schema import RecordedTraining, TrainedRank
 

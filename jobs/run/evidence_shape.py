@@ -15,15 +15,15 @@ from ..cluster.redact import safe
 from ..cluster.unstructured import as_map
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import Partial
-from .stages import COLLECTIVE, COUNT, FIGURE, FLAG, LABEL, LARGEST, LOG_PART, NUMBER, STAGES, TEXT, WHOLE
-from .sweep_stages import NUMBERED, RECORD, SWEEP_STAGES
+from .stages import COLLECTIVE, NUMBERED, STAGES, SWEEP_STAGES
+from .stages.kinds import COUNT, FIGURE, FLAG, LABEL, LARGEST, LOG_PART, NUMBER, RECORD, TEXT, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Required:
     """An object in which none of these fields is missing; some more may be there."""
 
     fields: dict[str, object]
@@ -31,7 +31,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Of:
+class MapOf:
     """A map with text as keys and one shape of values."""
 
     values: object
@@ -42,7 +42,7 @@ RANK = "rank, host, process, device, bus, name and line"
 _PLAIN = {str: TEXT, bool: FLAG, float: NUMBER}
 _TEXTS = (TEXT,)
 
-_SIDE = Whole(dict.fromkeys(("time_us", "algbw_gbps", "busbw_gbps", "wrong"), FIGURE), {})
+_SIDE = Required(dict.fromkeys(("time_us", "algbw_gbps", "busbw_gbps", "wrong"), FIGURE), {})
 _ROW: dict[str, object] = {
     **dict.fromkeys(("type", "redop"), TEXT),
     **dict.fromkeys(("size_bytes", "count", "root"), FIGURE),
@@ -54,11 +54,11 @@ _TABLE: dict[str, object] = {
     **dict.fromkeys(("out_of_bounds", "avg_busbw", "line", "unreadable"), FIGURE),
     **dict.fromkeys(("columns", "odd"), _TEXTS),
     "wrong_line": RECORD,
-    "config": Of(LABEL),
-    "rows": [Whole(_ROW, {})],
+    "config": MapOf(LABEL),
+    "rows": [Required(_ROW, {})],
 }
 _SOURCE: dict[str, object] = {
-    "tables": [Whole(_TABLE, {"swapped": FLAG, "left": _TEXTS, "avg_line": FIGURE})],
+    "tables": [Required(_TABLE, {"swapped": FLAG, "left": _TEXTS, "avg_line": FIGURE})],
     "ranks": [RANK],
 }
 
@@ -71,12 +71,12 @@ def _shape(hint: Any) -> object:
     if get_origin(hint) is list:
         return [_shape(get_args(hint)[0])]
     if get_origin(hint) is dict:
-        return Of(_shape(get_args(hint)[1]))
+        return MapOf(_shape(get_args(hint)[1]))
     if hint in _PLAIN:
         return _PLAIN[hint]
     fields = {name: _shape(each) for name, each in get_type_hints(hint, include_extras=True).items()}
     required = {name: fields.pop(name) for name in list(fields) if name in hint.__required_keys__}
-    return Whole(required, fields) if required else fields
+    return Required(required, fields) if required else fields
 
 
 def misfit(stage: str, data: dict[str, object]) -> str:
@@ -113,11 +113,11 @@ def _differs(value: object, shape: object, where: str) -> str:
         inner = ((f"{where}[{number}]", each, shape[0]) for number, each in enumerate(value))
     elif not isinstance(value, dict):
         return f"{where} is no object"
-    elif isinstance(shape, Whole):
+    elif isinstance(shape, Required):
         if lost := [key for key in shape.fields if key not in value]:
             return f"{where} lacks {lost[0]}"
         inner = ((f"{where}.{key}", value.get(key), each) for key, each in {**shape.fields, **shape.more}.items())
-    elif isinstance(shape, Of):
+    elif isinstance(shape, MapOf):
         inner = ((f"{where}.{safe(key, 60)}", each, shape.values) for key, each in value.items())
     else:
         inner = ((f"{where}.{key}", value.get(key), each) for key, each in as_map(shape).items())

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints, is_typeddict
 
 from checks.framework.evidence import Evidence
 from checks.rules.pool import Pool
@@ -42,11 +43,19 @@ def page():
     for title, types in GROUPS:
         parts += [f"\n## {title}\n", *(text for each in types for text in _type(each))]
     parts += ["\n## `trial.evidence[rank].stages`\n", " ".join(inspect.getdoc(stages).split("\n\n")[1].split()), ""]
-    for each in vars(stages).values():
-        if inspect.isclass(each) and each.__module__ == stages.__name__:
-            parts += _type(each)
+    records = dict.fromkeys(each for stage in stages.STAGES.values() for each in _records(stage))
+    parts += [text for each in records for text in _type(each)]
     text = "\n".join(parts).replace("``", "`") + "\n"
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _records(hint):
+    """The TypedDicts that a type is made of, those inside first."""
+    inner = get_type_hints(hint).values() if is_typeddict(hint) else get_args(hint)
+    for each in inner:
+        yield from _records(each)
+    if is_typeddict(hint):
+        yield hint
 
 
 def _type(each):

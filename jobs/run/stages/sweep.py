@@ -1,13 +1,10 @@
-"""What a sweep's coordinator prints: the fields of its stages, as stages.py has those of a trial's probe."""
+"""What a sweep's coordinator prints: the fields of its stages, as the modules beside have those of a trial's probe."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
+from typing import TypedDict
 
-from .stages import Count  # noqa: TC001 -- get_type_hints reads it
-
-RECORD = "a list of numbers and text"
-Record = Annotated[list[Any], RECORD]  # an entry may be null: not measured
+from .kinds import Count, Record  # noqa: TC001 -- get_type_hints reads them
 
 
 class SweepFleet(TypedDict, total=False):
@@ -77,8 +74,3 @@ class SweepEnd(TypedDict, total=False):
     """Why the sweep ended before its plan did; empty where it did not."""
 
     why: str
-
-
-NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound}
-SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
-"""Stages by name; those that are numbered begin with the same word."""

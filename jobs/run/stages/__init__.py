@@ -1,0 +1,36 @@
+"""What a rank's probe prints: the fields of each stage, for those who read them and for the check where they come in.
+
+A field may be missing or null, which is unknown: read it with ``get``. Fields that are not named here are nobody's.
+"""
+
+from __future__ import annotations
+
+from .checkpoint import CheckpointRun
+from .collective import CollectiveRun
+from .hardware import RdmaStage, RuntimeStage, TopologyStage
+from .network import DnsStage, NetworkStage, PortStage
+from .pod import EndStage, StartStage
+from .storage import StorageStage
+from .sweep import SweepEnd, SweepFleet, SweepRound, SweepTest
+from .training import TrainingRun
+
+COLLECTIVE = "collective."
+STAGES = {
+    "start": StartStage,
+    "runtime": RuntimeStage,
+    "rdma": RdmaStage,
+    "topology": TopologyStage,
+    "dns": DnsStage,
+    "port": PortStage,
+    "network": NetworkStage,
+    "storage": StorageStage,
+    "training": TrainingRun,
+    "checkpoint": CheckpointRun,
+    COLLECTIVE: CollectiveRun,
+    "end": EndStage,
+}
+"""Stages of a trial by name; those of collectives begin with the same word."""
+
+NUMBERED = {"sweep.fleet.": SweepFleet, "sweep.round.": SweepRound}
+SWEEP_STAGES = {**NUMBERED, "sweep.job": SweepTest, "sweep.end": SweepEnd}
+"""Stages of a sweep by name; those that are numbered begin with the same word."""

@@ -1,0 +1,158 @@
+"""The stages of a node's hardware: GPUs, RDMA devices, and how they are connected."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from .kinds import Count, Label  # noqa: TC001 -- get_type_hints reads them
+
+
+class Smi(TypedDict, total=False):
+    """What became of nvidia-smi, or the tool that the vendor has."""
+
+    found: bool
+    listed: bool
+    exit: float
+    error: str
+    name: str
+
+
+class GpuFacts(TypedDict, total=False):
+    """A GPU, as nvidia-smi -q -x tells."""
+
+    index: Count
+    uuid: str
+    name: str
+    bus_id: str
+    vbios: str
+    inforom: str
+    recovery_action: str
+    mig: str
+    fabric_state: str
+    fabric_status: str
+    pcie: str
+    ecc_uncorrected_volatile: Count
+    ecc_uncorrected_aggregate: Count
+    mig_devices: Count
+    nvlinks_active: Count
+    retired_pending: bool
+    remap_pending: bool
+    remap_failure: bool
+    persistence: bool
+    throttle: list[str]
+    clock_limits: list[str]
+    temperature_c: float
+    memory_mib: float
+    fabric_health: dict[str, str]
+
+
+class Xid(TypedDict, total=False):
+    """An Xid that the kernel logged."""
+
+    bus_id: str
+    xid: Count
+    count: Count
+
+
+class RuntimeStage(TypedDict, total=False):
+    """The GPUs of the pod."""
+
+    driver: str
+    cuda: str
+    kind: str
+    toolkit: str
+    error: str
+    requested: Count
+    extra_gpus: Count
+    assigned: list[str]
+    devices: list[str]
+    mig_devices: list[str]
+    nvidia_smi: Smi
+    gpus: list[GpuFacts]
+    xid: list[Xid]
+
+
+class Gid(TypedDict, total=False):
+    """An entry of a port's GID table."""
+
+    index: Count
+    gid: str
+    type: str
+
+
+class RdmaPort(TypedDict, total=False):
+    """A port of an RDMA device."""
+
+    name: str
+    state: str
+    phys_state: str
+    link_layer: str
+    netdev: str
+    fw: str
+    board: str
+    lid: Count
+    sm_lid: Count
+    mtu: Count
+    counters: Count
+    rate_gbps: float
+    port: Label
+    gid: bool
+    usable: bool
+    gids: list[Gid]
+    pkeys: list[str]
+    errors: dict[str, Count]
+
+
+class RdmaStage(TypedDict, total=False):
+    """The RDMA devices of the pod."""
+
+    devices: list[RdmaPort]
+    uverbs: list[str]
+    source: str
+    error: str
+
+
+class TopologyGpu(TypedDict, total=False):
+    """A GPU and its NUMA node."""
+
+    index: Count
+    bus_id: str
+    numa: float
+
+
+class Nic(TypedDict, total=False):
+    """An RDMA device and its NUMA node."""
+
+    name: str
+    bus_id: str
+    numa: float
+
+
+class GpuPath(TypedDict, total=False):
+    """How far a GPU and an RDMA device are from each other, in nvidia-smi's words."""
+
+    gpu: Count
+    nic: str
+    path: str
+
+
+class AcsBridge(TypedDict, total=False):
+    """A PCI bridge, and whether it redirects what its devices send each other."""
+
+    bus_id: str
+    enabled: bool
+    control: Count
+
+
+class TopologyStage(TypedDict, total=False):
+    """How GPUs and RDMA devices are connected."""
+
+    signature: str
+    source: str
+    error: str
+    matrix: str
+    gpus: list[TopologyGpu]
+    nics: list[Nic]
+    paths: list[GpuPath]
+    rows: list[str]
+    acs: list[AcsBridge]

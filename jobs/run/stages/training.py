@@ -1,0 +1,86 @@
+"""The stage of training steps."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from .hardware import GpuFacts, Xid  # noqa: TC001
+from .kinds import Count  # noqa: TC001 -- get_type_hints reads them
+
+
+class TrainingProduct(TypedDict, total=False):
+    """A product of matrices on one rank, again and again."""
+
+    kind: str
+    digest: str
+    why: str
+    seed: Count
+    side: Count
+    made: Count
+    differs: Count
+
+
+class TrainingMode(TypedDict, total=False):
+    """The steps with the other ranks, in one way of sharing; milliseconds, the first and the last losses."""
+
+    mode: str
+    why: str  # there are none
+    steps: Count
+    bad_step: Count
+    step_ms: list[float]
+    losses: list[float]
+
+
+class TrainingRank(TypedDict, total=False):
+    """What one rank measured; milliseconds. ``compute_ms``: of the same steps without any other rank."""
+
+    rank: Count
+    local: Count
+    world: Count
+    seed: Count
+    multiprocessors: Count
+    device: str
+    name: str
+    torch: str
+    library: str
+    bus_id: str
+    flops: float
+    comm_ms: float
+    memory_mib: float
+    compute_ms: list[float]
+    window: list[float]
+    shape: dict[str, Count]
+    products: list[TrainingProduct]
+    modes: list[TrainingMode]
+
+
+class TrainingSample(TypedDict, total=False):
+    """A GPU while the steps ran: medians, the least clock and use, the greatest heat."""
+
+    index: Count
+    uuid: str
+    samples: Count
+    sm_mhz: float
+    sm_mhz_least: float
+    power_w: float
+    temperature_c: float
+    utilisation: float
+    utilisation_least: float
+
+
+class TrainingRun(TypedDict, total=False):
+    """The training steps of one pod's ranks; ``gpus`` is read after them, with all that slowed one in between."""
+
+    skipped: str
+    stopped: str
+    error: str
+    output_tail: str
+    timed_out: bool
+    exit: float
+    seconds: float
+    command: list[str]
+    ranks: list[TrainingRank]
+    samples: list[TrainingSample]
+    gpus: list[GpuFacts]
+    xid: list[Xid]
+    rdma_counters: dict[str, Count]
