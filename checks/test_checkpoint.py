@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.framework.session import Session
     from checks.profiles.loader import Profile
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 

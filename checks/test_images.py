@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from checks.rules.admission import Admission
     from checks.rules.pool import Pool
     from jobs.cluster.client.kube import Kube
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
     from jobs.nccl.job_document import JobDocument
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
     Jobs = Mapping[int, JobDocument | None]

@@ -13,7 +13,7 @@ from checks.rules.rendezvous import arrow
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.inventory import Inventory
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.launch_stack import LaunchStack
     from jobs.trial.spec import TrialSpec
 

@@ -11,7 +11,7 @@ from checks.rules.rendezvous import MAX_SKEW_S, arrow, convention_notes, dns_fin
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.stack import Listing
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 pytestmark = pytest.mark.usefixtures("skip_managed_nodes")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.claims import Claim, Class
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
     Volumes = tuple[dict[str, Claim], dict[str, Class]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from checks.profiles.loader import Profile
     from checks.rules.pool import Pool
     from jobs.cluster.facts.stack import Listing
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 

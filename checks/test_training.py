@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
     from checks.rules.training import Member, Pace
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 CPUS = "the ranks ran on CPUs: how long their steps take is shown and says nothing of GPUs"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from jobs.run.launcher import Launcher
+    from jobs.run.job_lookup import JobLookup
 
 UNSEEN = EXIT_CODES[Verdict.INCONCLUSIVE]
 
@@ -51,11 +51,12 @@ def main(arguments: Sequence[str]) -> int:
     """Do one of the three for one job."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
-    from jobs.run.launcher import JobError, Launcher  # noqa: PLC0415 -- --help does not load the client
+    from jobs.run.creation import JobError  # noqa: PLC0415
+    from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
 
     try:
         kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
-        return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](Launcher(kube), options)
+        return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](JobLookup(kube), options)
     except (ConfigError, JobError) as error:
         print(f"seatrial job {options.action}: {error}", file=sys.stderr)
         return USAGE
@@ -64,11 +65,11 @@ def main(arguments: Sequence[str]) -> int:
         return UNSEEN
 
 
-def _status(launcher: Launcher, options: argparse.Namespace) -> int:
+def _status(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the state, a line for each pod, and the cause where something is wrong."""
     from checks.faults.catalogue import explain  # noqa: PLC0415 -- only a job with a fault needs it
 
-    state, replicas, analysis = launcher.look(options.name)
+    state, replicas, analysis = jobs.look(options.name)
     if state is JobState.UNKNOWN and not replicas:
         print(f"seatrial job status: there is no job {_plain(options.name)} in this namespace", file=sys.stderr)
         return USAGE
@@ -88,9 +89,9 @@ def _status(launcher: Launcher, options: argparse.Namespace) -> int:
     return 0
 
 
-def _logs(launcher: Launcher, options: argparse.Namespace) -> int:
+def _logs(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Print the last lines of every pod, each with its pod's name."""
-    found = launcher.get_job_logs(options.name, max(1, options.lines))
+    found = jobs.logs(options.name, max(1, options.lines))
     if not found:
         print(f"seatrial job logs: no pod of {options.name} is there", file=sys.stderr)
         return UNSEEN
@@ -100,9 +101,9 @@ def _logs(launcher: Launcher, options: argparse.Namespace) -> int:
     return 0
 
 
-def _cancel(launcher: Launcher, options: argparse.Namespace) -> int:
+def _cancel(jobs: JobLookup, options: argparse.Namespace) -> int:
     """Delete a job of ours, and wait until it is gone."""
-    launcher.cancel(options.name)
+    jobs.cancel(options.name)
     print(f"deleted {options.name} and its pods")
     return 0
 

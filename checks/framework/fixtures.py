@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.networks import Definitions
     from jobs.cluster.facts.stack import Listing
-    from jobs.run.launcher import Launcher, TrialResult
+    from jobs.run.launcher import Launcher
+    from jobs.run.result import TrialResult
     from jobs.trial.launch_stack import LaunchStack
     from jobs.trial.spec import TrialSpec
     from reports.schema import RecordedSweep

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory, Node
     from jobs.cluster.facts.stack import Policy
     from jobs.nccl.job_document import JobDocument
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
 
     from ..profiles.profile import Profile
 

@@ -19,7 +19,7 @@ from .storage import format_gib
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave
     from jobs.trial.spec import TrialSpec
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from jobs.nccl.job_document import FoundFault, JobDocument
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.collective import CollectiveRun
     from jobs.trial.spec import TrialSpec
 

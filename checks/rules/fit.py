@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from jobs.cluster.facts.inventory import Inventory
     from jobs.cluster.facts.networks import Definitions
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
     from ..framework.evidence import Evidence

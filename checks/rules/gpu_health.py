@@ -16,7 +16,7 @@ from .ranks import missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RuntimeStage
     from jobs.run.stages.training import TrainingRun
     from jobs.trial.spec import TrialSpec

@@ -9,7 +9,7 @@ from reports.record import Finding
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
 
     from ..profiles.schema.images import Images
 

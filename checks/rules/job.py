@@ -15,7 +15,7 @@ from .ranks import place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 EXPECTED = "started and reported"

@@ -17,7 +17,7 @@ from .rendezvous import arrow
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.network import Interface, NetworkPeer
     from jobs.trial.spec import TrialSpec
 

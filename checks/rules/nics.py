@@ -12,7 +12,7 @@ from .ranks import place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
 
     from ..profiles.loader import Profile
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from jobs.cluster.facts.inventory import Node, PodUse
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
 # By which pattern in an image's name a controller's pods are known: the release manifests of each project, and those of

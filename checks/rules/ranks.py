@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 from jobs.run.stages import COLLECTIVE
 
 if TYPE_CHECKING:
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.checkpoint import CheckpointRun
     from jobs.run.stages.collective import CollectiveRun, ProgramFacts
     from jobs.run.stages.hardware import RdmaStage, RuntimeStage, TopologyStage

@@ -19,7 +19,7 @@ from .rdma_offer import attached_names
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RdmaPort, RdmaStage
     from jobs.trial.spec import TrialSpec
 

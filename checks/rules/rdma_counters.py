@@ -16,7 +16,7 @@ from .rdma import considered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RdmaPort
     from jobs.trial.spec import TrialSpec
 

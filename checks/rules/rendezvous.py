@@ -13,7 +13,7 @@ from .ranks import missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.network import DnsPeer, PortPeer
     from jobs.trial.spec import TrialSpec
 

@@ -21,7 +21,7 @@ from .ranks import missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import RuntimeStage
     from jobs.run.stages.pod import StartStage
     from jobs.trial.spec import TrialSpec

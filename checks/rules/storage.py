@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from jobs.cluster.facts.claims import Claim, Class
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.storage import Bucket, Burst, CredentialFacts, TriedPath
     from jobs.trial.spec import TrialSpec
 

@@ -24,7 +24,7 @@ from .ranks import missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.hardware import TopologyStage
     from jobs.trial.spec import TrialSpec
 

@@ -16,7 +16,7 @@ from .ranks import missing_stage, place, stage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
     from jobs.trial.spec import TrialSpec
     from reports.schema import RecordedTraining, TrainedRank

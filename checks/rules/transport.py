@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
     from jobs.nccl.job_document import FoundFault, Host, JobDocument
-    from jobs.run.launcher import TrialResult
+    from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
     from ..profiles.loader import Profile

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,14 +57,6 @@ class Replica:
     exit_code: int | None = None
     fault: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Write it as TAO's get_job_replicas does, the issue below `status`."""
-        issue = self.readiness_issue
-        status: dict[str, Any] = {"phase": self.phase, "exit_code": self.exit_code}
-        if issue is not None:
-            status["readiness_issue"] = {"reason": issue.reason, "message": issue.message}
-        return {"index": self.index, "name": self.pod, "node": self.node, "fault": self.fault, "status": status}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureAnalysis:
@@ -86,20 +78,6 @@ class FailureAnalysis:
     hopeless: bool = True
     inferred: bool = False
     grace_s: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Write it as TAO's get_failure_analysis does, with what we know besides."""
-        return {
-            "err_class": self.err_class,
-            "suggestion": self.suggestion,
-            "job_failure_by_node_event": [dict(event) for event in self.job_failure_by_node_event],
-            "fault": self.fault,
-            "subject": self.subject,
-            "observed": self.observed,
-            "expected": self.expected,
-            "disrupted": self.disrupted,
-            "events": list(self.events),
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

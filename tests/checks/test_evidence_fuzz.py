@@ -20,8 +20,8 @@ from checks.framework.trial_spec import build_spec
 from checks.profiles.loader import load_profile
 from checks.rules.collectives import conclude_collectives, conclude_nodes
 from jobs.cluster.facts.inventory import Inventory
+from jobs.diagnosis.state import JobState, Replica
 from jobs.run.evidence import EvidenceReader
-from jobs.run.launcher import JobState, Replica
 
 PLACE = Path(__file__).parents[1] / "jobs/data/evidence"
 FAMILIES = ("bandwidth", "images", "intra_node", "job", "nccl", "network")

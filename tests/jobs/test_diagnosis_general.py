@@ -4,6 +4,7 @@ import copy
 import datetime
 import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -681,7 +682,7 @@ def test_untrusted_texts_are_bounded_and_cleaned():
     nasty = "\x1b[31mevil\x1b[0m\u202e NGC_KEY=abcdef " + "x" * 100_000
     pods = [pod(0, "Pending", main=waits("ImagePullBackOff", nasty))]
     _, replicas, analysis = diagnose(job(1), pods, [event("Pod", "t-0-abcde", "Failed", nasty)])
-    told = json.dumps([analysis.as_dict(), replicas[0].as_dict()])
+    told = json.dumps([asdict(analysis), asdict(replicas[0])])
     assert "abcdef" not in told and "\\u001b" not in told and "\\u202e" not in told
     assert len(told) < 20_000
 

@@ -9,7 +9,8 @@ from jobs.diagnosis.refusals import read_refusal
 from jobs.diagnosis.state import FailureAnalysis, JobState, Replica
 from jobs.diagnosis.verdict import diagnose
 from jobs.run import watcher
-from jobs.run.launcher import TrialResult, _after
+from jobs.run.attempts import after
+from jobs.run.result import TrialResult
 from tests.jobs.test_diagnosis_general import RUNS, ended, event, failed, job, pod
 
 COMPLETE = ({"type": "Complete", "status": "True"},)
@@ -190,7 +191,7 @@ def test_a_further_attempts_own_cause_stands_unless_the_interruption_explains_it
         return TrialResult(job="t", state=JobState.PENDING, analysis=analysis, replicas=replicas)
 
     first = result("job.disrupted", disrupted=True, node="n0" if placed else "")
-    told = _after(first, result("job.unschedulable", disrupted=False, node=""), 2)
+    told = after(first, result("job.unschedulable", disrupted=False, node=""), 2)
     assert (told.analysis.fault, told.attempts) == (fault, 2)
 
 

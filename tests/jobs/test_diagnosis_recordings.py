@@ -225,7 +225,6 @@ def test_the_node_that_was_lost_is_the_subject(recording):
 def test_the_analysis_has_the_fields_of_the_users_document(recording):
     """err_class, suggestion and job_failure_by_node_event with node_event_name and message."""
     _, replicas, analysis = judge(recording("oom-killed", "01"))
-    told = analysis.as_dict()
-    assert told["err_class"] == "ERR_INFRA"
-    assert told["job_failure_by_node_event"][0]["node_event_name"] == "OOMKilled"
-    assert replicas[0].as_dict()["status"]["readiness_issue"]["reason"] == "OOMKilled"
+    assert analysis.err_class == "ERR_INFRA"
+    assert analysis.job_failure_by_node_event[0]["node_event_name"] == "OOMKilled"
+    assert replicas[0].readiness_issue.reason == "OOMKilled"

@@ -9,7 +9,8 @@ import pytest
 from jobs.cluster.client.errors import ClusterError
 from jobs.cluster.client.kube import Kube
 from jobs.run.cleanup import Ledger
-from jobs.run.launcher import JobError, Launcher
+from jobs.run.creation import JobError
+from jobs.run.launcher import Launcher
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
 
 

@@ -12,7 +12,9 @@ from cli import job
 from jobs.cluster.client.kube import Kube, path
 from jobs.run import watcher
 from jobs.run.cleanup import Ledger, sweep
-from jobs.run.launcher import JobError, Launcher, NotOurs
+from jobs.run.creation import JobError
+from jobs.run.job_lookup import JobLookup, NotOurs
+from jobs.run.launcher import Launcher
 from jobs.trial import pod
 from jobs.trial.spec import Deadlines
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
@@ -86,12 +88,12 @@ def test_two_runs_at_once_do_not_disturb_each_other(cluster):
 
 def test_a_job_that_somebody_deletes_is_canceled(cluster):
     """Not an error of the cluster: disrupted, and the wait ends at once."""
-    launcher = Launcher(cluster)
+    launcher, jobs = Launcher(cluster), JobLookup(cluster)
     wanted = spec(cluster, env={"NAP": "20"})
 
     def meddle():
         for _ in range(100):
-            if launcher.get_job_status(wanted.job_name) == "Running":
+            if jobs.look(wanted.job_name)[0] == "Running":
                 cluster.delete(
                     path("jobs", wanted.job_name, namespace=cluster.namespace, group="batch"), propagation="Background"
                 )
@@ -112,18 +114,18 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys)
     wanted = spec(cluster, env={"NAP": "1.5"})
     first = threading.Thread(target=Launcher(cluster).run, args=(wanted, {"probe.py": PROBE}))
     first.start()
-    launcher = Launcher(cluster)
+    jobs = JobLookup(cluster)
     for _ in range(100):
-        if launcher.get_job_status(wanted.job_name) == "Running":
+        if jobs.look(wanted.job_name)[0] == "Running":
             break
         time.sleep(0.05)
-    attached = launcher.attach(wanted.job_name)
+    attached = Launcher(cluster).attach(wanted.job_name)
     first.join(30)
     assert attached.state == "Complete" and all(e.complete for e in attached.evidence.values())
-    logs = launcher.get_job_logs(wanted.job_name)
+    logs = jobs.logs(wanted.job_name)
     assert len(logs) == 2 and all(any('"stage": "end"' in line for line in lines) for lines in logs.values())
-    assert [r.phase for r in launcher.get_job_replicas(wanted.job_name)] == ["Succeeded", "Succeeded"]
-    assert launcher.get_failure_analysis(wanted.job_name) is None
+    _, replicas, analysis = jobs.look(wanted.job_name)
+    assert [r.phase for r in replicas] == ["Succeeded", "Succeeded"] and analysis is None
     monkeypatch.setattr(Kube, "connect", lambda **_: cluster)
     assert job.main(["status", wanted.job_name]) == 0
     said = capsys.readouterr().out
@@ -132,9 +134,9 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys)
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} == set(logs)
     assert job.main(["cancel", wanted.job_name]) == 0
     assert [job.main([action, "no-such-job"]) for action in ("cancel", "status", "logs")] == [4, 4, 10]
-    assert launcher.get_job_status(wanted.job_name) in {"Unknown", "Complete"} and left_over(cluster) == []
+    assert jobs.look(wanted.job_name)[0] in {"Unknown", "Complete"} and left_over(cluster) == []
     with pytest.raises(JobError, match="there is no job"):
-        launcher.cancel(wanted.job_name)
+        jobs.cancel(wanted.job_name)
     training = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -144,12 +146,12 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys)
             "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}},
         },
     }
-    jobs = path("jobs", namespace=cluster.namespace, group="batch")
-    cluster.create(jobs, training)
+    place = path("jobs", namespace=cluster.namespace, group="batch")
+    cluster.create(place, training)
     with pytest.raises(NotOurs, match="left alone"):
-        launcher.cancel("training")
-    assert cluster.get(f"{jobs}/training")["metadata"]["name"] == "training"
-    cluster.delete(f"{jobs}/training")
+        jobs.cancel("training")
+    assert cluster.get(f"{place}/training")["metadata"]["name"] == "training"
+    cluster.delete(f"{place}/training")
 
 
 def test_an_interrupt_leaves_nothing_that_the_ledger_does_not_know(cluster):
@@ -173,7 +175,7 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
     second = Ledger()
     with pytest.raises(JobError, match="exists already"):
         Launcher(cluster, ledger=second).run(wanted, {"probe.py": PROBE})
-    assert second.unwind() == [] and launcher.get_job_status(wanted.job_name) == "Complete"
+    assert second.unwind() == [] and JobLookup(cluster).look(wanted.job_name)[0] == "Complete"
     assert ledger.unwind() == []
 
 
@@ -194,8 +196,8 @@ def test_a_start_that_takes_too_long_says_how_long_and_what_was_last(cluster):
     blocker = spec(cluster, nodes=1, gpus_per_node=4, env={"NAP": "20"})
     busy = threading.Thread(target=Launcher(cluster).run, args=(blocker, {"probe.py": PROBE}))
     busy.start()
-    looking = Launcher(cluster)
-    while looking.get_job_status(blocker.job_name) != "Running":
+    looking = JobLookup(cluster)
+    while looking.look(blocker.job_name)[0] != "Running":
         time.sleep(0.1)
     result = Launcher(cluster).run(
         spec(cluster, deadlines=Deadlines(start_s=2, probe_s=20), env={"NAP": "20"}), {"probe.py": PROBE}

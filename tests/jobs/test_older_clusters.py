@@ -9,7 +9,8 @@ from jobs.cluster.client.http_client import Response
 from jobs.diagnosis.state import FailureAnalysis, JobState
 from jobs.run.cleanup import Ledger
 from jobs.run.creation import Creation
-from jobs.run.launcher import Launcher, TrialResult
+from jobs.run.launcher import Launcher
+from jobs.run.result import TrialResult
 from jobs.run.waiting import WatchOutcome
 from jobs.trial.manifests import build
 from jobs.trial.spec import Claim, TrialSpec

@@ -4,7 +4,8 @@ import pytest
 
 from jobs.cluster.client.errors import Forbidden, NotFound
 from jobs.diagnosis.state import JobState, PodFacts
-from jobs.run.launcher import Launcher, TrialResult
+from jobs.run.result import TrialResult
+from jobs.run.service_gone import _without
 
 PODS = tuple(PodFacts(index=i, name=f"p-{i}", began=f"2026-11-22T10:00:0{i}Z") for i in range(2))
 
@@ -36,7 +37,7 @@ class Kube:
 def test_a_service_that_is_not_the_one_of_the_beginning_is_the_cause(answer, said):
     """Nobody but who deleted it is to blame, and the trial is tried again."""
     kube = Kube(answer)
-    found = Launcher(kube)._without("x", "team", TrialResult(job="x", state=JobState.COMPLETE, pods=PODS))
+    found = _without(kube, "x", "team", TrialResult(job="x", state=JobState.COMPLETE, pods=PODS))
     assert kube.asked == ["/api/v1/namespaces/team/services/x"]
     if not said:
         assert found is None

@@ -1,0 +1,105 @@
+"""The result of a trial that has run: each rank's evidence from its log and termination message, and what was seen."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.facts.events import read_events
+from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.podfacts import pod_facts
+from ..diagnosis.state import JobState
+from .evidence import EvidenceReader, MultiplexedReader, RankEvidence
+from .mpirun import explained
+from .result import TrialResult
+from .sweep_watcher import SweepWatcher
+
+if TYPE_CHECKING:
+    from ..diagnosis.state import Replica
+    from ..trial.launchers import Kind
+    from .logs import Follower
+    from .waiting import WatchOutcome
+    from .watcher import Watcher
+
+_MOST_EVENTS = 200
+
+
+def conclude(
+    name: str, run: str, watcher: Watcher, outcome: WatchOutcome, began: float, warned: tuple[str, ...], kind: Kind
+) -> TrialResult:
+    """Return what became of a job that was watched until `outcome`; `began` is a time.monotonic()."""
+    logs = {pod: f.file for pod, f in watcher.followers.items() if f.file is not None and f.file.exists()}
+    seconds = time.monotonic() - began
+    warned += (outcome.lingering,) if outcome.lingering else ()
+    warned += tuple(f.unkept for f in watcher.followers.values() if f.unkept)[:1]  # by our own disk
+    if outcome.state is JobState.ERROR:  # the log would say why: what keeps it from us is worth a word
+        unread = (f for f in watcher.followers.values() if f.problem and not f.heard)
+        warned += tuple(f"the log of {f.pod} could not be read: {f.problem}" for f in unread)[:1]
+    said = [line for follower in watcher.followers.values() for line in follower.last]
+    return TrialResult(
+        job=name,
+        state=outcome.state,
+        replicas=outcome.replicas,
+        analysis=explained(outcome.analysis, said) if kind.multiplexed else outcome.analysis,
+        evidence={0: watcher.told()} if isinstance(watcher, SweepWatcher) else _evidence(run, watcher, outcome, kind),
+        logs=logs,
+        seconds=seconds,
+        warnings=warned,
+        launcher=kind.name,
+        pods=pod_facts(outcome.pods, watcher.events, kind.index),
+        events=tuple(str(event) for event in read_events(watcher.events)[-_MOST_EVENTS:]),
+        queue=watcher.queueing.facts() if watcher.queueing else None,
+    )
+
+
+def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> dict[int, RankEvidence]:
+    """The evidence of each rank that was heard, also of pods that are gone meanwhile."""
+    evidence: dict[int, RankEvidence] = {}
+    for replica in outcome.replicas:
+        follower = watcher.followers.get(replica.pod)
+        if not replica.pod:
+            continue
+        if follower is not None and isinstance(follower.reader, MultiplexedReader):
+            evidence |= _of_all(follower.reader, outcome, kind)
+        elif not kind.multiplexed:
+            told = _of_one(run, replica, follower, outcome.pods, kind.container)
+            evidence[replica.index if told.rank is None else told.rank] = told
+    known = {replica.pod for replica in outcome.replicas}
+    for pod, follower in watcher.followers.items():  # what a pod told that is gone meanwhile
+        if pod not in known and isinstance(follower.reader, EvidenceReader):
+            told = follower.reader.result()
+            if told.rank is not None:
+                evidence.setdefault(told.rank, told)
+    return evidence
+
+
+def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind) -> dict[int, RankEvidence]:
+    """The evidence of all ranks from one log, each completed by its own pod's termination message."""
+    for pod in outcome.pods:
+        rank, message = kind.index(pod), _last_words(pod, kind.container)
+        if message and rank in streams_reader.ranks:
+            streams_reader.of(rank).summarize(message)
+    return streams_reader.results()
+
+
+def _last_words(pod: dict[str, Any], container: str) -> str:
+    for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
+        if entry.get("name") == container:
+            return str(as_map(as_map(entry.get("state")).get("terminated")).get("message") or "")
+    return ""
+
+
+def _of_one(
+    run: str, replica: Replica, follower: Follower | None, pods: list[dict[str, Any]], container: str
+) -> RankEvidence:
+    """What the rank's log told, completed by its termination message (which survives a lost log)."""
+    reader = (
+        follower.reader if follower is not None and isinstance(follower.reader, EvidenceReader) else EvidenceReader(run)
+    )
+    for pod in pods:
+        if as_map(pod.get("metadata")).get("name") == replica.pod and (message := _last_words(pod, container)):
+            reader.summarize(message)
+    told = reader.result()
+    # Without a single line, what kept them from us is the best that can be said.
+    return told if told.stages or follower is None else replace(told, problem=told.problem or follower.problem)

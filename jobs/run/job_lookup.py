@@ -1,0 +1,89 @@
+"""Jobs by their name, of whatever kind launches trials: what one is, what became of it, its logs, its deletion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import ApiError, Forbidden, NotFound
+from ..cluster.client.kube import path
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.verdict import diagnose
+from ..trial.launchers import KINDS
+from ..trial.pod import LABEL_MANAGED, MANAGED_BY
+from .cleanup import remove
+from .creation import JobError
+from .logs import tail
+
+if TYPE_CHECKING:
+    from ..cluster.client.kube import Kube
+    from ..diagnosis.state import FailureAnalysis, JobState, Replica
+    from ..trial.launchers import Kind
+
+
+class NotOurs(JobError):  # noqa: N818  (named for what it says)
+    """The job was not created by seatrial."""
+
+
+class JobLookup:
+    """The jobs of one namespace; the client's own where none is given."""
+
+    def __init__(self, kube: Kube, namespace: str = "", *, sees_nodes: bool = True) -> None:
+        """Prepare; with `sees_nodes` False nodes are not asked for, which a tenant's Role does not allow."""
+        self._kube, self._namespace, self._sees_nodes = kube, namespace or kube.namespace, sees_nodes
+
+    def find(self, name: str) -> tuple[Kind, dict[str, Any] | None]:
+        """The object of this name, of whatever kind launches trials; an Indexed Job where there is none."""
+        for kind in KINDS.values():
+            try:
+                url_path = path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
+                found: dict[str, Any] = self._kube.get(url_path)
+            except NotFound:
+                continue
+            except Forbidden:
+                if not kind.operator:
+                    raise
+                continue  # a kind that this account has nothing to do with, or that is not there at all
+            return kind, found
+        return KINDS["indexed"], None
+
+    def own(self, name: str) -> tuple[Kind, dict[str, Any]]:
+        """The job of this name, if it is one of ours; raises JobError where there is none, NotOurs for another's."""
+        kind, job = self.find(name)
+        if job is None:
+            raise JobError(f"there is no job {safe(name, 100)} in namespace {self._namespace}")
+        if as_map(as_map(job.get("metadata")).get("labels")).get(LABEL_MANAGED) != MANAGED_BY:
+            raise NotOurs(f"job {safe(name, 100)} in {self._namespace} was not created by seatrial: it is left alone")
+        return kind, job
+
+    def look(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
+        """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything."""
+        kind, job = self.find(name)
+        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        events = self._optional(path("events", namespace=self._namespace))
+        nodes = self._optional(path("nodes")) if job is not None and self._sees_nodes else []
+        return diagnose(job, pods, events, nodes, name=name, kind=kind)
+
+    def _optional(self, url_path: str) -> list[Any]:
+        try:
+            return self._kube.list(url_path)[0]
+        except ApiError:
+            return []
+
+    def logs(self, name: str, lines: int = 200) -> dict[str, list[str]]:
+        """The last lines of every pod's main container, redacted."""
+        kind, _ = self.find(name)
+        pods, _ = self._kube.list(path("pods", namespace=self._namespace), labelSelector=kind.selector(name))
+        found = {}
+        for pod in pods:
+            containers = as_list(as_map(pod.get("spec")).get("containers"))
+            if containers:
+                pod_name = str(pod["metadata"]["name"])
+                found[pod_name] = tail(self._kube, self._namespace, pod_name, str(containers[0].get("name")), lines)
+        return found
+
+    def cancel(self, name: str) -> None:
+        """Delete one of our jobs with its pods, and wait until all are gone."""
+        kind, raw = self.own(name)
+        uid = str(raw["metadata"].get("uid") or "")
+        remove(self._kube, kind.resource, kind.group, self._namespace, name, uid=uid, version=kind.version)
