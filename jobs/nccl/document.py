@@ -79,7 +79,7 @@ def _document(judgement: Judgement) -> JobDocument:
         "avg_busbw": next((table["avg_busbw"] for table in judgement.tables if table["avg_busbw"] is not None), None),
         "avg_busbw_all": averages,
         "hang": judgement.hang,
-        "crash": judgement.crash,
+        "crash": judgement.crash or diagnosis == "crash",
         "faults": judgement.faults,
         "causes": []
         if verdict == "go"

@@ -226,9 +226,9 @@ def test_operations_are_compared_inside_a_process_group(judge, lines, said):
     assert (job["hang"], said in job["sentence"]) == (True, True), job["sentence"]
 
 
-@pytest.mark.parametrize(("devices", "fallback"), [((0,), False), ((0, 1), False), ((0, 2), True), ((1,), True)])
+@pytest.mark.parametrize(("devices", "fallback"), [((0,), True), ((0, 1), False), ((0, 2), True), ((1,), True)])
 def test_sockets_on_one_host_are_a_fallback_where_devices_are_missing(judge, devices, fallback):
-    """Devices without a gap from 0 may be the whole job, on one host; a gap says that other processes are left out."""
+    """Several devices from 0 on may be the whole job, on one host; one alone, or a gap, leaves its size open."""
     lines = [
         f"gpu-node-0:{dev}:{dev} [{dev}] NCCL INFO {text}\n"
         for dev in devices

@@ -264,6 +264,18 @@ def test_an_excerpt_is_said_to_be_one(judge):
     assert "channels of only" in job["sentence"]
 
 
+RAS_SUMMARY = """\
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+     32          8            1        256      256
+"""
+# NVLink pairs that NCCL takes for nodes: two ranks on each, and a rank on the fourth GPU of its host
+SPLIT = """\
+a:1:1 [0] NCCL INFO comm 0x55 rank 0 nRanks 8 nNodes 4 localRanks 2 localRank 0 MNNVL 0
+a:1:1 [0] NCCL INFO Channel 03/0 : 3[3] -> 0[0] [receive] via NET/IB/0/GDRDMA
+"""
+
+
 @pytest.mark.parametrize(
     ("line", "key", "value"),
     [
@@ -278,6 +290,13 @@ def test_an_excerpt_is_said_to_be_one(judge):
             "nccl_version",
             "2.28.9",
         ),
+        ("a:1:1 [0] NCCL INFO AllReduce: opCount 0 count 1 datatype 7 comm 0x55 [nranks=16] stream 0x1\n", "ranks", 16),
+        ("[Gloo] Rank 9 is connected to 15 peer ranks. Expected number of connected peer ranks is : 15\n", "ranks", 16),
+        (RAS_SUMMARY, "ranks", 256),
+        (RAS_SUMMARY, "nodes", 32),
+        ("NET/IB : No device found.\nNET/Socket : Using [0]eth0:10.0.0.1<0>\n", "socket_fallback", True),
+        (SPLIT, "nodes", None),
+        (SPLIT.replace("3[3]", "3[1]"), "nodes", 4),
     ],
 )
 def test_the_little_that_an_excerpt_shows_is_taken(judge, line, key, value):

@@ -28,7 +28,7 @@ def judge_network(judgement: Judgement) -> None:
         _judge_mixture(judgement)
     elif view.disagreeing and not any(table["complete"] for table in judgement.tables):
         _judge_ends(judgement)
-    elif view.fallback and judgement.expect.fabric != "socket":
+    elif view.fallback and judgement.expect.fabric != "socket" and not view.chosen_alone():
         _judge_sockets(judgement)
     elif view.transport in RDMA:
         _judge_rdma(judgement)
@@ -38,8 +38,13 @@ def judge_network(judgement: Judgement) -> None:
         judgement.add("nccl.no-evidence", "the job", evidence, cause=_what_is_missing(judgement), why=why)
     _judge_evenness(judgement)
     if view.split_nodes:
-        text = "NCCL counts %d nodes on %d hosts" % (view.split_nodes, view.nodes or 0)
-        judgement.add("nccl.node-count", "the job", [], cause=text + ": parts of a host are nodes to it")
+        text = "NCCL counts %d nodes on %d hosts: parts of a host are nodes to it" % (view.split_nodes, view.nodes or 0)
+        if view.nodes is None:
+            text = (
+                "NCCL counts %d nodes, and a GPU's index is beyond the ranks of one: parts of a host may be nodes,"
+                " unless the job was given only the last GPUs of its hosts" % view.split_nodes
+            )
+        judgement.add("nccl.node-count", "the job", [], cause=text)
 
 
 def _judge_evenness(judgement: Judgement) -> None:

@@ -189,14 +189,13 @@ def signs_shown(judgement: Judgement) -> list[str]:
 
 def _silent_sentence(document: JobDocument, judgement: Judgement, size: str) -> str:  # noqa: PLR0911 -- one return per form
     """Say that the log shows nothing that could be judged, and what it shows instead."""
-    if document["inter_node_transport"] == "none" and not document["evidence_shown"]:
-        said = (
-            "Only one host shows, and nothing tells how large the job is: this log proves nothing about the network%s."
-        )
+    alone = judgement.view.chosen_alone()
+    if alone or (document["inter_node_transport"] == "none" and not document["evidence_shown"]):
+        said = "%s, and nothing tells how large the job is: this log proves nothing about the network%s."
         seen = signs_shown(judgement)
-        return said % (
-            "; it does show this: %s" % _lowered(fault_catalogue()[seen[0]].title) if seen else warning_said(judgement)
-        )
+        shown = "; it does show this: %s" % _lowered(fault_catalogue()[seen[0]].title) if seen else ""
+        what = "NCCL chose plain TCP sockets" if alone else "Only one host shows"
+        return said % (what, shown or warning_said(judgement))
     if document["inter_node_transport"] == "none":
         return "%s: nothing crosses hosts, and the log does not show that the run completed." % size
     if document["avg_busbw"] is not None:

@@ -134,15 +134,31 @@ def ranks_of(job: Job) -> int | None:
     closed = _closed_ring(job)
     if closed:
         return closed
-    worlds = {
-        int(name.split(" ")[1])
-        for source in job.sources.values()
-        for name in source.events
-        if name.startswith("world ")
-    }
+    worlds = _numbers(job, "world ")
     if len(worlds) == 1:
         return worlds.pop()
-    return None
+    return max(_numbers(job, "operations of "), default=None)
+
+
+def summary_nodes(job: Job) -> int | None:
+    """Return the hosts that the job summary of NCCL RAS counts; None without one."""
+    return max(_numbers(job, "hosts "), default=None)
+
+
+def split_hosts(job: Job) -> bool:
+    """Say whether a GPU's index is beyond the ranks of a node, as NCCL counts nodes: a host may be several to it.
+
+    So NVLink bridges split one: pairs at least. Or the job was given the last GPUs of its hosts.
+    """
+    local = max([comm.local for key in job.world for comm in job.comms[key]] or [0])
+    return 1 < local <= max(_numbers(job, "gpu "), default=-1)
+
+
+def _numbers(job: Job, event: str) -> set[int]:
+    """Return the numbers that events of this kind end in."""
+    return {
+        int(name[len(event) :]) for source in job.sources.values() for name in source.events if name.startswith(event)
+    }
 
 
 def _at_least(job: Job) -> int:
@@ -159,6 +175,8 @@ def ranks_by_device(job: Job) -> int:
     if len(hosts) != 1 or len(devs) < 2 or chosen or any(proc.hcas for proc in job.procs):
         return 0
     if any(proc.has("flag", "fabric") for proc in job.procs):  # the other hosts of an NVLink domain may be missing
+        return 0
+    if any("nccl.ofi-no-provider" in proc.notes for proc in job.procs):  # a fabric between hosts was looked for
         return 0
     if any(max(key[1:3]) >= len(devs) or key[5] not in ("p2p", "shm") for proc in job.procs for key in proc.edges):
         return 0  # a channel names more ranks, or leaves the host

@@ -20,6 +20,8 @@ from .sizes import (
     ranks_of,
     remote_trouble,
     silent,
+    split_hosts,
+    summary_nodes,
     table_nodes,
     tasks_without_node,
 )
@@ -45,13 +47,12 @@ class Crossing(NamedTuple):
 
 def _addressed(procs: list[Proc]) -> bool:
     """Say whether hosts can be told apart: each process printed host and address, and none was told its host's id."""
-    return all(
-        proc.host is not None
-        and proc.facts.get("boot")
-        and not proc.facts.get("hostid")
-        and "NCCL_HOSTID" not in proc.env
-        for proc in procs
-    )
+    return all(proc.host is not None and proc.facts.get("boot") for proc in procs) and not _renamed(procs)
+
+
+def _renamed(procs: list[Proc]) -> bool:
+    """Say whether a process was told its host's id, so that one host may be several to NCCL on purpose."""
+    return any(proc.facts.get("hostid") or "NCCL_HOSTID" in proc.env for proc in procs)
 
 
 class View:
@@ -203,7 +204,7 @@ class View:
         return "cxi" if self._slingshot else "efa"
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
-    def _nodes(self) -> int | None:  # noqa: PLR0911, PLR0912 -- one return per form
+    def _nodes(self) -> int | None:  # noqa: C901, PLR0911, PLR0912 -- one return per form
         job = self.job
         printed = max([comm.nnodes for key in job.world for comm in job.comms[key]] or [0])
         mnnvl = any(comm.mnnvl for key in job.world for comm in job.comms[key])
@@ -217,8 +218,12 @@ class View:
         if complete and printed > len(seen) > 1 and _addressed(job.procs):
             self.split_nodes = printed  # NCCL took parts of one host for nodes
             return len(seen)
+        if printed > len(seen) and not complete and split_hosts(job) and not _renamed(job.procs):
+            self.split_nodes = printed
+            return None
         if printed:
             return printed
+        table = table or summary_nodes(job)
         if table is not None and len(seen) <= table:
             return table
         if list_cut(job) and not complete and len(job.procs) < (self.ranks or 0):
@@ -237,6 +242,8 @@ class View:
             return None
         if (self.ranks or 0) > _OF_ONE_HOST and not complete and not self.local_evidence():
             return None  # where the other ranks ran, no line says
+        if self.chosen_alone():
+            return None
         if seen and not remote_trouble(job) and not silent(job) and not job.flag("fabric"):
             return 1
         return 1 if self.local_evidence() else None
@@ -254,6 +261,12 @@ class View:
             return len(groups) == 1 and len(groups[0]) >= (self.ranks or 1)
         named = all(proc.host is not None for proc in self.job.procs)
         return named and self._placed >= (self.ranks or 1)
+
+    def chosen_alone(self) -> bool:
+        """Say whether sockets were chosen, and neither a size nor a channel tells whether anything crosses hosts."""
+        hosts = {self.job.node_of[proc] for proc in self.job.procs}
+        shown = self.carriers or self.local_net or sum(self.local.values())
+        return "socket" in self.selected.values() and not (self.ranks or shown or len(hosts) > 1)
 
     def local_evidence(self) -> bool:
         """Say whether something that happens inside one node only is all that the log shows."""
@@ -274,6 +287,8 @@ class View:
         if self.nvlink_domain:  # the network that a rank names beside it carries nothing
             return "mnnvl"
         chosen = {value for value in self.selected.values() if value is not None}
+        if self.chosen_alone():
+            return "unknown"
         if not chosen:
             return self.link(self.job.procs[0], -1) if self.verbs_used() and self.link_shown() else "unknown"
         return chosen.pop() if len(chosen) == 1 else "unknown"
@@ -424,7 +439,8 @@ def selected(proc: Proc, view: View) -> str | None:
         return (
             "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)
         )
-    return None
+    # From 2.28 on networks are tried in turn, sockets at last, until one is initialised (plugin/net.cc, ncclNetInit).
+    return "socket" if "Socket" in proc.facts.get("loaded", ()) else None
 
 
 def _verbs_ruled_out(proc: Proc) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
-from typing import Callable, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from .digest import MARK, MAX_LINE, Digest, Digester
 from .events.messages import Messages
@@ -23,6 +23,12 @@ from .unwrap import unwrapper
 
 BLOCK = 1 << 22  # bytes that are digested at a time
 _LAST = 8 * 1024  # bytes of the end of a stream that are kept
+_FIRST = 256 * 1024  # bytes of the beginning
+_SIZES = {
+    "operations of": re.compile(rb"\[nranks=((\d{1,7}))\] "),  # enqueue.cc, ncclEnqueueCheck
+    # 'Channel 03/0 : 7[3] -> 0[0] [receive] via': the index of each GPU (2.19 and later; before, its PCI address)
+    "gpu": re.compile(rb" : \d{1,7}\[(\d)\] -> \d{1,7}\[(\d)\] \[(?:send|receive)\] via NET/"),
+}
 _CUT_HEAD = re.compile(rb"(?:^|[\s:>\])|])([A-Za-z0-9][A-Za-z0-9_.-]{0,254}):(\d{1,10}):\d{1,20}(?: \[\d*\]?)?$")
 
 
@@ -46,6 +52,8 @@ class Reader:
         self._size = 0
         self._skipping = False  # inside a line longer than MAX_LINE
         self._last = b""  # the end of what was read
+        self._looked = 0  # bytes of the beginning that were looked at
+        self._most: Dict[str, int] = {}  # the highest numbers there, by their name
 
     # -- bytes to blocks -----------------------------------------------------------------------------------------------
     def feed(self, chunk: bytes) -> None:
@@ -93,6 +101,9 @@ class Reader:
         cut = _CUT_HEAD.search(ESCAPES.sub(b"", last).strip()[-400:])
         if cut and self.source.nccl_lines:  # the log ends inside a head: that process exists, and said no more
             self.processes.find((cut.group(1).decode("ascii"), int(cut.group(2)), ""))
+        for what, number in self._most.items():
+            if number >= 0:
+                self.source.note("%s %d" % (what, number), self.index, 1, b"")
         self.processes.finish()
         self.partial.limited = self.partial.limited or self.partial.crowd.full
         self.signals.finish()
@@ -104,6 +115,8 @@ class Reader:
         """Take what a block of whole lines says; ``data`` is that block."""
         start, self.line = self.line + 1, self.line + digest.lines
         self.source.nccl_lines += digest.marked
+        if self._looked < _FIRST:
+            self._look(data)
         self._last = data[-_LAST:]
         processes, others = self.processes, self.others
         trackers = processes.trackers
@@ -132,6 +145,13 @@ class Reader:
         if listens and at < digest.lines:
             self._hear(lines or _lines_of(data), at, digest.lines, start)
         processes.settle()
+
+    def _look(self, data: bytes) -> None:
+        """Take what the beginning of a log says of sizes: of communicators (subsystem COLL), and of hosts by GPUs."""
+        for what, pattern in _SIZES.items():
+            found = [int(number) for numbers in pattern.findall(data[: _FIRST - self._looked]) for number in numbers]
+            self._most[what] = max([self._most.get(what, -1), *found])
+        self._looked += len(data)
 
     def _hear(self, lines: List[bytes], at: int, end: int, start: int) -> bool:
         """Read the lines that by themselves say nothing, as long as something is open that they may belong to."""

@@ -32,6 +32,11 @@ _APP_NCCL = re.compile(
 )
 _OLD_WARN = re.compile(rb"\.(?:h|cu|cc):\d{1,5} WARN ")  # NCCL 2.2 and older; the head may have been taken off
 _APP_WORLD = re.compile(rb"\b(?:world[_ ]size|WORLD_SIZE)\s*[=:]\s*(\d{1,6})\b", re.IGNORECASE)
+# gloo::rendezvous: '[Gloo] Rank 9 is connected to 15 peer ranks. Expected number of connected peer ranks is : 15'
+_GLOO_PEERS = re.compile(
+    rb"\[Gloo\] Rank \d{1,7} is connected to \d{1,7} peer ranks\. Expected number [^:]{1,60}: (\d{1,6})"
+)
+_RAS_ROW = re.compile(rb"\s*(\d{1,6})\s+[\d-]{1,13}\s+[\d-]{1,13}\s+\d{1,7}\s+(\d{1,7})\s*$")
 _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
     (
         "time-limit",
@@ -100,7 +105,7 @@ _WORDS = (
     rb"|WORLD_SIZE|_perf|world_size|signal |slots|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time"
     rb"|exitcode|Error: |Exception: |invalid sizes| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of "
     rb"|---- Performance of |nccl=(|nThread | Pid |Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid "
-    rb"|client socket has timed|NET/IB|NET/Socket"
+    rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  "
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here
@@ -117,6 +122,7 @@ _SPEAKS = re.compile(
     rb"NCCL|CUDA|UCX|NET/OFI|libibverbs: W|PollConnect: |NVRM: Xid|waiting for clients|client socket has timed"
     rb"|cudaError|rror 802"
 )  # words of NCCL and of what it stands on
+_RAS_HEAD = b"(total)   per node  per process"  # of the summary of NCCL RAS (ras/client_support.cc); its row follows
 _LAST_ERROR = re.compile(rb"Last error:\s*$|Last error:\s*(\S.*)")
 _MAX_WATCH = 65_536
 
@@ -130,7 +136,7 @@ SAYS = any_of(
             for pattern in (_WATCHDOG, _WATCHDOG_ANY, _APP_NCCL, _OLD_WARN, _SPEAKS, _LAST_ERROR)
             for word in needed(pattern)
         ),
-        *(b"_size", b"_SIZE", b"ocalGid "),
+        *(b"_size", b"_SIZE", b"ocalGid ", b"[Gloo] Rank", _RAS_HEAD),
     ]
 )
 
@@ -142,10 +148,11 @@ class SignalReader:
         self.source = source
         self.index = index
         self._last_error = 0  # lines that still belong to "Last error:"
+        self._summary = False  # the next line is the row of RAS's job summary
 
     def expects(self) -> bool:
         """Say whether the next line belongs to what the last one began."""
-        return self._last_error > 0
+        return self._last_error > 0 or self._summary
 
     def version(self, text: bytes, line: int, raw: bytes) -> None:
         """Take a version that is printed without a head: ``NCCL version 2.20.3+cuda12.2``."""
@@ -162,10 +169,7 @@ class SignalReader:
         raw = raw[:2048]
         if self._last_error:
             self._after_last_error(raw, line)
-        if b"_size" in raw or b"_SIZE" in raw:
-            world = _APP_WORLD.search(raw)
-            if world and 1 <= int(world.group(1)) <= 200_000:
-                self.source.note("world %d" % int(world.group(1)), self.index, line, raw)
+        self._sizes(raw, line)
         loaded = _APP_NCCL.search(raw)
         if loaded:
             text = b".".join(part for part in loaded.groups() if part is not None)
@@ -190,6 +194,20 @@ class SignalReader:
         if _SPEAKS.search(raw) or _OLD_WARN.search(raw):
             self.source.note("mention", self.index, line, raw)
             self._symptom(raw, line)
+
+    def _sizes(self, raw: bytes, line: int) -> None:
+        """Take the size of the job from the program, gloo's rendezvous, or the job summary of NCCL RAS."""
+        row = _RAS_ROW.match(raw) if self._summary else None
+        self._summary = _RAS_HEAD in raw
+        peers = _GLOO_PEERS.search(raw) if b"[Gloo] Rank" in raw else None
+        world = _APP_WORLD.search(raw) if b"_size" in raw or b"_SIZE" in raw else None
+        if world and 1 <= int(world.group(1)) <= 200_000:
+            self.source.note("world %d" % int(world.group(1)), self.index, line, raw)
+        elif peers:
+            self.source.note("world %d" % (int(peers.group(1)) + 1), self.index, line, raw)
+        elif row:
+            self.source.note("hosts %d" % int(row.group(1)), self.index, line, raw)
+            self.source.note("world %d" % int(row.group(2)), self.index, line, raw)
 
     def _watch(self, rank: str, number: int) -> None:
         seen = self.source.watch.get(rank)
@@ -227,7 +245,7 @@ class SignalReader:
 
     def finish(self) -> None:
         """End the stream."""
-        self._last_error = 0
+        self._last_error, self._summary = 0, False
 
 
 _GLOBAL_RANK = re.compile(rb"\[rank(\d{1,7})\]")

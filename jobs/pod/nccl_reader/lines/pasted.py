@@ -29,7 +29,7 @@ _HEADED = re.compile(
 _BARE = re.compile(
     rb"(?m)^([ \t]*(?:[>|*-] ?)?)(?=(?:Channel|Ring) \d{2,3}(?:/\d)? : \d+(?:\[\w+\])? -> "
     rb"|NET/(?:IB|Socket) ?: (?:Using \[|No device)|Using network |Connected all rings, use ring |Bootstrap ?: Using "
-    rb"|NET/Plugin ?: |(?:Initialized|Assigned|Failed to initialize) NET plugin "
+    rb"|NET/Plugin ?: |NET/OFI |(?:Initialized|Assigned|Failed to initialize) NET plugin "
     rb"|NCCL_[A-Z_]+ set (?:by environment )?to )"
 )
 _NARROWEST, _WIDEST = 60, 400  # of a terminal
@@ -52,7 +52,9 @@ def found(first: bytes) -> Optional[Done]:
     entities = b"-&gt;" in head or b"&lt;0&gt;" in head or b"&#91;" in head
     escaped = b"NCCL" in head and (b"\\[" in head or b"NCCL\\_" in head)
     signs = (b"NCCL" in head or b"busbw" in head) and any(sign in head for sign, _ in _SIGNS)
-    bare = b"NCCL INFO" not in head and (b" via NET/" in head or b"NET/IB : Using [" in head)
+    bare = b"NCCL INFO" not in head and (
+        b" via NET/" in head or b"NET/IB : Using [" in head or b"NET/Socket : Using [" in head
+    )
     done = Done(entities, escaped, signs, cut_width(head), bare)
     return done if any(done) else None
 
