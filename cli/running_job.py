@@ -19,7 +19,8 @@ from jobs.cluster.client.pod_exec import Executed, execute
 from jobs.cluster.facts.events import Event, about, read_events
 from jobs.cluster.redact import safe
 from jobs.cluster.unstructured import as_list, as_map, as_texts, by_type
-from jobs.diagnosis.pod import Surroundings, examine
+from jobs.diagnosis.pod import examine
+from jobs.diagnosis.surroundings import Surroundings
 from jobs.nccl.hang.live import take_dump, take_sample
 from jobs.nccl.hang.model import Pod
 from jobs.pod import ras_client

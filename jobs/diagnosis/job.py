@@ -13,8 +13,8 @@ from ..cluster.facts.events import Event, about, latest, read_events
 from ..cluster.unstructured import as_list, as_map, by_type
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
+from .deletion import last_end, later, was_taken
 from .history import History
-from .pod import last_end, later, was_taken
 from .state import JobState
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ GONE = "gone"
 _CANCELLED = "Cancelling deletion of Pod"
 
 
-class Case:
+class JobObjects:
     """One job's objects, sorted out."""
 
     def __init__(

@@ -6,31 +6,19 @@ They are asked from the most telling to the least; a pod that ended because its 
 
 from __future__ import annotations
 
-import datetime
 import re
-import signal
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import Event, latest
-from ..cluster.facts.scheduling import SCALING, read_unschedulable
 from ..cluster.redact import safe
 from ..cluster.unstructured import as_list, as_map, by_type
-from .patience import DELETED_S, JOINING_S, MOUNT_S, NODE_LOST_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
+from .deletion import asked_at, sidecar_names, was_taken
+from .not_started import never_started, pending, preparing, unschedulable, waiting_container
+from .patience import DELETED_S, NODE_LOST_S
 from .state import ERR_INFRA, ERR_PROGRAM, Issue
-from .symptoms import (
-    KILLED,
-    LOST,
-    NOT_FOUND,
-    NOT_STARTED,
-    PodSymptom,
-    disruption,
-    overdue,
-    pull,
-    start_error,
-    terminated,
-    waiting,
-)
+from .surroundings import Surroundings
+from .symptoms import KILLED, LOST, NOT_FOUND, PodSymptom, disruption, overdue, start_error, terminated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,30 +30,6 @@ _ADMISSION = re.compile(
 _DISRUPTED = frozenset({"Preempting", "Preempted", "NodeShutdown", "Terminated", "Shutdown", "Evicted"})
 # The pod's own doing, although the kubelet calls it an eviction (kubernetes pkg/kubelet/eviction/helpers.go).
 _OWN_LIMIT = re.compile(r"(?i)exceed(?:s|ed) (?:the |its )?(?:total |local )?(?:ephemeral|limit)|storage usage exceeds")
-_KILLED_BY_KUBELET = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
-_MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
-
-_SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What must be known besides the pod to judge it.
-
-    `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
-    it was on its way out before it ended, None where no look tells. `told_all`: it had done its work before that.
-    """
-
-    events: Sequence[Event] = ()
-    node: Mapping[str, Any] | None = None
-    nodes: Sequence[Mapping[str, Any]] = ()
-    own_nodes: frozenset[str] = frozenset()
-    job_ending: bool = False
-    ending_since: str = ""
-    deleted_by_controller: bool = False
-    taken: bool | None = None
-    told_all: bool = False
-    queued: bool = False  # a queue's scheduler is silent about a gang that waits
 
 
 def examine(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
@@ -83,53 +47,17 @@ def examine(pod: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
             (_node_lost(status, around) if phase == "Running" else None)
             or _deleted(meta, around)
             # A deadline may have ended its wait.
-            or (_pending(pod, spec, status, around) if phase in ("Pending", None) else None)
+            or (pending(pod, spec, status, around) if phase in ("Pending", None) else None)
         )
     elif found is None:
         found = (
             (_ended(spec, status, around) if phase == "Failed" else None)
             or _ending(spec, status, around)
             or _node_lost(status, around)
-            or (_stuck(spec, status, around) if phase == "Running" else None)
-            or (_pending(pod, spec, status, around) if phase in ("Pending", None) else None)
+            or (waiting_container(spec, status, around) if phase == "Running" else None)
+            or (pending(pod, spec, status, around) if phase in ("Pending", None) else None)
         )
     return found.at(pod=str(meta.get("name") or ""), node=str(spec.get("nodeName") or "")) if found else None
-
-
-def was_taken(pod: Mapping[str, Any], seen: bool | None) -> bool:
-    """Tell whether the pod was asked to go before it had ended, and nothing in it failed but by that.
-
-    The kubelet sends SIGTERM and, after the grace period, which a forced deletion does not give, SIGKILL. `seen` is
-    what earlier looks saw; without it the times decide (whole seconds, of the API server and of the node).
-    """
-    meta, spec, status = (as_map(pod.get(key)) for key in ("metadata", "spec", "status"))
-    deletion = str(meta.get("deletionTimestamp") or "")
-    if not deletion:
-        return False
-    sidecars = _sidecars(spec)
-    entries = (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses")))
-    ends = [
-        as_map(as_map(entry.get("state")).get("terminated"))
-        for entry in entries
-        if str(entry.get("name")) not in sidecars
-    ]
-    failed = [end for end in ends if end and end.get("exitCode") != 0]
-    if any(end.get("exitCode") not in _KILLED_BY_KUBELET or end.get("reason") == "OOMKilled" for end in failed):
-        return False
-    if seen is not None:
-        return seen
-    asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
-    if failed:
-        return all(str(end.get("finishedAt") or "9") >= asked for end in failed)
-    return (last_end(status) or "9") >= asked
-
-
-def last_end(status: Mapping[str, Any]) -> str:
-    """When the last of the pod's containers ended; empty while one runs or where none ever did."""
-    states = [as_map(entry.get("state")) for entry in as_list(status.get("containerStatuses"))]
-    if any("terminated" not in state for state in states):
-        return ""
-    return max((str(as_map(state.get("terminated")).get("finishedAt") or "") for state in states), default="")
 
 
 def _evicted(events: Sequence[Event]) -> PodSymptom | None:
@@ -235,7 +163,7 @@ def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surround
     """Judge a pod one of whose containers has failed for good; the pod itself says so a second later."""
     if spec.get("restartPolicy") != "Never" or status.get("phase") not in ("Pending", "Running"):
         return None
-    sidecars = _sidecars(spec)
+    sidecars = sidecar_names(spec)
     entries = {
         key: [entry for entry in as_list(status.get(key)) if str(entry.get("name")) not in sidecars]
         for key in ("initContainerStatuses", "containerStatuses")
@@ -246,14 +174,9 @@ def _ending(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surround
     return replace(symptom, hopeless=False) if symptom else None
 
 
-def _sidecars(spec: Mapping[str, Any]) -> set[str]:
-    """The names of native sidecars: they are restarted, and killed when the trial has ended."""
-    return {str(c.get("name")) for c in as_list(spec.get("initContainers")) if c.get("restartPolicy") == "Always"}
-
-
 def _ended(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
     """Choose among the containers of a failed pod: killed for memory, then main before sidecar, then the earliest."""
-    sidecars = _sidecars(spec)
+    sidecars = sidecar_names(spec)
     found = []
     for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
         symptom = terminated(entry)
@@ -302,7 +225,7 @@ def _deleted(meta: Mapping[str, Any], around: Surroundings) -> PodSymptom | None
     deletion = str(meta.get("deletionTimestamp") or "")
     if not deletion or around.job_ending or around.deleted_by_controller:
         return None
-    asked = _earlier(deletion, meta.get("deletionGracePeriodSeconds"))
+    asked = asked_at(deletion, meta.get("deletionGracePeriodSeconds"))
     if around.ending_since and asked > around.ending_since:
         return None
     words = latest(around.events, "Killing", "Preempted", "Evicted", "TaintManagerEviction")
@@ -332,102 +255,6 @@ def _node(issue: Issue, when: str) -> PodSymptom:
     )
 
 
-def _stuck(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
-    declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
-    images = {str(entry.get("name")): str(entry.get("image") or "") for entry in declared}
-    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
-        symptom = waiting(entry, images.get(str(entry.get("name"))) or str(entry.get("image") or ""))
-        if symptom is None:
-            continue
-        secret = latest(around.events, "FailedToRetrieveImagePullSecret")
-        if symptom.fault == "image.pull" and secret is not None:
-            return replace(symptom, suggestion=f"{secret.message} Create that pull secret. {symptom.suggestion}")
-        return symptom
-    return None
-
-
-def _pending(
-    pod: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings
-) -> PodSymptom | None:
-    scheduled = by_type(status).get("PodScheduled") or {}
-    failed = latest(around.events, "FailedScheduling")
-    if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulingGated":
-        message = scheduled.get("message") or (failed.message if failed else "")
-        return unschedulable(Issue(safe(scheduled.get("reason") or "Unschedulable", 100), safe(message)), pod, around)
-    if not spec.get("nodeName") and not scheduled and failed:
-        return unschedulable(Issue("Unschedulable", failed.message), pod, around)
-    seen = spec.get("nodeName") or scheduled or around.queued or latest(around.events, *_SCHEDULERS)
-    if not seen and not _young(as_map(pod.get("metadata"))):
-        return _unattended(spec)
-    return _stuck(spec, status, around) or preparing(around.events)
-
-
-def _young(meta: Mapping[str, Any]) -> bool:
-    """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
-    try:
-        made = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
-    except ValueError:
-        return True
-    return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < YOUNG_S
-
-
-def _unattended(spec: Mapping[str, Any]) -> PodSymptom:
-    """A scheduler says of every pod where it goes, or why it goes nowhere: nobody has looked at this one."""
-    name = safe(spec.get("schedulerName") or "default-scheduler", 100)
-    return PodSymptom(
-        fault="job.no-scheduler",
-        issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
-        subject=f"scheduler/{name}",
-        suggestion="Is a scheduler of this name running, and does it lead (kubectl -n kube-system get leases)?",
-        expected="a scheduler binds the pod, or says why not",
-        rank=NOT_STARTED,
-        grace_s=SCHEDULER_S,
-    )
-
-
-def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> PodSymptom:
-    """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
-    read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
-    scaling = latest(around.events, *SCALING) is not None
-    advice = (
-        "The claim does not exist or is not bound: create it or take it out of the pod."
-        if read.volume
-        else "Compare what the pod asks for with the nodes: resources, selector, taints (kubectl describe node)."
-    )
-    return PodSymptom(
-        fault="volume.mount" if read.volume else "job.unschedulable",
-        issue=issue,
-        subject="",
-        suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
-        expected="a node takes the pod",
-        rank=NOT_STARTED,
-        hopeless=read.hopeless and not scaling,
-        grace_s=JOINING_S,
-    )
-
-
-def preparing(events: Sequence[Event]) -> PodSymptom | None:
-    """Judge a scheduled pod without containers by its last trouble: a volume, the sandbox, the network."""
-    last = latest(
-        events, *_MOUNT, "FailedCreatePodSandBox", "NetworkNotReady", "Pulling", "Pulled", "Created", "Started"
-    )
-    if last is None or not last.warning:
-        return None
-    issue = Issue(last.reason, last.message)
-    if last.reason in _MOUNT:
-        return PodSymptom(
-            fault="volume.mount",
-            issue=issue,
-            subject="",
-            suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
-            expected="the pod's volumes are mounted",
-            when=last.when,
-            grace_s=MOUNT_S,
-        )
-    advice = "The node's network plugin or container runtime cannot set up the pod: look at the CNI pods on that node."
-    return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=SANDBOX_S)
-
-
 def from_events(events: Sequence[Event]) -> PodSymptom | None:
     """Judge a pod that is gone by what was said about it; None if it was started and nothing else is known."""
     dead = latest(events, "NodeNotReady")
@@ -440,39 +267,8 @@ def from_events(events: Sequence[Event]) -> PodSymptom | None:
         return None
     failed = [event for event in events if event.reason == "Failed"]
     if failed:
-        return _not_started(failed)
+        return never_started(failed)
     scheduling = latest(events, "FailedScheduling", "Scheduled")
     if scheduling and scheduling.reason == "FailedScheduling":
         return unschedulable(Issue("Unschedulable", scheduling.message), {}, Surroundings(events=events))
     return preparing(events)
-
-
-def _not_started(failed: Sequence[Event]) -> PodSymptom:
-    """Judge the kubelet's Failed events of a container that never ran."""
-    for event in reversed(failed):
-        if "pull image" in event.message:
-            return pull(Issue("ErrImagePull", event.message), _quoted(event.message))
-    message = failed[-1].message.removeprefix("Error: ")
-    if re.search(r"(?:configmap|secret) .*not found|couldn't find key|runAsNonRoot", message):
-        state = {"waiting": {"reason": "CreateContainerConfigError", "message": message}}
-        return waiting({"state": state}, "") or start_error(Issue("Failed", message))
-    return start_error(Issue("Failed", message))
-
-
-def _quoted(message: str) -> str:
-    found = re.search(r'image "([^"]+)"', message)
-    return found[1] if found else ""
-
-
-def _earlier(when: str, seconds: object) -> str:
-    """When the deletion was asked for: deletionTimestamp lies the grace period later."""
-    return later(when, -seconds if isinstance(seconds, int) and 0 <= seconds < 86_400 else 0)
-
-
-def later(when: str, seconds: int) -> str:
-    """That many seconds later, as Kubernetes writes it; what is no time is returned as it is."""
-    try:
-        moment = datetime.datetime.fromisoformat(when)
-    except ValueError:
-        return when
-    return (moment + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,17 +11,17 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.facts.events import Event, about, latest, warnings
+from ..cluster.facts.events import about, latest, warnings
 from ..cluster.facts.scheduling import lacking, possible_nodes
 from ..cluster.redact import safe
 from ..cluster.unstructured import as_list, as_map
 from ..trial.launchers import KINDS
 from ..trial.launchers.kind import MOST_REPLICAS
 from .history import History, ended
-from .job import CREATED, FAILED, Case
-from .patience import CONTROLLER_S, JOINING_S, REFUSED_S, RIGHTS_S
-from .pod import Surroundings, examine, from_events, later, unready
-from .refusals import read_refusal
+from .job import FAILED
+from .job_symptoms import JobSymptoms
+from .patience import CONTROLLER_S, JOINING_S
+from .pod import unready
 from .state import ERR_INFRA, ERR_PROGRAM, FailureAnalysis, Issue, JobState, Replica
 from .symptoms import EXITED, KILLED, NOT_STARTED, REFUSED, PodSymptom, disruption, overdue
 
@@ -69,133 +69,17 @@ def diagnose(
     all, `history` what earlier looks have seen, `given_up` which pods' own words say that another attempt would end the
     same.
     """
-    case = _Judgement(job, pods, events, nodes, name, kind, history)
-    case.queue, case.gang, case.given_up = queue, gang, given_up
-    found = case.symptoms()
-    state = case.state()
-    return state, case.replicas(found), case.analysis(state, found)
+    judgement = _Judgement(job, pods, events, nodes, name, kind, history)
+    judgement.queue, judgement.gang, judgement.given_up = queue, gang, given_up
+    symptoms = judgement.symptoms()
+    state = judgement.state()
+    return state, judgement.replicas(symptoms), judgement.analysis(state, symptoms)
 
 
-class _Judgement(Case):
+class _Judgement(JobSymptoms):
     """The conclusions from one job's objects."""
 
     queue: PodSymptom | None = None
-    gang = False
-
-    # -- symptoms --------------------------------------------------------------------------------------------------
-
-    def symptoms(self) -> dict[str, PodSymptom]:
-        """What is wrong with each pod, by the pod's name; pods that are gone are judged by their events."""
-        found: dict[str, PodSymptom] = {}
-        for pod in self.pods:
-            meta = as_map(pod.get("metadata"))
-            if self._served(pod):
-                continue
-            symptom = examine(pod, self._around(pod))
-            if symptom is not None and symptom.fault == "job.failed" and self.tried_again(pod):
-                continue
-            if symptom is not None:
-                found[str(meta.get("name"))] = self._placed(symptom)
-        for pod in self.history.departed.values():
-            name = str(as_map(pod.get("metadata")).get("name"))
-            if self.mine(pod) and self.state() in {JobState.COMPLETE, JobState.ERROR} and not self._served(pod):
-                symptom = examine(pod, self._around(pod))
-                if symptom is not None:
-                    found[name] = self._placed(symptom)
-        here = {str(as_map(pod.get("metadata")).get("name")) for pod in [*self.pods, *self.history.departed.values()]}
-        if self.state() is JobState.ERROR:
-            for name in self.created:
-                if name in here or name in found:
-                    continue
-                symptom = self._of_gone(name)
-                if symptom is not None:
-                    found[name] = self._placed(symptom)
-        return found
-
-    def _served(self, pod: Mapping[str, Any]) -> bool:
-        """Tell whether a pod only served those that tell, and they have come to a good end: its operator removes it."""
-        return "Complete" in self.conditions and not self.kind.tells(pod)
-
-    def _around(self, pod: Mapping[str, Any]) -> Surroundings:
-        meta, spec = as_map(pod.get("metadata")), as_map(pod.get("spec"))
-        name, node = str(meta.get("name") or ""), str(spec.get("nodeName") or "")
-        own = about(self.all_events, "Pod", name, str(meta.get("uid") or ""))
-        host = (
-            [e for e in about(self.all_events, "Node", node) if e.reason in {"SystemOOM", "OOMKilling"}] if node else []
-        )
-        started = str(as_map(pod.get("status")).get("startTime") or "")
-        # What is deleted after it was Complete takes nothing away; what was before that made it so.
-        ending = "Complete" not in self.conditions and (
-            bool(self.meta.get("deletionTimestamp"))
-            or not self.job
-            or self.suspended
-            or bool(self.kind.operator and self.finished())  # an operator then takes away what still runs
-        )
-        followed = self.spec.get("backoffLimit") == 0 and str(meta.get("uid") or "") in self.history.followed
-        return Surroundings(
-            events=own + [e for e in host if not started or e.when >= started],
-            node=self.nodes.get(node),
-            nodes=tuple(self.nodes.values()),
-            own_nodes=self.own_nodes,
-            job_ending=ending,
-            ending_since=self.ending_since,
-            deleted_by_controller=name in self.removed or followed,
-            taken=self.taken(pod),
-            told_all=name in self.history.finished,
-            queued=self.gang,
-        )
-
-    def _of_gone(self, name: str) -> PodSymptom | None:
-        events = about(self.all_events, "Pod", name)
-        scheduled = latest(events, "Scheduled")
-        on = re.search(r" to (\S+)$", scheduled.message) if scheduled else None
-        node = on[1] if on else ""
-        symptom = from_events(events)
-        if symptom is None and name not in self.removed:
-            killed = latest(events, "Killing")
-            early = killed is not None and not (self.ending_since and killed.when >= self.ending_since)
-            if killed is not None and early and killed.message.startswith("Stopping container"):
-                symptom = disruption(Issue("Deleted", "the pod was deleted by others"), killed.when)
-        return replace(symptom, inferred=True).at(pod=name, node=node) if symptom else None
-
-    def _placed(self, symptom: PodSymptom) -> PodSymptom:
-        if symptom.fault != "node.lost":
-            return symptom
-        return replace(symptom, subject=symptom.node or symptom.pod)
-
-    def refusal(self) -> tuple[PodSymptom, Event] | None:
-        """What keeps the controller from creating pods, unless it has created them all since."""
-        said = [(event, words) for event in self.events if (words := self.kind.refused(event))]
-        if not said or (self.job and len(self.living()) >= self.pods_wanted() and not self.finished()):
-            return None
-        refused, message = next((each for each in reversed(said) if self._stands(each[0], each[1], said)), said[-1])
-        made = latest(self.events, *CREATED)
-        if self.finished() and made is not None and len(self.created) >= self.pods_wanted():
-            return None
-        read = read_refusal(message)
-        if read.fault == "namespace.terminating":
-            return disruption(Issue("FailedCreate", message), refused.when).at(pod="", node=""), refused
-        symptom = PodSymptom(
-            fault=read.fault,
-            hopeless=read.fault != "job.start-timeout" and self._stands(refused, message, said),
-            issue=Issue("FailedCreate", message),
-            subject=read.subject,
-            suggestion=read.suggestion,
-            expected=f"{self.pods_wanted()} pods are created",
-            rank=REFUSED,
-            when=refused.when,
-            grace_s=REFUSED_S,
-        )
-        return symptom, refused
-
-    @staticmethod
-    def _stands(event: Event, message: str, refusals: Sequence[tuple[Event, str]]) -> bool:
-        """Tell whether a refusal is one: what a server says that is just starting, or not there, is none."""
-        fault = read_refusal(message).fault
-        if fault != "rights.missing":
-            return fault != "job.start-timeout"
-        same = [other for other, words in refusals if read_refusal(words).fault == fault]
-        return later(min(other.since for other in same), int(RIGHTS_S)) <= later(event.when, 0)
 
     # -- replicas --------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.facts.events import read_events
-from ..cluster.unstructured import as_list, as_map
+from ..cluster.unstructured import as_map
 from ..diagnosis.podfacts import pod_facts
 from ..diagnosis.state import JobState
+from .containers import termination_message
 from .evidence import EvidenceReader, MultiplexedReader, RankEvidence
 from .mpirun import explained
 from .result import TrialResult
@@ -77,17 +78,10 @@ def _evidence(run: str, watcher: Watcher, outcome: WatchOutcome, kind: Kind) -> 
 def _of_all(streams_reader: MultiplexedReader, outcome: WatchOutcome, kind: Kind) -> dict[int, RankEvidence]:
     """The evidence of all ranks from one log, each completed by its own pod's termination message."""
     for pod in outcome.pods:
-        rank, message = kind.index(pod), _last_words(pod, kind.container)
+        rank, message = kind.index(pod), termination_message(pod, kind.container)
         if message and rank in streams_reader.ranks:
             streams_reader.of(rank).summarize(message)
     return streams_reader.results()
-
-
-def _last_words(pod: dict[str, Any], container: str) -> str:
-    for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
-        if entry.get("name") == container:
-            return str(as_map(as_map(entry.get("state")).get("terminated")).get("message") or "")
-    return ""
 
 
 def _of_one(
@@ -98,7 +92,7 @@ def _of_one(
         follower.reader if follower is not None and isinstance(follower.reader, EvidenceReader) else EvidenceReader(run)
     )
     for pod in pods:
-        if as_map(pod.get("metadata")).get("name") == replica.pod and (message := _last_words(pod, container)):
+        if as_map(pod.get("metadata")).get("name") == replica.pod and (message := termination_message(pod, container)):
             reader.summarize(message)
     told = reader.result()
     # Without a single line, what kept them from us is the best that can be said.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..cluster.client.errors import ClusterError, NotFound
 from ..cluster.client.kube import path
 from ..cluster.unstructured import as_list, as_map
+from ..diagnosis.deletion import later
 from ..diagnosis.patience import DELETED_S
-from ..diagnosis.pod import later
 from ..diagnosis.state import FailureAnalysis
 
 if TYPE_CHECKING:

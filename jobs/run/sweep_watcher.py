@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.state import FailureAnalysis, JobState
 from . import waiting
+from .containers import has_ended, has_started
 from .evidence import EvidenceReader, RankEvidence
 from .watcher import Watcher
 
@@ -88,11 +89,13 @@ class SweepWatcher(Watcher):
 
     def _waits_for_others(self, outcome: WatchOutcome) -> bool:
         """Say whether all that is left of the job are pods that have not started."""
-        return all(not self._has_started(pod) or self._has_ended(pod) for pod in outcome.pods)
+        return all(
+            not has_started(pod, self._kind.container) or has_ended(pod, self._kind.container) for pod in outcome.pods
+        )
 
     def _given_up(self, outcome: WatchOutcome, waited: float) -> bool:
         """Give up only what keeps rank 0 from starting: the others are not waited for."""
-        if self.coordinator is not None or any(self._has_started(pod) for pod in outcome.pods):
+        if self.coordinator is not None or any(has_started(pod, self._kind.container) for pod in outcome.pods):
             return False
         return super()._given_up(outcome, waited)
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..cluster.client.errors import ApiError, ClusterError, Forbidden, Unauthorized
+from ..cluster.client.errors import ApiError, Unauthorized
 from ..cluster.client.informer import Informer
 from ..cluster.client.kube import path
-from ..cluster.unstructured import as_list, as_map, by_type
+from ..cluster.unstructured import as_map
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
 from ..diagnosis.patience import DELETED_S
@@ -24,7 +24,9 @@ from ..diagnosis.state import FailureAnalysis, JobState, Replica
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS
 from . import waiting
+from .containers import has_ended, has_started, is_shaken, others_running
 from .evidence import EvidenceReader, MultiplexedReader
+from .explanations import Explanations, uid_of
 from .logs import Follower
 from .mpirun import is_final
 from .silent_logs import simulated, unreachable
@@ -39,10 +41,6 @@ if TYPE_CHECKING:
     from .queueing import Queueing
 
 _TICK_S = 0.5
-_EVENTS_EVERY_S = 2.0
-_NODES_EVERY_S = 20.0
-_NODES_READ_S = 60.0
-_REFUSALS = 3
 # A control plane that is being upgraded is back within two minutes; longer, and nobody can tell what happened.
 OUTAGE_S = 120.0
 # A native sidecar has ended by then (the pods' grace period is 10 s); any other one never does.
@@ -52,8 +50,6 @@ _BEHIND_S = 15.0  # a watch that was lost is made anew within seconds
 _DRAIN_S = 15.0
 # One refused request may be a proxy's mistake, or a restarted API server's; what is refused for longer is for good.
 _EXPIRED_S = 10.0
-# More pods than this, and one list of all events is cheaper than asking for each.
-_FEW = 8
 
 
 class Watcher:
@@ -75,18 +71,15 @@ class Watcher:
         ranks: int = 1,
         sees_nodes: bool = True,
     ) -> None:
-        self._sees_nodes, self._nodes_refused = sees_nodes, 0
+        self._seen = Explanations(kube, namespace, selector, sees_nodes=sees_nodes)
         self._kind, self.queueing, self._ranks = kind, queueing, ranks
         self._kube, self._job, self._namespace, self._run = kube, job, namespace, run
-        self._limits, self._selector, self._logs, self._progress = limits, selector, logs, progress
+        self._limits, self._logs, self._progress = limits, logs, progress
         self._changed = threading.Condition()
         place = path(kind.resource, namespace=namespace, group=kind.group, version=kind.version)
         self._jobs = Informer(kube, place, self._changed, fieldSelector=f"metadata.name={job}")
         self._pods = Informer(kube, path("pods", namespace=namespace), self._changed, labelSelector=kind.selector(job))
         self.followers: dict[str, Follower] = {}
-        self.events: list[Any] = []
-        self._nodes: list[Any] = []
-        self._asked_events = self._asked_nodes = -1e9
         self._hopeless_since: tuple[str, float] | None = None
         self._ended_since: float | None = None
         self._began = time.monotonic()
@@ -94,6 +87,11 @@ class Watcher:
         self._history = History()
         self._last_job: dict[str, Any] | None = None
         self._told = ""
+
+    @property
+    def events(self) -> list[Any]:
+        """The events that were read of the job and its pods."""
+        return self._seen.events
 
     def keep(self) -> WatchOutcome:
         """Wait; return what was seen last. Raises ClusterError only where the job could never be read."""
@@ -135,7 +133,9 @@ class Watcher:
         if outcome.state is JobState.ERROR:
             return outcome.analysis is None or outcome.analysis.inferred
         telling = [pod for pod in [*outcome.pods, *self._pods.departed()] if self._kind.tells(pod)]
-        return outcome.state is JobState.COMPLETE and not (telling and all(self._has_ended(pod) for pod in telling))
+        return outcome.state is JobState.COMPLETE and not (
+            telling and all(has_ended(pod, self._kind.container) for pod in telling)
+        )
 
     def _taken_away(self, pods: list[dict[str, Any]]) -> FailureAnalysis | None:
         """A pod that somebody deleted may end well, since the probe ends when it is asked to: its Job then succeeds."""
@@ -160,13 +160,13 @@ class Watcher:
         jobs, pods = self._jobs.objects(), self._pods.objects()
         if not (self._jobs.synced and self._pods.synced):
             return
-        known = _uid(self._last_job) if self._last_job else ""
+        known = uid_of(self._last_job) if self._last_job else ""
         # Another of the same name is somebody else's: ours is gone.
-        job = next((each for each in jobs if not known or _uid(each) == known), None) or self._departed()
+        job = next((each for each in jobs if not known or uid_of(each) == known), None) or self._departed()
         self._last_job = job
         outcome.pods = pods
         self._follow(pods)
-        started = any(self._has_started(pod) for pod in pods)
+        started = any(has_started(pod, self._kind.container) for pod in pods)
         self._history.enter(self._kind.as_job(job) if job else None, pods, self._pods.departed())
         self._history.ran = self._history.ran or started
         self._history.finished = frozenset(name for name, f in self.followers.items() if _told_all(f))
@@ -175,11 +175,13 @@ class Watcher:
             if self._let_in is None and not self.queueing.waiting:
                 self._let_in = time.monotonic()
                 self._progress(f"{self._job} was let in by its queue after {self.queueing.admitted_s or 0:.0f} s")
-        shaken = any(self._is_shaken(pod) for pod in pods)
+        shaken = any(is_shaken(pod, self._kind.container) for pod in pods)
         if final or shaken or not self._all_running(job, pods):
-            self._read_events(pods, now=final)
+            children = [name for _, name in self._kind.children(self._job) if name != self._job]
+            names = [self._job, *children, *(str(pod["metadata"]["name"]) for pod in pods)]
+            self._seen.read_events(names, now=final)
         state, replicas, analysis = self._diagnose(job, pods)
-        if (shaken or analysis is not None) and self._read_nodes(now=final):
+        if (shaken or analysis is not None) and self._seen.read_nodes(now=final):
             state, replicas, analysis = self._diagnose(job, pods)
         if outcome.aborted:
             return
@@ -198,7 +200,7 @@ class Watcher:
             job,
             pods,
             self.events,
-            self._nodes,
+            self._seen.nodes,
             name=self._job,
             kind=self._kind,
             queue=self.queueing.symptom() if self.queueing else None,
@@ -208,6 +210,10 @@ class Watcher:
             if self._kind.multiplexed
             else frozenset(),
         )
+
+    def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
+        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in ("Running", "Succeeded")]
+        return job is not None and len(running) >= self._kind.pods_wanted(job)
 
     def _departed(self) -> dict[str, Any] | None:
         """The job as last seen, if it was seen: somebody has deleted it, also where no event says so."""
@@ -219,10 +225,10 @@ class Watcher:
     def _follow(self, pods: list[dict[str, Any]]) -> None:
         for pod in pods:
             name = str(pod["metadata"]["name"])
-            if not self._kind.tells(pod) or not self._has_started(pod):
+            if not self._kind.tells(pod) or not has_started(pod, self._kind.container):
                 continue
             if name in self.followers:
-                if not self._has_ended(pod):
+                if not has_ended(pod, self._kind.container):
                     self.followers[name].start()
                 continue
             together = self._kind.multiplexed
@@ -251,41 +257,7 @@ class Watcher:
             return True
         if as_map(pod.get("status")).get("phase") in ("Succeeded", "Failed"):
             return True
-        return self._has_ended(pod)
-
-    def _read_events(self, pods: list[dict[str, Any]], *, now: bool) -> None:
-        if not now and time.monotonic() - self._asked_events < _EVENTS_EVERY_S:
-            return
-        self._asked_events = time.monotonic()
-        children = [name for _, name in self._kind.children(self._job) if name != self._job]
-        names = [self._job, *children, *(str(pod["metadata"]["name"]) for pod in pods)]
-        selectors = [f"involvedObject.name={name}" for name in names] if len(names) <= _FEW else [""]
-        found: list[Any] = []
-        # Events only explain: without them (no right, an outage) the objects still tell what is wrong.
-        with contextlib.suppress(ClusterError):
-            for selector in selectors:
-                url_path = path("events", namespace=self._namespace)
-                found += self._kube.list(url_path, fieldSelector=selector, deadline_s=10.0)[0]
-            kept = {_uid(item): item for item in [*self.events, *found] if isinstance(item, dict)}
-            self.events = list(kept.values())
-
-    def _read_nodes(self, *, now: bool) -> bool:
-        if not now and time.monotonic() - self._asked_nodes < _NODES_EVERY_S:
-            return False
-        if not self._sees_nodes or self._nodes_refused >= _REFUSALS:
-            return False
-        self._asked_nodes = time.monotonic()
-        try:
-            pages = self._kube.pages(path("nodes"), labelSelector=self._selector, deadline_s=_NODES_READ_S)
-            # All of them or none: what no node of a first page offers, one of the next may.
-            self._nodes = [_small(node) for page, _ in pages for node in page if isinstance(node, dict)]
-        except Forbidden:
-            self._nodes_refused += 1  # by a restarted API server for a moment, else for good
-            return False
-        except ClusterError:
-            return False
-        self._nodes_refused = 0
-        return True
+        return has_ended(pod, self._kind.container)
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -307,7 +279,7 @@ class Watcher:
                 self._abort(outcome, waiting.never_let_in(self._job, self._limits, outcome, waited, last()))
             return waited > self._limits.queue_s
         waited = time.monotonic() - self._let_in
-        started = sum(1 for pod in outcome.pods if self._has_started(pod))
+        started = sum(1 for pod in outcome.pods if has_started(pod, self._kind.container))
         if waited > self._limits.start_s and started < max(len(outcome.replicas), 1):
             queued = as_map(self._kind.as_job(self._last_job or {}).get("spec")).get("suspend") is True
             told = waiting.too_late(self._job, self._limits, outcome, waited, started, last(), queued=queued)
@@ -336,11 +308,15 @@ class Watcher:
     def _lingers(self, outcome: WatchOutcome) -> bool:
         """Stop when every trial container has ended and only others keep the pods: an injected sidecar never ends."""
         wanted = self._kind.pods_wanted(self._last_job or {})
-        if sum(1 for pod in outcome.pods if self._has_ended(pod)) < wanted:
+        if sum(1 for pod in outcome.pods if has_ended(pod, self._kind.container)) < wanted:
             self._ended_since = None
             return False
         self._ended_since = self._ended_since or time.monotonic()
-        others = [f"{pod['metadata']['name']}: {name}" for pod in outcome.pods for name in self._still_running(pod)]
+        others = [
+            f"{pod['metadata']['name']}: {name}"
+            for pod in outcome.pods
+            for name in others_running(pod, self._kind.container)
+        ]
         if not others or time.monotonic() - self._ended_since < _LINGER_S:
             return False
         outcome.lingering = (
@@ -395,66 +371,11 @@ class Watcher:
             self._told = words
             self._progress(words)
 
-    # -- pods --------------------------------------------------------------------------------------------------------
-
-    def _all_running(self, job: dict[str, Any] | None, pods: list[dict[str, Any]]) -> bool:
-        running = [pod for pod in pods if as_map(pod.get("status")).get("phase") in ("Running", "Succeeded")]
-        return job is not None and len(running) >= self._kind.pods_wanted(job)
-
-    def _is_shaken(self, pod: dict[str, Any]) -> bool:
-        """Tell whether a pod whose container runs is said not to be ready: that is how its lost node shows first.
-
-        The trial's container has no readiness probe, so that nobody but the node's controller says so of it.
-        """
-        status = as_map(pod.get("status"))
-        unready = (by_type(status).get("Ready") or {}).get("status") == "False"
-        return status.get("phase") == "Running" and unready and self._has_started(pod) and not self._has_ended(pod)
-
-    def _has_started(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the trial's container runs or has run: then there is a log."""
-        for entry in _statuses(pod):
-            if entry.get("name") == self._kind.container:
-                state, before = as_map(entry.get("state")), as_map(entry.get("lastState"))
-                return "running" in state or "terminated" in state or bool(as_map(before.get("terminated")))
-        return False
-
-    def _has_ended(self, pod: dict[str, Any]) -> bool:
-        """Tell whether the trial's container has run to its end."""
-        states = [as_map(each.get("state")) for each in _statuses(pod) if each.get("name") == self._kind.container]
-        return any("terminated" in state for state in states)
-
-    def _still_running(self, pod: dict[str, Any]) -> list[str]:
-        """The other containers of a pod that run."""
-        return [
-            str(entry.get("name"))
-            for entry in _statuses(pod)
-            if entry.get("name") != self._kind.container and "running" in as_map(entry.get("state"))
-        ]
-
 
 def _told_all(follower: Follower) -> bool:
     """Tell whether the probe came to its own end; one that was asked to end says so (`stopped`)."""
     end = None if isinstance(follower.reader, MultiplexedReader) else follower.reader.end
     return end is not None and not end.get("stopped")
-
-
-def _statuses(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    return as_list(as_map(pod.get("status")).get("containerStatuses"))
-
-
-def _uid(item: dict[str, Any]) -> str:
-    meta = as_map(item.get("metadata"))
-    return str(meta.get("uid") or meta.get("name"))
-
-
-def _small(node: dict[str, Any]) -> dict[str, Any]:
-    """What the diagnosis reads of a node."""
-    meta, spec, status = (as_map(node.get(key)) for key in ("metadata", "spec", "status"))
-    return {
-        "metadata": {"name": meta.get("name")},
-        "spec": {"taints": as_list(spec.get("taints"))},
-        "status": {key: status.get(key) for key in ("conditions", "capacity", "allocatable")},
-    }
 
 
 def _some(nodes: list[str]) -> str:

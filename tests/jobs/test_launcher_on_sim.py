@@ -181,7 +181,7 @@ def test_the_same_run_id_twice_is_refused_without_touching_the_first(cluster):
 
 def test_a_pod_that_cannot_be_scheduled_is_given_up_and_removed(cluster, monkeypatch):
     """A selector that matches nothing: after a short grace, with the scheduler's own words, and the GPUs are free again."""
-    monkeypatch.setattr("jobs.diagnosis.pod.JOINING_S", 1.0)
+    monkeypatch.setattr("jobs.diagnosis.not_started.JOINING_S", 1.0)
     ledger = Ledger()
     began = time.monotonic()
     result = Launcher(cluster, ledger=ledger).run(spec(cluster, node_selector={"no": "such"}), {"probe.py": PROBE})

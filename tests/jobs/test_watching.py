@@ -80,7 +80,7 @@ def watched(kube, api, world, **more):
 @pytest.fixture
 def waiting(monkeypatch):
     """A pod that no node takes, and a watcher that gives up at once what is hopeless."""
-    monkeypatch.setattr("jobs.diagnosis.pod.JOINING_S", 0.2)
+    monkeypatch.setattr("jobs.diagnosis.not_started.JOINING_S", 0.2)
     unschedulable = {
         "type": "PodScheduled",
         "status": "False",

@@ -42,7 +42,7 @@ def test_a_watcher_that_misreads_is_caught(monkeypatch):
     from jobs.diagnosis import job as cases
 
     case = load(next(path for path in RECORDINGS if path.name.startswith("01-")))
-    monkeypatch.setattr(cases.Case, "state", lambda self: cases.JobState.CANCELED)
+    monkeypatch.setattr(cases.JobObjects, "state", lambda self: cases.JobState.CANCELED)
     assert "expected" in wrong(case, play(case))
 
 

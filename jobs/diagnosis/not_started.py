@@ -1,0 +1,139 @@
+"""The symptom of a pod that has not started: not scheduled, not set up, or a container that waits."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.facts.events import Event, latest
+from ..cluster.facts.scheduling import SCALING, read_unschedulable
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map, by_type
+from .patience import JOINING_S, MOUNT_S, SANDBOX_S, SCHEDULER_S, YOUNG_S
+from .state import Issue
+from .symptoms import NOT_STARTED, PodSymptom, pull, start_error, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .surroundings import Surroundings
+
+_MOUNT = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
+_SCHEDULERS = ("FailedScheduling", "Scheduled", "Unschedulable", "NominatedNode")
+
+
+def pending(
+    pod: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings
+) -> PodSymptom | None:
+    """Return what keeps a Pending pod from starting: the scheduler, an init container, a volume; None where nothing."""
+    scheduled = by_type(status).get("PodScheduled") or {}
+    failed = latest(around.events, "FailedScheduling")
+    if scheduled.get("status") == "False" and scheduled.get("reason") != "SchedulingGated":
+        message = scheduled.get("message") or (failed.message if failed else "")
+        return unschedulable(Issue(safe(scheduled.get("reason") or "Unschedulable", 100), safe(message)), pod, around)
+    if not spec.get("nodeName") and not scheduled and failed:
+        return unschedulable(Issue("Unschedulable", failed.message), pod, around)
+    seen = spec.get("nodeName") or scheduled or around.queued or latest(around.events, *_SCHEDULERS)
+    if not seen and not _young(as_map(pod.get("metadata"))):
+        return _unattended(spec)
+    return waiting_container(spec, status, around) or preparing(around.events)
+
+
+def _young(meta: Mapping[str, Any]) -> bool:
+    """Tell whether the pod was made a moment ago, by this machine's clock; then silence means nothing."""
+    try:
+        made = datetime.datetime.fromisoformat(str(meta.get("creationTimestamp")))
+    except ValueError:
+        return True
+    return (datetime.datetime.now(datetime.UTC) - made).total_seconds() < YOUNG_S
+
+
+def _unattended(spec: Mapping[str, Any]) -> PodSymptom:
+    """A scheduler says of every pod where it goes, or why it goes nowhere: nobody has looked at this one."""
+    name = safe(spec.get("schedulerName") or "default-scheduler", 100)
+    return PodSymptom(
+        fault="job.no-scheduler",
+        issue=Issue("NoScheduler", f"no scheduler has said anything of it (schedulerName {name})"),
+        subject=f"scheduler/{name}",
+        suggestion="Is a scheduler of this name running, and does it lead (kubectl -n kube-system get leases)?",
+        expected="a scheduler binds the pod, or says why not",
+        rank=NOT_STARTED,
+        grace_s=SCHEDULER_S,
+    )
+
+
+def unschedulable(issue: Issue, pod: Mapping[str, Any], around: Surroundings) -> PodSymptom:
+    """Judge the scheduler's answer: whether a node may still turn up decides how long to wait for it."""
+    read = read_unschedulable(issue.message, pod, around.nodes, around.own_nodes)
+    scaling = latest(around.events, *SCALING) is not None
+    advice = (
+        "The claim does not exist or is not bound: create it or take it out of the pod."
+        if read.volume
+        else "Compare what the pod asks for with the nodes: resources, selector, taints (kubectl describe node)."
+    )
+    return PodSymptom(
+        fault="volume.mount" if read.volume else "job.unschedulable",
+        issue=issue,
+        subject="",
+        suggestion=f"{advice} Seen: {read.hint}." if read.hint else advice,
+        expected="a node takes the pod",
+        rank=NOT_STARTED,
+        hopeless=read.hopeless and not scaling,
+        grace_s=JOINING_S,
+    )
+
+
+def waiting_container(spec: Mapping[str, Any], status: Mapping[str, Any], around: Surroundings) -> PodSymptom | None:
+    """Return the symptom of the first container that waits for more than its turn, init containers first."""
+    declared = (*as_list(spec.get("initContainers")), *as_list(spec.get("containers")))
+    images = {str(entry.get("name")): str(entry.get("image") or "") for entry in declared}
+    for entry in (*as_list(status.get("initContainerStatuses")), *as_list(status.get("containerStatuses"))):
+        symptom = waiting(entry, images.get(str(entry.get("name"))) or str(entry.get("image") or ""))
+        if symptom is None:
+            continue
+        secret = latest(around.events, "FailedToRetrieveImagePullSecret")
+        if symptom.fault == "image.pull" and secret is not None:
+            return replace(symptom, suggestion=f"{secret.message} Create that pull secret. {symptom.suggestion}")
+        return symptom
+    return None
+
+
+def preparing(events: Sequence[Event]) -> PodSymptom | None:
+    """Judge a scheduled pod without containers by its last trouble: a volume, the sandbox, the network."""
+    last = latest(
+        events, *_MOUNT, "FailedCreatePodSandBox", "NetworkNotReady", "Pulling", "Pulled", "Created", "Started"
+    )
+    if last is None or not last.warning:
+        return None
+    issue = Issue(last.reason, last.message)
+    if last.reason in _MOUNT:
+        return PodSymptom(
+            fault="volume.mount",
+            issue=issue,
+            subject="",
+            suggestion="The message names the volume: check the claim, its StorageClass and the node's CSI driver.",
+            expected="the pod's volumes are mounted",
+            when=last.when,
+            grace_s=MOUNT_S,
+        )
+    advice = "The node's network plugin or container runtime cannot set up the pod: look at the CNI pods on that node."
+    return replace(start_error(issue), fault="container.start", suggestion=advice, when=last.when, grace_s=SANDBOX_S)
+
+
+def never_started(failed: Sequence[Event]) -> PodSymptom:
+    """Judge the kubelet's Failed events of a container that never ran."""
+    for event in reversed(failed):
+        if "pull image" in event.message:
+            return pull(Issue("ErrImagePull", event.message), _quoted(event.message))
+    message = failed[-1].message.removeprefix("Error: ")
+    if re.search(r"(?:configmap|secret) .*not found|couldn't find key|runAsNonRoot", message):
+        state = {"waiting": {"reason": "CreateContainerConfigError", "message": message}}
+        return waiting({"state": state}, "") or start_error(Issue("Failed", message))
+    return start_error(Issue("Failed", message))
+
+
+def _quoted(message: str) -> str:
+    found = re.search(r'image "([^"]+)"', message)
+    return found[1] if found else ""

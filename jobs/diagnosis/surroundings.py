@@ -1,0 +1,31 @@
+"""What must be known besides a pod to judge it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..cluster.facts.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Events of a pod, its node and its job, as far as they are seen.
+
+    `ending_since`: from when on its Job's controller may have deleted it, since the Job was failing. `taken`: whether
+    it was on its way out before it ended, None where no look tells. `told_all`: it had done its work before that.
+    """
+
+    events: Sequence[Event] = ()
+    node: Mapping[str, Any] | None = None
+    nodes: Sequence[Mapping[str, Any]] = ()
+    own_nodes: frozenset[str] = frozenset()
+    job_ending: bool = False
+    ending_since: str = ""
+    deleted_by_controller: bool = False
+    taken: bool | None = None
+    told_all: bool = False
+    queued: bool = False  # a queue's scheduler is silent about a gang that waits
