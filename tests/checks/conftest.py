@@ -15,6 +15,7 @@ from checks.profiles.loader import load_profile
 from jobs.cluster.facts.inventory import Inventory, Node, PodUse, Taint
 from jobs.diagnosis.state import JobState, Replica
 from jobs.run.evidence import RankEvidence
+from tests.checks.fabric import peer, port
 
 GPU = "nvidia.com/gpu"
 
@@ -279,3 +280,31 @@ def node_jobs():
 def bad():
     """Reduce findings to what is wrong: [(subject, fault)], of those that are not ok."""
     return lambda findings: [(f.subject, f.fault) for f in findings if f.ok is not True]
+
+
+@pytest.fixture
+def world(trial):
+    """The healthy trial, with what the probe's fabric stages found."""
+    for rank, told in trial.evidence.items():
+        address = f"10.0.{rank}.5"
+        told.stages["network"] = {
+            "interfaces": [{"name": "eth0", "mtu": 1500, "addresses": [address], "up": True}],
+            "port_range": [32768, 60999],
+            "peers": [peer(1 - rank)],
+            "error": None,
+        }
+        told.stages["rdma"] = {
+            "devices": [port(rail, rank) for rail in range(8)],
+            "source": "sysfs",
+            "error": None,
+            "uverbs": [f"uverbs{n}" for n in range(8)],
+        }
+        paths = [
+            {"gpu": g, "nic": f"mlx5_{n}", "path": "PIX" if g == n else "NODE"} for g in range(8) for n in range(8)
+        ]
+        told.stages["topology"] = {"paths": paths, "rows": [f"GPU{g} NUMA 0 | | PIX" for g in range(8)], "acs": None}
+        moved = {f"mlx5_{n}/1/port_xmit_data": 10**9 for n in range(8)}
+        for name in ("ring", "default", "sendrecv", "alltoall", "node"):
+            some = {} if name == "node" else {"mlx5_0/1/port_xmit_data": 10**9}
+            told.stages["collective." + name]["rdma_counters"] = moved if name == "ring" else some
+    return trial

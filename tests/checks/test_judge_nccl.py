@@ -2,15 +2,15 @@
 
 import pytest
 
-from checks.profiles.loader import Profile, load_profile
-from checks.rules import nics as cards
+from checks.profiles.loader import Profile
 from checks.rules import transport
-from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, notes, table_of
-from checks.rules.collectives import by_node, completed_findings, expectation, logged, next_steps, seen
-from checks.rules.physics import limit_gbps, tree_limit_gbps
+from checks.rules.bandwidth import correctness_findings, floor_findings, impossible_findings, table_of
+from checks.rules.collectives import by_node, completed_findings, expectation, next_steps, seen
 from jobs.nccl.job_document import Expected
 
 RING = "collective.ring"
+
+
 WHOLE = {
     "severity": "fatal",
     "title": "",
@@ -21,6 +21,8 @@ WHOLE = {
     "confirm": "",
     "remedy": "",
 }
+
+
 SOCKET = WHOLE | {
     "fault": "nccl.socket-fallback",
     "severity": "fatal",
@@ -46,9 +48,6 @@ def test_a_healthy_trial_raises_nothing(trial, spec, h100, jobs, bad):
         impossible_findings("default", jobs["default"], table_of(jobs["default"]), h100, spec),
     ):
         assert not bad(found), found
-
-
-# ------------------------------------------------------------------------------------------------- nccl.completed
 
 
 def test_a_hang_is_one_fault_and_what_follows_is_only_told(trial, spec, jobs):
@@ -176,9 +175,6 @@ def test_what_was_not_seen_to_end_is_not_a_pass(trial, spec, jobs, broken):
     assert (found.ok, found.fault) == (None, "")
 
 
-# ------------------------------------------------------------------------------------------------- nccl.transport
-
-
 def test_a_socket_fallback_is_told_once(trial, jobs, h100):
     """Both collectives show the same cause: one finding, on the analyzer's subject, with its why."""
     for job in jobs.values():
@@ -292,9 +288,6 @@ def test_what_was_not_attempted_is_not_judged_twice(trial, jobs, h100, bad):
     assert list(transport.transport_findings(trial, {"ring": None}, h100)) == []
 
 
-# ---------------------------------------------------------------------------------- fabric, GPUDirect, rails, ranks
-
-
 def test_another_fabric_is_told(trial, jobs):
     """RDMA over the wrong network is RDMA and still wrong; without the doctor's word it is not right either."""
     wrong = WHOLE | {"fault": "nccl.wrong-fabric", "subject": "seatrial-abc-0 - seatrial-abc-1", "cause": "roce was"}
@@ -391,116 +384,6 @@ def test_the_analyzer_is_told_what_the_profile_expects(h100):
     """Without a profile nothing is expected."""
     assert expectation(h100) == Expected(fabric="ib", rails=8, gdr=True, gpus_per_node=8)
     assert expectation(Profile()) == Expected()
-
-
-# ------------------------------------------------------------------------------------- nccl.correctness, bandwidth
-
-
-def row(jobs, name, size):
-    return next(r for r in jobs[name]["tables"][0]["rows"] if r["size_bytes"] == size)
-
-
-def test_wrong_elements_are_told_with_their_size(jobs):
-    """One wrong side of one row fails the collective, and the finding says where."""
-    row(jobs, "ring", 2**26)["in_place"]["wrong"] = 17
-    found = list(correctness_findings(jobs))
-    assert [(f.ok, f.fault) for f in found] == [(False, "nccl.wrong-results"), (True, "")]
-    assert found[0].observed == "wrong in 1 of 28 measurements, 17 at 64M"
-
-
-def test_not_checked_is_not_right(jobs):
-    """N/A is not 0, and neither is a missing table."""
-    row(jobs, "ring", 2**26)["in_place"]["wrong"] = None
-    jobs["default"]["tables"] = []
-    assert [f.ok for f in correctness_findings(jobs)] == [None, None]
-    row(jobs, "ring", 2**26)["out_of_place"]["wrong"] = 1
-    assert next(correctness_findings(jobs)).ok is False
-
-
-def test_out_of_bounds_alone_is_wrong(jobs):
-    """The summary line counts where the rows were cut."""
-    jobs["ring"]["tables"][0]["out_of_bounds"] = 5
-    assert next(correctness_findings(jobs)).fault == "nccl.wrong-results"
-
-
-def test_the_named_row_is_judged_on_both_sides(jobs, h100):
-    """In place below the floor fails although out of place is fine; rows that no floor names do not matter."""
-    row(jobs, "ring", 2**33)["in_place"]["busbw_gbps"] = 349.9
-    row(jobs, "ring", 2**25)["in_place"]["busbw_gbps"] = 1.0
-    found = list(floor_findings(table_of(jobs["ring"]), h100.floor("all_reduce", "ring", 2)))
-    assert [(f.subject, f.fault) for f in found if not f.ok] == [("all_reduce 8G in place", "nccl.low-bandwidth")]
-    assert [f.unit for f in found] == ["GB/s"] * 4
-
-
-def test_a_missing_row_or_number_is_never_a_pass(jobs, h100):
-    """A sweep that stops early, a side that was not run, nan."""
-    rows = jobs["ring"]["tables"][0]["rows"]
-    row(jobs, "ring", 2**30).update(in_place=None)
-    rows.remove(row(jobs, "ring", 2**33))
-    floors = h100.floor("all_reduce", "ring", 2)
-    assert [f.ok for f in floor_findings(table_of(jobs["ring"]), floors)] == [True, None]
-    row(jobs, "ring", 2**30)["out_of_place"]["busbw_gbps"] = float("nan")
-    assert [f.ok for f in floor_findings(table_of(jobs["ring"]), floors)] == [None, None]
-    assert table_of({"tables": [{"rows": []}]}) is None
-
-
-def test_more_than_the_wires_carry_is_a_finding(jobs, h100, spec):
-    """480 GB/s under Ring over 8 x 50 cannot be; the same number is fine for NCCL's own choice, 800 is not."""
-    row(jobs, "ring", 2**33)["out_of_place"]["busbw_gbps"] = 480.0
-    (found,) = impossible_findings("ring", jobs["ring"], table_of(jobs["ring"]), h100, spec)
-    assert (found.ok, found.fault, found.subject) == (False, "nccl.impossible-bandwidth", "all_reduce 8G")
-    table = table_of(jobs["default"])
-    assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
-    row(jobs, "default", 2**33)["in_place"]["busbw_gbps"] = 800.0
-    assert len(list(impossible_findings("default", jobs["default"], table, h100, spec))) == 1
-    jobs["default"]["sharp"] = True
-    assert not list(impossible_findings("default", jobs["default"], table, h100, spec))
-
-
-def test_a_card_below_its_rate_or_down_is_named(trial, h100):
-    """One slow rail sets the pace of all eight: the pods saw which, so the reader need not search."""
-    states, rates = {"mlx5_5": "DOWN"}, {"mlx5_3": 100.0}
-    trial.evidence[1].stages["rdma"] = {
-        "devices": [
-            {"name": n, "state": states.get(n, "ACTIVE"), "rate_gbps": rates.get(n, 400.0)}
-            for n in map("mlx5_{}".format, range(8))
-        ]
-    }
-    down = "gpu-node-1: the port of mlx5_5 is DOWN"
-    assert list(cards.notes(trial, h100)) == ["gpu-node-1: mlx5_3 runs at 100 Gb/s, the profile says 400", down]
-    assert list(cards.notes(trial, Profile())) == [down]
-
-
-def test_the_limits_are_those_of_the_reference():
-    """8 x 400 Gb/s: 400 GB/s under Ring, 750 for anything without SHARP on two nodes of eight."""
-    assert limit_gbps("ring", 400, nodes=2, gpus_per_node=8) == 400
-    assert tree_limit_gbps(400, nodes=2, gpus_per_node=8) == 750
-
-
-def test_the_average_is_shown_with_its_sweep_and_the_wire_with_its_rails(jobs, h100):
-    """Both are context: what they depend on stands beside them."""
-    said = list(notes("ring", jobs["ring"], table_of(jobs["ring"]), h100))
-    assert said[0].startswith("average bus bandwidth 250 GB/s over 14 rows from 1M to 8G")
-    assert "not judged" in said[0]
-    assert "48.2 of 50 GB/s on each of 8 rails" in said[1]
-
-
-def test_a_finding_quotes_the_line_that_it_stands_on():
-    """What NCCL said is what was seen; the guess at its cause is the catalogue's."""
-    line = "[2026-01-01 00:00:00] host-1:44:44 [0] misc/socket.cc:461 NCCL WARN Accept failed Too many open files"
-    assert logged({"evidence": [{"text": "host NCCL INFO x"}, {"text": line}]}) == "'Accept failed Too many open files'"
-    assert logged({"evidence": []}) == ""
-    assert len(logged({"evidence": [{"text": "NCCL WARN " + "x" * 9999}]})) < 300
-
-
-def test_cards_that_are_grouped_are_noted_by_their_own_rate(trial):
-    """A near miss: 100 Gb/s is what a p5's EFA card has; the profile's rail is four of them."""
-    trial.evidence[0].stages["rdma"] = {"devices": [{"name": "rdmap79s0", "state": "ACTIVE", "rate_gbps": 100.0}]}
-    assert list(cards.notes(trial, load_profile("p5-efa"))) == []
-    trial.evidence[0].stages["rdma"]["devices"][0]["rate_gbps"] = 50.0
-    assert list(cards.notes(trial, load_profile("p5-efa"))) == [
-        "gpu-node-0: rdmap79s0 runs at 50 Gb/s, the profile says 100"
-    ]
 
 
 def test_what_every_collective_meets_is_told_once(trial, jobs):

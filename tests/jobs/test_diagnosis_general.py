@@ -1,99 +1,10 @@
 """The diagnosis of what the recordings do not hold: texts and reasons of Kubernetes' own sources, several failing pods."""
 
-import copy
-import datetime
-import json
-import random
-from dataclasses import asdict
-from pathlib import Path
-
 import pytest
 
 from jobs.diagnosis.patience import DELETED_S
 from jobs.diagnosis.verdict import diagnose
-
-UID = "11111111-0000-4000-8000-000000000000"
-RECORDINGS = sorted((Path(__file__).parent / "data" / "recordings").glob("*.json"))
-
-
-def job(nodes=2, conditions=(), **status):
-    return {
-        "metadata": {"name": "t", "namespace": "ns", "uid": UID},
-        "spec": {"completionMode": "Indexed", "completions": nodes, "parallelism": nodes, "backoffLimit": 0},
-        "status": {"conditions": list(conditions), **status},
-    }
-
-
-def failed(
-    reason="BackoffLimitExceeded", message="Job has reached the specified backoff limit", at="2026-01-01T00:01:00Z"
-):
-    return [
-        {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
-        for kind in ("FailureTarget", "Failed")
-    ]
-
-
-def pod(
-    index,
-    phase="Running",
-    *,
-    node="n0",
-    deleted="",
-    reason="",
-    message="",
-    conditions=(),
-    main=None,
-    init=(),
-    sidecars=(),
-):
-    spec = {
-        "nodeName": node,
-        "containers": [{"name": "trial", "image": "img:1", "resources": {"requests": {"nvidia.com/gpu": "8"}}}],
-        "initContainers": [{"name": s["name"], "image": "side:1", "restartPolicy": "Always"} for s in sidecars]
-        + [{"name": s["name"], "image": "init:1"} for s in init],
-    }
-    meta = {
-        "name": f"t-{index}-abcde",
-        "uid": f"{index}",
-        "labels": {"batch.kubernetes.io/job-name": "t", "batch.kubernetes.io/job-completion-index": str(index)},
-        "ownerReferences": [{"kind": "Job", "name": "t", "uid": UID, "controller": True}],
-    }
-    if deleted:
-        meta |= {"deletionTimestamp": deleted, "deletionGracePeriodSeconds": 10}
-    status = {"phase": phase, "conditions": list(conditions), "initContainerStatuses": [*init, *sidecars]}
-    status["containerStatuses"] = [{"name": "trial", **main}] if main else []
-    status |= {key: value for key, value in (("reason", reason), ("message", message)) if value}
-    return {"metadata": meta, "spec": spec, "status": status}
-
-
-def ended(code, reason="Error", message="", at="2026-01-01T00:00:30Z"):
-    state = {"exitCode": code, "reason": reason, "finishedAt": at} | ({"message": message} if message else {})
-    return {"state": {"terminated": state}}
-
-
-def waits(reason, message=""):
-    return {"state": {"waiting": {"reason": reason, "message": message}}}
-
-
-RUNS = {"state": {"running": {"startedAt": "2026-01-01T00:00:10Z"}}, "ready": True}
-
-
-def event(kind, name, reason, message, *, warning=True, at="2026-01-01T00:00:20Z", count=1, **more):
-    target = {"kind": kind, "name": name} | ({"uid": UID} if kind == "Job" else {})
-    return {
-        "metadata": {"name": f"{name}.{reason}.{at}"},
-        "involvedObject": target,
-        "reason": reason,
-        "message": message,
-        "type": "Warning" if warning else "Normal",
-        "lastTimestamp": at,
-        "count": count,
-        **more,
-    }
-
-
-def condition(kind, status="True", **more):
-    return {"type": kind, "status": status, "lastTransitionTime": "2026-01-01T00:00:40Z", **more}
+from tests.jobs.objects import RUNS, condition, ended, event, failed, job, node, pod, waits
 
 
 @pytest.mark.parametrize(
@@ -522,114 +433,6 @@ def test_what_keeps_a_scheduled_pod_in_containercreating(reason, message, fault)
     assert diagnose(job(1), pods, [*events, later])[2] is None
 
 
-@pytest.mark.parametrize(
-    ("message", "hopeless"),
-    [
-        (
-            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found.",
-            False,
-        ),
-        (
-            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu.",
-            False,
-        ),
-        (
-            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) didn't match Pod's node affinity/selector. preemption: x",
-            True,
-        ),
-        ("0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.", False),
-        ("0/2 nodes are available: 2 node(s) were unschedulable. preemption: 0/2 nodes are available.", False),
-        ("0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. preemption: none", True),
-        ("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/4 nodes", False),
-        ("no nodes available to schedule pods", True),
-    ],
-)
-def test_whether_waiting_for_a_node_can_help(message, hopeless):
-    """GPUs may become free, a selector that matches nothing stays so; an autoscaler at work changes that."""
-    waiting = pod(
-        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
-    )
-    _, replicas, analysis = diagnose(job(), [pod(0, main=RUNS), waiting], [])
-    assert analysis.fault in {"job.unschedulable", "volume.mount"}
-    assert analysis.hopeless == hopeless
-    assert replicas[1].readiness_issue.message == message
-    scaling = event("Pod", "t-1-abcde", "TriggeredScaleUp", "pod triggered scale-up", warning=False)
-    assert not diagnose(job(), [pod(0, main=RUNS), waiting], [scaling])[2].hopeless
-
-
-def node(name, gpus=8, rdma=8, taints=(), ready="True"):
-    amounts = {"nvidia.com/gpu": str(gpus), "rdma/hca": str(rdma)}
-    return {
-        "metadata": {"name": name},
-        "spec": {"taints": list(taints)},
-        "status": {
-            "allocatable": amounts,
-            "capacity": amounts | {"nvidia.com/gpu": "8"},
-            "conditions": [condition("Ready", ready)],
-        },
-    }
-
-
-def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
-    """One node has no RDMA, the other is taken by rank 0, which waits for rank 1: waiting is pointless."""
-    message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca. preemption: none"
-    waiting = pod(
-        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
-    )
-    waiting["spec"]["containers"][0]["resources"]["requests"]["rdma/hca"] = "1"
-    pods = [pod(0, main=RUNS, node="n0"), waiting]
-    _, _, analysis = diagnose(job(), pods, [], [node("n0"), node("n1", rdma=0)])
-    assert analysis.hopeless and "n1 offers 0 of 0 rdma/hca" in analysis.suggestion
-    assert not diagnose(job(), pods, [], [node("n0"), node("n1"), node("n2")])[2].hopeless
-
-
-@pytest.mark.parametrize(
-    ("taint", "hopeless"),
-    [("node.kubernetes.io/not-ready", False), ("node.cilium.io/agent-not-ready", False), ("example.com/team", True)],
-)
-def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, hopeless):
-    """Kubernetes 1.36 says "untolerated taint(s)": a node that is just joining loses its taint, a team's stays."""
-    message = "0/2 nodes are available: 2 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/2 nodes are available"
-    waiting = pod(
-        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
-    )
-    joining = node("n1", taints=[{"key": taint, "effect": "NoSchedule"}])
-    team = node("n0", taints=[{"key": "example.com/team", "effect": "NoSchedule"}])
-    assert diagnose(job(1), [waiting], [], [team, joining])[2].hopeless == hopeless
-
-
-@pytest.mark.parametrize(
-    ("words", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)]
-)
-def test_what_no_node_counts_may_be_handed_out_by_other_means(words, hopeless):
-    """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's own word says that none is there."""
-    message = f"0/1 nodes are available: 1 {words}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-    waiting = pod(
-        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
-    )
-    waiting["spec"]["containers"][0]["resources"]["requests"] |= {"nvidia.com/gpu": "8"}
-    bare = node("n0")
-    bare["status"] |= {"allocatable": {"cpu": "96"}, "capacity": {"cpu": "96"}}
-    assert diagnose(job(1), [waiting], [], [bare])[2].hopeless == hopeless
-
-
-@pytest.mark.parametrize(
-    ("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)]
-)
-def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu, memory, hopeless):
-    """Cluster in a box, or an instance type with few cores: told after a minute, and by how much."""
-    message = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/1 nodes are available"
-    waiting = pod(
-        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
-    )
-    waiting["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "8", "memory": "32Gi"}
-    only = node("n0")
-    only["status"]["allocatable"] |= {"cpu": cpu, "memory": memory}
-    analysis = diagnose(job(1), [waiting], [], [only])[2]
-    assert analysis.hopeless == hopeless
-    assert f"the pod asks for 8 cpu, n0 has {cpu} cpu" in analysis.suggestion
-
-
 def test_a_node_that_is_not_ready_is_the_cause_while_the_pod_still_seems_to_run():
     """The pod's status is stale when its node is gone; the node itself tells."""
     _, replicas, analysis = diagnose(
@@ -651,22 +454,6 @@ def test_a_taint_of_the_admin_is_a_disruption_and_not_a_lost_node():
     assert diagnose(job(1), pods, [], [away])[2].fault == "node.lost"
 
 
-def test_a_pod_that_no_scheduler_has_looked_at_says_so():
-    """Pending without a condition: its scheduler does not exist. A moment, or a queue's silence, is none."""
-    old, new = "2026-01-01T00:00:00Z", datetime.datetime.now(datetime.UTC).isoformat()
-    silent = pod(0, "Pending", node="")
-    silent["spec"]["schedulerName"] = "gone"
-    silent["metadata"]["creationTimestamp"] = old
-    _, replicas, analysis = diagnose(job(1), [silent], [], [], name="t")
-    assert (analysis.fault, analysis.subject, analysis.err_class) == ("job.no-scheduler", "scheduler/gone", "ERR_INFRA")
-    assert "schedulerName gone" in replicas[0].readiness_issue.message
-    assert analysis.hopeless
-    assert analysis.grace_s >= 30
-    assert diagnose(job(1), [silent], [], [], name="t", gang=True)[2] is None
-    silent["metadata"]["creationTimestamp"] = new
-    assert diagnose(job(1), [silent], [], [], name="t")[2] is None
-
-
 def test_pods_and_events_of_others_are_left_out():
     """Another job's failing pod, and events of an earlier job of the same name, say nothing about this one."""
     foreign = pod(0, "Failed", main=ended(1))
@@ -675,58 +462,6 @@ def test_pods_and_events_of_others_are_left_out():
     old["involvedObject"]["uid"] = "earlier"
     state, replicas, analysis = diagnose(job(1, active=1), [foreign], [old])
     assert state == "Pending" and analysis is None and replicas[0].pod == ""
-
-
-def test_untrusted_texts_are_bounded_and_cleaned():
-    """Messages come from registries, webhooks and programs: no control characters, no secrets, no end."""
-    nasty = "\x1b[31mevil\x1b[0m\u202e NGC_KEY=abcdef " + "x" * 100_000
-    pods = [pod(0, "Pending", main=waits("ImagePullBackOff", nasty))]
-    _, replicas, analysis = diagnose(job(1), pods, [event("Pod", "t-0-abcde", "Failed", nasty)])
-    told = json.dumps([asdict(analysis), asdict(replicas[0])])
-    assert "abcdef" not in told and "\\u001b" not in told and "\\u202e" not in told
-    assert len(told) < 20_000
-
-
-def _spoil(value, rng):
-    """Change something somewhere in a JSON value."""
-    if isinstance(value, dict) and value and rng.random() < 0.95:
-        key = rng.choice(sorted(value))
-        if rng.random() < 0.3:
-            value[key] = rng.choice([None, "", 0, -1, [], {}, "x", [None], {"a": 1}, True, 1e9])
-        elif rng.random() < 0.2:
-            del value[key]
-        else:
-            _spoil(value[key], rng)
-    elif isinstance(value, list) and value:
-        _spoil(rng.choice(value), rng)
-
-
-@pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
-def test_objects_of_any_shape_are_survived(file):
-    """Fields that are missing, null or of another type never end in an exception."""
-    rng = random.Random(file.stem)
-    for moment in json.loads(file.read_text())["moments"].values():
-        for _ in range(40):
-            broken = copy.deepcopy(moment)
-            for _ in range(rng.randint(1, 12)):
-                _spoil(broken, rng)
-            lists = {key: value if isinstance(value, list) else [] for key, value in broken.items()}
-            jobs = [item for item in lists.get("jobs", []) if isinstance(item, dict)]
-            diagnose(jobs[0] if jobs else None, lists.get("pods", []), lists.get("events", []), lists.get("nodes", []))
-
-
-@pytest.mark.parametrize("name", [[], {}, [["a"]], None, 1, float("nan")], ids=repr)
-@pytest.mark.parametrize("phase", ["Failed", "Running", "Succeeded", "Pending", [], {}], ids=repr)
-def test_a_container_whose_name_is_no_text_is_read_like_any_other(name, phase):
-    """What an API server would never say: neither the exit code nor the reason gets lost, and nothing breaks."""
-    found = pod(0, "Failed", sidecars=[{"name": name} | ended(0, "Completed")], main=ended(3) | {"name": name})
-    found["spec"]["initContainers"] = [{"name": name, "restartPolicy": "Always"}, {"name": "proxy"}]
-    found["spec"]["restartPolicy"], found["status"]["phase"] = "Never", phase
-    for meta in ({}, {"deletionTimestamp": "2026-01-01T00:00:10Z"}, {"name": name}):
-        state, _, _ = diagnose(job(1), [found | {"metadata": found["metadata"] | meta}], [])
-        assert state != "Complete"
-    other = found | {"spec": {**found["spec"], "initContainers": []}, "status": found["status"] | {"phase": "Failed"}}
-    assert "exit code 3" in diagnose(job(1, failed()), [other], [])[2].observed
 
 
 def test_a_pod_that_goes_before_its_job_is_heard_to_go_gets_a_moment():

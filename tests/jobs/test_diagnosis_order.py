@@ -11,7 +11,7 @@ from jobs.diagnosis.verdict import diagnose
 from jobs.run import watcher
 from jobs.run.attempts import after
 from jobs.run.result import TrialResult
-from tests.jobs.test_diagnosis_general import RUNS, ended, event, failed, job, pod
+from tests.jobs.objects import RUNS, ended, event, failed, job, pod
 
 COMPLETE = ({"type": "Complete", "status": "True"},)
 TAKEN = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempted"}

@@ -1,0 +1,15 @@
+"""What the tests of GPUs share: all that is said of single ones, and what one pod told of its own."""
+
+from checks.rules import gpu_health
+
+
+def every_ailment(trial, spec):
+    """All that is said of single GPUs."""
+    health = gpu_health
+    for ailments in (health.memory_ailments, health.fabric_ailments, health.link_ailments(18), health.clock_ailments):
+        found = health.each_gpu(trial, spec, ailments, ("name", *health.MEMORY), "")
+        yield from (f for f in found if f.ok is not True)
+
+
+def runtime(trial, **changes):
+    trial.evidence[1].stages["runtime"].update(changes)

@@ -1,0 +1,237 @@
+"""GPUs of the trial's pods: how many, which ones, healthy or sick, and drift between their nodes."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.profiles.loader import Profile
+from checks.profiles.schema.gpu import Runtime
+from checks.rules import gpu_health
+from checks.rules.runtime import drift_findings, gpu_findings, gpu_notes, skip_if_managed, toolkit_findings
+from tests.checks.gpus import every_ailment, runtime
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"nvidia_smi": {"found": False, "exit": None, "error": "not in this pod"}}, "runtime.nvidia-smi"),
+        ({"nvidia_smi": {"found": True, "exit": 9, "error": "driver mismatch"}}, "runtime.nvidia-smi"),
+        (
+            {
+                "nvidia_smi": {
+                    "found": True,
+                    "exit": 15,
+                    "error": "Unable to determine the device handle for GPU 0000:9D:00.0: GPU is lost.",
+                }
+            },
+            "gpu.off-bus",
+        ),
+        ({"assigned": ["GPU-0", "GPU-1"]}, "runtime.extra-gpus"),
+        ({"gpus": []}, "runtime.gpu-count"),
+        ({"driver": "570.86.15"}, "runtime.driver-old"),
+    ],
+)
+def test_a_broken_runtime_is_one_fault_on_its_node(trial, spec, h100, bad, changes, fault):
+    """The first thing that is wrong is told, on the node."""
+    runtime(trial, **changes)
+    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", fault)]
+
+
+def test_one_gpu_too_many_is_told_too(trial, spec, h100, bad):
+    """A pod that sees its neighbour's GPU is not isolated."""
+    gpus = trial.evidence[1].stages["runtime"]["gpus"]
+    gpus.append(dict(gpus[0], index=8))
+    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.extra-gpus")]
+
+
+def test_the_gpus_that_were_assigned_are_its_own(trial, spec, h100, bad):
+    """The device plugin's list names exactly what the pod sees; without a list nothing is said against it."""
+    runtime(trial, assigned=[f"GPU-{i}" for i in range(8)])
+    assert not bad(gpu_findings(trial, spec, h100))
+    runtime(trial, assigned=None)
+    assert not bad(gpu_findings(trial, spec, h100))
+
+
+def test_parts_are_never_compared_with_whole_gpus(trial, spec, h100, bad):
+    """MIG is its own fault, before any count: a part is no GPU."""
+    trial.evidence[1].stages["runtime"]["gpus"][2].update(mig="Enabled", mig_devices=7)
+    found = list(gpu_findings(trial, spec, h100))
+    assert bad(found) == [("gpu-node-1", "gpu.mig-enabled")]
+    assert "GPU 2" in found[1].observed
+
+
+def test_an_unreadable_driver_version_is_not_judged(trial, spec, h100):
+    """No version is 'could not tell', and without a minimum it is not asked for."""
+    runtime(trial, driver=None)
+    assert [f.ok for f in gpu_findings(trial, spec, h100)] == [True, None]
+    assert [f.ok for f in gpu_findings(trial, spec, Profile())] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"ecc_uncorrected_volatile": 2}, "gpu.ecc"),
+        ({"remap_pending": True}, "gpu.row-remap"),
+        ({"remap_failure": True, "remap_pending": True}, "gpu.remap-failed"),
+        ({"retired_pending": True}, "gpu.row-remap"),
+        ({"remap_pending": True, "recovery_action": "Reset"}, "gpu.row-remap"),
+        ({"remap_failure": True, "recovery_action": "Drain and Reset"}, "gpu.remap-failed"),
+        ({"ecc_uncorrected_volatile": 2, "recovery_action": "Reset"}, "gpu.ecc"),
+        ({"fabric_state": "In Progress"}, "gpu.fabric"),
+        ({"fabric_status": "Unknown Error"}, "gpu.fabric"),
+        ({"recovery_action": "Reset"}, "gpu.recovery-needed"),
+        ({"nvlinks_active": 17}, "gpu.nvlink-down"),
+        ({"fabric_health": {"summary": "Unhealthy", "bandwidth": "Degraded"}}, "gpu.fabric"),
+        ({"throttle": ["hw_thermal_slowdown"]}, "gpu.throttled"),
+    ],
+)
+def test_a_sick_gpu_is_named(trial, spec, bad, changes, fault):
+    """One ailment is one fault on that GPU of that node."""
+    trial.evidence[0].stages["runtime"]["gpus"][3].update(changes)
+    assert bad(every_ailment(trial, spec)) == [("gpu-node-0 GPU 3", fault)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ecc_uncorrected_aggregate": 4},
+        {"fabric_state": "N/A", "fabric_status": "N/A"},
+        {"fabric_state": None, "fabric_status": None},
+        {"throttle": ["sw_thermal_slowdown"]},
+        {"ecc_uncorrected_volatile": None},
+    ],
+)
+def test_history_and_absence_are_no_ailments(trial, spec, bad, changes):
+    """Aggregate counters, a board without NVSwitch, a warm GPU and cards without ECC are healthy."""
+    for told in trial.evidence.values():
+        for gpu in told.stages["runtime"]["gpus"]:
+            gpu.update(changes)
+    assert not bad(every_ailment(trial, spec))
+
+
+def test_a_gpu_that_leaves_out_what_most_tell_is_not_healthy(trial, spec, bad):
+    """One without ECC among others that count errors: its own counter may be the one that is not 0."""
+    trial.evidence[0].stages["runtime"]["gpus"][3].update(ecc_uncorrected_volatile=None)
+    assert set(bad(every_ailment(trial, spec))) == {("gpu-node-0 GPU 3", "")}
+
+
+def test_a_gpu_that_tells_nothing_is_not_healthy(trial, spec):
+    """Nothing observed is never a pass."""
+    nothing = dict.fromkeys(trial.evidence[0].stages["runtime"]["gpus"][3], None)
+    trial.evidence[0].stages["runtime"]["gpus"][3] = {**nothing, "index": 3, "throttle": []}
+    assert [f.ok for f in every_ailment(trial, spec)] == [None] * 4
+
+
+def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
+    """The variable of the user's document and the profile's word skip the family and take the responsibility."""
+    with pytest.raises(pytest.skip.Exception, match="TAO_K8S_SKIP_NODE_RUNTIME_CHECK"):
+        skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "1"}, evidence)
+    assert evidence.waived
+    with pytest.raises(pytest.skip.Exception, match=r"runtime\.managed"):
+        skip_if_managed(replace(h100, runtime=Runtime(managed=True)), {}, evidence)
+    skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "0"}, evidence)
+
+
+@pytest.mark.parametrize(
+    ("installed", "seen", "fault"),
+    [
+        ("v1.17.8", None, "runtime.toolkit-old"),
+        ("", "1.16.2", "runtime.toolkit-old"),
+        ("v1.19.0", None, ""),
+        ("1.20", None, ""),
+        ("", "1.19.1", ""),
+    ],
+)
+def test_the_toolkit_is_judged_by_whichever_evidence_exists(trial, spec, bad, installed, seen, fault):
+    """From the operator's image or from inside the pod; not seen is neither old nor new."""
+    for rank in trial.evidence.values():
+        rank.stages["runtime"]["toolkit"] = seen
+    assert {f for _, f in bad(toolkit_findings(trial, spec, installed, "1.19.0"))} == ({fault} if fault else set())
+    runtime(trial, toolkit=None)
+    trial.evidence[0].stages["runtime"]["toolkit"] = None
+    assert {f.ok for f in toolkit_findings(trial, spec, "", "1.19.0")} == {None}
+
+
+@pytest.mark.parametrize("changes", [{"driver": "580.65.06"}, {"cuda": "12.9"}])
+def test_two_nodes_that_differ_are_both_named_and_none_accused(trial, spec, bad, changes):
+    """Of two nodes neither is accused: what differs is named, with both values and where they are."""
+    runtime(trial, **changes)
+    trial.evidence[0].stages["runtime"].setdefault("cuda", "13.0")
+    found = list(drift_findings(trial, spec))
+    (name,) = changes
+    (told,) = [f for f in found if f.ok is False]
+    assert (told.subject.lower(), told.fault) == (name, "runtime.drift")
+    assert f"{changes[name]} on gpu-node-1" in told.observed
+    assert "on gpu-node-0" in told.observed
+
+
+def test_a_board_with_another_vbios_is_drift_and_equal_nodes_are_not(trial, spec, bad):
+    """What no label shows: one replaced board; a value that nobody tells is no difference."""
+    assert not bad(drift_findings(trial, spec))
+    for rank, version in ((0, "96.00.99"), (1, "96.00.89")):
+        for gpu in trial.evidence[rank].stages["runtime"]["gpus"]:
+            gpu["vbios"] = version
+    found = list(drift_findings(trial, spec))
+    assert bad(found) == [("VBIOS", "runtime.drift")]
+    assert "VBIOS differs: 96.00.99 on gpu-node-0; 96.00.89 on gpu-node-1" in found[0].observed
+
+
+def test_serious_xids_are_faults_and_the_programs_own_are_notes(trial, spec, bad):
+    """79 is the hardware's, 31 the program's; a pod that may not read the log says nothing either way."""
+    assert not bad(gpu_health.xid_findings(trial, spec))
+    runtime(
+        trial, xid=[{"bus_id": "0000:1b:00", "xid": 79, "count": 1}, {"bus_id": "0000:1b:00", "xid": 31, "count": 4}]
+    )
+    assert bad(gpu_health.xid_findings(trial, spec)) == [("gpu-node-1 GPU 0000:1b:00", "gpu.xid")]
+    assert "gpu-node-1: other Xids in the kernel's log: 31" in list(gpu_health.notes(trial, spec))
+
+
+def test_persistence_is_a_note_and_a_fault_only_where_asked_for(trial, spec, bad):
+    """Off is slow, not broken: the report says so, and the profile may insist."""
+    trial.evidence[1].stages["runtime"]["gpus"][4]["persistence"] = False
+    assert any("persistence mode is off on GPU 4" in text for text in gpu_health.notes(trial, spec))
+    found = gpu_health.each_gpu(trial, spec, gpu_health.persistence_ailments, ("name",), "")
+    assert bad(found) == [("gpu-node-1 GPU 4", "runtime.persistence-off")]
+
+
+def test_what_nvidia_smi_garbled_is_not_a_missing_gpu(trial, spec, h100):
+    """It ended well and its XML cannot be read: nobody knows how many GPUs there are."""
+    trial.evidence[1].stages["runtime"].update(
+        gpus=[], nvidia_smi={"found": True, "exit": 0, "error": "broken XML: line 5"}
+    )
+    found = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
+    assert [(f.ok, f.subject, f.fault) for f in found] == [(None, "gpu-node-1", "")]
+    assert "broken XML: line 5" in found[0].observed
+
+
+def test_a_gpu_that_is_listed_twice_is_one_gpu(trial, spec, h100, bad):
+    """Eight lines of nvidia-smi are not eight GPUs where two name the same UUID."""
+    trial.evidence[1].stages["runtime"]["gpus"][1]["uuid"] = "GPU-0"
+    assert bad(gpu_findings(trial, spec, h100)) == [("gpu-node-1", "runtime.gpu-count")]
+    (found,) = (f for f in gpu_findings(trial, spec, h100) if not f.ok)
+    assert "only 7 are different (GPU-0 is there twice)" in found.observed
+
+
+def test_gpus_that_do_not_say_who_they_are_are_counted(trial, spec, h100, bad):
+    """A driver that shows no UUIDs is no fault."""
+    for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
+        gpu["uuid"] = None
+    assert not bad(gpu_findings(trial, spec, h100))
+
+
+def test_pods_that_show_the_same_gpus_are_named(trial, spec):
+    """Nodes that share one machine (kind) are no two nodes: that is said, and held against nobody."""
+    (said,) = gpu_notes(trial, spec)
+    assert said.startswith("8 GPUs of rank 1 on gpu-node-1 have the UUIDs of rank 0 on gpu-node-0's")
+    for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
+        gpu["uuid"] += "-other"
+    assert not list(gpu_notes(trial, spec))
+
+
+def test_gpus_of_another_kind_are_not_held_against_this_profile(trial, spec, h100):
+    """Labels may be missing and a tenant sees none: what the driver calls the GPUs tells a profile of other machines."""
+    for gpu in trial.evidence[1].stages["runtime"]["gpus"]:
+        gpu["name"] = "NVIDIA H200"
+    odd = [f for f in gpu_findings(trial, spec, h100) if f.ok is not True]
+    assert [(f.subject, f.ok, f.fault) for f in odd] == [("gpu-node-1", None, "nodes.other-kind")]
+    assert (odd[0].observed, odd[0].expected) == ("the GPUs are NVIDIA H200", "*H100* (profile h100-ib, gpu.product)")

@@ -1,0 +1,200 @@
+"""The pod network and the fabric's offer: path MTU, throughput, RDMA resources, attached networks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from checks.profiles.loader import Profile, load_profile
+from checks.profiles.yaml_schema import ProfileError
+from checks.rules.network import mtu_findings, port_findings, rate_findings, secondary_findings
+from checks.rules.rdma_offer import attached_names, definition_findings, named_networks, offer_findings, selections
+from jobs.cluster.facts.inventory import PodUse
+from tests.checks.fabric import MULTUS, RDMA, faults, stage, unclear
+
+
+def test_a_closed_port_accuses_its_direction(world, spec):
+    """One of the ports that NCCL would take does not answer: that direction, and not the other."""
+    stage(world, 0, "network")["peers"][0]["ports"][1].update(ok=False, error="no answer within 2 s")
+    assert faults(port_findings(world, spec)) == [("gpu-node-0 -> gpu-node-1", "network.ports-blocked")]
+
+
+def test_a_silent_hole_is_told_from_a_narrow_path(world, spec, h100):
+    """Large packets that vanish are a fault; a path that says what fits is only narrower."""
+    one = stage(world, 0, "network")["peers"][0]
+    one.update(df_ok=False, path_mtu=1400, learned_mtu=1400)
+    assert faults(mtu_findings(world, spec, h100)) == []
+    one.update(learned_mtu=1500)
+    assert faults(mtu_findings(world, spec, h100)) == [("gpu-node-0 -> gpu-node-1", "network.mtu-blackhole")]
+    one.update(learned_mtu=None)
+    assert [f.ok for f in mtu_findings(world, spec, h100) if f.subject == "gpu-node-0 -> gpu-node-1"] == [None]
+
+
+def test_packets_smaller_than_the_profile_wants_are_a_fault(world, spec, h100):
+    """The number is the profile's: 1500 bytes are few where it names 8900."""
+    wants = replace(h100, network=replace(h100.network, mtu=8900))
+    assert {fault for _, fault in faults(mtu_findings(world, spec, wants))} == {"network.mtu-mismatch"}
+
+
+def test_nodes_whose_pods_have_unlike_mtus_are_named(world, spec, h100):
+    """Of two that differ it cannot be told whose MTU is wrong: both are shown."""
+    stage(world, 1, "network")["interfaces"][0]["mtu"] = 1450
+    assert faults(mtu_findings(world, spec, h100)) == [("MTU", "network.mtu-mismatch")]
+    (told,) = [f for f in mtu_findings(world, spec, h100) if not f.ok]
+    assert told.observed == "MTU differs: 1500 on gpu-node-0; 1450 on gpu-node-1"
+
+
+def test_filtered_udp_is_no_fault_where_tcp_carries(world, spec, h100):
+    """Without an echo the size is not known; what TCP carried shows that full segments pass."""
+    one = stage(world, 0, "network")["peers"][0]
+    one.update(df_ok=None, path_mtu=None, learned_mtu=None, mtu_error="no answer to UDP on port 40000")
+    assert faults(mtu_findings(world, spec, h100)) == unclear(mtu_findings(world, spec, h100)) == []
+    one.update(bytes=0)
+    assert unclear(mtu_findings(world, spec, h100)) == ["gpu-node-0 -> gpu-node-1"]
+
+
+def test_the_best_moment_is_held_against_the_floor(world, spec, h100):
+    """A slow mean with a good moment is a busy machine; a link that never gets there is slow, or stalls."""
+    one = stage(world, 1, "network")["peers"][0]
+    one.update(throughput_gbit_s=0.2, peak_gbit_s=2.0)
+    assert faults(rate_findings(world, spec, h100)) == []
+    one.update(peak_gbit_s=0.09, throughput_gbit_s=0.09)
+    assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
+    one.update(peak_gbit_s=None, throughput_gbit_s=None, error="the connection stalled after 65536 bytes")
+    assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
+    one.update(error="it did not say where it listens")
+    assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
+
+
+def test_a_rate_that_a_busy_cpu_explains_is_not_the_networks(world, spec, h100):
+    """0.95 Gb/s while pods waited for a CPU nearly all the time may be any network; at a tenth of that it is slow."""
+    one = stage(world, 1, "network")["peers"][0]
+    one.update(throughput_gbit_s=0.9, peak_gbit_s=0.95, cpu_wait=0.8)
+    assert faults(rate_findings(world, spec, h100)) == []
+    assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
+    one.update(throughput_gbit_s=0.9, peak_gbit_s=1.2, cpu_wait=1.0)
+    assert faults(rate_findings(world, spec, h100)) == unclear(rate_findings(world, spec, h100)) == []
+    for mean, wait in ((0.09, 0.8), (0.9, 0.05), (0.9, None)):  # too little for any wait, no wait, no word of it
+        one.update(throughput_gbit_s=mean, peak_gbit_s=0.95, cpu_wait=wait)
+        assert faults(rate_findings(world, spec, h100)) == [("gpu-node-1 -> gpu-node-0", "network.slow")]
+    one.update(throughput_gbit_s=0.9, peak_gbit_s=0.95, cpu_wait=0.8, error="the connection was lost: reset")
+    assert unclear(rate_findings(world, spec, h100)) == ["gpu-node-1 -> gpu-node-0"]
+
+
+def test_attached_interfaces_must_carry_jumbo_frames(world, spec):
+    """The pod's own interface is not meant; one that was attached and has 1500 bytes is."""
+    roce = load_profile("h200-roce")
+    for rank in (0, 1):
+        more = [{"name": f"net{n}", "mtu": 9000, "addresses": [f"192.168.{n}.5"]} for n in (1, 2)]
+        stage(world, rank, "network")["interfaces"] += more
+    assert faults(secondary_findings(world, spec, roce)) == []
+    stage(world, 0, "network")["interfaces"][2]["mtu"] = 1500
+    assert faults(secondary_findings(world, spec, roce)) == [("gpu-node-0 net2", "network.secondary-mtu")]
+    stage(world, 1, "network")["interfaces"][0]["addresses"] = []  # not readable: eth0 is the pod's own all the same
+    assert faults(secondary_findings(world, spec, roce)) == [("gpu-node-0 net2", "network.secondary-mtu")]
+
+
+def plugin(node, *, ready=True):
+    return PodUse(
+        namespace="nvidia-network-operator",
+        name=f"rdma-shared-dp-ds-{node}",
+        node=node,
+        requests={},
+        owner="",
+        phase="Running",
+        ready=ready,
+        trouble="" if ready else "CrashLoopBackOff: back-off",
+    )
+
+
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "ready", "fault"),
+    [
+        (63, 63, True, None),
+        (1, 1, True, None),
+        (63, 63, False, None),
+        (None, None, True, "rdma.resource-missing"),
+        (8, 6, True, "rdma.resource-short"),
+        (63, 0, False, "rdma.plugin-down"),
+        (None, None, False, "rdma.plugin-down"),
+    ],
+)
+def test_every_node_must_offer_the_resource(node, capacity, allocatable, ready, fault):
+    """Missing, too few, or withdrawn because the plugin is down: each has its name; more than enough is quiet."""
+    one = node("a")
+    if capacity is not None:
+        one = replace(one, capacity={RDMA: capacity}, allocatable={RDMA: allocatable})
+    wanted = {RDMA: 8 if fault == "rdma.resource-short" else 1}
+    found = list(offer_findings([one], wanted, {"a": [plugin("a", ready=ready)]}))
+    assert [f.fault for f in found if f.ok is False] == ([fault] if fault else [])
+
+
+def test_a_node_without_a_plugin_is_told(node):
+    """Where others run the plugin and this node does not, that is said."""
+    (found,) = offer_findings([node("b")], {RDMA: 1}, {"a": [plugin("a")]})
+    assert "no RDMA device plugin runs on this node" in found.observed
+
+
+def test_networks_are_named_in_both_forms():
+    """The short form and JSON; interfaces count from net1; GKE says which interface is which."""
+    short = {MULTUS: "default/rdma-0, rdma-1@ib1"}
+    assert selections(short, "team") == [("default", "rdma-0", "net1"), ("team", "rdma-1", "ib1")]
+    long = {MULTUS: json.dumps([{"name": "rdma-0", "namespace": "x"}, {"name": "b", "interface": "net7"}])}
+    assert selections(long, "team") == [("x", "rdma-0", "net1"), ("team", "b", "net7")]
+    assert selections({MULTUS: "[{"}, "team") == selections({}, "team") == []
+    gke = {
+        "networking.gke.io/interfaces": '[{"interfaceName":"eth0","network":"default"},'
+        '{"interfaceName":"eth2","network":"rdma-0"}]'
+    }
+    assert attached_names(gke, "team") == {"eth2": "rdma-0"}
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ({"plugins": [{"type": "sriov"}, {"type": "tuning", "mtu": 9000}]}, None),
+        ({"type": "host-device"}, None),
+        ({"type": "macvlan", "mtu": 1500}, "rdma.nad-mtu"),
+        ({"plugins": [{"type": "sriov", "mtu": 9000}, {"type": "tuning", "mtu": 1500}]}, "rdma.nad-mtu"),
+        (None, "rdma.nad-missing"),
+    ],
+)
+def test_definitions_must_exist_and_not_shrink_packets(spec, config, fault):
+    """The last plugin that names an MTU decides; one that names none leaves the card's own."""
+    roce = load_profile("h200-roce")
+    asked = replace(spec, annotations={MULTUS: "default/rdma-0"})
+    item = None if config is None else {"spec": {"config": json.dumps(config)}}
+    found = list(definition_findings(asked, {("default", "rdma-0"): item}, roce))
+    assert [(f.subject, f.fault) for f in found if f.ok is False] == ([("default/rdma-0", fault)] if fault else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("network: {mtu: 99999, source: x}", "network.mtu"),
+        ("network: {tcp_gbit_s: 1}", "network.source"),
+        ("topology: {gpu_nic_max: PBX, source: x}", "did you mean PXB"),
+        ("topology: {acs_off: true}", "topology.source"),
+        ("fabric: {devices: 0}", "fabric.devices"),
+        ("network: {mut: 1500}", "did you mean mtu"),
+    ],
+)
+def test_numbers_of_the_fabric_that_cannot_be_true_are_refused(tmp_path, text, why):
+    """Each refusal names the key; a number without a source is nobody's."""
+    (tmp_path / "p.yaml").write_text(text + "\n")
+    with pytest.raises(ProfileError, match=why.replace(".", r"\.")):
+        load_profile(str(tmp_path / "p.yaml"))
+
+
+def test_networks_of_googles_clusters_must_exist(spec):
+    """They have no namespace, and the pod's own network is none to look for."""
+    told = '[{"interfaceName":"eth0","network":"default"},{"interfaceName":"eth1","network":"gpu-nic0"}]'
+    asked = replace(spec, annotations={"networking.gke.io/interfaces": told})
+    assert named_networks(asked.annotations, "team") == {("", "gpu-nic0")}
+    (found,) = definition_findings(asked, {("", "gpu-nic0"): {"kind": "Network"}}, Profile())
+    assert (found.ok, found.subject) == (True, "network/gpu-nic0")
+    (found,) = definition_findings(asked, {("", "gpu-nic0"): None}, Profile())
+    assert (found.ok, found.fault) == (False, "rdma.nad-missing")
+    assert named_networks({"networking.gke.io/interfaces": "no JSON"}, "team") == set()

@@ -1,0 +1,120 @@
+"""Which nodes are of the pool: other products, managed ones, and parts of GPUs."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.rules import pool
+from checks.rules.capacity import rooms
+from checks.rules.nodes import node_findings, offers
+
+
+def test_nodes_of_another_pool_are_named_and_not_judged(inventory, node, h100, bad):
+    """Two pools are two profiles: neither the labels' nor the product's outsiders are compared."""
+    profile = replace(h100, pool={"pool": "training"})
+    mine = node("a", labels={"pool": "training"})
+    cluster = inventory(
+        [
+            mine,
+            node("b", 4, 4, labels={"pool": "inference"}),
+            node("c", 4, 4, labels={"pool": "training", "nvidia.com/gpu.product": "NVIDIA-L40S"}),
+        ]
+    )
+    found = pool.pool_of(cluster, profile)
+    assert [n.name for n in found.nodes] == ["a"]
+    assert "outside of the profile's pool (pool is inference, not training)" in found.outside["b"]
+    assert "another product (NVIDIA-L40S)" in found.outside["c"]
+    assert len(found.notes()) == 2
+    assert bad(node_findings(cluster, found, profile)) == [("cluster", "nodes.too-few")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "inside"),
+    [
+        ({"nvidia.com/gpu.workload.config": "vm-passthrough"}, None, False),
+        ({"nvidia.com/gpu.workload.config": "container"}, None, True),
+        ({"nvidia.com/gpu.deploy.operands": "false"}, None, False),
+        ({"nvidia.com/gpu.deploy.operands": "false"}, 8, True),
+        ({}, 0, True),
+    ],
+)
+def test_nodes_whose_gpus_are_not_for_pods_are_named_and_not_judged(inventory, node, h100, labels, capacity, inside):
+    """KubeVirt's nodes beside training's, or nodes left to somebody else; one that offers GPUs is judged whatever it says."""
+    cluster = inventory([node("a"), node("b", capacity, capacity, labels={"nvidia.com/gpu.present": "true", **labels})])
+    found = pool.pool_of(cluster, h100)
+    assert ("b" in [n.name for n in found.nodes], "b" in found.outside) == (inside, not inside)
+
+
+def test_the_trial_is_kept_off_another_products_nodes(inventory, node, h100):
+    """Where two products stand side by side, the label of the one on trial confines it; alone, nothing is added."""
+    mine = node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    other = node("b", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
+    both = pool.pool_of(inventory([mine, other]), h100)
+    assert pool.confinement(both) == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert pool.confinement(pool.pool_of(inventory([mine]), h100)) == {}
+
+
+def test_a_profile_of_other_machines_is_not_held_against_these(inventory, node, h100):
+    """Nothing is judged by numbers of another product; the run is inconclusive (nodes.other-kind)."""
+    cluster = inventory([node("a", labels={"nvidia.com/gpu.product": "NVIDIA-H200"})])
+    (finding,) = node_findings(cluster, pool.pool_of(cluster, h100), h100)
+    assert (finding.ok, finding.fault) == (None, "nodes.other-kind")
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity", "why", "fault"),
+    [
+        ({}, {"nvidia.com/gpu": 8}, "", ""),
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 0},
+            "",
+            "",
+        ),
+        ({"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}, {"nvidia.com/gpu": 8}, "", ""),
+        (
+            {"nvidia.com/mig.strategy": "mixed"},
+            {"nvidia.com/gpu": 0, "nvidia.com/mig-3g.40gb": 16},
+            "MIG mixed",
+            "gpu.partitioned",
+        ),
+        (
+            {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"},
+            {"nvidia.com/gpu": 56},
+            "MIG single",
+            "gpu.partitioned",
+        ),
+        ({}, {"amd.com/cpx_nps4": 64}, "partitioned", "gpu.partitioned"),
+        (
+            {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"},
+            {"nvidia.com/gpu": 32},
+            "4 times",
+            "gpu.oversubscribed",
+        ),
+        ({}, {"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 32}, "shared", "gpu.oversubscribed"),
+    ],
+)
+def test_parts_of_gpus_are_never_compared_as_whole_ones(node, labels, capacity, why, fault):
+    """MIG under both strategies, AMD's partitions, time-slicing with and without a name of its own; near-misses are whole."""
+    parted = pool.parted(replace(node("a", labels=labels), capacity=capacity))
+    assert why in parted
+    assert (pool.sharing_fault(parted) if parted else "") == fault
+
+
+def test_parted_nodes_fail_only_where_whole_ones_are_few(inventory, node, h100, spec, bad):
+    """A node of notebooks beside two whole ones is noted, and takes no pod of the trial."""
+    mig = replace(node("m"), capacity={"nvidia.com/mig-1g.10gb": 56}, allocatable={"nvidia.com/mig-1g.10gb": 56})
+    some = pool.pool_of(
+        inventory([node("a"), node("b"), replace(mig, labels={"nvidia.com/gpu.present": "true"})]), h100
+    )
+    assert set(some.parts) == {"m"}
+    assert bad(offers(some, h100, 2)) == []
+    few = replace(some, nodes=some.nodes[1:])
+    assert bad(offers(few, h100, 2)) == [("m", "gpu.partitioned")]
+    assert [r.fault for r in rooms(inventory(few.nodes), few.nodes, spec, few.parts)] == ["", "gpu.partitioned"]
+
+
+def test_what_sharing_adds_to_a_product_is_no_product(node):
+    """-SHARED and -MIG-1g.10gb are put behind the product's name by feature discovery."""
+    names = {"NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED", "NVIDIA-H100-80GB-HBM3-SHARED", "NVIDIA-H100-80GB-HBM3"}
+    assert {pool.product(node("a", labels={"nvidia.com/gpu.product": n})) for n in names} == {"NVIDIA-H100-80GB-HBM3"}

@@ -1,0 +1,106 @@
+"""Names and ports between the ranks: whose name does not resolve, which direction is blocked."""
+
+import pytest
+
+from checks.rules import rendezvous
+from checks.rules.rendezvous import dns_findings, port_findings
+
+
+def lookup(trial, rank, peer, **changes):
+    trial.evidence[rank].stages["dns"]["peers"][peer].update(changes)
+
+
+def test_a_name_that_never_resolves_is_told_for_its_pair(trial, spec, bad):
+    """The rank that asked and the rank that it asked for, by node."""
+    lookup(trial, 0, 1, addresses=[], error="NXDOMAIN", first_error="NXDOMAIN", attempts=40)
+    assert bad(dns_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "dns.unresolved")]
+
+
+def test_the_names_are_those_of_the_attempt_that_ran(trial, spec):
+    """A second attempt's Service has another name: that of the first is expected by nobody any more."""
+    trial.attempts = 2
+    told = [finding.expected for finding in dns_findings(trial, spec)]
+    assert all(f".{spec.job_name}-2 = " in each for each in told) and len(told) == 4
+
+
+def test_a_slow_name_passes(trial, spec, bad):
+    """NXDOMAIN at first is the window after a start: waited out and shown, not judged."""
+    lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=3.4, attempts=6)
+    assert not bad(dns_findings(trial, spec))
+    assert any("first NXDOMAIN" in f.observed for f in dns_findings(trial, spec))
+    assert not any("CoreDNS" in f.observed for f in dns_findings(trial, spec))
+    lookup(trial, 0, 1, first_error="NXDOMAIN", seconds_to_first_answer=29.7, attempts=18)
+    assert any(
+        "stays denied for as long as a cache keeps that, CoreDNS 30 s" in f.observed for f in dns_findings(trial, spec)
+    )
+
+
+def test_a_second_attempt_is_held_against_its_own_names(trial, spec):
+    """Each attempt's Job has a name of its own, and so have its pods."""
+    (first, *_) = dns_findings(trial, spec)
+    trial.attempts = 2
+    (second, *_) = dns_findings(trial, spec)
+    assert first.expected.startswith(f"{spec.job_name}-0.{spec.job_name} ")
+    assert second.expected.startswith(f"{spec.job_name}-2-0.{spec.job_name}-2 ")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "fault"),
+    [
+        (["10.9.9.9"], "dns.wrong-address"),
+        (["10.0.1.5", "10.9.9.9"], "dns.wrong-address"),
+        (["10.0.1.5", "fd00::5"], ""),
+        (["fd00::5"], "dns.wrong-address"),
+    ],
+)
+def test_the_address_must_be_the_peers_own(trial, spec, bad, addresses, fault):
+    """A wildcard record or a stale one leads elsewhere; a second family of a dual-stack cluster does not."""
+    lookup(trial, 0, 1, addresses=addresses)
+    assert [f for _, f in bad(dns_findings(trial, spec))] == ([fault] if fault else [])
+
+
+def test_a_name_that_was_not_asked_for_is_not_a_pass(trial, spec):
+    """The probe was ended in the middle: could not tell."""
+    trial.evidence[1].stages["dns"]["peers"].pop()
+    assert [f.ok for f in dns_findings(trial, spec)] == [True, True, True, None]
+
+
+def port(trial, rank, **changes):
+    trial.evidence[rank].stages["port"]["peers"][0].update(changes)
+
+
+def test_a_blocked_direction_is_told_alone(trial, spec, bad):
+    """One way blocked is one finding, the way it was dialled."""
+    port(trial, 0, outbound=False, outbound_error="no answer within 3 s")
+    port(trial, 1, inbound=False)
+    assert bad(port_findings(trial, spec)) == [("gpu-node-0 -> gpu-node-1", "port.blocked")]
+
+
+def test_the_other_side_speaks_for_a_silent_rank(trial, spec):
+    """Without rank 1's own word, rank 0 still knows who came in; what nobody saw is not a pass."""
+    del trial.evidence[1].stages["port"]
+    assert [f.ok for f in port_findings(trial, spec)] == [True, True]
+    port(trial, 0, inbound=False)
+    assert [f.ok for f in port_findings(trial, spec)] == [True, None]
+
+
+def test_a_port_that_is_taken_is_one_fault(trial, spec, bad):
+    """The pod that could not listen is told; that nobody reached it follows."""
+    trial.evidence[1].stages["port"].update(
+        listening=False, error="cannot listen on port 29500: Address already in use"
+    )
+    port(trial, 0, outbound=False, outbound_error="connection refused")
+    assert [(s, f) for s, f in bad(port_findings(trial, spec)) if f] == [("gpu-node-1", "port.in-use")]
+    assert [f.ok for f in port_findings(trial, spec)] == [None, False, True]
+
+
+def test_a_variable_that_was_taken_away_is_named(trial, spec):
+    """Both conventions are set by the trial itself: what is missing in the pod was removed on the way."""
+    whole = dict.fromkeys(rendezvous.CONVENTIONS, "1")
+    for rank in range(2):
+        trial.evidence[rank].stages["start"]["env"] = dict(whole)
+    assert list(rendezvous.convention_notes(trial, spec)) == []
+    del trial.evidence[1].stages["start"]["env"]["NODE_RANK"]
+    assert list(rendezvous.convention_notes(trial, spec)) == [
+        "gpu-node-1: NODE_RANK is not set in the pod; a launch script that reads them starts alone"
+    ]

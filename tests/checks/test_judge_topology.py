@@ -1,0 +1,126 @@
+"""How near GPUs and cards are: NUMA policies, PCIe paths, ACS."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from checks.rules.topology import (
+    acs_findings,
+    affinity_findings,
+    likeness_findings,
+    policy_findings,
+    read_zones,
+    refused,
+)
+from tests.checks.fabric import faults, stage, unclear
+
+
+def topology_object(policy, *gpus, version=2):
+    zones = [
+        {
+            "name": f"node-{n}",
+            "type": "Node",
+            "resources": [
+                {"name": "nvidia.com/gpu", "capacity": str(count), "allocatable": str(count), "available": "0"}
+            ],
+        }
+        for n, count in enumerate(gpus)
+    ]
+    item = {"metadata": {"name": "gpu-node-0"}, "zones": zones}
+    if version == 1:
+        return {**item, "topologyPolicies": [policy]}
+    return {**item, "attributes": [{"name": "topologyManagerPolicy", "value": policy}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "zones", "wanted", "admitted"),
+    [
+        ("single-numa-node", (4, 4), 4, True),
+        ("single-numa-node", (4, 4), 6, False),
+        ("single-numa-node", (4, 4), 8, False),
+        ("single-numa-node", (8,), 8, True),
+        ("restricted", (4, 4), 8, True),
+        ("restricted", (4, 4), 6, True),
+        ("restricted", (4, 4), 9, False),
+        ("best-effort", (4, 4), 9, True),
+        ("none", (4, 4), 6, True),
+        ("single-numa-node", (), 8, True),
+        ("single-numa-node", (2, 2, 2, 2), 2, True),
+        ("single-numa-node", (2, 2, 2, 2), 4, False),
+    ],
+)
+def test_which_requests_a_topology_policy_admits(policy, zones, wanted, admitted):
+    """Six GPUs on two NUMA nodes of four: never under single-numa-node, well under restricted."""
+    known = read_zones([topology_object(policy, *zones)])["gpu-node-0"]
+    assert (refused(known, {"nvidia.com/gpu": wanted}) == "") is admitted
+
+
+def test_two_kinds_of_devices_must_share_their_best_set():
+    """GPUs on one NUMA node and cards on the other have no set in common under restricted."""
+    item = {
+        "metadata": {"name": "a"},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}],
+        "zones": [
+            {
+                "type": "Node",
+                "resources": [{"name": "nvidia.com/gpu", "allocatable": "4"}, {"name": "x/nic", "allocatable": "0"}],
+            },
+            {
+                "type": "Node",
+                "resources": [{"name": "nvidia.com/gpu", "allocatable": "0"}, {"name": "x/nic", "allocatable": 4}],
+            },
+        ],
+    }
+    known = read_zones([item])["a"]
+    assert "no set of NUMA nodes" in refused(known, {"nvidia.com/gpu": 2, "x/nic": 2})
+    assert refused(known, {"nvidia.com/gpu": 2, "rdma/unlisted": 1}) == ""
+
+
+def test_old_and_new_topology_objects_say_the_same(spec):
+    """v1alpha1 has topologyPolicies, v1alpha2 attributes; without either nothing is told."""
+    for item in (topology_object("SingleNUMANodePodLevel", 4, 4, version=1), topology_object("single-numa-node", 4, 4)):
+        found = list(policy_findings(["gpu-node-0"], read_zones([item]), spec))
+        assert faults(found) == [("gpu-node-0", "topology.inadmissible")]
+    assert unclear(policy_findings(["gpu-node-0"], read_zones([{"metadata": {"name": "gpu-node-0"}}]), spec))
+
+
+def test_a_gpu_far_from_its_card_is_named(world, spec, h100):
+    """Its nearest card is on the other socket; PXB is still near."""
+    for path in stage(world, 1, "topology")["paths"]:
+        if path["gpu"] == 3:
+            path["path"] = "PXB" if path["nic"] == "mlx5_3" else "SYS"
+    assert faults(affinity_findings(world, spec, h100)) == []
+    for path in stage(world, 1, "topology")["paths"]:
+        if path["gpu"] == 3:
+            path["path"] = "SYS"
+    assert faults(affinity_findings(world, spec, h100)) == [("gpu-node-1 GPU 3", "topology.gpu-nic-far")]
+
+
+def test_fewer_cards_than_gpus_cannot_all_be_near(world, spec, h100):
+    """Four rails for eight GPUs: four of the GPUs have a card beside them, and that is what was built."""
+    for rank in (0, 1):
+        paths = stage(world, rank, "topology")["paths"]
+        stage(world, rank, "topology")["paths"] = [p for p in paths if int(p["nic"][-1]) % 2 == 0]
+    assert len(faults(affinity_findings(world, spec, h100))) == 8
+    four = replace(h100, fabric=replace(h100.fabric, rails=4))
+    assert faults(affinity_findings(world, spec, four)) == []
+
+
+def test_nodes_that_are_built_otherwise_are_named(world, spec):
+    """GPU by GPU; of two nodes neither is accused, and both ways are shown."""
+    stage(world, 1, "topology")["rows"][2] = "GPU2 NUMA 1 | | SYS"
+    (found,) = [f for f in likeness_findings(world, spec) if f.ok is False]
+    assert (found.subject, found.fault) == ("GPU topology", "topology.differs")
+    assert "GPU2 NUMA 1 | | SYS on gpu-node-1" in found.observed
+    assert "on gpu-node-0" in found.observed
+
+
+def test_acs_is_judged_where_it_can_be_read(world, spec):
+    """Redirecting bridges are a fault; a register that is not shown is not."""
+    assert list(acs_findings(world, spec)) == []
+    stage(world, 0, "topology")["acs"] = [{"bus_id": "0000:16:00.0", "enabled": False}]
+    assert faults(acs_findings(world, spec)) == []
+    stage(world, 0, "topology")["acs"].append({"bus_id": "0000:17:00.0", "enabled": True})
+    assert faults(acs_findings(world, spec)) == [("gpu-node-0", "topology.acs")]

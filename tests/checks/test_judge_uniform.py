@@ -1,0 +1,89 @@
+"""What nodes of one pool may differ in, and what is drift."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.profiles.loader import Profile
+from checks.profiles.schema.stack import Stack
+from checks.rules import uniform
+
+
+def test_drift_names_the_odd_one(node, bad):
+    """The node that differs from most is at fault, with what and against how many (nodes.drift)."""
+    nodes = [node("a"), node("b"), replace(node("c"), kernel="6.8.0-52")]
+    (wrong,) = [f for f in uniform.unlike_nodes(nodes) if not f.ok]
+    assert (wrong.subject, wrong.fault) == ("c", "nodes.drift")
+    assert (wrong.observed, wrong.expected) == ("kernel 6.8.0-52", "kernel 6.8 as on 2 of 3 nodes")
+    assert bad(uniform.unlike_nodes(nodes, ["kernel"])) == []
+    assert (
+        bad(uniform.unlike_nodes([node("a"), node("b", labels={"nvidia.com/cuda.driver-version.full": "580"})])) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "drifts"),
+    [
+        ({"kubelet": "v1.36.4-gke.1201000"}, False),
+        ({"kubelet": "v1.35.9"}, True),
+        ({"os": "Ubuntu 24.04.1 LTS"}, False),
+        ({"os": "Ubuntu 22.04.5 LTS"}, True),
+        ({"runtime": "containerd://1.7.28"}, True),
+        ({"kernel": "6.8.0-1030-aws"}, True),
+    ],
+)
+def test_patch_releases_of_kubelet_and_system_are_no_drift(node, bad, other, drifts):
+    """A managed pool always has two of them during a roll-out; kernel and runtime are held to the last figure."""
+    nodes = [replace(node(name), os="Ubuntu 24.04.3 LTS") for name in "ab"]
+    found = bad(uniform.unlike_nodes([*nodes, replace(nodes[0], name="c", **other)]))
+    assert found == ([("c", "nodes.drift")] if drifts else [])
+
+
+def test_a_tie_accuses_nobody(node, bad):
+    """Two against two, or one against one: the difference is the finding, with every value; a third node decides."""
+    old = replace(node("b"), kernel="6.8.0-52", os="Ubuntu 22.04")
+    for nodes in ([node("a"), old], [old, node("a")], [node("a"), old, replace(old, name="c"), node("d")]):
+        assert bad(uniform.unlike_nodes(nodes)) == [("kernel", "nodes.drift")]
+        told = next(f for f in uniform.unlike_nodes(nodes) if f.subject == "kernel")
+        assert "6.8 on a" in told.observed
+        assert "6.8.0-52 on b" in told.observed
+    assert bad(uniform.unlike_nodes([node("a"), old, replace(old, name="c")])) == [("a", "nodes.drift")]
+    thirds = [replace(node(name), kernel=name) for name in "abc"]
+    assert bad(uniform.unlike_nodes(thirds)) == [("kernel", "nodes.drift")]
+    assert bad(uniform.unlike_nodes(thirds, ["kernel"])) == []
+
+
+def test_machines_of_another_kind_are_compared_with_their_own(node, bad):
+    """GB200 beside H100, or two instance types, where no profile names one pool; an unlabelled node is no kind of its own."""
+    x86 = {"kubernetes.io/arch": "amd64", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    arm = {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "NVIDIA-GB200"}
+    nodes = [
+        node("a", labels=x86),
+        node("b", labels=x86),
+        *(replace(node(n, labels=arm), kernel="6.8.0-nvidia-64k") for n in "cd"),
+    ]
+    assert bad(uniform.unlike_nodes(nodes)) == []
+    silent = replace(node("e", labels={"kubernetes.io/arch": "amd64"}), kernel="6.8.0-52")
+    assert bad(uniform.unlike_nodes([*nodes, silent])) == [("e", "nodes.drift")]
+    types = [
+        replace(node(n, labels={"node.kubernetes.io/instance-type": t}), kernel=t)
+        for n, t in zip("abcd", ("p4d", "p4d", "g5", "g5"), strict=True)
+    ]
+    assert bad(uniform.unlike_nodes(types)) == []
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "ok"), [("v1.36.9", True), ("v1.33.0", True), ("v1.32.9", False), ("v1.37.0", False), ("", None)]
+)
+def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
+    """Not newer than the server, at most three minors older (nodes.kubelet-skew); an unknown one is not judged."""
+    (finding,) = uniform.kubelet_skew([replace(node("a"), kubelet=kubelet)], "v1.36.2")
+    assert finding.ok is ok
+    assert finding.fault == ("nodes.kubelet-skew" if ok is False else "")
+
+
+def test_the_profile_says_what_may_differ_in_words_that_exist():
+    """A misspelt fact would let everything differ, or nothing."""
+    with pytest.raises(ValueError, match="did you mean kernel"):
+        Stack(may_differ=("kernal",))
+    assert Profile().stack.may_differ == ()

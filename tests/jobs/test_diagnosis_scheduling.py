@@ -1,0 +1,119 @@
+"""The diagnosis of pods that find no node: what waiting can change, and what it cannot."""
+
+import datetime
+
+import pytest
+
+from jobs.diagnosis.verdict import diagnose
+from tests.jobs.objects import RUNS, condition, event, job, node, pod
+
+
+@pytest.mark.parametrize(
+    ("message", "hopeless"),
+    [
+        (
+            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. preemption: 0/3 nodes are available: 3 No preemption victims found.",
+            False,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, 2 Insufficient nvidia.com/gpu.",
+            False,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) didn't match Pod's node affinity/selector. preemption: x",
+            True,
+        ),
+        ("0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.", False),
+        ("0/2 nodes are available: 2 node(s) were unschedulable. preemption: 0/2 nodes are available.", False),
+        ("0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules. preemption: none", True),
+        ("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/4 nodes", False),
+        ("no nodes available to schedule pods", True),
+    ],
+)
+def test_whether_waiting_for_a_node_can_help(message, hopeless):
+    """GPUs may become free, a selector that matches nothing stays so; an autoscaler at work changes that."""
+    waiting = pod(
+        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
+    _, replicas, analysis = diagnose(job(), [pod(0, main=RUNS), waiting], [])
+    assert analysis.fault in {"job.unschedulable", "volume.mount"}
+    assert analysis.hopeless == hopeless
+    assert replicas[1].readiness_issue.message == message
+    scaling = event("Pod", "t-1-abcde", "TriggeredScaleUp", "pod triggered scale-up", warning=False)
+    assert not diagnose(job(), [pod(0, main=RUNS), waiting], [scaling])[2].hopeless
+
+
+def test_a_node_held_by_the_jobs_own_other_rank_will_not_become_free():
+    """One node has no RDMA, the other is taken by rank 0, which waits for rank 1: waiting is pointless."""
+    message = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient rdma/hca. preemption: none"
+    waiting = pod(
+        1, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
+    waiting["spec"]["containers"][0]["resources"]["requests"]["rdma/hca"] = "1"
+    pods = [pod(0, main=RUNS, node="n0"), waiting]
+    _, _, analysis = diagnose(job(), pods, [], [node("n0"), node("n1", rdma=0)])
+    assert analysis.hopeless and "n1 offers 0 of 0 rdma/hca" in analysis.suggestion
+    assert not diagnose(job(), pods, [], [node("n0"), node("n1"), node("n2")])[2].hopeless
+
+
+@pytest.mark.parametrize(
+    ("taint", "hopeless"),
+    [("node.kubernetes.io/not-ready", False), ("node.cilium.io/agent-not-ready", False), ("example.com/team", True)],
+)
+def test_taints_that_the_scheduler_does_not_name_are_read_from_the_nodes(taint, hopeless):
+    """Kubernetes 1.36 says "untolerated taint(s)": a node that is just joining loses its taint, a team's stays."""
+    message = "0/2 nodes are available: 2 node(s) had untolerated taint(s). no new claims to deallocate, preemption: 0/2 nodes are available"
+    waiting = pod(
+        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
+    joining = node("n1", taints=[{"key": taint, "effect": "NoSchedule"}])
+    team = node("n0", taints=[{"key": "example.com/team", "effect": "NoSchedule"}])
+    assert diagnose(job(1), [waiting], [], [team, joining])[2].hopeless == hopeless
+
+
+@pytest.mark.parametrize(
+    ("words", "hopeless"), [("cannot allocate all claims", False), ("Insufficient nvidia.com/gpu", True)]
+)
+def test_what_no_node_counts_may_be_handed_out_by_other_means(words, hopeless):
+    """Kubernetes 1.36 can serve nvidia.com/gpu from ResourceSlices: only the scheduler's own word says that none is there."""
+    message = f"0/1 nodes are available: 1 {words}. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    waiting = pod(
+        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
+    waiting["spec"]["containers"][0]["resources"]["requests"] |= {"nvidia.com/gpu": "8"}
+    bare = node("n0")
+    bare["status"] |= {"allocatable": {"cpu": "96"}, "capacity": {"cpu": "96"}}
+    assert diagnose(job(1), [waiting], [], [bare])[2].hopeless == hopeless
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "hopeless"), [("96", "1Ti", False), ("7900m", "1Ti", True), ("96", "16Gi", True)]
+)
+def test_a_node_that_is_too_small_for_the_pods_cpu_or_memory_never_takes_it(cpu, memory, hopeless):
+    """Cluster in a box, or an instance type with few cores: told after a minute, and by how much."""
+    message = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/1 nodes are available"
+    waiting = pod(
+        0, "Pending", node="", conditions=[condition("PodScheduled", "False", reason="Unschedulable", message=message)]
+    )
+    waiting["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "8", "memory": "32Gi"}
+    only = node("n0")
+    only["status"]["allocatable"] |= {"cpu": cpu, "memory": memory}
+    analysis = diagnose(job(1), [waiting], [], [only])[2]
+    assert analysis.hopeless == hopeless
+    assert f"the pod asks for 8 cpu, n0 has {cpu} cpu" in analysis.suggestion
+
+
+def test_a_pod_that_no_scheduler_has_looked_at_says_so():
+    """Pending without a condition: its scheduler does not exist. A moment, or a queue's silence, is none."""
+    old, new = "2026-01-01T00:00:00Z", datetime.datetime.now(datetime.UTC).isoformat()
+    silent = pod(0, "Pending", node="")
+    silent["spec"]["schedulerName"] = "gone"
+    silent["metadata"]["creationTimestamp"] = old
+    _, replicas, analysis = diagnose(job(1), [silent], [], [], name="t")
+    assert (analysis.fault, analysis.subject, analysis.err_class) == ("job.no-scheduler", "scheduler/gone", "ERR_INFRA")
+    assert "schedulerName gone" in replicas[0].readiness_issue.message
+    assert analysis.hopeless
+    assert analysis.grace_s >= 30
+    assert diagnose(job(1), [silent], [], [], name="t", gang=True)[2] is None
+    silent["metadata"]["creationTimestamp"] = new
+    assert diagnose(job(1), [silent], [], [], name="t")[2] is None

@@ -1,0 +1,341 @@
+"""`seatrial compare`: what an upgrade broke on its right subject, and what is proven no longer."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from tests.reports.records import HEALTHY, NODES, PAIR, changes, compare, record
+
+
+def lose_a_rail(after: dict[str, Any]) -> None:
+    """One card of the second node no longer carries data."""
+    for job in after["collectives"].values():
+        del job["hosts"][1]["rails"]["11"]
+
+
+def lose_gpudirect(after: dict[str, Any]) -> None:
+    """The new driver has no GPUDirect on the first node."""
+    for job in after["collectives"].values():
+        job["hosts"][0]["gdr"] = False
+    after["bom"]["nodes"]["driver"] = ["590.10"]
+
+
+def new_nccl(after: dict[str, Any]) -> None:
+    """The new NCCL is ten percent slower; record() already scaled the rates."""
+    for job in after["collectives"].values():
+        job["nccl_versions"] = ["2.29.1"]
+
+
+def test_rails_are_held_against_the_same_collective() -> None:
+    """A rail that only the ring lost is not made up for by the default algorithm, which still uses it."""
+    after = record(2)
+    del after["collectives"]["ring"]["hosts"][1]["rails"]["11"]
+    found = compare([record(1)], [after])
+    assert changes(found) == {("rails", "gpu-node-1")}
+    assert [c.note for c in found.changes] == ["ring: no longer used: mlx5_3:1"]
+
+
+def test_a_bad_moment_before_does_not_excuse_what_came_to_stay() -> None:
+    """One of three runs before lacked a rail; after, all do: worse. The other way round, too, and the same is the same."""
+
+    def side(seed: int, *lacking: bool) -> list[dict[str, Any]]:
+        made = [record(seed + n) for n in range(len(lacking))]
+        for run, lost in zip(made, lacking, strict=True):
+            if lost:
+                lose_a_rail(run)
+        return made
+
+    assert compare(side(1, True, False, False), side(11, True, True, True)).verdict == "worse"
+    assert compare(side(1, False, False, False), side(11, True, False, False)).verdict == "worse"
+    assert compare(side(1, True, True, True), side(11, True, True, True)).verdict == "same"
+    assert compare(side(1, True, True, True), side(11, False, False, False)).verdict == "better"
+
+
+def test_what_is_shown_no_longer_is_unclear() -> None:
+    """A log that stopped showing GPUDirect, rails or transport is no proof that they are still there."""
+    after = record(2)
+    for job in after["collectives"].values():
+        job["pairs"] = []
+        for host in job["hosts"]:
+            host |= {"gdr": None, "rails": {}}
+    found = compare([record(1)], [after])
+    assert found.exit_code == 10
+    assert changes(found, "unclear") == {(area, node) for area in ("gdr", "rails", "transport") for node in NODES}
+
+
+def test_a_fault_on_a_pod_is_the_same_fault_in_the_next_run() -> None:
+    """Pods and jobs carry the run's id: a fault that both runs show is neither new nor gone."""
+
+    def failed(seed: int) -> dict[str, Any]:
+        made = record(seed, verdict="no-go")
+        finding = {"subject": f"run{seed}-1 GPU 3", "ok": False, "observed": "ECC", "fault": "gpu.ecc"}
+        made["checks"][1] |= {"outcome": "failed", "findings": [finding]}
+        made["checks"][2] |= {"outcome": "failed", "fault": "job.failed", "findings": []}
+        return made
+
+    assert compare([failed(1)], [failed(2)]).verdict == "same"
+    assert ("fault", "gpu-node-1 GPU 3") in changes(compare([record(1)], [failed(2)]))
+
+
+def test_an_image_that_moved_under_its_tag_is_a_cause() -> None:
+    """The digest stands beside the name in the bill of materials."""
+    before, after = (record(n, bom={"images": {"r/pytorch:25.08": f"sha256:{n}{n}"}}) for n in (1, 2))
+    told = [(c.before, c.after) for c in compare([before], [after]).versions]
+    assert told == [("r/pytorch:25.08 (sha256:11)", "r/pytorch:25.08 (sha256:22)")]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "scale", "subject", "version"),
+    [
+        (lose_a_rail, 1.0, ("rails", "gpu-node-1"), None),
+        (lose_gpudirect, 0.3, ("gdr", "gpu-node-0"), "nodes.driver"),
+        (new_nccl, 0.9, ("bandwidth", f"{PAIR}: all_reduce ring"), "nccl"),
+        (new_nccl, 0.9, ("bandwidth", f"{PAIR}: all_reduce default"), "nccl"),
+    ],
+)
+def test_what_an_upgrade_broke_is_called_on_the_right_subject(
+    breaks: Callable[[dict[str, Any]], None], scale: float, subject: tuple[str, str], version: str | None
+) -> None:
+    """Called in at least 99 of 100 trials, and the version that changed stands beside it."""
+    called = 0
+    for seed in range(300):
+        after = record(seed + 5000, scale=scale)
+        breaks(after)
+        found = compare([record(seed)], [after])
+        called += subject in changes(found) and found.exit_code == 1
+        assert [c.subject for c in found.versions] == ([version] if version else [])
+    assert called >= 297
+
+
+def outcome(name: str, to: str, **finding: Any) -> dict[str, Any]:
+    """A record in which one check ended otherwise."""
+    made = record(noise=0.0)
+    check = next(c for c in made["checks"] if c["id"] == name)
+    check["outcome"] = to
+    check["findings"] = [finding] if finding else []
+    made["verdict"] = {"failed": "no-go", "error": "inconclusive", "blocked": "inconclusive"}.get(to, "go")
+    return made
+
+
+LOST = {"subject": "gpu-node-1", "ok": False, "observed": "7 rails", "fault": "nccl.rail-missing"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "code"),
+    [
+        (record(noise=0.0), record(noise=0.0), "same", 0),
+        (record(noise=0.0), outcome("nccl.rails", "failed", **LOST), "worse", 1),
+        (outcome("nccl.rails", "failed", **LOST), record(noise=0.0), "better", 0),
+        (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "failed", **LOST), "same", 0),
+        (
+            outcome("nccl.rails", "failed", **LOST),
+            outcome("nccl.rails", "failed", **LOST | {"subject": "gpu-node-0"}),
+            "worse",
+            1,
+        ),
+        (record(noise=0.0), outcome("nccl.rails", "error"), "unclear", 10),
+        (record(noise=0.0), outcome("nccl.rails", "blocked"), "unclear", 10),
+        (record(noise=0.0, verdict="inconclusive"), record(noise=0.0, verdict="inconclusive"), "unclear", 10),
+        (outcome("nccl.rails", "blocked"), outcome("nccl.rails", "failed", **LOST), "unclear", 10),
+        (outcome("nccl.rails", "failed", **LOST), outcome("nccl.rails", "blocked"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, scope="partial", selection="-k rails"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, interrupted="received SIGTERM"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, profile="h200-ib"), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, simulated=True), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, collectives={}), "unclear", 10),
+        (record(noise=0.0), record(noise=0.0, checks=record()["checks"][:-1]), "unclear", 10),
+        (record(noise=0.0, checks=record()["checks"][:-1]), record(noise=0.0), "same", 0),
+        (
+            record(noise=0.0),
+            record(noise=0.0, trial={"hosts": {"run0-0": "other-1", "run0-1": "other-2"}}),
+            "unclear",
+            10,
+        ),
+        (record(noise=0.0), record(noise=0.0, scale=1.2), "better", 0),
+    ],
+)
+def test_the_verdict_and_its_exit_code(before: dict[str, Any], after: dict[str, Any], verdict: str, code: int) -> None:
+    """Worse only where something that was seen well is seen broken; what nobody looked at is unclear, never fine."""
+    found = compare([before], [after])
+    assert (found.verdict, found.exit_code) == (verdict, code)
+
+
+def test_versions_that_are_counted_are_told_as_versions() -> None:
+    """A bill of materials counts nodes by version: the version is what changed, and not the count."""
+    before, after = record(noise=0.0), record(noise=0.0)
+    before["bom"] = {"nodes": {"kernel": {"6.8.0-85": 2}}, "software": {"driver": {"nvcr.io/driver:580": "580"}}}
+    after["bom"] = {
+        "nodes": {"kernel": {"6.8.0-85": 1, "6.8.0-90": 1}},
+        "software": {"driver": {"nvcr.io/driver:590": "590"}},
+    }
+    told = {c.subject: (c.before, c.after) for c in compare([before], [after]).versions}
+    assert told == {
+        "nodes.kernel": ("6.8.0-85", "6.8.0-85, 6.8.0-90"),
+        "software.driver": ("nvcr.io/driver:580", "nvcr.io/driver:590"),
+    }
+
+
+def test_a_transport_that_became_sockets_is_worse() -> None:
+    """Sockets between nodes are named on both nodes."""
+    after = copy.deepcopy(record(noise=0.0))
+    for job in after["collectives"].values():
+        job["pairs"][0]["transports"] = {"socket": 16}
+    assert changes(compare([record(noise=0.0)], [after])) == {("transport", node) for node in NODES}
+
+
+PROVEN = [*HEALTHY, "runtime.gpus", "nodes.gpu"]
+
+
+def proofs(ends: dict[str, str] | None = None, subjects: int = 2, **changes: Any) -> dict[str, Any]:
+    """A record with findings in each check; ``ends``: how some of them ended, '' for not at all."""
+    ends = ends or {}
+    made = record(noise=0.0, **changes)
+    made["checks"] = [
+        {
+            "id": name,
+            "outcome": ends.get(name, "passed"),
+            "reason": "",
+            "findings": [{"subject": f"gpu-node-{n}", "ok": True, "observed": "8"} for n in range(subjects)],
+        }
+        for name in PROVEN
+        if ends.get(name) != ""
+    ]
+    return made
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"runtime.gpus": "skipped"},
+        {"runtime.gpus": ""},
+        dict.fromkeys(PROVEN, "skipped"),
+        {"runtime.gpus": "skipped", "nodes.gpu": ""},
+    ],
+)
+def test_what_is_proven_no_longer_is_never_the_same(ends: dict[str, str]) -> None:
+    """Checks that passed and are skipped or gone are named, and nobody can tell; the other way round is fine."""
+    before = proofs()
+    found = compare([before], [proofs(ends)])
+    assert found.exit_code == 10
+    assert set(found.no_longer_proven) == set(ends)
+    assert {c.subject for c in found.changes if c.kind == "unclear"} == set(ends)
+    passed = any(end == "passed" for end in {**dict.fromkeys(PROVEN, "passed"), **ends}.values())
+    assert compare([proofs(ends)], [before]).exit_code == (0 if passed else 10)
+
+
+@pytest.mark.parametrize("before", [["passed", "skipped"], ["passed", "failed"], ["passed", ""]])
+def test_a_run_that_skipped_before_hides_no_lost_proof(before: list[str]) -> None:
+    """One of several runs before proved it and none after does."""
+    side = [proofs({"runtime.gpus": end}, run_id=f"b{n}") for n, end in enumerate(before)]
+    assert "runtime.gpus" in compare(side, [proofs({"runtime.gpus": "skipped"})]).no_longer_proven
+
+
+def test_a_check_that_failed_and_is_gone_is_not_mended() -> None:
+    """Neither the check nor its fault: nobody looked."""
+    before = outcome("nccl.rails", "failed", **LOST)
+    skipped = outcome("nccl.rails", "skipped")
+    gone = record(noise=0.0, checks=[c for c in record()["checks"] if c["id"] != "nccl.rails"])
+    for after in (skipped, gone):
+        found = compare([before], [after])
+        assert found.exit_code == 10
+        assert {c.kind for c in found.changes if c.area in ("fault", "check")} == {"unclear"}
+
+
+def test_a_renamed_check_is_no_proof_of_the_old_one() -> None:
+    """A version that calls it otherwise is told as that: one appeared, one is gone."""
+    after = proofs(seatrial="0.2.0")
+    after["checks"][-1]["id"] = "nodes.gpus"
+    found = compare([proofs(seatrial="0.1.0")], [after])
+    assert (found.exit_code, found.no_longer_proven) == (10, ["nodes.gpu"])
+    assert any("different versions of seatrial: 0.1.0 before, 0.2.0 after" in note for note in found.notes)
+
+
+def test_fewer_subjects_of_a_check_are_unclear() -> None:
+    """It passed on 16 nodes and then on 15; names that change in every run (pods) are no loss."""
+    found = compare([proofs(subjects=16)], [proofs(subjects=15)])
+    assert found.exit_code == 10
+    assert {(c.subject, c.before, c.after) for c in found.changes} == {
+        (n, "16 subjects", "15 subjects") for n in PROVEN
+    }
+    assert "gpu-node-15" in found.changes[0].note
+    before, after = proofs(), proofs()
+    for side, name in ((before, "plugin-x7f2k"), (after, "plugin-9qzzt")):
+        side["checks"][-1]["findings"].append({"subject": name, "ok": True, "observed": "ready"})
+    assert compare([before], [after]).verdict == "same"
+
+
+def test_fewer_nodes_and_fewer_gpus_are_unclear() -> None:
+    """One of two nodes was not tried again; half of the ranks took part."""
+    after = record(noise=0.0)
+    after["trial"]["hosts"] = {"run0-0": "gpu-node-0", "run0-1": "gpu-node-0"}
+    found = compare([record(noise=0.0)], [after])
+    assert ("nodes", "gpu-node-1") in changes(found, "unclear")
+    after = record(noise=0.0)
+    for job in after["collectives"].values():
+        job["ranks"] = 8
+    assert {area for area, _ in changes(compare([record(noise=0.0)], [after]), "unclear")} == {"ranks"}
+    assert compare([after], [record(noise=0.0)]).verdict == "same"
+
+
+def at(server: str, ca: str = "", **more: Any) -> dict[str, Any]:
+    """Where a record is of."""
+    return {"cluster": {"server": server, "ca": ca, "namespace": "default", **more}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        (at("https://10.0.0.1:6443", "sha256:a"), at("https://10.0.0.1:6443", "sha256:a"), 0),
+        (at("https://10.0.0.1:6443", "sha256:a"), at("https://k8s.example:6443", "sha256:a"), 0),
+        (at("https://10.96.0.1:443", "sha256:a"), at("https://10.96.0.1:443", "sha256:b"), 10),
+        (at("https://10.0.0.1:6443"), at("https://10.0.0.2:6443"), 10),
+        (at("https://10.0.0.1:6443"), at("https://10.0.0.1:6443", "sha256:a"), 0),
+        (
+            at("https://r.example/k8s/clusters/c-1", "sha256:a"),
+            at("https://r.example/k8s/clusters/c-2", "sha256:a"),
+            10,
+        ),
+        ({}, at("https://10.0.0.1:6443", "sha256:a"), 0),
+        (
+            at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
+            at("https://127.0.0.1:2", "sha256:b", platform="h100-ib") | {"simulated": True},
+            0,
+        ),
+        (
+            at("https://127.0.0.1:1", "sha256:a", platform="h100-ib") | {"simulated": True},
+            at("https://127.0.0.1:2", "sha256:b", platform="h200-ib") | {"simulated": True},
+            10,
+        ),
+        ({"profile_digest": "sha256:a"}, {"profile_digest": "sha256:b"}, 10),
+        ({}, {"profile_digest": "sha256:b"}, 0),
+    ],
+)
+def test_another_cluster_or_another_profile_of_that_name_cannot_be_compared(
+    before: dict[str, Any], after: dict[str, Any], code: int
+) -> None:
+    """The authority behind a server tells clusters apart; the digest tells profiles apart. Old records say neither."""
+    found = compare([record(noise=0.0, **before)], [record(noise=0.0, **after)])
+    assert found.exit_code == code
+    assert bool(found.unclear) == bool(code)
+
+
+def test_several_clusters_on_one_side_are_told() -> None:
+    """A folder that holds runs of two clusters is no side."""
+    runs = [record(noise=0.0, run_id=n, **at("https://10.0.0.1", f"sha256:{n}")) for n in "ab"]
+    assert "more than one cluster" in compare(runs, runs[:1]).unclear[0]
+
+
+@pytest.mark.parametrize(
+    "edit", [{"verdict": "go"}, {"verdict": "inconclusive"}, {"verdict": "go", "checks": [], "collectives": {}}]
+)
+def test_a_record_whose_verdict_is_not_its_checks_is_told(edit: dict[str, Any]) -> None:
+    """A verdict that was edited, or checks that were taken away."""
+    found = compare([record(noise=0.0)], [outcome("nccl.rails", "failed", **LOST) | edit])
+    assert any("it was edited or damaged" in text for text in found.unclear)
+    assert found.exit_code in (1, 10)

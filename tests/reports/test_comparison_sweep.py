@@ -1,0 +1,94 @@
+"""`seatrial compare` of two sweeps: which nodes became slow, which were mended, which were not tested again."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from tests.reports.records import compare, record
+
+
+def sweep_record(run_id: str, speed: Callable[[str, str], float], *, seed: int = 0, **states: str) -> dict[str, Any]:
+    """A sweep over six nodes, each in five pairs; `states` of the nodes that are not proven."""
+    chance = random.Random(seed)
+    names = [f"n{number}" for number in range(6)]
+    tests = [
+        {"round": 1, "nodes": [name], "outcome": "measured", "busbw_gbps": 470.0 + chance.uniform(-9, 9)}
+        for name in names
+    ]
+    for a in names:
+        tests += [
+            {"round": 2, "nodes": [a, b], "outcome": "measured", "busbw_gbps": speed(a, b) * chance.uniform(0.98, 1.02)}
+            for b in names
+            if a < b
+        ]
+    rows = [{"name": name, "leaf": "", "state": states.get(name, "proven")} for name in names]
+    bad = [name for name, state in states.items() if state == "at fault"]
+    sweep = {
+        "sizes": {"alone": 8 << 30, "pair": 8 << 30},
+        "tests": [test for test in tests if not any(states.get(n) == "not tested" for n in test["nodes"])],
+        "findings": [{"kind": "node", "names": [name], "rails": [], "why": "3 of 3 pairs at 0.60"} for name in bad],
+        "elements": {"nodes": rows, "uplinks": [], "pairs": []},
+    }
+    finding = [{"subject": name, "ok": False, "observed": "slow", "fault": "sweep.node"} for name in bad]
+    checks = [{"id": "sweep.nodes", "outcome": "failed" if bad else "passed", "findings": finding}]
+    verdict = "no-go" if bad else "go"
+    return record(run_id=run_id, verdict=verdict, checks=checks, collectives={}, inside={}, sweep=sweep)
+
+
+def fast(_a: str, _b: str) -> float:
+    return 380.0
+
+
+def slow_of(*bad: str) -> Callable[[str, str], float]:
+    return lambda a, b: 230.0 if {a, b} & set(bad) else 380.0
+
+
+def test_two_healthy_sweeps_are_the_same() -> None:
+    """With noise of 2 % on every test, in a hundred draws."""
+    before = sweep_record("a", fast)
+    for seed in range(1, 101):
+        found = compare([before], [sweep_record("b", fast, seed=seed)])
+        assert (found.verdict, found.changes) == ("same", []), seed
+
+
+def test_a_node_that_became_slow_is_named_and_its_partners_are_not() -> None:
+    """By the sweep, and by its own bandwidth: its partners' pairs with it are its own."""
+    found = compare([sweep_record("a", fast)], [sweep_record("b", slow_of("n2"), seed=7, n2="at fault")])
+    assert found.verdict == "worse"
+    told = {(change.area, change.subject) for change in found.changes if change.kind == "worse"}
+    assert ("sweep", "n2") in told
+    assert ("bandwidth", "n2: all_reduce pairs of this node") in told
+    assert not [subject for _, subject in told if subject.startswith(("n0:", "n1:", "n3:", "n4:", "n5:"))]
+
+
+def test_a_node_that_was_mended_is_better() -> None:
+    """It was at fault, and is proven."""
+    found = compare([sweep_record("a", slow_of("n2"), n2="at fault")], [sweep_record("b", fast, seed=7)])
+    assert ("better", "sweep", "n2", "at fault", "proven") in {
+        (c.kind, c.area, c.subject, c.before, c.after) for c in found.changes
+    }
+    assert "worse" not in {change.kind for change in found.changes}
+
+
+@pytest.mark.parametrize("state", ["not tested", "suspect"])
+def test_a_node_that_was_at_fault_and_is_not_proven_is_not_mended(state: str) -> None:
+    """Cordoned, or in doubt: the check of the others passes, and says nothing of it."""
+    before = sweep_record("a", slow_of("n2"), n2="at fault")
+    found = compare([before], [sweep_record("b", fast, seed=7, n2=state)])
+    assert found.verdict == "unclear"
+    assert not [c for c in found.changes if (c.kind, c.area, c.subject) == ("better", "sweep", "n2")]
+    assert ("unclear", "at fault", state) in {(c.kind, c.before, c.after) for c in found.changes}
+
+
+def test_a_slower_node_that_still_passes_is_called_by_its_bandwidth() -> None:
+    """Twelve percent less with all of its partners, above the floor: the sweep passes, the comparison does not."""
+    after = sweep_record("b", lambda a, b: 334.0 if "n2" in (a, b) else 380.0, seed=7)
+    found = compare([sweep_record("a", fast)], [after])
+    assert found.verdict == "worse"
+    assert "n2: all_reduce pairs of this node" in {c.subject for c in found.changes if c.kind == "worse"}
