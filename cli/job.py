@@ -1,4 +1,4 @@
-"""``seatrial job``: what a job does now, what its pods say, and how a trial that nobody waits for is ended."""
+"""``seatrial job``: what a job does now, what its pods say, and how a trial left alone is judged or ended."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from jobs.cluster.client.kube import Kube
     from jobs.run.job_lookup import JobLookup
 
 UNSEEN = EXIT_CODES[Verdict.INCONCLUSIVE]
@@ -27,14 +28,15 @@ def parser() -> Parser:
     made = Parser(
         prog="seatrial job",
         allow_abbrev=False,
-        description="Look at a job (Job, MPIJob, PyTorchJob or TrainJob), read its pods' logs, or cancel a trial.",
-        epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look.",
-        examples=("seatrial job status -n team-a train", "seatrial job logs --lines 200 train"),
+        description="Look at a job (Job, MPIJob, PyTorchJob or TrainJob), read its logs; judge or cancel a trial.",
+        epilog="Exit codes: 0 done, 4 usage error, 10 nobody could look; of attach those of accept.",
+        examples=("seatrial job status -n team-a train", "seatrial job attach seatrial-k3v9x2m7pq --out report"),
     )
-    kinds = made.add_subparsers(dest="action", required=True, metavar="status|logs|cancel")
+    kinds = made.add_subparsers(dest="action", required=True, metavar="status|logs|attach|cancel")
     for action, text in (
         ("status", "its state, its pods, and what is wrong with it, if anything"),
         ("logs", "the last lines of every pod, redacted"),
+        ("attach", "wait for a trial that was detached, or whose runner died, and judge it as accept would have"),
         ("cancel", "delete a job that seatrial created, with its pods; any other is left alone"),
     ):
         one = kinds.add_parser(action, allow_abbrev=False, help=text, description=text)
@@ -44,6 +46,10 @@ def parser() -> Parser:
         one.add_argument("-n", "--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
         if action == "logs":
             one.add_argument("--lines", metavar="N", type=int, default=50, help="of each pod (default: 50)")
+        if action == "attach":
+            one.add_argument("--profile", metavar="FILE", help="the one that it was begun with, where that is your own")
+            one.add_argument("--out", metavar="DIR", help="write report.json, .html, .md, junit.xml, logs/")
+            one.add_argument("-v", "--verbose", action="store_true", help="a line for each check")
     return made
 
 
@@ -56,6 +62,8 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        if options.action == "attach":
+            return _attach(kube, options)
         return {"status": _status, "logs": _logs, "cancel": _cancel}[options.action](JobLookup(kube), options)
     except (ConfigError, JobError) as error:
         print(f"seatrial job {options.action}: {error}", file=sys.stderr)
@@ -106,6 +114,31 @@ def _cancel(jobs: JobLookup, options: argparse.Namespace) -> int:
     jobs.cancel(options.name)
     print(f"deleted {options.name} and its pods")
     return 0
+
+
+def _attach(kube: Kube, options: argparse.Namespace) -> int:
+    """Take the trial's lease, then run the checks that its own run would have run; another one's is left alone."""
+    from checks.framework.attaching import arguments  # noqa: PLC0415
+    from cli.__main__ import run_checks  # noqa: PLC0415 -- the other three do not load pytest
+    from jobs.cluster.renewal import Watched, taken  # noqa: PLC0415
+    from jobs.run.begun import read  # noqa: PLC0415
+    from jobs.run.job_lookup import JobLookup  # noqa: PLC0415
+
+    words = arguments(read(kube, options.name), options.profile)
+    given = {name: getattr(options, name) for name in ("kubeconfig", "context", "out")}
+    given |= {"namespace": kube.namespace, "attach": options.name}
+    words += [f"--{name}={value}" for name, value in given.items() if value]
+    words += ["-v"] if options.verbose else []
+    try:
+        with taken(kube, JobLookup(kube).place(options.name), _tell):
+            return run_checks(words)
+    except Watched as error:
+        print(f"seatrial job attach: {options.name}: {error}", file=sys.stderr)
+        return UNSEEN
+
+
+def _tell(text: str) -> None:
+    print(_plain(text), file=sys.stderr, flush=True)
 
 
 def _plain(text: object) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from checks.framework import attaching
+from checks.framework.evidence import CannotTell
 from checks.framework.session import SESSION, Session
 
 if TYPE_CHECKING:
@@ -196,6 +198,25 @@ def _launcher(seatrial: Session) -> Launcher:
     )
 
 
+def _start(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
+    return _launcher(seatrial).run(spec, begun=begun)
+
+
+def _detach(seatrial: Session, spec: TrialSpec, begun: str) -> TrialResult:
+    """Leave the trial to the cluster: nothing is known of it yet, and that is said. Return why it was refused."""
+    if not begun:
+        raise CannotTell("what preflight found is more than a ConfigMap takes: run it without --detach")
+    refused = _launcher(seatrial).detach(spec, begun)
+    if refused is not None:
+        return refused
+    seatrial.run.trial = {"job": spec.job_name, "image": spec.image}
+    hours = spec.deadlines.ttl_s / 3600
+    raise CannotTell(
+        f"{spec.job_name} goes on in the cluster and is not judged yet: seatrial job attach -n {spec.namespace} "
+        f"{spec.job_name} (until {hours:g} h after its end: deadlines.ttl_s)"
+    )
+
+
 @pytest.fixture(scope="session")
 def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool) -> TrialResult:
     """The trial job, run on first use, on nodes that no check has found unfit."""
@@ -205,7 +226,14 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     from jobs.run.timeline import timeline  # noqa: PLC0415
 
     seatrial.clear()
-    found = _launcher(seatrial).run(placed(cluster, gpu_pool, spec, seatrial.unfit))
+    if seatrial.begun:
+        if why := attaching.same_trial(seatrial, spec):
+            raise CannotTell(why)
+        found = _launcher(seatrial).attach(spec)
+    else:
+        wanted, begun = placed(cluster, gpu_pool, spec, seatrial.unfit), attaching.left_behind(seatrial)
+        start = _detach if seatrial.options.detach else _start
+        found = start(seatrial, wanted, begun)
     seatrial.trial_nodes |= {place(found, rank) for rank in range(spec.nodes)}
     seatrial.nodes |= seatrial.trial_nodes
     seatrial.run.trial = {

@@ -57,6 +57,8 @@ class Options:
     resume: Path | None = None
     training: bool = False
     soak_s: int = 0
+    detach: bool = False
+    attach: str = ""  # the job of a run to go on with: `seatrial job attach`
 
     @property
     def scenario(self) -> str | None:
@@ -113,6 +115,8 @@ def add_options(option: Callable[..., object]) -> None:
     option("--github", action="store_true", help="step summary and annotations of a GitHub workflow")
     option("--training", action="store_true", help="and some minutes of training steps (docs/training.md)")
     option("--soak", metavar="TIME", help="with --training: go on for so long, such as 20m")
+    option("--detach", action="store_true", help="leave the trial to the cluster; seatrial job attach judges it")
+    option("--attach", metavar="JOB", default="", help=argparse.SUPPRESS)  # of `seatrial job attach`
     option("--sweep", action="store_true", help=argparse.SUPPRESS)  # of `seatrial sweep`, as all below
     option("--budget", metavar="TIME", help=argparse.SUPPRESS)
     option("--no-scale", action="store_true", help=argparse.SUPPRESS)
@@ -159,6 +163,8 @@ def read_options(config: pytest.Config) -> Options:
         at_once=get("--at-once"),
         training=get("--training"),
         soak_s=int(_seconds("--soak", get("--soak")) or 0),
+        detach=get("--detach"),
+        attach=get("--attach"),
         scale=not get("--no-scale"),
         resume=(config.invocation_params.dir / get("--resume")).absolute() if get("--resume") else None,
     )
@@ -172,6 +178,7 @@ def read_options(config: pytest.Config) -> Options:
     if found.soak_s > LONGEST_SOAK_S:
         raise pytest.UsageError(f"--soak is at most {LONGEST_SOAK_S // 3600}h")
     _check_model(found)
+    _check_detached(found)
     if found.resume and found.resume == out:
         raise pytest.UsageError(f"--out {out} is the folder to go on from: name another one")
     if found.sweep and found.print_manifests and not found.on:
@@ -191,6 +198,13 @@ def _check_model(found: Options) -> None:
         raise pytest.UsageError(f"--model-size {found.model_size!r}: a number of parameters, such as 70B")
     if found.model_size and not found.checkpoint:
         raise pytest.UsageError("--model-size is what --checkpoint predicts for: give both")
+
+
+def _check_detached(found: Options) -> None:
+    if found.detach and (found.sweep or found.simulated or found.record or found.attach):
+        other = "a sweep" if found.sweep else "--record" if found.record else "seatrial job attach"
+        ends = "the embedded cluster ends with this command: start one with seatrial sim"
+        raise pytest.UsageError(f"--detach: {ends}" if found.simulated else f"--detach does not go with {other}")
 
 
 def _seconds(option: str, text: str | None) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from checks.framework import options, outfolder, selection, signals
+from checks.framework import attaching, options, outfolder, selection, signals
 from checks.framework.blocking import blocks, withheld_in_words
 from checks.framework.evidence import Blocked, CannotTell, Evidence
 from checks.framework.failures import failure_class_of
@@ -168,7 +168,10 @@ def pytest_runtestloop(session: pytest.Session) -> object:
     try:
         opened.open(config.invocation_params.dir)
         _narrow(opened.run, config)
+        if opened.options.attach:
+            session.items[:] = attaching.take_up(opened, session.items)
         declared = [d for i in session.items if (d := selection.declaration(i))]
+        opened.selected = tuple(d.id for d in declared)
         opened.creates = any(d.stage == "acceptance" for d in declared)
         opened.needs = frozenset(selection.one_of(n, NEEDS, "need of a check") for d in declared for n in d.needs)
         if opened.options.out is not None and not opened.options.print_manifests:

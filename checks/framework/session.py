@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from checks.profiles.cluster_defaults import Listed
     from checks.rules.sweep import Earlier
     from jobs.cluster.facts.inventory import Inventory
+    from jobs.run.begun import Begun
     from jobs.run.recorder import Recorder
     from jobs.trial.spec import TrialSpec
     from reports.schema import Cluster
@@ -77,7 +78,9 @@ class Session:
         self.creates = False  # a trial is among the checks that were selected
         self._cleared = False
         self._kube: Kube | None = None
-        self._began = time.monotonic()
+        self.selected: tuple[str, ...] = ()  # the ids of all checks of this run, in their order
+        self.begun: Begun | None = None  # what the run left that this one goes on with
+        self.began = time.monotonic()
 
     def open(self, cwd: Any) -> None:
         """Read the profile, start the simulated cluster if one is asked for, read the kubeconfig.
@@ -147,6 +150,10 @@ class Session:
                 f"a sweep is an Indexed Job of one pod for each node; the launcher {spec.launcher} cannot start it: "
                 "--launcher indexed (docs/fleet.md)"
             )
+        if self.options.detach and spec.launcher == "trainjob":
+            raise SpecError("a TrainJob has no time to live after its end: nobody would delete it; --launcher indexed")
+        if self.begun:
+            spec = replace(spec, attempt=self.begun.attempt)
         if not self.options.simulated:
             return spec
         network = replace(spec.network or Network(), seconds=SIMULATED_NETWORK_S)
@@ -198,7 +205,7 @@ class Session:
 
         What cannot be looked at is left to the checks, which say why.
         """
-        if not self.creates or self._cleared:
+        if not self.creates or self._cleared or self.begun:
             return
         self._cleared = True
         with contextlib.suppress(ClusterError):
@@ -213,7 +220,7 @@ class Session:
             self.run.simulated = True  # a served lab, met through its kubeconfig
         if self.simulation is not None:
             self.simulation.close()
-        self.run.seconds = time.monotonic() - self._began
+        self.run.seconds = time.monotonic() - self.began
 
 
 SESSION = pytest.StashKey[Session]()

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .client.errors import ClusterError, NotFound
+from .client.errors import ClusterError, Conflict, NotFound
 from .redact import safe
 from .unstructured import as_map
 
@@ -36,22 +36,23 @@ _LONGEST_S = 600.0  # whatever an annotation says, nobody watches longer
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as it was read; `text` changes with each renewal."""
+    """A lease as it was read; `text` changes with each renewal. One that was `released` nobody holds, on purpose."""
 
     text: str
     seconds: float
     holder: str = ""
     renewed: str = ""
+    released: bool = False
 
     def __str__(self) -> str:
         """Who holds it, and when it was renewed last by that one's clock."""
         return f"held by {self.holder or 'nobody who says so'}, renewed last at {self.renewed or 'an unknown time'}"
 
 
-def record(seconds: float) -> dict[str, str]:
-    """Return the annotation, renewed now."""
+def record(seconds: float, *, released: bool = False) -> dict[str, str]:
+    """Return the annotation, renewed now; released, its holder is empty, as where client-go's gives up its own."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    holder = f"{socket.gethostname()}_{os.getpid()}"
+    holder = "" if released else f"{socket.gethostname()}_{os.getpid()}"
     told = {"holderIdentity": holder, "leaseDurationSeconds": max(1, round(seconds)), "renewTime": now}
     return {ANNOTATION: json.dumps(told)}
 
@@ -66,7 +67,8 @@ def held(item: Mapping[str, Any]) -> Held | None:
         told = as_map(json.loads(text))
     lasts = told.get("leaseDurationSeconds")
     seconds = float(lasts) if type(lasts) is int and 0 < lasts <= _LONGEST_S else SECONDS
-    return Held(text, seconds, safe(told.get("holderIdentity") or "", 100), safe(told.get("renewTime") or "", 40))
+    holder = told.get("holderIdentity")
+    return Held(text, seconds, safe(holder or "", 100), safe(told.get("renewTime") or "", 40), released=holder == "")
 
 
 class Renewal:
@@ -79,11 +81,18 @@ class Renewal:
     def __init__(self, kube: Kube, url_path: str, seconds: float) -> None:
         self._kube, self._path, self._seconds = kube, url_path, seconds
         self._ended = threading.Event()
-        threading.Thread(target=self._renew, name="renewal", daemon=True).start()
+        self._thread = threading.Thread(target=self._renew, name="renewal", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         """Renew no more."""
         self._ended.set()
+
+    def release(self) -> None:
+        """Leave the object to whoever attaches to it: it lives on and nobody renews. Raises ClusterError."""
+        self.stop()
+        self._thread.join()  # a renewal under way would take it back
+        self._kube.patch(self._path, {"metadata": {"annotations": record(self._seconds, released=True)}})
 
     def _renew(self) -> None:
         pause = self._seconds / _RENEWALS
@@ -95,15 +104,52 @@ class Renewal:
                 continue
 
 
+class Watched(Exception):  # noqa: N818  (a state of the lease, not an error)
+    """Somebody else watches the object; the message says who."""
+
+
 @contextlib.contextmanager
-def renewed(kube: Kube, url_path: str, lease: Held | None) -> Iterator[None]:
-    """Renew a lease that exists while the block lasts: who attaches to a run keeps it alive, too."""
-    renewal = Renewal(kube, url_path, lease.seconds) if lease is not None else None
+def taken(kube: Kube, url_path: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Hold the lease of a run that was detached, or whose runner died, while the block lasts.
+
+    An object that is still there afterwards is left to the next one. Raises Watched where its runner lives, or another
+    was faster; ClusterError, NotFound among them.
+    """
+    item = kube.get(url_path)
+    lease = held(item)
+    if lease is not None and not lease.released:
+        if url_path not in run_out(kube, {url_path: lease}, tell):
+            raise Watched(f"somebody watches it: {held(kube.get(url_path)) or 'by no lease'}")
+        item = kube.get(url_path)
+        if (now := held(item)) is None or now.text != lease.text:
+            raise Watched(f"somebody watches it: {now or 'by no lease'}")
+    seconds = lease.seconds if lease else SECONDS
+    _take(kube, url_path, item, seconds)
+    renewal = Renewal(kube, url_path, seconds)
     try:
         yield
     finally:
-        if renewal is not None:
-            renewal.stop()
+        with contextlib.suppress(ClusterError):  # of what is gone; else it runs out by itself
+            renewal.release()
+
+
+def _take(kube: Kube, url_path: str, item: Mapping[str, Any], seconds: float) -> None:
+    """Write our name into a lease as it was read: of two who do, one is told that the object has changed."""
+    known = held(item)
+    mine = record(seconds)
+    while True:
+        version = str(as_map(item.get("metadata")).get("resourceVersion") or "")
+        try:
+            kube.patch(url_path, {"metadata": {"annotations": mine, "resourceVersion": version}})
+        except Conflict:  # its status may have changed, which is nobody's hand
+            item = kube.get(url_path)
+            now = held(item)
+            if now is not None and now.text == mine[ANNOTATION]:
+                return  # ours, whose answer was lost
+            if now != known:
+                raise Watched(f"somebody else took it at this moment: {now or 'by no lease'}") from None
+        else:
+            return
 
 
 def run_out(kube: Kube, leases: Mapping[str, Held], tell: Callable[[str], None] = lambda _: None) -> set[str]:

@@ -211,7 +211,11 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
         url_path = path(resource, str(item["metadata"]["name"]), namespace=namespace, group=group, version=version)
         if as_map(item.get("metadata")).get("deletionTimestamp"):
             continue  # somebody is deleting it already: nobody's run is harmed by waiting until it is gone
-        if lease := held(item):
+        lease = held(item)
+        if lease and lease.released:
+            name = str(item["metadata"]["name"])
+            unknown[run] = f"it was detached, and waits for seatrial job attach {name}"
+        elif lease:
             leases.setdefault(run, {})[url_path] = lease
         elif _runs(resource, item):
             unknown[run] = "it is still running, and no lease says for whom"

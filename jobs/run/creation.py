@@ -61,23 +61,24 @@ class Creation:
         self._lease_s = lease_s
         self._entries: list[Entry] = []
         self._versions: dict[str, str] = {}  # by resource, where not the newest
+        self._renewals: list[Renewal] = []
+        self.warned: tuple[str, ...] = ()  # what the API server said to what it created
 
-    def create(self, objects: Manifests) -> tuple[str, ...]:
+    def create(self, objects: Manifests) -> None:
         """Create what launches, suspended, then what it owns, then let it go (or leave that to its queue)."""
         kind = objects.kind
         launched = self._tried(objects)
-        job, warned = self._post(launched, held=True)
+        job, self.warned = self._post(launched, held=True)
         for item in objects.owned_by(_uid(job)):
             spoken = next((each for each in older(item) if each.version == self._versions.get(item.resource)), item)
-            warned += self._post(spoken)[1]
+            self.warned += self._post(spoken)[1]
         meta = launched.body["metadata"]
         queue = as_map(as_map(job.get("metadata")).get("labels")).get(QUEUE)
         if queue:
             self._progress(f"job {meta['name']} waits until its queue {safe(queue, 100)} lets it start")
-            return warned
+            return
         place = _place(launched, meta["name"])
         outlasting(lambda: self._kube.patch(place, kind.resume()), time.monotonic() + RESTART_S, self._progress)
-        return warned
 
     def _tried(self, objects: Manifests) -> Owned:
         """Dry-run all objects; return what launches, in the words that this cluster's operator knows."""
@@ -124,7 +125,6 @@ class Creation:
 
     def _post(self, item: Owned, *, held: bool = False) -> tuple[dict[str, Any], tuple[str, ...]]:
         known: dict[str, str] = {}
-        renewals: list[Renewal] = []
         name, namespace = item.body["metadata"]["name"], item.body["metadata"]["namespace"]
 
         def undo() -> None:
@@ -136,7 +136,7 @@ class Creation:
                 remove(
                     self._kube, item.resource, item.group, namespace, name, uid=uid, version=item.version, wait_s=wait_s
                 )
-            for renewal in renewals:  # only now: until it is gone, it is ours to delete
+            for renewal in self._renewals if held else ():  # only now: until it is gone, it is ours to delete
                 renewal.stop()
 
         # Entered before it is sent: an interrupt, or a connection that breaks, leaves open whether it exists.
@@ -158,7 +158,7 @@ class Creation:
             raise
         known["uid"] = _uid(answer.body)
         if held:
-            renewals.append(Renewal(self._kube, _place(item, name), self._lease_s))
+            self._renewals.append(Renewal(self._kube, _place(item, name), self._lease_s))
         return answer.body, answer.warnings
 
     def _create_once(self, item: Owned) -> Response:
@@ -194,6 +194,13 @@ class Creation:
             return None
         tags = as_map(as_map(found.get("metadata")).get("labels"))
         return found if tags.get(LABEL_MANAGED) == MANAGED_BY and tags.get(LABEL_RUN) == self._run else None
+
+    def detach(self) -> None:
+        """Leave all of it to the cluster, and to whoever attaches to it. Raises ClusterError; then it is still ours."""
+        for renewal in self._renewals:
+            renewal.release()
+        for entry in self._entries:
+            self._ledger.strike(entry)
 
     def give_up(self) -> None:
         """Delete now what would only hold GPUs; what fails stays in the ledger, which tries again and reports."""

@@ -56,6 +56,11 @@ class JobLookup:
             raise NotOurs(f"job {safe(name, 100)} in {self._namespace} was not created by seatrial: it is left alone")
         return kind, job
 
+    def place(self, name: str) -> str:
+        """The URL path of one of ours; raises as `own`."""
+        kind, _ = self.own(name)
+        return path(kind.resource, name, namespace=self._namespace, group=kind.group, version=kind.version)
+
     def look(self, name: str) -> tuple[JobState, tuple[Replica, ...], FailureAnalysis | None]:
         """Return the state of any job in our namespace, its replicas, and what is wrong with it, if anything."""
         kind, job = self.find(name)

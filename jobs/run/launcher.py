@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..cluster.client.errors import ClusterError, Forbidden, Invalid, NotFound
-from ..cluster.client.kube import path
 from ..cluster.redact import safe
-from ..cluster.renewal import held, renewed
-from ..cluster.unstructured import as_map
 from ..trial import manifests
-from ..trial.parts import Queue
-from ..trial.pod import LABEL_RUN
 from .attempts import after, interruption
-from .cleanup import Ledger
+from .cleanup import Ledger, remove
 from .conclusion import conclude
 from .creation import Creation
 from .job_lookup import JobLookup
@@ -39,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..cluster.client.kube import Kube
+    from ..trial.launchers import Kind
     from ..trial.spec import TrialSpec
     from .result import TrialResult
 
@@ -68,19 +65,18 @@ class Launcher:
         self._ledger = ledger if ledger is not None else Ledger()
         self._logs = logs
 
-    def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None) -> TrialResult:
+    def run(self, spec: TrialSpec, files: Mapping[str, str] | None = None, *, begun: str = "") -> TrialResult:
         """Create the trial, wait for its end, return its evidence; deletion is the ledger's unless it was given up.
+
+        `begun`: what this run leaves for who attaches to it (jobs/run/begun.py).
 
         What others interrupted (a drain, a preemption, a queue that took it out again) is tried once more, with all of
         the time to start: what is judged had the time that it is judged by. What only follows from the interruption is
         told as that.
         """
-        if files is None:
-            from ..pod import files as shipped  # noqa: PLC0415  (reads them from disk)
-
-            files = shipped()
+        files = _shipped() if files is None else files
         began = time.monotonic()
-        result = self._recorded(spec, manifests.build(spec, files))
+        result = self._recorded(spec, manifests.build(spec, files, begun))
         for attempt in range(2, _ATTEMPTS + 1 if spec.sweep is None else 0):  # a sweep goes on where it ended, if asked
             cause = interruption(result)
             if cause is None:
@@ -89,7 +85,7 @@ class Launcher:
             self._progress(f"{spec.job_name} {what} ({cause.observed[:200]}): trying it once more")
             following = replace(spec, attempt=attempt)
             try:
-                second = self._recorded(following, manifests.build(following, files))
+                second = self._recorded(following, manifests.build(following, files, begun))
             except ClusterError as error:
                 if not cause.disrupted:
                     raise
@@ -111,8 +107,37 @@ class Launcher:
         recorder.conclude(result)
         return result
 
+    def detach(self, spec: TrialSpec, begun: str, files: Mapping[str, str] | None = None) -> TrialResult | None:
+        """Create the trial and leave it to the cluster, and to who attaches to it; a result where it was refused."""
+        objects = manifests.build(spec, _shipped() if files is None else files, begun)
+        creation, result = self._created(spec, objects)
+        if result is None:
+            creation.detach()
+        return result
+
+    def attach(self, spec: TrialSpec) -> TrialResult:
+        """Wait for a trial that is under way or over, and read its evidence; from then on it is this ledger's."""
+        began = time.monotonic()
+        kind, raw = JobLookup(self._kube, spec.namespace).own(spec.job_name)
+        result = self._watched(spec, kind, began, ())
+        uid, place = str(raw["metadata"].get("uid") or ""), (kind.resource, kind.group, spec.namespace, spec.job_name)
+        undo = partial(remove, self._kube, *place, uid=uid, version=kind.version)
+        self._ledger.enter(f"{kind.resource.removesuffix('s')}/{spec.job_name} in {spec.namespace}", undo)
+        return result
+
     def _once(self, spec: TrialSpec, objects: manifests.Manifests) -> TrialResult:
         """Create, wait and read, one time; what was given up or interrupted is deleted before this returns."""
+        began = time.monotonic()
+        creation, refusal = self._created(spec, objects)
+        if refusal is not None:
+            return refusal
+        result = self._watched(spec, objects.kind, began, creation.warned)
+        if result.given_up or (result.analysis is not None and result.analysis.disrupted):
+            creation.give_up()
+        return result
+
+    def _created(self, spec: TrialSpec, objects: manifests.Manifests) -> tuple[Creation, TrialResult | None]:
+        """Create the objects; a result where the cluster refused one of them."""
         kind = objects.kind
         began = time.monotonic()
         creation = Creation(self._kube, self._ledger, spec.run_id, self._progress, spec.deadlines.lease_s)
@@ -120,13 +145,17 @@ class Launcher:
         shape = f"{spec.nodes} x {spec.gpus_per_node} GPUs"
         self._progress(f"creating {what} {spec.job_name} in {spec.namespace}: {shape}")
         try:
-            warned = creation.create(objects)
+            creation.create(objects)
         except (Forbidden, Invalid) as error:
-            return refused(spec.job_name, error, time.monotonic() - began, kind)
+            return creation, refused(spec.job_name, error, time.monotonic() - began, kind)
         except NotFound as error:
             if not kind.operator:
                 raise
-            return not_served(self._kube, spec.job_name, kind, error)
+            return creation, not_served(self._kube, spec.job_name, kind, error)
+        return creation, None
+
+    def _watched(self, spec: TrialSpec, kind: Kind, began: float, warned: tuple[str, ...]) -> TrialResult:
+        """Wait for the end of what was created, and read what it told."""
         limits = Limits(start_s=spec.deadlines.start_s, job_s=spec.deadlines.job_s, queue_s=spec.deadlines.queue_s)
         selector = ",".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
         queueing = Queueing(self._kube, spec.queue, spec.namespace, spec.job_name) if spec.queue else None
@@ -150,41 +179,11 @@ class Launcher:
         result = conclude(spec.job_name, spec.run_id, watcher, outcome, began, warned, kind)
         self._progress(f"{result.job} {result.state} after {result.seconds:.0f} s")
         result = with_service_gone(self._kube, spec, result)
-        interrupted = result.analysis is not None and result.analysis.disrupted
-        if outcome.aborted or outcome.lingering or interrupted:
-            creation.give_up()
-        return result
+        return replace(result, given_up=outcome.aborted or bool(outcome.lingering))
 
-    def attach(self, name: str, namespace: str = "") -> TrialResult:
-        """Wait for a job that runs already (one of ours) and read its evidence; nothing is entered in the ledger."""
-        began = time.monotonic()
-        namespace = namespace or self._kube.namespace
-        kind, raw = JobLookup(self._kube, namespace).own(name)
-        job = kind.as_job(raw)
-        tags = as_map(raw["metadata"].get("labels"))
-        run = str(tags.get(LABEL_RUN))
-        allowed = as_map(job.get("spec")).get("activeDeadlineSeconds")
-        seconds = float(allowed) if isinstance(allowed, int) else 3600.0
-        limits = Limits(start_s=seconds, job_s=seconds)
-        name_of_queue = tags.get("kueue.x-k8s.io/queue-name")
-        queue = Queue(kind="kueue", name=str(name_of_queue)) if name_of_queue else None
-        queueing = Queueing(self._kube, queue, namespace, name) if queue else None
-        ranks = kind.pods_wanted(raw) - (1 if kind.multiplexed else 0)
-        watcher = Watcher(
-            self._kube,
-            job=name,
-            namespace=namespace,
-            run=run,
-            limits=limits,
-            logs=self._logs,
-            progress=self._progress,
-            kind=kind,
-            queueing=queueing,
-            ranks=ranks,
-            sees_nodes=self._sees_nodes,
-        )
-        place = path(kind.resource, name, namespace=namespace, group=kind.group, version=kind.version)
-        with renewed(self._kube, place, held(raw)):
-            result = conclude(name, run, watcher, watcher.keep(), began, (), kind)
-        self._progress(f"{name} {result.state} after {result.seconds:.0f} s")
-        return result
+
+def _shipped() -> Mapping[str, str]:
+    """The probe's files, read from disk."""
+    from ..pod import files  # noqa: PLC0415  (few launchers need them)
+
+    return files()

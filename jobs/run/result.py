@@ -30,3 +30,4 @@ class TrialResult:
     events: tuple[str, ...] = ()
     queue: QueueFacts | None = None
     attempts: int = 1
+    given_up: bool = False  # waiting for it could not help: it still holds what it has

@@ -51,6 +51,7 @@ _LEFT_OUT = """\
 # prints them, too, for kubectl create -f -.
 """
 CLAIM_TEMPLATES = "resourceclaimtemplates"
+BEGUN = "begun"  # the key of what the run leaves, among the ConfigMap's binary data
 _SCRATCH_BYTES = 256 << 20  # enough to leave a disk's own cache of a few MiB behind, little enough for a second
 
 
@@ -99,23 +100,28 @@ class Manifests:
             yield Owned(item.resource, item.group, item.version, item.body | {"metadata": meta})
 
 
-def build(spec: TrialSpec, files: Mapping[str, str]) -> Manifests:
-    """Turn a spec and the probe's files (path below /seatrial -> text) into objects; what launches is suspended."""
+def build(spec: TrialSpec, files: Mapping[str, str], begun: str = "") -> Manifests:
+    """Turn a spec and the probe's files (path below /seatrial -> text) into objects; what launches is suspended.
+
+    ``begun``: what the run leaves for who attaches to it (jobs/run/begun.py); no pod sees it.
+    """
     texts = dict(files) | {"trial.json": json.dumps(trial_json(spec), indent=1)}
     keys = {path: path.replace("/", ".") for path in texts}
     if len(set(keys.values())) != len(keys):
         raise SpecError("two probe files would have the same name in the ConfigMap")
-    size = sum(len(key) + len(texts[path].encode()) for path, key in keys.items())
+    size = sum(len(key) + len(texts[path].encode()) for path, key in keys.items()) + len(begun)
     if size > _LARGEST_CONFIGMAP:
         raise SpecError(f"the probe's files are {size} bytes, more than a ConfigMap holds ({_LARGEST_CONFIGMAP})")
     meta = {"name": spec.job_name, "namespace": spec.namespace, "labels": labels(spec)}
-    configmap = {
+    configmap: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": meta,
         "immutable": True,
         "data": {keys[path]: texts[path] for path in sorted(texts)},
     }
+    if begun:
+        configmap["binaryData"] = {BEGUN: begun}
     kind = kind_of(spec.launcher)
     selector = kind.service_selector(spec)
     further = list(_claim_templates(spec, meta))

@@ -119,7 +119,7 @@ def test_a_job_is_attached_to_and_canceled_by_name(cluster, monkeypatch, capsys)
         if jobs.look(wanted.job_name)[0] == "Running":
             break
         time.sleep(0.05)
-    attached = Launcher(cluster).attach(wanted.job_name)
+    attached = Launcher(cluster).attach(wanted)
     first.join(30)
     assert attached.state == "Complete" and all(e.complete for e in attached.evidence.values())
     logs = jobs.logs(wanted.job_name)

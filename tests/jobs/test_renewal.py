@@ -1,5 +1,6 @@
 """A dead run is told from a living one by watching its lease, with no regard to anybody's clock."""
 
+import copy
 import json
 import threading
 import time
@@ -10,7 +11,7 @@ import pytest
 from jobs.cluster import renewal
 from jobs.cluster.client.errors import NotFound, Unreachable
 from jobs.cluster.client.kube import path
-from jobs.cluster.renewal import ANNOTATION, SECONDS, Held, Renewal, held, record, renewed, run_out
+from jobs.cluster.renewal import ANNOTATION, SECONDS, Renewal, Watched, held, record, run_out, taken
 from jobs.run.cleanup import Ledger, sweep, sweep_dead
 from jobs.run.creation import Creation
 from jobs.trial.manifests import Owned
@@ -172,17 +173,79 @@ def test_an_outage_does_not_end_the_renewals(kube, api, status, reason):
     assert len(api.asked) >= 5
 
 
-def test_who_attaches_to_a_job_without_a_lease_gives_it_none(kube, api):
-    """It would be deleted by others as soon as the one who watches it goes away."""
-    before = set(threading.enumerate())
-    with renewed(kube, URL, None):
-        assert renewing(before) == []
-    assert api.asked == []
-    with renewed(kube, URL, Held(lease(), 0.2)):
-        end = time.monotonic() + 30
-        while not api.asked and time.monotonic() < end:
-            time.sleep(0.01)
-    assert api.asked[0].verb == "PATCH"
+class Leased:
+    """One object whose lease is read and written; `meanwhile` happens once, before the next write."""
+
+    def __init__(self, api, text, meanwhile=None):
+        meta = {"name": "seatrial-r1", "resourceVersion": "1", "annotations": {ANNOTATION: text}}
+        self.item = {"metadata": meta}
+        self.meanwhile = meanwhile
+        api.answer = self.answer
+
+    def answer(self, asked):
+        meta = self.item["metadata"]
+        if asked.verb == "PATCH":
+            happens, self.meanwhile = self.meanwhile, None
+            if happens:
+                happens(meta)
+            told = asked.body["metadata"]
+            if told.get("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
+                return 409, {}, {"reason": "Conflict"}
+            meta["annotations"] |= told["annotations"]
+            meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
+        return 200, {}, copy.deepcopy(self.item)
+
+    @property
+    def lease(self):
+        return held(self.item)
+
+
+def released(seconds=1):
+    return record(seconds, released=True)[ANNOTATION]
+
+
+def test_a_lease_that_was_released_is_taken_at_once_and_given_back(kube, api):
+    """Nobody waits for a runner that left on purpose; whoever comes next need not wait either."""
+    there = Leased(api, released())
+    assert there.lease.released
+    with taken(kube, URL):
+        assert there.lease.holder and not there.lease.released
+    assert there.lease.released
+
+
+def test_a_lease_that_is_renewed_is_not_taken(kube, api):
+    """Its runner lives: it stays his."""
+    there = Leased(api, lease(seconds=1))
+    runner = Renewal(kube, URL, 1.0)
+    try:
+        with pytest.raises(Watched, match="somebody watches it"), taken(kube, URL):
+            pytest.fail("taken from a runner that lives")
+    finally:
+        runner.stop()
+    assert not there.lease.released
+
+
+def test_a_lease_that_ran_out_is_taken(kube, api):
+    """Its runner was killed."""
+    there = Leased(api, lease(seconds=1))
+    with taken(kube, URL):
+        assert there.lease.holder == json.loads(record(1)[ANNOTATION])["holderIdentity"]
+
+
+def test_of_two_who_take_it_at_the_same_moment_one_is_refused(kube, api):
+    """The object has changed, and the lease with it. A change of its status alone is nobody's hand."""
+    others = json.dumps({"holderIdentity": "other_1", "leaseDurationSeconds": 1, "renewTime": "now"})
+
+    def other(meta):
+        meta["annotations"][ANNOTATION], meta["resourceVersion"] = others, "7"
+
+    there = Leased(api, released(), other)
+    with pytest.raises(Watched, match="somebody else took it at this moment: held by other_1"), taken(kube, URL):
+        pytest.fail("taken twice")
+    assert there.lease.holder == "other_1"
+    there = Leased(api, released(), lambda meta: meta.update(resourceVersion="9"))
+    with taken(kube, URL):
+        assert not there.lease.released
 
 
 # --------------------------------------------------------------------------------------------------------- sweeping

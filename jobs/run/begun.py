@@ -1,0 +1,100 @@
+"""What a run leaves in its trial's ConfigMap: with it another process attaches to the trial and judges it as the run.
+
+A JSON document, compressed, beside the program that the pods run; the ConfigMap is immutable and goes with the Job. It
+is foreign text when it is read again: bounded here, held against its types by whoever uses it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.client.errors import NotFound
+from ..cluster.client.kube import path
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_map
+from ..trial.manifests import BEGUN, trial_json
+from ..trial.pod import LABEL_MANAGED, LABEL_RUN, MANAGED_BY
+from .creation import JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..cluster.client.kube import Kube
+    from ..trial.spec import TrialSpec
+
+MOST_BYTES = 300_000
+"""Compressed; a ConfigMap holds 1 MiB, and a test keeps the program below 650 KB of it."""
+_MOST_TEXT = 64 << 20  # a record over 5,000 nodes stays far below it
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a run left: its id, the attempt that is under way, what the pods were told, and its own words."""
+
+    run_id: str
+    attempt: int
+    told: Mapping[str, Any]
+    trial: Mapping[str, Any]
+
+
+def packed(told: Mapping[str, Any]) -> str:
+    """Return the document as a ConfigMap's binaryData takes it; '' where it is too large for one."""
+    data = zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 9)
+    return base64.b64encode(data).decode() if len(data) <= MOST_BYTES else ""
+
+
+def read(kube: Kube, name: str) -> Begun:
+    """Read what the run of the job ``name`` left in our namespace. Raises JobError (one line), ClusterError."""
+    try:
+        found = kube.get(path("configmaps", name, namespace=kube.namespace))
+    except NotFound:
+        raise JobError(
+            f"there is no trial {safe(name, 100)} in namespace {kube.namespace}; one that was judged, canceled, or "
+            "outlived by its time (deadlines.ttl_s) is gone"
+        ) from None
+    labels = as_map(as_map(found.get("metadata")).get("labels"))
+    run_id = str(labels.get(LABEL_RUN) or "")
+    attempt = re.fullmatch(rf"seatrial-{re.escape(run_id)}(?:-([2-9]))?", name)
+    if labels.get(LABEL_MANAGED) != MANAGED_BY or not run_id or attempt is None:
+        raise JobError(f"{safe(name, 100)} in {kube.namespace} is no trial of seatrial: it is left alone")
+    text = as_map(found.get("binaryData")).get(BEGUN)
+    if not isinstance(text, str):
+        raise JobError(
+            f"{name} tells nothing of the run that began it (a sweep, an applied manifest, or more than "
+            f"{MOST_BYTES:,} bytes): only seatrial job status and logs can look at it"
+        )
+    try:
+        trial = json.loads(as_map(found.get("data")).get("trial.json") or "")
+        return Begun(run_id, int(attempt[1] or 1), _unpacked(text), as_map(trial))
+    except (ValueError, TypeError, RecursionError):
+        raise JobError(f"what the run of {name} left in its ConfigMap is damaged") from None
+
+
+def _unpacked(text: str) -> dict[str, Any]:
+    """Raises ValueError for what no run has written."""
+    try:
+        unpacking = zlib.decompressobj()
+        data = unpacking.decompress(base64.b64decode(text, validate=True), _MOST_TEXT)
+    except (zlib.error, binascii.Error) as error:
+        raise ValueError(str(error)) from error
+    if not unpacking.eof:
+        raise ValueError("cut off, or larger than any run")
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("no object")  # noqa: TRY004  (of what was read, not of an argument)
+    return found
+
+
+def differences(begun: Begun, spec: TrialSpec) -> str:
+    """Say in what the trial that is under way is not this one; '' where it is."""
+    wanted = json.loads(json.dumps(trial_json(spec)))
+    keys = [key for key in wanted if wanted[key] != begun.trial.get(key)]
+    return ", ".join(
+        f"{key}: {safe(begun.trial.get(key), 60)} there, {safe(wanted[key], 60)} asked" for key in keys[:3]
+    )

@@ -1,0 +1,163 @@
+"""A trial that its runner left, or that outlived it, is judged by another process as its own run would have."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from jobs.cluster.client.kube import Kube, path
+from tests.jobs.on_sim import Sim, left_over
+
+PROFILE = {"extends": "h100-ib", "name": "mine", "deadlines": {"lease_s": 3}}
+
+
+@pytest.fixture(scope="module")
+def healthy(root, tmp_path_factory):
+    sim = Sim(root, tmp_path_factory.mktemp("attach"), "healthy")
+    yield sim.config
+    sim.close()
+
+
+@pytest.fixture
+def seatrial(root, tmp_path):
+    """Runs a command of ours; returns its exit code and all that it said."""
+    (tmp_path / "mine.yaml").write_text(json.dumps(PROFILE))
+
+    def run(*words, kubeconfig):
+        done = subprocess.run(
+            [sys.executable, "-m", "checks", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root), "KUBECONFIG": str(kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def record(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def without_times(told):
+    """The record as text: no run's id, no number, no choice among equal nodes; an image is pulled once only."""
+    told["trial"].pop("timeline", None)
+    text = json.dumps(told, indent=1, sort_keys=True).replace(told["run_id"], "RUN")
+    text = re.sub(r"(RUN-\d)-\w{5}\b", r"\1-xxxxx", re.sub(r"gpu-node-\d", "NODE", text))
+    text = re.sub(r"was pulled in [\d.]+ s", "was there already", text)
+    return re.sub(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", "#", text).splitlines()
+
+
+def detached(seatrial, config, out, *more):
+    code, said = seatrial("accept", "--profile", "h100-ib", "--detach", "--out", str(out), *more, kubeconfig=config)
+    assert code == 10, said
+    job = record(out)["trial"]["job"]
+    assert f"{job} goes on in the cluster and is not judged yet" in re.sub(r"\s+", " ", said)
+    return job
+
+
+def test_a_detached_trial_is_judged_as_an_undisturbed_one(seatrial, healthy, tmp_path):
+    """The same checks, evidence and verdict; until then cleanup and other runs leave it alone."""
+    code, said = seatrial("accept", "--profile", "h100-ib", "--out", "alone", kubeconfig=healthy)
+    assert code == 0, said
+    job = detached(seatrial, healthy, tmp_path / "begun")
+    code, said = seatrial("cleanup", kubeconfig=healthy)
+    assert code == 0 and f"kept job/{job}: it was detached, and waits for seatrial job attach {job}" in said
+    code, said = seatrial("preflight", "--profile", "h100-ib", kubeconfig=healthy)
+    assert code in (0, 10) and f"job/{job}" not in said
+    code, said = seatrial("job", "attach", job, "--out", "attached", kubeconfig=healthy)
+    assert code == 0, said
+    attached = record(tmp_path / "attached")
+    assert attached["run_id"] == record(tmp_path / "begun")["run_id"]
+    assert without_times(attached) == without_times(record(tmp_path / "alone"))
+    code, said = seatrial("job", "attach", job, kubeconfig=healthy)
+    assert code == 4 and "there is no trial" in said and "deadlines.ttl_s" in said
+    assert left_over(Kube.connect(kubeconfig=str(healthy))) == []
+
+
+def test_who_may_not_judge_it_hears_why(seatrial, healthy, tmp_path, root):
+    """Another namespace, another profile, no rights, what is no trial of ours; and the trial waits all the while."""
+    job = detached(seatrial, healthy, tmp_path / "begun")
+    for words, expected, reason in (
+        (("-n", "kube-system", job), 4, "there is no trial"),
+        (("--profile", "mine.yaml", job), 4, "they do not ask the same"),
+        (("training",), 4, "there is no trial training"),
+    ):
+        code, said = seatrial("job", "attach", *words, kubeconfig=healthy)
+        assert code == expected and reason in said, (words, said)
+        assert "Traceback" not in said
+    kube = Kube.connect(kubeconfig=str(healthy))
+    place = path("configmaps", job, namespace="default")
+    kept = kube.get(place)
+    kube.delete(place)
+    for damage in ("bm90IHpsaWI=", ""):
+        kube.create(
+            path("configmaps", namespace="default"),
+            {
+                "metadata": {"name": job, "labels": kept["metadata"]["labels"]},
+                "data": {"trial.json": kept["data"]["trial.json"]},
+                "binaryData": {"begun": damage},
+            },
+        )
+        code, said = seatrial("job", "attach", job, kubeconfig=healthy)
+        assert code == 4 and f"what the run of {job} left in its ConfigMap is damaged" in said
+        kube.delete(place)
+    code, said = seatrial("job", "cancel", job, kubeconfig=healthy)
+    assert code == 0, said
+    assert left_over(kube) == []
+
+
+def test_a_user_without_rights_is_told_which(seatrial, root, tmp_path):
+    """Nobody could look: 10, and the right that is missing."""
+    config, nobody = tmp_path / "admin", tmp_path / "nobody"
+    command = [sys.executable, "-m", "lab", "healthy", "--json", "--until-stdin-closes"]
+    command += ["--write-kubeconfig", str(config), "--write-nobody-kubeconfig", str(nobody)]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout.readline()
+        job = detached(seatrial, config, tmp_path / "begun")
+        code, said = seatrial("job", "attach", job, kubeconfig=nobody)
+        assert code == 10 and "configmaps" in said and "forbidden" in said.lower(), said
+        served.stdin.close()
+
+
+@pytest.mark.slow
+def test_a_fault_is_found_by_who_attaches(seatrial, root, tmp_path):
+    """The verdict is that of the trial, not of the command that began it."""
+    sim = Sim(root, tmp_path, "gdr-off")
+    try:
+        job = detached(seatrial, sim.config, tmp_path / "begun")
+        code, said = seatrial("job", "attach", job, "--out", "attached", kubeconfig=sim.config)
+    finally:
+        sim.close()
+    assert code == 1, said
+    assert "nccl.gdr-off" in record(tmp_path / "attached")["faults"]
+
+
+@pytest.mark.slow
+def test_the_trial_of_a_killed_runner_is_judged(seatrial, healthy, root, tmp_path):
+    """Its lease runs out; while it lives nobody else takes it, and one of two who attach at once is refused."""
+    kube = Kube.connect(kubeconfig=str(healthy))
+    command = [sys.executable, "-m", "checks", "accept", "--profile", str(tmp_path / "mine.yaml")]
+    env = {**os.environ, "PYTHONPATH": str(root), "KUBECONFIG": str(healthy)}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as runner:
+        end = time.monotonic() + 120
+        place = path("jobs", namespace="default", group="batch")
+        while not (jobs := [j for j in kube.list(place)[0] if not j["spec"]["suspend"]]) and time.monotonic() < end:
+            time.sleep(0.1)
+        job = jobs[0]["metadata"]["name"]
+        runner.send_signal(signal.SIGSTOP)  # it neither renews nor deletes
+        runner.kill()
+    words = ("job", "attach", job, "--profile", "mine.yaml")
+    code, said = seatrial(*words[:3], kubeconfig=healthy)
+    assert code == 4 and "begun with a profile of its own" in said
+    code, said = seatrial(*words, "--out", "attached", kubeconfig=healthy)
+    assert code == 0 and "watching for 3 s whether its runner is alive" in said, said
+    assert record(tmp_path / "attached")["verdict"] == "go" and left_over(kube) == []
