@@ -83,11 +83,12 @@ def _take(evidence: Evidence, path: str, members: dict[str, tuple[int, ...]]) ->
     try:
         with Path(path).open("rb") as file:
             head = file.read(HEAD)
-            size = os.fstat(file.fileno()).st_size
+            status = os.fstat(file.fileno())
+            size = status.st_size
             if flight_recorder.is_dump(head if size <= HEAD else head + _tail(file.fileno(), size)):
                 if size > MAX_BYTES:
                     raise PickleRefusedError(f"larger than the {MAX_BYTES >> 20} MiB that are read of one dump")  # noqa: TRY301
-                flight_recorder.read(evidence, path, head + file.read(MAX_BYTES), members)
+                flight_recorder.read(evidence, path, head + file.read(MAX_BYTES), members, status.st_mtime)
                 evidence.files.append(shown)
                 return True
             return _take_text(evidence, path, shown, head.decode("utf-8", "replace"), size)

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from .model import Evidence, Lagging, Process
-from .waits import analyse
+from .waits import Waits, analyse
+
+PASSING = 2.0
+"""Seconds; a dump of a time-out is minutes younger than what hangs (init_process_group: 10 minutes; 30 with gloo)."""
 
 
 @dataclass(slots=True)
@@ -24,6 +27,10 @@ class Decision:
     group: str | None = None
     operation: str | None = None
     sequence: int | None = None
+    passing: float | None = None
+    """Seconds that the longest pending operation had waited when the dumps were written, where that is no hang yet."""
+    called: str = ""
+    """What ranks called in the same place, where that differs."""
     because: list[tuple[str, int, str]] = field(default_factory=list)
     """Evidence: file, line (0 for none), text."""
     contradictions: list[str] = field(default_factory=list)
@@ -38,6 +45,7 @@ def decide(evidence: Evidence) -> Decision:
     _places(made, evidence)
     recorded = _from_recorder(made, evidence)
     _from_ras_dead(made, evidence)
+    _from_errors(made, evidence)
     if made.kind == "undecided":
         for rule in (_from_desync, _from_counts, _from_watchdog):
             if rule(made, evidence):
@@ -78,6 +86,7 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
     if found.mismatch:
         made.kind, made.late, made.proven = "mismatch", found.differing, True
         made.because.append(("Flight Recorder", 0, found.mismatch))
+        made.called = found.mismatch
     elif found.late:
         made.kind = "stalled" if found.stalled == found.late else "late"
         made.late, made.proven = found.late, True
@@ -85,6 +94,9 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         made.kind, made.proven = "order", True
     elif len(found.inside) > 1 and not found.unknown:
         made.kind, made.proven = "inside", True
+    made.passing = None if found.mismatch or evidence.timeouts or evidence.broken else _passing(found, evidence)
+    if made.passing is not None:
+        made.kind, made.proven, made.late = "undecided", False, set()
     for rank in sorted(made.late)[:4]:
         head = found.heads.get(rank)
         where = (
@@ -94,6 +106,13 @@ def _from_recorder(made: Decision, evidence: Evidence) -> bool:
         )
         made.because.append(("Flight Recorder", 0, f"rank {rank} {where}"))
     return bool(found.heads)
+
+
+def _passing(found: Waits, evidence: Evidence) -> float | None:
+    """Return the seconds of the longest wait where all were short when the dumps were written: the job may run."""
+    waited = [evidence.ranks[rank].waited for rank in found.heads]
+    known = [time for time in waited if time is not None]
+    return max(known) if known and len(known) == len(waited) and max(known) < PASSING else None
 
 
 def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
@@ -118,6 +137,25 @@ def _from_ras_dead(made: Decision, evidence: Evidence) -> None:
         )
 
 
+def _from_errors(made: Decision, evidence: Evidence) -> None:
+    """Clear the ranks whose operation broke because of another one; where one rank alone left no dump, it is gone.
+
+    A rank that ends closes its connections; those that it was connected to fail, and others wait for these in turn.
+    """
+    innocent = set(evidence.broken)
+    if made.kind not in ("undecided", "late", "stalled") or not evidence.ranks or not innocent:
+        return
+    made.waiting |= innocent
+    if made.late - innocent:
+        made.late -= innocent
+        return
+    made.kind, made.late, made.proven = "undecided", set(), False
+    lost = [found for found in evidence.broken.values() if found.gone]
+    if lost and len(made.unknown) == 1:
+        made.kind, made.dead, made.proven = "dead", set(made.unknown), True
+    made.because += [(found.file, found.line, found.text) for found in lost[:3]]
+
+
 def _from_desync(made: Decision, evidence: Evidence) -> bool:
     """The ranks furthest behind in the desync report; its numbers count from 1, SeqNum from 0."""
     if not evidence.lagging:
@@ -130,7 +168,7 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
     worst = [item for item in evidence.lagging if progress(item) == behind]
     made.kind, made.proven = ("stalled" if worst[0].joined else "late"), True
     made.late = {rank for item in worst for rank in item.ranks}
-    made.waiting |= {event.rank for event in evidence.timeouts} - made.late
+    made.waiting |= ({event.rank for event in evidence.timeouts} | set(evidence.broken)) - made.late
     timeout = evidence.timeouts[0] if evidence.timeouts else None
     made.operation = worst[0].operation or (timeout.operation if timeout else None)
     made.sequence = timeout.sequence if timeout else None if worst[0].sequence is None else worst[0].sequence - 1

@@ -67,7 +67,9 @@ def _write(job: Document, made: Decision, evidence: Evidence, places: dict[str, 
     job["stuck"] = {"group": made.group, "operation": made.operation, "sequence": made.sequence}
     job["contradictions"] = made.contradictions
     job["places"] = places
-    job["ranks"] = job["ranks"] or max((sample.size for sample in evidence.samples), default=0) or None
+    job["ranks"] = (
+        job["ranks"] or max((sample.size for sample in evidence.samples), default=len(evidence.world)) or None
+    )
     job["unread"] = evidence.notes
     if evidence.not_seen:
         job["not_seen"] = evidence.not_seen
@@ -145,7 +147,7 @@ def _where(made: Decision) -> str:
     return f"{made.operation}{number}" + (f" of {made.group}" if made.group else "")
 
 
-def _sentence(made: Decision) -> str:  # noqa: PLR0911
+def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return per form
     """Return the first sentence, without its full stop, and what follows from it."""
     late, where = made.late, _where(made)
     many = len(late) > 1
@@ -155,9 +157,13 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911
     whose = "their nodes" if many else "its node"
     if made.kind == "late" and made.proven:
         return (
-            f"{_first(_placed(made, late))} never entered {where}{waits}. Look at "
-            f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
-        ) + _missing(made)
+            (
+                f"{_first(_placed(made, late))} never entered {where}{waits}. Look at "
+                f"{'those processes' if many else 'that process'} before the fabric and the ranks that wait"
+            )
+            + _ahead(made)
+            + _missing(made)
+        )
     if made.kind == "stalled":
         return (
             f"{_first(_placed(made, late))} hold{'' if many else 's'} up {where}: their work is queued, and the GPU"
@@ -173,7 +179,8 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911
     if made.kind == "mismatch":
         what = "other operations or sizes" if many else "another operation or size"
         who = f"{_first(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
-        return f"{who} in the place of {where}{waits}. Which side is right, the program tells" + _missing(made)
+        called = f" ({made.called})" if made.called else ""
+        return f"{who} in the place of {where}{called}{waits}. Which side is right, the program tells" + _missing(made)
     if made.kind == "order":
         return f"Ranks wait for one another in different operations (one is {where}): their order differs between ranks"
     if made.kind == "slow":
@@ -182,6 +189,11 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911
         return "The job is alive: the counts of its operations advance between the samples. That proves no health"
     if late:
         return f"{_first(_placed(made, late))} launched less than the others, but one sample does not prove a hang"
+    if made.passing is not None:
+        return (
+            f"These dumps show waits of {made.passing:.1f} s at most, as a job that runs has them: too early to tell a"
+            " hang. Take them again some minutes later"
+        )
     if made.waiting and any("RAS:" in text for _, _, text in made.because):
         return (
             f"{_first(_ranks(made.waiting))} launched more than the others, who may be late or only behind for a moment: "  # noqa: E501
@@ -210,6 +222,14 @@ def _slow(made: Decision) -> str:
         f"The job goes on, and {who} {'were' if many else 'was'} behind the others in every sample: if it is slower"
         f" than it should be, look there first {load}"
     )
+
+
+def _ahead(made: Decision) -> str:
+    """Say that a few who wait may be those that went too far."""
+    if not 0 < len(made.waiting) < len(made.late):
+        return ""
+    few = _ranks(made.waiting)
+    return f", unless {few} called one operation more than the others: the fewer ones may be wrong, too"
 
 
 def _missing(made: Decision) -> str:

@@ -36,8 +36,13 @@ def is_dump(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and b'"pg_config"' in head[:8192] + head[-8192:]
 
 
-def read(evidence: Evidence, path: str, data: bytes, members: dict[str, tuple[int, ...]]) -> None:
-    """Add a dump. ``members`` remembers lists of ranks over the files of a job. Raises PickleRefusedError with the reason."""  # noqa: E501
+def read(
+    evidence: Evidence, path: str, data: bytes, members: dict[str, tuple[int, ...]], written: float | None = None
+) -> None:
+    """Add a dump, ``written`` in seconds since 1970. Raises PickleRefusedError with the reason.
+
+    ``members`` remembers lists of ranks over the files of a job.
+    """
     rank = rank_of(path)
     if rank is None:
         raise PickleRefusedError("a dump's file name ends in its rank (dump_3), and this one does not")
@@ -55,7 +60,7 @@ def read(evidence: Evidence, path: str, data: bytes, members: dict[str, tuple[in
     found, world = _configuration(evidence, content.get("pg_config"), members)
     evidence.world |= world
     evidence.world.add(rank)
-    evidence.ranks[rank] = _rank(rank, content, found, evidence)
+    evidence.ranks[rank] = _rank(rank, content, found, evidence, written)
 
 
 def _configuration(
@@ -68,13 +73,16 @@ def _configuration(
     found: dict[str, str] = {}
     world: set[int] = set()
     for name, entry in config.items() if isinstance(config, dict) else ():
-        if not isinstance(entry, dict) or not name:
-            continue  # gloo writes one entry without a name
+        if not isinstance(entry, dict):
+            continue
         text = entry.get("ranks")
         text = text if isinstance(text, str) else json.dumps(text) if isinstance(text, list) else ""
         members = cache.get(text)
         if members is None:
             members = cache.setdefault(text, tuple(int(item) for item in _MEMBERS.findall(text)))
+        if not name:  # gloo's one entry, of the group that was made last
+            world.update(members)
+            continue
         described = str(entry.get("desc") or name)[:120]
         if described == "undefined":
             described = f"group {name}"
@@ -86,7 +94,7 @@ def _configuration(
     return found, world
 
 
-def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: Evidence) -> Rank:
+def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: Evidence, written: float | None) -> Rank:
     made = Rank(rank)
     numbers: dict[int, str] = {}
     entries = [entry for entry in content.get("entries") or [] if isinstance(entry, dict)]
@@ -96,6 +104,7 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
         if operation is None:
             continue
         numbers[_number(entry.get("pg_id"))] = operation.group
+        made.last = operation
         if not operation.p2p:
             made.enqueued[operation.group] = max(made.enqueued.get(operation.group, -1), operation.sequence)
         if entry.get("state") == "completed" or entry.get("retired") is True:
@@ -103,6 +112,9 @@ def _rank(rank: int, content: dict[str, Any], found: dict[str, str], evidence: E
                 made.completed[operation.group] = operation.sequence
                 made.finished[operation.group] = operation
             continue
+        queued = _number(entry.get("time_created_ns"))
+        if written is not None and made.waited is None and 0 < queued <= written * 1e9:
+            made.waited = written - queued / 1e9
         if len(made.pending) < MAX_PENDING:
             made.pending.append(operation)
     status = content.get("pg_status")

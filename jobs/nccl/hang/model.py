@@ -33,6 +33,10 @@ class Rank:
     """Group to the last collective that is complete there, where the dump says it."""
     finished: dict[str, Operation] = field(default_factory=dict)
     """Group to the collective that is complete there and has the highest number."""
+    last: Operation | None = None
+    """What it queued last."""
+    waited: float | None = None
+    """Seconds from its first pending operation to when the dump was written, by the file's time; None where unknown."""
     recorded: int = 0
 
 
@@ -104,6 +108,18 @@ class Lagging:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """A rank whose operation ended in an error because another one went away or never came: that one is to blame."""
+
+    rank: int
+    gone: bool
+    """A peer closed its connection, as a process that ends does."""
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Performed:
     """The last collective of a rank that NCCL Inspector recorded as done."""
 
@@ -137,6 +153,7 @@ class Evidence:
     samples: list[Sample] = field(default_factory=list)
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)
+    broken: dict[int, Broken] = field(default_factory=dict)
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
     """(communicator, operation, rank) to its latest record."""
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)

@@ -41,6 +41,7 @@ class Waits:
     stuck: Operation | None = None
     heads: dict[int, Operation] = field(default_factory=dict)
     mismatch: str = ""
+    """What the most called, and what others called in its place."""
 
 
 def analyse(evidence: Evidence) -> Waits:
@@ -58,13 +59,28 @@ def analyse(evidence: Evidence) -> Waits:
         return found
     edges = _edges(evidence, heads, at)
     _ends(found, evidence, edges)
+    found.late -= {rank for rank in found.late - set(heads) if _may_have_failed(evidence, rank)}
     return found
 
 
-def _members(evidence: Evidence) -> None:
-    """Give the groups whose members no dump lists those that recorded something there, and those that wait nowhere.
+def _may_have_failed(evidence: Evidence, rank: int) -> bool:
+    """Say whether a rank's last operation may have ended in an error, which gloo's recorder calls retired, too.
 
-    gloo lists none; the default group has all ranks, and of those every number up to the highest that is known.
+    A member of that group has no dump, and no other one went on there.
+    """
+    last = evidence.ranks[rank].last
+    if last is None or not last.name.startswith("gloo:"):
+        return False
+    members = set(evidence.groups[last.group].members)
+    on = any(evidence.ranks[m].enqueued.get(last.group, -1) > last.sequence for m in members & set(evidence.ranks))
+    return not on and (len(members) < 2 or not members <= set(evidence.ranks))
+
+
+def _members(evidence: Evidence) -> None:
+    """Give the groups whose members no dump lists those that recorded something there.
+
+    gloo lists none; the default group has all ranks, and of those every number up to the highest that is known. Where
+    nobody has anything behind it in a group, those that wait nowhere may be members that have not come yet.
     """
     bare = [group for group in evidence.groups.values() if not group.members]
     if not bare:
@@ -74,7 +90,8 @@ def _members(evidence: Evidence) -> None:
     for group in bare:
         recorded = {rank for rank, made in evidence.ranks.items() if group.key in made.enqueued}
         everyone = group.name == "default_pg" or group.key == "0"
-        members = tuple(sorted(evidence.world if everyone else recorded | idle))
+        fresh = not any(group.key in made.finished for made in evidence.ranks.values())
+        members = tuple(sorted(evidence.world if everyone else recorded | idle if fresh else recorded))
         evidence.groups[group.key] = Group(group.key, group.name, members)
 
 
@@ -127,8 +144,8 @@ def _mismatch(found: Waits, at: dict[tuple[str, int], set[int]], evidence: Evide
         if common[1] > len(ranks) - common[1]:
             found.differing = {r for r in ranks if label[r] != common[0]}
         found.waiting -= found.differing
-        found.mismatch = f"under number {sequence} ranks called " + " and ".join(
-            f"{text} ({count} rank{'s' if count > 1 else ''})" for text, count in ordered[:4]
+        found.mismatch = f"under number {sequence} " + ", ".join(
+            f"{count} rank{'s' if count > 1 else ''} called {text}" for text, count in ordered[:4]
         )
         return True
     return False

@@ -1,16 +1,22 @@
-"""Read what torch's NCCL watchdog prints on a time-out, and its desync report (TORCH_NCCL_DESYNC_DEBUG)."""
+"""Read what torch prints of a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
 
-from .model import Evidence, Lagging, Timeout
+from .model import Broken, Evidence, Lagging, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-ANCHORS = (b"Watchdog caught collective", b"lagging", b"failure detected by watchdog")
+ANCHORS = (
+    b"Watchdog caught collective",
+    b"lagging",
+    b"failure detected by watchdog",
+    b"monitoredBarrier",
+    b"]: RuntimeError: [",
+)
 MAX_KEPT = 20_000
 MAX_BLOCK = 4 << 20
 _TIMEOUT = re.compile(
@@ -25,11 +31,18 @@ _STATUS = re.compile(
 _FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
 _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
 _RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
+# gloo/transport/tcp/pair.cc and ProcessGroupGloo.cpp, behind the prefix that torch gives to what nobody caught
+_BROKEN = re.compile(
+    r"\[rank(\d{1,7})\]:\s?\S{0,30}Error: .{0,160}?(?:(Connection (?:closed|reset) by peer)"
+    r"|successfully reached monitoredBarrier, but)"
+)
+_BARRIER = re.compile(r"\]: Ranks? ([\d, ]+) failed to pass monitoredBarrier")
 _AT = re.compile(r"Timeout at collective: (\w+), #(\d{1,15})")
 
 
 _ANY = re.compile(
-    rb"[^\n]*(?:Watchdog caught|last enqueued work|Timeout at collective|didn't (?:join|finish)|lagging)[^\n]*"
+    rb"[^\n]*(?:Watchdog caught|last enqueued work|Timeout at collective|didn't (?:join|finish)|lagging"
+    rb"|monitoredBarrier|\]: RuntimeError: \[)[^\n]*"
 )
 
 
@@ -78,6 +91,11 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
             evidence.lagging.append(Lagging(_ranks(found[1]), True, int(found[2]), at, file, number, text))
         elif "lagging" in line and (found := _RANKS.search(line)):
             evidence.lagging.append(Lagging(_ranks(found[1]), False, None, at, file, number, text))
+        elif "RuntimeError" in line and (found := _BROKEN.search(line)) and len(evidence.broken) < MAX_KEPT:
+            rank = int(found[1])
+            evidence.broken.setdefault(rank, Broken(rank, bool(found[2]), file, number, text))
+        elif "monitoredBarrier" in line and (found := _BARRIER.search(line)):
+            evidence.lagging.append(Lagging(_ranks(found[1]), False, None, "monitored_barrier", file, number, text))
 
 
 def _status(evidence: Evidence, found: re.Match[str]) -> None:

@@ -1,0 +1,107 @@
+"""Hangs of real jobs over gloo, recorded by us (data/gloo-2.13): who is named, and who must not be."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.explain import main
+from jobs.nccl.hang.pickles import loads
+
+DATA = Path(__file__).parent / "data" / "gloo-2.13"
+
+
+@pytest.fixture
+def explain(capsys):
+    """Return a function: paths to (exit code, the only job's document)."""
+
+    def run(*paths):
+        code = main(["--format", "json", *map(str, paths)])
+        (job,) = json.loads(capsys.readouterr().out)["jobs"]
+        return code, job
+
+    return run
+
+
+def named(job):
+    return {key: job[f"{key}_ranks"] for key in ("late", "waiting", "dead", "unknown") if job[f"{key}_ranks"]}
+
+
+SLEEPER = {"late": [2], "waiting": [0, 1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("case", "diagnosis", "ranks", "where"),
+    [
+        ("sleep_first", "hang-late", SLEEPER, ("default_pg", "all_reduce", 1)),
+        ("async_sleep", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
+        ("alltoall", "hang-late", SLEEPER, ("default_pg", "all_to_all", 4)),
+        ("nested_sleep_world", "hang-late", SLEEPER, ("default_pg", "all_reduce", 4)),
+        ("two_sleep", "hang-late", {"late": [1, 2], "waiting": [0, 3]}, ("default_pg", "all_reduce", 4)),
+        ("monitored", "hang-late", {"late": [2], "waiting": [1, 3]}, (None, "monitored_barrier", None)),
+        ("branch_gather", "hang-mismatch", SLEEPER, ("default_pg", "all_reduce", 4)),
+        ("branch_skip", "hang-late", SLEEPER, ("default_pg", "all_reduce", 5)),
+        ("branch_group", "hang-order", {"waiting": [0, 1, 2, 3]}, ("TP0", "all_reduce", 5)),
+        ("sizes", "hang-mismatch", SLEEPER, ("default_pg", "all_reduce", 4)),
+        ("dtype", "hang-mismatch", {"late": [2], "waiting": [3], "unknown": [1]}, ("default_pg", "all_reduce", 4)),
+        ("dies", "hang-dead", {"dead": [2], "waiting": [0, 1, 3]}, ("default_pg", "all_reduce", 4)),
+        ("dies_nested", "hang-dead", {"dead": [2], "waiting": [0, 1, 3]}, ("DP1", "all_reduce", 4)),
+        # a rank that is ahead of the others: those are late as far as the dumps show, and the sentence says what else
+        ("branch_extra", "hang-late", {"late": [0, 1, 3], "waiting": [2]}, ("default_pg", "all_reduce", 6)),
+        # gloo records no sends and receives: rank 3 waits in one for rank 2, and seems to do nothing
+        ("pipeline_sleep", "hang-late", {"late": [2, 3], "waiting": [0, 1]}, ("default_pg", "all_reduce", 1)),
+    ],
+)
+def test_each_hang_names_its_rank(explain, case, diagnosis, ranks, where):
+    code, job = explain(DATA / case)
+    assert (code, job["diagnosis"], named(job)) == (1, diagnosis, ranks)
+    assert tuple(job["stuck"].values()) == where
+    assert job["ranks"] == 4
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"),
+    [
+        ("stopped", {"waiting": [0, 1, 3], "unknown": [2]}),
+        ("nested_stopped", {"waiting": [0, 1, 3], "unknown": [2]}),
+        ("healthy_idle", {}),
+    ],
+)
+def test_what_dumps_alone_do_not_prove_is_left_open(explain, case, ranks):
+    """A stopped rank writes no dump: it may have come, for all that the others show."""
+    code, job = explain(DATA / case)
+    assert (code, job["diagnosis"], named(job)) == (10, "hang-undecided", ranks)
+
+
+def test_a_rank_that_failed_because_another_died_is_not_accused(explain, tmp_path):
+    """Without the words on standard error: rank 3 stands nowhere, since its operation with rank 2 broke."""
+    shutil.copytree(DATA / "dies_nested", tmp_path / "d", ignore=shutil.ignore_patterns("*.txt"))
+    code, job = explain(tmp_path / "d")
+    assert (code, named(job)) == (10, {"waiting": [1], "unknown": [2]})
+
+
+def test_a_mismatch_says_what_was_called(explain):
+    assert "1 rank called gloo:all_gather" in explain(DATA / "branch_gather")[1]["sentence"]
+    assert "1 rank called [[4]] ['Double']" in explain(DATA / "dtype")[1]["sentence"]
+
+
+def test_the_few_that_are_ahead_may_be_wrong(explain):
+    assert "unless rank 2 called one operation more" in explain(DATA / "branch_extra")[1]["sentence"]
+    assert "unless" not in explain(DATA / "two_sleep")[1]["sentence"]
+
+
+@pytest.mark.parametrize(("waited", "code"), [(0.5, 10), (30, 1)])
+def test_dumps_of_a_job_that_runs_are_no_hang(explain, tmp_path, waited, code):
+    """Written half a second after the operation was queued, they show a passing wait; a mismatch is one at any time."""
+    for case in ("sleep_first", "sizes"):
+        shutil.copytree(DATA / case, tmp_path / case)
+        for path in (tmp_path / case).glob("rank_*"):
+            entries = loads(path.read_bytes())["entries"]
+            if entries:
+                last = entries[-1]["time_created_ns"] / 1e9 + waited
+                os.utime(path, (last, last))
+    found, job = explain(tmp_path / "sleep_first")
+    assert (found, "too early" in job["sentence"]) == (code, code == 10)
+    assert explain(tmp_path / "sizes")[0] == 1
