@@ -8,13 +8,14 @@ import pytest
 
 from checks.rules.job import START_FAULTS, UNFIT
 from checks.rules.recording import note, put
-from checks.rules.sweep import link_findings, node_findings, notes, ran_findings, scale_findings
+from checks.rules.sweep import link_findings, node_findings, ran_findings, scale_findings
+from checks.rules.sweep_told import notes
 
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.framework.session import Session
     from checks.profiles.loader import Profile
-    from checks.rules.sweep import Swept
+    from checks.rules.swept import Swept
 
 
 @pytest.mark.acceptance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from checks.framework.options import seconds
@@ -10,6 +10,7 @@ from cli.usage import Parser
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Done, Fleet, Result, Rules
 from jobs.pod.sweep.plan import next_round
+from jobs.pod.sweep.release import spare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +19,7 @@ DESCRIPTION = """\
 Test every free node of a fleet, alone and in pairs, in one job; name the node, the rail, the uplink or the pair at
 fault. Takes the options of `seatrial accept`. With --plan: print what that costs, and start nothing."""
 EPILOG = """\
-Without --plan also --resume DIR, which goes on with that run, --no-scale, which leaves out the job over all nodes and
-releases nodes as they are proven, and every option of seatrial accept."""
+Without --plan also --resume DIR, which goes on with that run, and every option of seatrial accept."""
 EXAMPLES = (
     "seatrial sweep --plan --nodes 64 --leaf-size 16",
     "seatrial sweep --profile h100-ib --budget 10m --out sweep",
@@ -31,6 +31,8 @@ ROUND_S = 40
 START_S = 180
 """Seconds until all pods run: image, scheduling and rendezvous of one Job take 1 to 4 minutes (docs/fleet.md)."""
 LARGEST = 10_000
+PAIR = 2
+"""Nodes that a pair has tested together already: no job over all of them follows."""
 
 
 def parser() -> Parser:
@@ -44,6 +46,11 @@ def parser() -> Parser:
     )
     made.add_argument("--budget", metavar="TIME", help="end after this time: 90s, 30m, 2h")
     made.add_argument("--at-once", type=int, default=0, metavar="K", help="tests at a time (default: all)")
+    made.add_argument(
+        "--no-scale",
+        action="store_true",
+        help="no job over all nodes at the end: nodes are released as they are proven",
+    )
     return made
 
 
@@ -61,59 +68,76 @@ def main(arguments: Sequence[str]) -> int:
         made.error(str(error))
     names = tuple(f"node-{number:05}" for number in range(options.nodes))
     leaves = {n: f"leaf-{i // options.leaf_size:05}" for i, n in enumerate(names)} if options.leaf_size else {}
-    fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once)
+    fleet, rules = Fleet(names, leaves), Rules(at_once=options.at_once, alone=options.gpus_per_node > 1)
     if options.nodes == 1:
-        print("1 node: it is tested alone, there is no pair to test, and its sweep is never a go")
-    _show(fleet, rules, options.gpus_per_node, budget_s)
+        print("1 node: there is no pair to test, and its sweep is never a go")
+    _show(fleet, rules, options.gpus_per_node, budget_s, scale=not options.no_scale)
     return 0
 
 
-def _rounds(fleet: Fleet, rules: Rules, bad: str | None) -> list[Done]:
+@dataclass(frozen=True)
+class Plan:
+    """The rounds of a sweep, how many nodes are held in each, and whether a job over all that passed follows."""
+
+    rounds: list[Done]
+    held: list[int]
+    scale: bool
+
+
+def _plan(fleet: Fleet, rules: Rules, bad: str | None, *, scale: bool) -> Plan:
     """Play a sweep in which nothing fails but, where one is named, one node with every partner."""
     history: list[Done] = []
-    for _ in count():
-        each = next_round(fleet, rules, history)
-        if each is None:
-            return history
+    held: list[int] = []
+    while (each := next_round(fleet, rules, history)) is not None:
+        if not scale:
+            released = spare(fleet, rules, history, each, set(fleet.nodes[:1]))
+            fleet = replace(fleet, gone={**fleet.gone, **dict.fromkeys(released, "released")})
+        held.append(len(fleet.nodes) - len(fleet.gone))
         slow = {test for test in each.tests if len(test) > 1 and bad in test}
         results = {test: Result("measured", 50.0 if test in slow else 100.0, (), test) for test in each.tests}
         history.append(Done(each, results))
-    return history
+    return Plan(history, held, scale and len(fleet.nodes) > PAIR)
 
 
-def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None) -> None:
-    plan = _rounds(fleet, rules, None)
+def _show(fleet: Fleet, rules: Rules, gpus: int, budget_s: float | None, *, scale: bool) -> None:
+    plan = _plan(fleet, rules, None, scale=scale)
     names = {0: "every node alone", matchings_of(fleet, rules) + 1: "what is open"}
     print(f"{'round':>5}  {'tests':>5}  {'nodes':>5}  what")
-    for done in plan:
+    for done in plan.rounds:
         tests = done.round.tests
         across = sum(fleet.crosses(test) for test in tests)
         pairs = f"pairs, {across} of them across leaves" if fleet.leaves else "pairs"
         print(f"{done.round.number:>5}  {len(tests):>5}  {_slots([done]):>5}  {names.get(done.round.stage, pairs)}")
+    if plan.scale:
+        print(f"{'end':>5}  {1:>5}  {len(fleet.nodes):>5}  one job over all nodes that passed")
     print(f"nothing fails: {_cost(fleet, plan, gpus)}")
     if len(fleet.nodes) > 1:
-        print(f"one bad node:  {_cost(fleet, _rounds(fleet, rules, fleet.nodes[0]), gpus)}")
+        print(f"one bad node:  {_cost(fleet, _plan(fleet, rules, fleet.nodes[0], scale=scale), gpus)}")
     if budget_s is None:
         return
     fit = max(0, int((budget_s - START_S) // ROUND_S))
-    paired = [node for done in plan[:fit] for test in done.round.tests if len(test) > 1 for node in test]
+    paired = [node for done in plan.rounds[:fit] for test in done.round.tests if len(test) > 1 for node in test]
     missing = len(set(fleet.nodes) - set(paired))
-    if fit >= len(plan):
+    if fit >= len(plan.rounds):
         print(f"budget: enough for {fit} rounds")
     else:
-        print(f"budget: ends after {fit} of {len(plan)} rounds: {missing} nodes in no pair; that is no go")
+        print(f"budget: ends after {fit} of {len(plan.rounds)} rounds: {missing} nodes in no pair; that is no go")
 
 
-def _slots(plan: Sequence[Done]) -> int:
-    return sum(len(test) for done in plan for test in done.round.tests)
+def _slots(rounds: Sequence[Done]) -> int:
+    return sum(len(test) for done in rounds for test in done.round.tests)
 
 
-def _cost(fleet: Fleet, plan: Sequence[Done], gpus: int) -> str:
-    """Say what a plan costs. All GPUs are held from the start to the end: nobody else has them meanwhile."""
-    spent_s = START_S + ROUND_S * len(plan)
-    pairs = sum(len(test) for done in plan for test in done.round.tests if len(test) > 1) / len(fleet.nodes)
-    hours = spent_s / 3600 * gpus * len(fleet.nodes)
+def _cost(fleet: Fleet, plan: Plan, gpus: int) -> str:
+    """Say what a plan costs. All GPUs of a node are held until it is released: nobody else has them meanwhile."""
+    size, ends = len(fleet.nodes), ROUND_S * plan.scale
+    spent_s = START_S + ROUND_S * len(plan.rounds) + ends
+    pairs = sum(len(test) for done in plan.rounds for test in done.round.tests if len(test) > 1) / size
+    hours = gpus * (size * (START_S + ends) + ROUND_S * sum(plan.held)) / 3600
+    rounds = f"{len(plan.rounds)} round{'s' * (len(plan.rounds) > 1)}{' and the end' * plan.scale}"
+    released = size - plan.held[-1] if plan.held else 0
+    gone = f" ({released} nodes released before the last round)" if released else ""
     return (
-        f"{len(plan)} rounds, {_slots(plan) / len(fleet.nodes):.2f} slots per node ({pairs:.2f} in pairs), "
-        f"about {spent_s / 60:.0f} min, at most {hours:,.1f} GPU-hours"
+        f"{rounds}, {_slots(plan.rounds) / size:.2f} slots per node ({pairs:.2f} in pairs), "
+        f"about {spent_s / 60:.0f} min, at most {hours:,.1f} GPU-hours{gone}"
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .schema import Record, RecordedCheck, RecordedFinding
 
-OBSERVED, EXPECTED, CULPRIT, PROOF = 180, 60, 320, 200
+OBSERVED, EXPECTED, CULPRIT, PROOF, REASON = 180, 60, 320, 200, 300
 """Characters at most; the findings have them whole."""
 NODES_NAMED = 4
 BANDWIDTH = {
@@ -209,7 +209,8 @@ def _not_judged(checks: Sequence[RecordedCheck]) -> dict[str, dict[str, int]]:
     for check in checks:
         family = check["id"].partition(".")[0]
         if check["outcome"] == Outcome.BLOCKED:
-            why = f"blocked by {', '.join(roots[check['id']]) or 'what it requires'}"
+            named = ", ".join(roots[check["id"]])
+            why = f"blocked by {named}" if named else _short(check["reason"], REASON) or "blocked by what it requires"
             found.setdefault(why, Counter())[family] += 1
         elif check["outcome"] == Outcome.SKIPPED:
             found.setdefault("skipped", Counter())[family] += 1

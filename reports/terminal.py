@@ -194,12 +194,13 @@ def not_collected(terminal: Any, report: Any) -> None:
 
 
 def _blocked(results: Sequence[CheckResult]) -> dict[tuple[str, ...], list[str]]:
-    """The blocked checks by what is at the root of it."""
+    """The blocked checks by what is at the root of it: other checks, or what they said themselves."""
     roots = blocked_roots((r.id, r.outcome, r.blocked_by) for r in results)
     grouped: dict[tuple[str, ...], list[str]] = {}
     for result in results:
         if result.outcome is Outcome.BLOCKED:
-            grouped.setdefault(roots[result.id], []).append(result.id + _where(result))
+            why = roots[result.id] or ((_plain(result.reason),) if result.reason else ())
+            grouped.setdefault(why, []).append(result.id + _where(result))
     return grouped
 
 

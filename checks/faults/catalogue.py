@@ -75,12 +75,16 @@ def fill(text: str, subject: str = "", namespace: str = "") -> str:
     """Put subject, node, right and namespace into a command; what is not known stays as a word in capitals.
 
     The values come from the cluster and the command goes into somebody's shell: they are quoted for it.
-    A finding's subject starts with the node's name where it is about a node; a right reads 'create jobs.batch in ns'.
+    A finding's subject starts with the node's name where it is about a node, and goes on with 'rail mlx5_3' where it is
+    about one of its rails; a pair reads 'NODE - NODE', a right 'create jobs.batch in ns'.
     """
     words = subject.split()
+    rail = subject.partition(" rail ")[2].split(", ")[0]
     values = {
         "{subject}": shlex.quote(subject) if subject else "NAME",
         "{node}": shlex.quote(words[0]) if words else "NODE",
+        "{pair}": shlex.quote(",".join(subject.split(" - "))) if subject else "NODE,NODE",
+        "{rail}": shlex.quote(rail) if rail else "DEVICE",
         "{right}": right_arguments(subject) or "VERB RESOURCE",
         "{namespace}": shlex.quote(namespace) if namespace else "NAMESPACE",
     }

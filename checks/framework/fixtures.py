@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from checks.rules.admission import Admission
     from checks.rules.pool import Pool
     from checks.rules.rights import Answers
-    from checks.rules.sweep import Swept
+    from checks.rules.swept import Swept
     from checks.rules.training import Member
     from jobs.cluster.client.kube import Kube
     from jobs.cluster.facts.claims import Claim, Class

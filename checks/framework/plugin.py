@@ -288,7 +288,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def _reason(error: BaseException | None) -> str:
     """What ended the check: our own errors speak for themselves, any other is named with its type."""
-    if error is None or isinstance(error, (CannotTell, AssertionError, ClusterError)):
+    if error is None or isinstance(error, (Blocked, CannotTell, AssertionError, ClusterError)):
         return str(error or "")
     return f"{type(error).__name__}: {error}"
 

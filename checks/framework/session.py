@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from checks.framework.progress import Progress
     from checks.framework.simulation import Simulation
     from checks.profiles.cluster_defaults import Listed
-    from checks.rules.sweep import Earlier
+    from checks.rules.swept import Earlier
     from jobs.cluster.facts.inventory import Inventory
     from jobs.run.begun import Begun
     from jobs.run.recorder import Recorder

@@ -12,7 +12,8 @@ from checks.framework.evidence import Blocked
 from checks.framework.sweep_begun import begun
 from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
-from checks.rules.sweep import Earlier, Swept, read_sweep
+from checks.rules.sweep import read_sweep
+from checks.rules.swept import Earlier, Swept
 from jobs.pod.sweep.saved import saved
 from jobs.trial.spec import SpecError
 from reports.record import read_json

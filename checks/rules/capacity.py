@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CORDON = "node.kubernetes.io/unschedulable"
 """The taint that the control plane adds to a cordoned node; the cordon is the cause."""
+CLAIMED = "GPUs are claimed: which are free only the scheduler knows"
 SHOWN = 3
 SLURM = "NodeSet/"
 """The owner of Slinky's Slurm workers: their pods reserve whole nodes, whether Slurm has jobs for them or not."""
@@ -56,13 +57,13 @@ def _room(cluster: Inventory, node: Node, spec: TrialSpec, parted: str) -> Room:
         return Room(node=node.name, free=0, observed=parted, fault=sharing_fault(parted))
     resource = spec.gpu_resource
     offered, free = node.allocatable.get(resource, 0), cluster.free(node, resource)
-    observed = f"{free} of {offered} free"
+    observed = f"{free} of {offered} free" if resource else CLAIMED
     if node.unschedulable:
         return Room(node=node.name, free=free, observed=f"cordoned ({observed})", fault="nodes.cordoned")
     if bad := [t for t in node.taints if t.key != CORDON and not tolerated(t, spec.tolerations)]:
         names = ", ".join(map(str, bad))
         return Room(node=node.name, free=free, observed=f"taint {names} ({observed})", fault="nodes.tainted")
-    if free < spec.gpus_per_node:
+    if resource and free < spec.gpus_per_node:
         holding = cluster.holders(node, resource)
         slurm = bool(holding) and holding[0].owner.startswith(SLURM)
         fault = "gpu.held-by-slurm" if slurm else "gpu.taken"

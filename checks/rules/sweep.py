@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from jobs.diagnosis.state import ERR_INFRA
@@ -17,69 +17,23 @@ from jobs.pod.sweep.model import MEASURED, OUTCOMES, Done, Fleet, Result, Round
 from jobs.pod.sweep.section import section
 from reports.record import Finding
 
-from .sweep_hardware import card_of, slowed_of
+from .sweep_told import EXPECTED, SHOWN, accused, card_of, devices_of, names_of, rest_of
+from .swept import Earlier, Swept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
-    from jobs.pod.sweep.model import Blame, Nodes, Rules
-    from jobs.pod.sweep.model import Finding as Accusation
+    from jobs.pod.sweep.model import Nodes, Rules
     from jobs.run.result import TrialResult
     from jobs.trial.spec import Sweep
 
     from ..profiles.loader import Profile
 
-FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
 GROUPS = "sweep.groups"
-EXPECTED = "what the other nodes reach, and the profile's floor"
 ROUND = re.compile(r"sweep\.round\.(\d{1,6})")
 FLEET = re.compile(r"sweep\.fleet\.(\d{1,6})")
-SHOWN = 8
 MOST_TEXT = 600
 NEVER_CAME = "its pod did not start, or its agent did not come"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
-    """A sweep that another one goes on with, and what its record says of where and when it was."""
-
-    run_id: str
-    started: datetime
-    ended: datetime  # of the oldest run whose rounds are among them
-    history: Sequence[Done]
-    gpus_per_node: int
-    simulated: bool
-    cluster: Mapping[str, Any]
-    profile_digest: str
-    chained: bool = False  # it went on with another sweep itself
-
-    def __str__(self) -> str:
-        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """A sweep as it was judged."""
-
-    job: str
-    asked: tuple[str, ...]  # the nodes that got a pod
-    tested: tuple[str, ...]  # those that reported something
-    left: Mapping[str, str]  # nodes of the pool that were left alone, and why
-    blame: Blame
-    section: Mapping[str, Any]
-    leaves: Mapping[str, str]
-    rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
-    rounds: int
-    problem: str = ""  # why the sweep did not come to its end
-    fault: str = ""  # of the job, where that is why
-    infra: bool = False  # the cluster kept the job from running, and no outsider did
-    end: Mapping[str, Any] | None = None  # the job over all nodes that passed
-    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
-    hardware: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by node: its GPUs and cards
-    paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
-    earlier: Earlier | None = None
-    only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
 
 
 def read_sweep(
@@ -115,8 +69,11 @@ def read_sweep(
         paths |= {test: frozenset() for test in done.round.tests if len(test) == 2 and test not in paths}
     said: dict[Nodes, tuple[str, ...]] = {}
     hardware: dict[str, Mapping[str, Any]] = {}
+    errors: dict[str, Counter[str]] = {}
     for row in rows:
         for test in row.get("tests") or ():
+            for node, grown in (test.get("errors") or {}).items():
+                errors.setdefault(node, Counter()).update(grown)
             if len(test["nodes"]) == 1 and test.get("hardware"):
                 hardware[test["nodes"][0]] = test["hardware"]
             texts = tuple(f"{node}: {text}" for node, text in (test.get("why") or {}).items())
@@ -126,8 +83,11 @@ def read_sweep(
     made: dict[str, Any] = {**section(fleet, rules, history), "hardware": hardware}
     rails = {str(node): list(names) for node, names in (told.get("rails") or {}).items()}
     for each in made["findings"]:
+        each["rest"] = rest_of(made, each["names"], leaves)
         if each["kind"] == "rail":
-            each["devices"] = _devices(rails, each["names"][0], each["rails"])
+            node = each["names"][0]
+            each["devices"] = devices_of(rails, node, each["rails"])
+            each["cards"] = [card for name in each["devices"] if (card := card_of(hardware.get(node, {}), name))]
     if earlier:
         made["resumed"] = {
             "run_id": earlier.run_id,
@@ -152,6 +112,7 @@ def read_sweep(
         end=stages.get("sweep.job"),
         said=said,
         hardware=hardware,
+        errors=errors,
         paths=paths,
         earlier=earlier,
         only_earlier=tuple(node for node in tested if node not in now),
@@ -251,7 +212,7 @@ def node_findings(swept: Swept) -> Iterator[Finding]:
     named = {f.names[0]: f for f in swept.blame.findings if f.kind in ("node", "rail")}
     for node in dict.fromkeys((*swept.tested, *named)):
         if node in named:
-            yield _accused(swept, named[node])
+            yield accused(swept, named[node])
         elif node in swept.blame.suspects:
             observed = f"suspect: {swept.blame.suspects[node]}"
             yield Finding(subject=node, ok=None, observed=observed, expected=EXPECTED, fault="sweep.suspect")
@@ -263,10 +224,10 @@ def link_findings(swept: Swept) -> Iterator[Finding]:
     """Judge what lies between nodes: uplinks of leaves, and the paths of single pairs."""
     found = [f for f in swept.blame.findings if f.kind in ("uplink", "pair")]
     for each in found:
-        yield _accused(swept, each)
+        yield accused(swept, each)
     for each in swept.blame.apart:
         expected = "the groups of a fleet are as fast with each other as inside, or labels say what they are"
-        yield Finding(subject=_names(each.names), ok=None, observed=each.why, expected=expected, fault=GROUPS)
+        yield Finding(subject=names_of(each.names), ok=None, observed=each.why, expected=expected, fault=GROUPS)
     bad = {each.names for each in found}
     for leaf in sorted(set(swept.leaves.values())):
         if not any(leaf in names for names in bad):
@@ -391,51 +352,3 @@ def _against_pairs(swept: Swept, subject: str, value: float) -> Finding:
         expected=f"{max(limits):.4g} GB/s" if limits else "what pairs reach",
         fault="" if ok or named else "sweep.scale",
     )
-
-
-def _accused(swept: Swept, each: Accusation) -> Finding:
-    """Write one accusation as a person reads it: who, which rail by its device's name, and why."""
-    subject, who = " - ".join(each.names), ""
-    if each.kind == "uplink":
-        subject = " and ".join(f"uplink of {name}" for name in each.names)
-    if each.rails:
-        told = _devices(swept.rails if each.kind == "rail" else {}, each.names[0], each.rails)
-        who = "; ".join(filter(None, (card_of(swept.hardware.get(each.names[0], {}), name) for name in told)))
-        subject += f" rail {', '.join(told)}"
-    said = [text for nodes, texts in swept.said.items() if set(each.names) & set(nodes) for text in texts]
-    more = f" ({'; '.join(dict.fromkeys(said[:2]))})" if said and each.kind == "node" else ""
-    if each.kind == "node" and (slowed := "; ".join(slowed_of(swept.hardware.get(each.names[0], {})))):
-        more += f"; {slowed}"
-    more += f"; {who}" if who else ""
-    return Finding(
-        subject=subject, ok=False, observed=f"{each.why}{more}"[:MOST_TEXT], expected=EXPECTED, fault=FAULTS[each.kind]
-    )
-
-
-def _devices(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[int]) -> list[str]:
-    """Return the names of rails, as the node calls them; their numbers where it does not say."""
-    names = rails.get(node, ())
-    return [names[rail] if rail < len(names) else str(rail) for rail in numbers]
-
-
-def notes(swept: Swept) -> Iterator[str]:
-    """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
-    blame = swept.blame
-    yield f"proven: {_names(blame.proven)}"
-    for pair in blame.flaky:
-        yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
-    for node in swept.tested:
-        for text in slowed_of(swept.hardware.get(node, {})):
-            yield f"{node}: {text}"
-    if swept.left:
-        yield "not in the sweep: " + "; ".join(f"{node} ({why})" for node, why in list(swept.left.items())[:SHOWN])
-    if swept.only_earlier:
-        yield f"not tested in this run, and counted by the rounds of {swept.earlier}: {_names(swept.only_earlier)}"
-    yield from blame.notes
-    if cordon := [f.names[0] for f in blame.findings if f.kind in ("node", "rail")]:
-        yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{len(names)} nodes" + (f" ({', '.join(names[:SHOWN])}{more})" if names else "")

@@ -24,7 +24,8 @@ def lines(sweep: Sweep) -> Iterator[str]:
     suspects, not_tested = sweep.get("suspects") or {}, sweep.get("not_tested") or {}
     total = len((sweep.get("elements") or {}).get("nodes") or [])
     pairs = {tuple(test["nodes"]) for test in sweep.get("tests") or [] if len(test["nodes"]) > 1}
-    yield f"{len(proven)} of {total} nodes proven, in {len(pairs)} pairs and {len(sweep.get('rounds') or [])} rounds"
+    rounds = _count(len(sweep.get("rounds") or []), "round")
+    yield f"{len(proven)} of {total} nodes proven, in {_count(len(pairs), 'pair')} and {rounds}"
     if flaky:
         yield f"Flaky, failed once and passed once: {_named([' - '.join(pair) for pair in flaky])}"
     if suspects:
@@ -42,7 +43,11 @@ def finding_line(found: Mapping[str, Any]) -> str:
     where = f" {'rail' if len(found['rails']) == 1 else 'rails'} {rails}" if found["rails"] else ""
     names = " - ".join(found["names"])
     what = {"uplink": f"uplink of {names}", "pair": f"path {names}"}.get(found["kind"], names)
-    return f"{what}{where}: {found['why']}"
+    cards = found.get("cards") or []
+    cards = [card.removeprefix(f"{rails}: ") for card in cards]  # of one rail its name stands before it
+    told = f" ({'; '.join(cards)})" if cards else ""
+    rest = f"; all others at {found['rest']:.2f}" if found.get("rest") else ""
+    return f"{what}{where}{told}: {found['why']}{rest}"
 
 
 def cordon(sweep: Sweep) -> Sequence[str]:
@@ -50,6 +55,10 @@ def cordon(sweep: Sweep) -> Sequence[str]:
     return tuple(
         sorted({found["names"][0] for found in sweep.get("findings") or [] if found["kind"] in ("node", "rail")})
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _named(names: Sequence[str], most: int = NAMES) -> str:

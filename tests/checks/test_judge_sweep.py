@@ -1,18 +1,22 @@
 """What a sweep's coordinator told becomes findings: whom they accuse, in which words, and what is never a pass."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
+from checks.faults.catalogue import explain
 from checks.framework.evidence import Blocked
 from checks.framework.options import Options
 from checks.framework.sweep_run import fits, resumed, run_sweep
 from checks.framework.sweep_spec import rules_of, sweep_spec
 from checks.profiles.loader import load_profile
-from checks.rules.sweep import link_findings, node_findings, notes, ran_findings, read_sweep, scale_findings
+from checks.rules.capacity import rooms
+from checks.rules.sweep import link_findings, node_findings, ran_findings, read_sweep, scale_findings
+from checks.rules.sweep_told import notes
 from jobs.diagnosis.state import FailureAnalysis, JobState
 from jobs.pod.sweep.model import Done, Result, Rules
 from jobs.pod.sweep.model import Finding as Accusation
@@ -20,7 +24,7 @@ from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.trial.spec import Sweep, TrialSpec
+from jobs.trial.spec import Claim, Sweep, TrialSpec
 from reports.record import Run
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)
@@ -92,6 +96,9 @@ def test_a_slow_pair_accuses_neither_of_its_nodes():
     found = swept(*told(8, lambda pair: 200.0 if pair == ("node-2", "node-5") else 380.0))
     bad = [f for f in everything(found) if f.ok is not True]
     assert [(f.subject, f.fault) for f in bad] == [("node-2 - node-5", "sweep.pair")]
+    why = "4 of 4 tests fail though both nodes pass with others: 0.53 of the median; all others at 1.00"
+    assert bad[0].observed == why
+    assert explain("sweep.pair", bad[0].subject)["confirm"] == "seatrial accept --on node-2,node-5"
 
 
 def test_a_slow_uplink_accuses_a_leaf_and_no_node():
@@ -106,6 +113,12 @@ def test_a_slow_uplink_accuses_a_leaf_and_no_node():
     bad = [f for f in everything(found) if f.ok is not True]
     assert {f.fault for f in bad} == {"sweep.uplink"}
     assert all("leaf-1" in f.subject for f in bad)
+    (finding,) = bad
+    count = r"(\d+) of \1 pairs with other leaves fail though their nodes pass otherwise: 0\.53 of the median; "
+    again = "to see it again: seatrial sweep --on node-4,node-5,node-0,node-1"
+    assert re.fullmatch(rf"{count}all others at 1\.00; {again}", finding.observed)
+    (named,) = found.section["findings"]
+    assert named["rest"] == 1.0
 
 
 def test_an_uplink_that_no_label_names_accuses_nobody():
@@ -504,7 +517,7 @@ def test_a_part_of_the_fleet_is_swept_in_its_order_with_new_partners_in_each_run
     assert set(first("2a3b4c5d6e", names)) != set(first("9z8y7x6w5v", names))
 
 
-def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial():
+def test_a_rail_at_fault_is_whywith_its_card_and_a_slowed_gpu_with_its_serial():
     """A person finds the card by it; a GPU that slowed itself down in a node that passes is told, and not blamed."""
     names, stages = told(8, lambda _: 380.0)
     for row in stages["sweep.round.1"]["tests"]:
@@ -520,7 +533,22 @@ def test_a_rail_at_fault_is_told_with_its_card_and_a_slowed_gpu_with_its_serial(
     bad = replace(found, blame=replace(found.blame, findings=(accused,)))
     (finding,) = [f for f in node_findings(bad) if f.ok is False]
     assert finding.subject == "node-2 rail mlx5_3"
-    assert finding.observed.endswith("; mlx5_3: serial MT2231X00001, PCI 0000:9a:00.0")
+    assert finding.observed.endswith("; all others at 1.00; mlx5_3: serial MT2231X00001, PCI 0000:9a:00.0")
+    assert "mlxlink -d mlx5_3 " in explain("sweep.rail", finding.subject)["confirm"]
+
+
+def test_port_counters_that_grew_are_told_and_blame_nobody():
+    """Of a node that passes they are a note; of one at fault they stand beside what speaks against it."""
+    names, stages = told(8, lambda pair: 200.0 if "node-3" in pair else 380.0)
+    for stage, row in stages.items():
+        for test in row.get("tests", ()) if stage != "sweep.round.1" else ():
+            test["errors"] = {n: {"mlx5_2/symbol_error": 4} for n in test["nodes"] if n in ("node-3", "node-5")}
+    found = swept(names, stages)
+    (bad,) = [f for f in everything(found) if f.ok is not True]
+    count = found.errors["node-3"]["mlx5_2/symbol_error"]
+    assert bad.subject == "node-3" and count >= 12
+    assert bad.observed.endswith(f"; node-3: port counters that grew: mlx5_2/symbol_error {count}")
+    assert any(text.startswith("node-5: port counters that grew: mlx5_2/symbol_error ") for text in notes(found))
 
 
 SPEEDS = {
@@ -549,3 +577,16 @@ def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
     shown = {f.ok for f in everything(found)}
     verdict = "no-go" if False in shown else "inconclusive" if None in shown else "go"
     assert verdict == found.blame.verdict == found.section["verdict"], found.blame.reasons
+
+
+@pytest.mark.parametrize(("resource", "free"), [("", ["a"]), ("nvidia.com/gpu", [])])
+def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventory, node, resource, free):
+    """No node offers a resource to count; what is cordoned or tainted takes no pod all the same."""
+    nodes = [node("a", allocatable=None), node("b", allocatable=None, unschedulable=True)]
+    claim = () if resource else (Claim(name="gpus", device_class="gpu.nvidia.com", count=8),)
+    spec = TrialSpec(
+        run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8, gpu_resource=resource, claims=claim
+    )
+    found = rooms(inventory(nodes), nodes, spec)
+    assert [room.node for room in found if not room.fault] == free
+    assert found[1].fault == "nodes.cordoned"

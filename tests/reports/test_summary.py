@@ -181,3 +181,9 @@ def test_a_culprit_that_names_no_node_says_which_were_tried():
     assert summarize(run.to_dict()).culprit == "ring 8G: 126 GB/s, expected at least 350 GB/s (gpu-a, gpu-b)"
     run.results = [check("job.started", Outcome.FAILED, bad("pod-1", "unschedulable"))]
     assert "gpu-a" not in summarize(run.to_dict()).culprit
+
+
+def test_a_check_that_blocks_itself_says_why():
+    """Nothing else did: its own words are all that explains it."""
+    told = summarize(Run(results=[check("sweep.ran", Outcome.BLOCKED, reason="no node is free")]).to_dict())
+    assert told.not_judged == {"no node is free": {"sweep": 1}}

@@ -80,7 +80,12 @@ def test_lines_say_who_where_and_what_to_do():
     assert said[0].startswith("n00003 rail 2: ")
     sweep["findings"][0]["devices"] = ["mlx5_2"]
     assert next(lines(sweep)).startswith("n00003 rail mlx5_2: ")
-    assert any(line.startswith("path n00004 - n00005: 0.5") or "path n00004 - n00005: 0.6" in line for line in said)
+    sweep["findings"][0] |= {"cards": ["mlx5_2: serial MT1, PCI 0000:60:00.0"], "rest": 0.998}
+    first = next(lines(sweep))
+    assert first.startswith("n00003 rail mlx5_2 (serial MT1, PCI 0000:60:00.0): ")
+    assert re.search(r": 0\.[56]\d.* of the median; all others at 1\.00$", first)
+    pair = r"path n00004 - n00005: (\d) of \1 tests fail though both nodes pass with others: 0\.[56]\d"
+    assert any(re.match(pair, line) for line in said)
     assert "14 of 16 nodes proven" in "\n".join(said)
     assert cordon(sweep) == ("n00003", "n00009")
     assert "kubectl cordon n00003 n00009" in said

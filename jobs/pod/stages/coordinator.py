@@ -40,7 +40,6 @@ MOST_TEXT = 200
 STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
-OF_A_LEAF = 3  # proven nodes of other leaves that stay: as many as a suspected uplink is probed with
 SAY_S = 5.0
 
 
@@ -233,26 +232,14 @@ class Coordinator:
         return "stopped: %s" % self.watch.reason
 
     def _release(self, each: Round, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
-        """Say good-bye to proven nodes that what is open does not need: their pods complete, and their GPUs are free.
+        """Say good-bye to nodes that what is open does not need: their pods complete, and their GPUs are free.
 
-        Not before a job over all nodes, which needs them; nor a node at fault, which would take the next job. Who may
-        be a partner still stays: all of the leaves in doubt, some of each other leaf, and as many as suspects may meet.
+        Not before a job over all nodes, which needs them.
         """
-        if self.sweep["end"] or each.stage <= self.planner.matchings(fleet, rules):
+        if self.sweep["end"]:
             return
-        proven = self.planner.proven(fleet, rules, history)
-        busy = {node for nodes in each.tests for node in nodes}
-        doubted = set(fleet.nodes) - set(fleet.gone) - set(proven)
-        near = {fleet.leaf(node) for node in doubted | busy if fleet.leaf(node)}
-        spare = [n for n in proven if n not in busy and n not in fleet.gone and self.members[n].rank]
-        kept: Dict[str, int] = {}
-        for node in list(spare):
-            leaf = fleet.leaf(node)
-            kept[leaf] = kept.get(leaf, 0) + 1
-            if leaf and (leaf in near or kept[leaf] <= OF_A_LEAF):
-                spare.remove(node)
-        partners = rules.most_partners * max(1, len(doubted))
-        for node in spare[max(0, partners - (len(proven) - len(spare))) :]:
+        lead = {name for name, member in self.members.items() if not member.rank}
+        for node in self.planner.spare(fleet, rules, history, each, lead):
             self._released.add(node)
             self.members[node].channel.send({"seatrial": 1, "kind": "bye"})
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import zlib
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from . import fleettest
 
@@ -32,6 +32,7 @@ class Planner:
         self.plan = importlib.import_module("sweep.plan")
         self.judgement = importlib.import_module("sweep.judgement")
         self.decoder = importlib.import_module("sweep.decode")
+        self.releases = importlib.import_module("sweep.release")
 
     def fleet(self, nodes: Sequence[str], leaves: Dict[str, str], gone: Dict[str, str]) -> Fleet:
         """Return a fleet of nodes in the order in which they are to be tested."""
@@ -59,6 +60,10 @@ class Planner:
     def proven(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Nodes:
         """Return the nodes that have passed all."""
         return tuple(self.decode(fleet, rules, history).proven)
+
+    def spare(self, fleet: Fleet, rules: Rules, history: Sequence[Done], each: Round, kept: Set[str]) -> List[str]:
+        """Return the proven nodes that no round needs any more."""
+        return list(self.releases.spare(fleet, rules, history, each, kept))
 
     def done(self, each: Round, results: Dict[Nodes, Result], seconds: float) -> Done:
         """Return a round that ran."""

@@ -110,11 +110,13 @@ class State(Evidence):
 
     def _name_uplink(self, leaves: Nodes, found: Dict[str, List[Tuple[Nodes, bool]]]) -> None:
         pairs = {pair for leaf in leaves for pair, bad in found[leaf] if bad}
+        tried = {pair for leaf in leaves for pair, _ in found[leaf]}
         tests = [each for pair in sorted(pairs) for each in self.of[pair]]
         self.bad_leaves |= set(leaves)
         self.hot -= set(leaves)
         either = "; no other leaf tells them apart" if len(leaves) > 1 else ""
-        why = "%d pairs across leaves fail whose nodes pass otherwise%s" % (len(pairs), either)
+        count = "%d of %d pairs with other leaves" % (len(pairs), len(tried))
+        why = "%s fail though their nodes pass otherwise: %s%s" % (count, words(tests), either)
         self._name("uplink", leaves, tests, why)
 
     def _leaves(self, pair: Nodes) -> Set[str]:
@@ -176,7 +178,9 @@ class State(Evidence):
             if len(pair) != 2 or self.explained(pair) or not all(self.passed[n] for n in pair):
                 continue
             if HARD in grades or (PASS not in grades and constant(tests)):
-                self._name("pair", pair, tests, "%s; both nodes pass with others" % words(tests))
+                failed = sum(each.grade in (FAIL, HARD) for each in tests)
+                why = "%d of %d tests fail though both nodes pass with others: %s" % (failed, len(tests), words(tests))
+                self._name("pair", pair, tests, why)
 
     # -- what is open
 

@@ -1,0 +1,132 @@
+"""What a sweep found, in words: who is at fault, which card a rail is, which port counters grew, whom to cordon."""
+
+from __future__ import annotations
+
+import shlex
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.redact import safe
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from jobs.pod.sweep.model import Finding as Accusation
+
+    from .swept import Swept
+
+    Hardware = Mapping[str, Any]  # jobs/run/sweep_stages.py
+
+FAULTS = {"node": "sweep.node", "rail": "sweep.rail", "uplink": "sweep.uplink", "pair": "sweep.pair"}
+EXPECTED = "what the other nodes reach, and the profile's floor"
+SHOWN = 8
+MOST_TEXT = 600
+
+
+def accused(swept: Swept, each: Accusation) -> Finding:
+    """Write one accusation as a person reads it: who, which rail by its device's name, why, and how the rest did."""
+    subject, node = " - ".join(each.names), each.names[0]
+    hardware = swept.hardware.get(node, {})
+    if each.kind == "uplink":
+        subject = " and ".join(f"uplink of {name}" for name in each.names)
+    devices = devices_of(swept.rails if each.kind == "rail" else {}, node, each.rails)
+    if devices:
+        subject += f" rail {', '.join(devices)}"
+    told = [each.why]
+    if rest := rest_of(swept.section, each.names, swept.leaves):
+        told.append(f"all others at {rest:.2f}")
+    if each.kind == "node":
+        said = [text for nodes, texts in swept.said.items() if node in nodes for text in texts]
+        told += [*dict.fromkeys(said[:2]), *slowed_of(hardware)]
+    told += filter(None, (card_of(hardware, name) for name in devices))
+    if each.kind == "uplink":
+        told += filter(None, (_some_of(swept, each.names),))
+    else:
+        told += [text for name in each.names if (text := _grown(swept, name, devices if each.kind == "rail" else ()))]
+    observed = "; ".join(told)[:MOST_TEXT]
+    return Finding(subject=subject, ok=False, observed=observed, expected=EXPECTED, fault=FAULTS[each.kind])
+
+
+def _some_of(swept: Swept, leaves: Sequence[str]) -> str:
+    """Name two nodes of the leaves at fault and two of others, which show it; '' where there are not as many."""
+    mates = [node for node in swept.blame.proven if swept.leaves.get(node) in leaves[:1]]
+    others = [node for node in swept.blame.proven if swept.leaves.get(node, leaves[0]) not in leaves[:1]]
+    chosen = (*mates[:2], *others[:2])
+    return f"to see it again: seatrial sweep --on {','.join(map(shlex.quote, chosen))}" if len(chosen) == 4 else ""
+
+
+def rest_of(section: Mapping[str, Any], names: Collection[str], leaves: Mapping[str, str]) -> float | None:
+    """Return the median share of all pairs in which neither these nodes are nor these leaves are left; None of none."""
+    inside = set(names)
+    shares = [
+        test["share"]
+        for test in section["tests"]
+        if len(test["nodes"]) == 2 and "share" in test and not inside & _touched(test["nodes"], leaves)
+    ]
+    return round(median(shares), 4) if shares else None
+
+
+def _touched(nodes: Sequence[str], leaves: Mapping[str, str]) -> set[str]:
+    ways = {leaves.get(node, "") for node in nodes}
+    return {*nodes, *(ways if len(ways) > 1 else ())}
+
+
+def devices_of(rails: Mapping[str, Sequence[str]], node: str, numbers: Sequence[int]) -> list[str]:
+    """Return the names of rails, as the node calls them; their numbers where it does not say."""
+    names = rails.get(node, ())
+    return [names[rail] if rail < len(names) else str(rail) for rail in numbers]
+
+
+def card_of(hardware: Hardware, name: str) -> str:
+    """Return who a rail's device is, so that a person finds it: serial number or GUID, PCI address; '' for nothing."""
+    card = (hardware.get("cards") or {}).get(name) or {}
+    words = (("serial", "serial"), ("guid", "GUID"), ("pci", "PCI"))
+    told = ", ".join(f"{word} {safe(card[key], 60)}" for key, word in words if card.get(key))
+    return f"{name}: {told}" if told else ""
+
+
+def slowed_of(hardware: Hardware) -> list[str]:
+    """Return which GPUs slowed themselves down while the node was tested alone, and why."""
+    found = []
+    for gpu in hardware.get("gpus") or ():
+        if reasons := ", ".join(safe(reason, 40) for reason in (gpu.get("throttle") or ())[:4]):
+            mhz = list(gpu.get("mhz") or ())
+            clock = f" at {mhz[1]:g} MHz" if len(mhz) == 3 else ""
+            words = (("serial", "serial"), ("uuid", "UUID"))
+            who = next((f" ({word} {safe(gpu[key], 60)})" for key, word in words if gpu.get(key)), "")
+            found.append(f"GPU {gpu.get('index', '?')}{who} was slowed by {reasons}{clock}")
+    return found[:SHOWN]
+
+
+def _grown(swept: Swept, node: str, devices: Collection[str] = ()) -> str:
+    """Say which port counters of a node, or of these devices of it, grew in its tests; '' for none."""
+    found = swept.errors.get(node, {})
+    told = [f"{safe(n, 80)} {v}" for n, v in sorted(found.items()) if not devices or n.partition("/")[0] in devices]
+    return f"{node}: port counters that grew: {', '.join(told[:SHOWN])}" if told else ""
+
+
+def notes(swept: Swept) -> Iterator[str]:
+    """Say who was proven, what is flaky, who was left alone, and which nodes to cordon."""
+    blame = swept.blame
+    yield f"proven: {names_of(blame.proven)}"
+    for pair in blame.flaky:
+        yield f"flaky, told and not blamed: {' - '.join(pair)} failed and then passed"
+    for node in swept.tested:
+        for text in slowed_of(swept.hardware.get(node, {})):
+            yield f"{node}: {text}"
+        if text := _grown(swept, node):
+            yield text
+    if swept.left:
+        yield "not in the sweep: " + "; ".join(f"{node} ({why})" for node, why in list(swept.left.items())[:SHOWN])
+    if swept.only_earlier:
+        yield f"not tested in this run, and counted by the rounds of {swept.earlier}: {names_of(swept.only_earlier)}"
+    yield from blame.notes
+    if cordon := [f.names[0] for f in blame.findings if f.kind in ("node", "rail")]:
+        yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
+
+
+def names_of(names: Sequence[str]) -> str:
+    """Count nodes, and name the first of them."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{len(names)} nodes" + (f" ({', '.join(names[:SHOWN])}{more})" if names else "")

@@ -1,0 +1,55 @@
+"""A sweep as it was judged, and the one that it went on with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from jobs.pod.sweep.model import Blame, Done, Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """A sweep that another one goes on with, and what its record says of where and when it was."""
+
+    run_id: str
+    started: datetime
+    ended: datetime  # of the oldest run whose rounds are among them
+    history: Sequence[Done]
+    gpus_per_node: int
+    simulated: bool
+    cluster: Mapping[str, Any]
+    profile_digest: str
+    chained: bool = False  # it went on with another sweep itself
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """A sweep as it was judged."""
+
+    job: str
+    asked: tuple[str, ...]  # the nodes that got a pod
+    tested: tuple[str, ...]  # those that reported something
+    left: Mapping[str, str]  # nodes of the pool that were left alone, and why
+    blame: Blame
+    section: Mapping[str, Any]
+    leaves: Mapping[str, str]
+    rails: Mapping[str, Sequence[str]]  # by node: its network devices, in NCCL's order
+    rounds: int
+    problem: str = ""  # why the sweep did not come to its end
+    fault: str = ""  # of the job, where that is why
+    infra: bool = False  # the cluster kept the job from running, and no outsider did
+    end: Mapping[str, Any] | None = None  # the job over all nodes that passed
+    said: Mapping[Nodes, tuple[str, ...]] = field(default_factory=dict)  # what nodes said of their tests
+    hardware: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by node: its GPUs and cards
+    errors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # by node: port counters that grew
+    paths: Mapping[Nodes, frozenset[str]] = field(default_factory=dict)  # pairs, and how their tests were graded
+    earlier: Earlier | None = None
+    only_earlier: tuple[str, ...] = ()  # nodes that reported nothing in this run, and something in the earlier one
