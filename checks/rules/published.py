@@ -81,6 +81,11 @@ def published() -> tuple[Published, ...]:
     return tuple(found)
 
 
+def is_card(gpu: str) -> bool:
+    """Say whether a GPU of this name is a card without NVSwitch."""
+    return _PCIE_CARDS.search(gpu) is not None
+
+
 def compare_published(job: JobDocument, table: Table, algorithm: str) -> dict[str, Any] | None:
     """Return the published row that fits a table, beside the table's own; None where none fits.
 
@@ -180,7 +185,7 @@ def _of_gpus(job: JobDocument, *, any_host: bool = False) -> Iterator[Published]
     """Yield what was published for these GPUs, as many a host unless any number of them will do."""
     ranks, nodes = job["ranks"], job["nodes"]
     names = list(job.get("gpus") or {}) or [_INSTANCES.get(text, text) for text in job.get("platforms") or ()]
-    names = [name for name in names if not _PCIE_CARDS.search(name)]
+    names = [name for name in names if not is_card(name)]
     if len(names) != 1 or not ranks or not nodes or ranks % nodes:
         return
     for entry in published():

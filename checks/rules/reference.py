@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import nccl
 
-from .physics import limit_gbps, ring_limit_gbps
-from .published import compare_published, looks_like_tcp
+from .physics import TOLERANCE, intra_node_limit_gbps, limit_gbps, links_gbps, ring_limit_gbps, wire_limit_gbps
+from .published import compare_published, is_card, looks_like_tcp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +29,8 @@ def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
             table["wire"] = _wire(job, table, profile)
             table["reference"] = _rows(job, table, profile) if profile is not None else []
             table["published"] = compare_published(job, table, algorithm_of(table))
+            if impossible := _above_the_hardware(job, table, profile):
+                nccl.call_odd(job, impossible)
             low = [row for row in table["reference"] if row["ratio"] < 1]
             if any(fault["fault"] == "nccl.low-bandwidth" for fault in job["faults"]):
                 continue
@@ -43,6 +45,36 @@ def compare(jobs: Iterable[JobDocument], profile: Profile | None) -> None:
 def algorithm_of(table: Table) -> str:
     """Return 'ring', or 'default' for whatever NCCL chose."""
     return "ring" if str(table.get("algorithm") or "").lower() == "ring" else "default"
+
+
+_AS_WIRE_LIMIT = ("all_reduce", "alltoall", "sendrecv")
+"""For the others wire_limit_gbps gives what a Ring carries; any algorithm sends as much of them as of an all_reduce."""
+
+
+def _above_the_hardware(job: JobDocument, table: Table, profile: Profile | None) -> str | None:
+    """Say which number no hardware of this job gives: its wires, as the log or the profile names them, or its GPUs."""
+    peak, ranks, nodes = table.get("peak_busbw_gbps"), int(job["ranks"] or 0), int(job["nodes"] or 0)
+    if peak is None or not nodes or ranks < 2 or ranks % nodes:
+        return None
+    wires = job["wires_gbps"] or (profile.fabric.node_gbps if profile is not None else None)
+    apart = nodes > 1 and job["inter_node_transport"] not in ("none", "unknown", "mnnvl")
+    if wires and apart and not job["sharp"] and not job["mixed"]:
+        collective, algorithm, per_node = table["collective"] or "", algorithm_of(table), ranks // nodes
+        limit = (
+            wire_limit_gbps(collective, algorithm, wires, nodes=nodes, gpus_per_node=per_node)
+            if collective in _AS_WIRE_LIMIT
+            else limit_gbps("default", wires, nodes=nodes, gpus_per_node=per_node)
+        )
+        if peak > limit * TOLERANCE:
+            return (
+                f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that {wires:g} GB/s of network a host allow: "
+                "what is measured did not move the data, so look at the results (-c 1)"
+            )
+    names = tuple(job["gpus"])
+    links = links_gbps(names) if not any(map(is_card, names)) else None
+    if links and peak > (limit := intra_node_limit_gbps(links, gpus=ranks)) * TOLERANCE:
+        return f"{peak:g} GB/s of bus bandwidth, and {limit:.4g} is all that the links of {names[0]} allow"
+    return None
 
 
 def _wire(job: JobDocument, table: Table, profile: Profile | None) -> dict[str, Any] | None:

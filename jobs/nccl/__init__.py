@@ -11,7 +11,7 @@ result).
 from ..pod.nccl_reader.errors import NcclLogError
 from ..pod.nccl_reader.state.partial import POD_BUDGET, Partial, merge
 from .diagnosis.faults import DIAGNOSES, failure_class_of, fault_catalogue
-from .diagnosis.words import call_slow, withhold
+from .diagnosis.words import call_odd, call_slow, withhold
 from .document import brief, conclude
 from .hang.collect import collect as collect_hang
 from .hang.collect import tail_of
@@ -26,6 +26,7 @@ __all__ = [
     "NcclLogError",
     "Partial",
     "brief",
+    "call_odd",
     "call_slow",
     "collect_hang",
     "conclude",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..pod.nccl_reader.events.transports import TCP
+from ..pod.nccl_reader.events.transports import RDMA, TCP
 from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.endings import judge_ending, seen_causes
 from .diagnosis.judge import Judgement
@@ -102,6 +102,7 @@ def _document(judgement: Judgement) -> JobDocument:
             "nvls": True if job.flag("nvls") else False if job.flag("no-nvls-channels") else None,
         },
         "sharp": True if view.switched or job.flag("collnet") else None,
+        "wires_gbps": _wires(judgement),
         "bootstrap": _bootstrap(judgement),
         "init": _init(judgement),
         "truncated": judgement.has("nccl.log-truncated"),
@@ -269,6 +270,15 @@ def _gpus(judgement: Judgement) -> dict[str, int]:
         if gpu and (gpu in counts or len(counts) < 16):
             counts[gpu] = counts.get(gpu, 0) + 1
     return dict(sorted(counts.items()))
+
+
+def _wires(judgement: Judgement) -> float | None:
+    """Return what the cards of a host carry in GB/s, of the host with most; of sockets NCCL only guesses the rate."""
+    if judgement.view.transport not in RDMA - {"mnnvl"}:
+        return None
+    rates = [[float(text.split(" ")[1]) for text in proc.facts.get("wire", ())] for proc in judgement.job.procs]
+    most = max(map(sum, rates), default=0.0)
+    return round(most, 3) if 0 < most < float("inf") else None
 
 
 def _bootstrap(judgement: Judgement) -> Bootstrap:

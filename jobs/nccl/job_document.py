@@ -227,6 +227,8 @@ class JobDocument(TypedDict):
     rails: Rails
     intra_node: IntraNode
     sharp: bool | None
+    wires_gbps: float | None
+    """GB/s of all network cards of the host that has most, as NCCL's topology lists them (subsystem GRAPH)."""
     bootstrap: Bootstrap
     init: Init
     truncated: bool

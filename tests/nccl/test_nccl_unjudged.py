@@ -119,3 +119,36 @@ def test_no_shipped_profile_makes_a_go_of_such_numbers(name, busbw, wrong, tmp_p
         (tmp_path / "job.log").write_text(logged(busbw, wrong, maker=Maker(gpus=gpus)))
         explain.main([str(tmp_path / "job.log"), "--format", "json", "--profile", name])
         assert json.loads(capsys.readouterr().out)["jobs"][0]["verdict"] != "go"
+
+
+NET = "gpu-node-0:1000:1000 [0] NCCL INFO         + NET[{rate:.1f}] - NET/{card}-0 (0/0/0/{rate:.6f})\n"
+
+
+@pytest.mark.parametrize(
+    ("rate", "busbw", "verdict"),
+    [(50, 700, "go"), (50, 800, "inconclusive"), (25, 400, "inconclusive"), (25, 300, "go")],
+)
+def test_more_than_the_wires_of_the_log_carry_is_no_go(rate, busbw, verdict, tmp_path, capsys):
+    """nccl.odd-numbers: two hosts of eight GPUs send 8/15 of the bus bandwidth over eight cards, or less data than said."""
+    wires = "".join(NET.format(rate=rate, card=card) for card in range(8))
+    job = explained(capsys, tmp_path, wires + logged(busbw))
+    assert (job["wires_gbps"], job["verdict"]) == (8 * rate, verdict)
+    assert ("cannot be true" in job["sentence"]) is (verdict != "go")
+    assert (job["diagnosis"] == "odd-numbers") is (verdict != "go")
+
+
+def test_more_than_the_wires_of_the_profile_or_the_links_of_the_gpus_carry_is_no_go(tmp_path, capsys):
+    """nccl.odd-numbers: of eight rails of 200 Gb/s, and of 450 GB/s of NVLink."""
+    profile = profiled().replace("gdr: true", "gdr: true, rail_gbit_s: 200")
+    assert explained(capsys, tmp_path, logged(300), profile)["verdict"] == "go"
+    assert "200 GB/s of network" in explained(capsys, tmp_path, logged(400), profile)["sentence"]
+    assert explained(capsys, tmp_path, logged(800))["verdict"] == "go"
+    assert "the links of NVIDIA H100" in explained(capsys, tmp_path, logged(900))["sentence"]
+
+
+def test_wires_that_are_guessed_limit_nothing(tmp_path, capsys):
+    """NCCL takes 10 Gb/s for a virtual interface that tells no rate; of sockets the wires are not judged."""
+    sockets = Maker(gpus=8, rails=8, channels=8, socket_ranks=tuple(range(16)))
+    job = explained(capsys, tmp_path, NET.format(rate=1.25, card=0) + logged(9, maker=sockets))
+    assert job["wires_gbps"] is None
+    assert "cannot be true" not in job["sentence"]

@@ -77,6 +77,16 @@ def call_slow(document: JobDocument, table: Table, cause: str) -> None:
         document["sentence"] = f"{size}: {fault['title'].lower()}; {cause}."
 
 
+def call_odd(document: JobDocument, cause: str) -> None:
+    """Add to a finished document that a benchmark's numbers cannot be true, as a comparison from outside found."""
+    fault = found_fault("nccl.odd-numbers", "the benchmark", [], cause=cause)
+    document["faults"].append(fault)
+    document["causes"] = [*document["causes"], *rank([fault], {})][:MOST_CAUSES]
+    if document["verdict"] == "go":
+        document["diagnosis"] = "odd-numbers"
+        withhold(document, "the benchmark's numbers cannot be true (%s), so they prove nothing" % cause)
+
+
 def withhold(document: JobDocument, why: str) -> None:
     """Make a go inconclusive and say why; any other verdict stays."""
     if document["verdict"] != "go":

@@ -30,7 +30,7 @@ _HEADS = 65_536  # that are known
 _QUOTED = frozenset((NOTE, TRACE, SIGHT))  # effects that keep their line
 _ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
 # What messages of NCCL that say something hold, unless they begin with one of STARTS.
-_SAYS = any_of((b" nranks ", b" nRanks ", b" nvls channels", b" -> ", b"> Algo "))
+_SAYS = any_of((b" nranks ", b" nRanks ", b" nvls channels", b" -> ", b"> Algo ", b"+ NET["))
 
 Event = Tuple[int, Optional[Process], Any, bytes]
 """Number of the line in its block; the process, None for a line that is passed on whole; what is said: effects,

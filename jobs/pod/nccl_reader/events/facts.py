@@ -31,6 +31,8 @@ _NVLS = re.compile(rb"(\d{1,6}) nvls channels")
 _MNNVL = re.compile(rb"^MNNVL (\d) cliqueId|MNNVL .*fabric UUID (\S+)")
 _LINK = re.compile(rb"^NET/IB: .*\b(?:qpn|mtu) .*\b(GID|LID) ")
 _ALGORITHM = re.compile(rb"^(\w{4,24}): \d+ Bytes -> Algo (\w{1,20}) proto \w+")  # subsystem TUNING
+# 'NET/0-0 (0/0/0/50.000000)' in the dump of a host's topology (GRAPH): a card, and its GB/s
+_WIRE = re.compile(rb"\+ NET\[[\d.]{1,12}\] - NET/([\d-]{1,12}) \([^()]{0,80}?([\d.]{1,16})\)")
 RING_ORDER = re.compile(rb"^Channel (\d+)(?:/(\d+))? :((?:\s+\d+)+)\s*$")
 
 
@@ -103,6 +105,10 @@ def _others(text: bytes, said: List[Effect]) -> None:
     channels = _NVLS.search(text) if b" nvls channels" in text else None
     if channels:
         said.append((FACT, "flag", "nvls-channels" if int(channels.group(1)) else "no-nvls-channels"))
+        return
+    wire = _WIRE.search(text) if b"+ NET[" in text else None
+    if wire:
+        said.append((FACT, "wire", "%s %s" % (name(wire.group(1)), name(wire.group(2)))))
         return
     algorithm = _ALGORITHM.match(text)
     if algorithm:
