@@ -20,8 +20,8 @@ from checks.profiles.loader import Profile, ProfileError, load_profile, profile_
 from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
 from cli.usage import USAGE, Parser, own_program
-from jobs.cluster.client.errors import ClusterError
-from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.client.errors import ClusterError, ConfigError
+from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.cleanup import sweep_dead
 from reports.record import EXIT_CODES

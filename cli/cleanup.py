@@ -48,7 +48,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
     options = parser().parse_args(list(arguments))
-    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
+    from jobs.cluster.client.kube import Kube  # noqa: PLC0415
     from jobs.run.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
 
     try:
@@ -88,7 +89,7 @@ def _tell(text: str) -> None:
 
 def _namespace_exists(kube: Kube) -> bool:
     """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
-    from jobs.cluster.client.kube import Forbidden, NotFound  # noqa: PLC0415
+    from jobs.cluster.client.errors import Forbidden, NotFound  # noqa: PLC0415
 
     try:
         kube.get(f"/api/v1/namespaces/{quote(kube.namespace, safe='')}")

@@ -56,7 +56,8 @@ def parser() -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Do one of the three for one job."""
     options = parser().parse_args(list(arguments))
-    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
+    from jobs.cluster.client.kube import Kube  # noqa: PLC0415
     from jobs.run.creation import JobError  # noqa: PLC0415
     from jobs.run.job_lookup import JobLookup  # noqa: PLC0415 -- --help does not load the client
 

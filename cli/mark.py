@@ -59,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     if not (options.node_condition or options.label_nodes or options.untaint):
         print("seatrial mark: say how: --node-condition, --label-nodes or --untaint KEY", file=sys.stderr)
         return USAGE
-    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415 -- --help needs no client
+    from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
+    from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- --help needs no client
 
     try:
         record = read_json(options.record)

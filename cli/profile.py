@@ -86,7 +86,8 @@ def detect(options: argparse.Namespace) -> int:
     """Print the profile that fits the cluster's GPU nodes; every part says where it was taken from."""
     from checks.framework.simulation import simulated  # noqa: PLC0415
     from checks.profiles.proposal import propose  # noqa: PLC0415 -- lint needs no cluster
-    from jobs.cluster.client.kube import ClusterError, ConfigError, Kube  # noqa: PLC0415
+    from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
+    from jobs.cluster.client.kube import Kube  # noqa: PLC0415
     from jobs.cluster.facts.inventory import Inventory  # noqa: PLC0415
     from jobs.cluster.facts.stack import KINDS, listing  # noqa: PLC0415
 

@@ -18,8 +18,8 @@ from checks.framework.sweep_spec import sweep_spec
 from checks.framework.trial_spec import build_spec
 from checks.framework.version import version
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
-from jobs.cluster.client.errors import ClusterError
-from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.client.errors import ClusterError, ConfigError
+from jobs.cluster.client.kube import Kube
 from jobs.cluster.redact import redact
 from jobs.run.cleanup import Ledger, sweep_dead
 from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id

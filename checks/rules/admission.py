@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.cluster.client.kube import ApiError, Forbidden, NotFound, path
+from jobs.cluster.client.errors import ApiError, Forbidden, NotFound
+from jobs.cluster.client.kube import path
 from jobs.diagnosis.refusals import is_policys, read_refusal
 from jobs.run.creation import roles_known
 

@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.cluster.client.kube import ApiError, NotFound, Unauthorized, Unreachable
+from jobs.cluster.client.errors import ApiError, NotFound, Unauthorized, Unreachable
 from reports.record import Finding
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from jobs.cluster.client.kube import Forbidden, path
+from jobs.cluster.client.errors import Forbidden
+from jobs.cluster.client.kube import path
 from jobs.cluster.quantity import quantity
 from jobs.cluster.unstructured import as_list, as_map, as_texts
 

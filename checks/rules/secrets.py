@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs.cluster.client.kube import Forbidden, NotFound, path
+from jobs.cluster.client.errors import Forbidden, NotFound
+from jobs.cluster.client.kube import path
 from reports.record import Finding
 
 if TYPE_CHECKING:

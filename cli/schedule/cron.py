@@ -28,10 +28,11 @@ from checks.rules.capacity import rooms
 from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history
 from cli.schedule.patrol import LEAST, STARVED_S, overdue, patrol
+from cli.schedule.remembered import NodeHistory, bounded
 from cli.usage import USAGE, Parser, own_program
 from jobs.cluster import node_labels as marking
-from jobs.cluster.client.errors import ClusterError, Forbidden
-from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.client.errors import ClusterError, ConfigError, Forbidden
+from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     run_id = new_run_id()
     try:
         with Lease(kube, LEASE, run_id) as lease:
-            return NodeHistory(kube, lease, options, profile, run_id, further).run()
+            return ScheduledRun(kube, lease, options, profile, run_id, further).run()
     except HeldError as error:
         print(f"seatrial cron: {error}")
     except (ClusterError, StateStoreError) as error:
@@ -141,7 +142,7 @@ def _fit(options: argparse.Namespace, further: Sequence[str]) -> None:
 
 
 @dataclass(slots=True)
-class NodeHistory:
+class ScheduledRun:
     """One scheduled run."""
 
     kube: Kube
@@ -183,7 +184,7 @@ class NodeHistory:
             named = ", ".join(late[:_FEW]) + (f" and {len(late) - _FEW} more" if len(late) > _FEW else "")
             self._say(f"not tested for {STARVED_S / 86400:.0f} days, since never idle when a run came: {named}")
         self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
-        kept = self._kept(STATE, {"state.json": node_history.bounded(after)}, version=version, was=stored)
+        kept = self._kept(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
         self._mark(before, after, node_history.nodes_of(record))
         self._tell(verdict, failed=verdict != "go" or bool(trends) or bool(late) or not kept)
@@ -198,18 +199,18 @@ class NodeHistory:
         self.said += [f"deleted {name}, which a killed run left" for name in swept.deleted]
         self.said += [f"could not delete {name}" for name in swept.left]
 
-    def _remembered(self, stored: Mapping[str, str]) -> node_history.State:
+    def _remembered(self, stored: Mapping[str, str]) -> NodeHistory:
         """Return what is remembered. What is damaged is begun anew: a guess would be worse."""
         try:
             data = parsed(stored, STATE, "state.json")
         except StateStoreError as error:
             self._say(f"{error}; it is begun anew")
-            return node_history.State()
+            return NodeHistory()
         if data.get("schema", 1) != 1:
             raise StateStoreError(f"configmap {STATE} was written by another version (schema {data['schema']!r:.20})")
-        return node_history.State.read(data)
+        return NodeHistory.read(data)
 
-    def _choose(self, state: node_history.State) -> tuple[node_history.Choice, node_history.State]:
+    def _choose(self, state: NodeHistory) -> tuple[node_history.Choice, NodeHistory]:
         """Choose the nodes by what is idle now; a tenant, who sees no nodes, goes by time alone.
 
         Nodes that are no longer there are forgotten: they must not be called bad for ever.
@@ -271,7 +272,7 @@ class NodeHistory:
             return False
         return True
 
-    def _leave(self, record: Record, state: node_history.State, verdict: str) -> None:
+    def _leave(self, record: Record, state: NodeHistory, verdict: str) -> None:
         """Write results and metrics, forget the oldest runs, push where that is asked for."""
         from reports.metrics import exposition  # noqa: PLC0415 -- a run that found the Lease held needs none
 
@@ -302,7 +303,7 @@ class NodeHistory:
         if self.options.push:
             self._push(told, state)
 
-    def _push(self, record: Record, state: node_history.State) -> None:
+    def _push(self, record: Record, state: NodeHistory) -> None:
         from reports.push import PushError, push  # noqa: PLC0415 -- only where it is asked for
 
         try:
@@ -321,7 +322,7 @@ class NodeHistory:
         for folder in sorted(runs, key=lambda run: run.stat().st_mtime)[: -self.options.keep]:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _mark(self, before: node_history.State, after: node_history.State, taken: Sequence[str]) -> None:
+    def _mark(self, before: NodeHistory, after: NodeHistory, taken: Sequence[str]) -> None:
         """Mark the nodes of this run, and those that are judged otherwise now, in the ways that are asked for."""
         for name in {*taken, *after.nodes}:
             bad = after.judged.get(name)

@@ -8,183 +8,28 @@ run pairs a suspect with a node that has passed. A healthy peer is never blamed.
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import statistics
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from reports.compare.regression import bandwidth_rows
 from reports.record import EXIT_CODES, succeeded
 from reports.schema import Verdict
 
+from .remembered import MOST_FAULTS, MOST_NODES, MOST_RUNS, NodeHistory, Past, Watched, number
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from reports.schema import Record, RecordedCheck, RecordedFinding, RecordedSweep
 
-STRIKES = 2
 ANY = "any nodes"
 """Stands for the nodes of a trial where they are not seen beforehand."""
 AT_WORK = ("gpu.taken", "gpu.held-by-slurm")
 """Faults that say no more than that others use the GPUs: a cluster that is always full has nothing wrong with it."""
 AWAY = ("nodes.cordoned", "nodes.tainted")
 """Faults that somebody made on purpose: they keep a trial away, and are no word about the node."""
-MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
-"""Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
-WEEK_S, MOST_WEEKS = 7 * 86400.0, 8
-"""A node's trials and failures are counted by week, for two months: long enough for one that fails now and then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What is known of one node; times in seconds since 1970, 0 for never."""
-
-    tested: float = 0.0
-    passed: float = 0.0
-    strikes: int = 0
-    suspect: bool = False
-    faults: tuple[str, ...] = ()
-    seen: float = 0.0  # when it was first seen in the pool
-    weeks: tuple[tuple[int, int, int], ...] = ()  # (week since 1970, trials, failures), the newest last
-
-    def counted(self, now: float, *, failed: bool) -> tuple[tuple[int, int, int], ...]:
-        """Return the weeks with one more trial."""
-        week = int(now // WEEK_S)
-        known = {at: (trials, failures) for at, trials, failures in self.weeks}
-        trials, failures = known.get(week, (0, 0))
-        known[week] = (trials + 1, failures + failed)
-        return tuple((at, *known[at]) for at in sorted(known) if week - MOST_WEEKS < at <= week)
-
-    def score(self, now: float) -> tuple[int, int]:
-        """Return trials and failures of the last eight weeks."""
-        week = int(now // WEEK_S)
-        recent = [each for each in self.weeks if week - MOST_WEEKS < each[0] <= week]
-        return sum(each[1] for each in recent), sum(each[2] for each in recent)
-
-    @property
-    def bad(self) -> bool:
-        """Called bad: two strikes in a row."""
-        return self.strikes >= STRIKES
-
-    @property
-    def good(self) -> bool:
-        """Known to be good: passed, and nothing since then."""
-        return self.passed > 0 and not self.strikes and not self.suspect
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """One run in short: when it ended, how, and what it measured (GB/s, by group and size)."""
-
-    run_id: str
-    ended: float
-    verdict: str
-    faults: tuple[str, ...] = ()
-    samples: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """All that is remembered."""
-
-    nodes: Mapping[str, Watched] = field(default_factory=dict)
-    past: tuple[Past, ...] = ()
-    last_success: float = 0.0
-
-    @classmethod
-    def read(cls, data: Mapping[str, Any]) -> State:
-        """Read what ``to_dict`` wrote; what cannot be read is forgotten, not guessed."""
-        entries, runs = data.get("nodes"), data.get("past")
-        nodes = {
-            str(name): _watched(entry)
-            for name, entry in (entries.items() if isinstance(entries, dict) else ())
-            if isinstance(entry, dict)
-        }
-        past = tuple(_past(entry) for entry in (runs if isinstance(runs, list) else ()) if isinstance(entry, dict))
-        return cls(nodes, past[-MOST_RUNS:], _number(data.get("last_success")))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return {
-            "schema": 1,
-            "nodes": {name: asdict(node) for name, node in self.nodes.items()},
-            "past": [asdict(run) for run in self.past],
-            "last_success": self.last_success,
-        }
-
-    @property
-    def bad(self) -> tuple[str, ...]:
-        """Nodes that are called bad."""
-        return tuple(sorted(name for name, node in self.nodes.items() if node.bad))
-
-    @property
-    def judged(self) -> dict[str, bool]:
-        """The nodes that are called bad (True) or known to be good (False)."""
-        return {name: node.bad for name, node in sorted(self.nodes.items()) if node.bad or node.good}
-
-    def of(self, names: Collection[str]) -> State:
-        """The same without nodes that are not among these."""
-        return replace(self, nodes={name: node for name, node in self.nodes.items() if name in names})
-
-    def watching(self, pool: Collection[str], now: float) -> State:
-        """The same with all nodes of a pool: one that no trial ever finds idle is known, too, from when it was seen."""
-        fresh = {name: Watched(seen=now) for name in sorted(pool) if name not in self.nodes}
-        room = max(0, MOST_NODES - len(self.nodes))
-        return replace(self, nodes={**self.nodes, **dict(list(fresh.items())[:room])})
-
-    def series(self, now: float) -> dict[str, tuple[float, int, int]]:
-        """Of each node: since when it has not been tested (or has been there), and its score; longest ago first."""
-        found = {name: (node.tested or node.seen, *node.score(now)) for name, node in self.nodes.items()}
-        return dict(sorted(found.items(), key=lambda item: item[1][0]))
-
-
-def bounded(state: State, largest: int = 800_000) -> str:
-    """Write the state as JSON of at most so many bytes: measurements go first, then nodes looked at longest ago."""
-    text = json.dumps(state.to_dict())
-    if len(text) > largest:
-        state = replace(state, past=tuple(replace(run, samples={}) for run in state.past))
-    while len(text := json.dumps(state.to_dict())) > largest and state.nodes:
-        newest = sorted(state.nodes.items(), key=lambda item: -item[1].tested)
-        state = replace(state, nodes=dict(newest[: len(newest) * 3 // 4]))
-    return text
-
-
-def _number(value: object) -> float:
-    """A finite number, else 0: what was written into the ConfigMap by hand must not end a run."""
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else 0.0
-
-
-def _watched(entry: Mapping[str, Any]) -> Watched:
-    tested, passed, strikes, seen = (_number(entry.get(key)) for key in ("tested", "passed", "strikes", "seen"))
-    suspect, faults = entry.get("suspect") is True, _words(entry.get("faults"))
-    return Watched(tested, passed, int(strikes), suspect, faults, seen, _weeks(entry.get("weeks")))
-
-
-def _weeks(value: object) -> tuple[tuple[int, int, int], ...]:
-    rows = [row for row in value if isinstance(row, list) and len(row) == 3] if isinstance(value, list) else []
-    whole = [(int(_number(at)), int(_number(trials)), int(_number(failures))) for at, trials, failures in rows]
-    return tuple(row for row in whole if 0 <= row[2] <= row[1])[-MOST_WEEKS:]
-
-
-def _words(value: object) -> tuple[str, ...]:
-    return tuple(str(word)[:100] for word in value[:MOST_FAULTS]) if isinstance(value, list) else ()
-
-
-def _past(entry: Mapping[str, Any]) -> Past:
-    samples = entry.get("samples")
-    kept = {
-        str(group): {str(size): _number(v) for size, v in rows.items() if str(size).isdigit() and _number(v) > 0}
-        for group, rows in (samples.items() if isinstance(samples, dict) else ())
-        if isinstance(rows, dict)
-    }
-    return Past(
-        str(entry.get("run_id")),
-        _number(entry.get("ended")),
-        str(entry.get("verdict")),
-        _words(entry.get("faults")),
-        kept,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +40,7 @@ class Choice:
     why: str
 
 
-def choose(state: State, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
+def choose(state: NodeHistory, idle: Sequence[str], *, need: int, now: float, every_s: float) -> Choice:
     """Choose ``need`` of the idle nodes: a suspect beside good ones first, then those that were not tested longest."""
     if len(idle) < need:
         return Choice((), f"{len(idle)} idle nodes; a trial needs {need}: the cluster is at work and is left alone")
@@ -215,7 +60,7 @@ def choose(state: State, idle: Sequence[str], *, need: int, now: float, every_s:
     return Choice(chosen, f"{chosen[0]} is {'under suspicion' if chosen[0] in doubted else 'due'}")
 
 
-def choose_unseen(state: State, *, now: float, every_s: float) -> Choice:
+def choose_unseen(state: NodeHistory, *, now: float, every_s: float) -> Choice:
     """Choose by time alone, for a tenant who sees no nodes: what did not pass is tried again at the next run."""
     last = next((run for run in reversed(state.past) if run.samples or run.faults), Past("", 0.0, ""))
     if last.verdict == "go" and 0 <= now - last.ended < every_s:  # a time to come was written by a wrong clock
@@ -223,7 +68,7 @@ def choose_unseen(state: State, *, now: float, every_s: float) -> Choice:
     return Choice((ANY,), "the nodes are not seen")
 
 
-def learn(state: State, record: Record, *, now: float) -> State:
+def learn(state: NodeHistory, record: Record, *, now: float) -> NodeHistory:
     """Return what is known after a run. An inconclusive run says nothing about any node."""
     taken = nodes_of(record)
     nodes = dict(state.nodes)
@@ -243,7 +88,7 @@ def learn(state: State, record: Record, *, now: float) -> State:
     run = Past(
         record["run_id"], now, verdict, tuple(dict.fromkeys(f for f, _ in found))[:MOST_FAULTS], _samples(record)
     )
-    return State(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
+    return NodeHistory(dict(kept), (*state.past, run)[-MOST_RUNS:], success)
 
 
 def _passed(before: Watched, now: float) -> Watched:
@@ -251,7 +96,7 @@ def _passed(before: Watched, now: float) -> Watched:
     return Watched(tested=now, passed=now, seen=before.seen or now, weeks=weeks)
 
 
-def _swept(state: State, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
+def _swept(state: NodeHistory, sweep: RecordedSweep, now: float) -> dict[str, Watched]:
     """What a sweep means for its nodes: it names who is bad itself, so no partner is ever under suspicion for it.
 
     A node that only the sweep which it goes on with has tested was tested then, and is counted once.
@@ -290,13 +135,13 @@ def _rounds_of(sweep: RecordedSweep, now: float) -> tuple[set[str] | None, float
         ended = datetime.datetime.fromisoformat(str(earlier.get("ended"))).timestamp()
     except (ValueError, OverflowError):
         ended = 0.0  # never tested, as far as anybody knows
-    rounds = int(_number(earlier.get("rounds")))
+    rounds = int(number(earlier.get("rounds")))
     tests = [test for test in sweep.get("tests", []) if test.get("round", 0) > rounds]
     return {node for test in tests for node in test.get("nodes", [])}, min(ended, now)
 
 
 def _judged(
-    name: str, state: State, blamed: Mapping[str, tuple[str, ...]], taken: Sequence[str], now: float
+    name: str, state: NodeHistory, blamed: Mapping[str, tuple[str, ...]], taken: Sequence[str], now: float
 ) -> Watched:
     """What a failed run means for one of its nodes."""
     known = state.nodes.get(name, Watched())
@@ -355,7 +200,7 @@ def _samples(record: Record) -> dict[str, dict[str, float]]:
     }
 
 
-def trend(state: State, record: Record, *, least: float = 0.93, runs: int = 5) -> list[str]:
+def trend(state: NodeHistory, record: Record, *, least: float = 0.93, runs: int = 5) -> list[str]:
     """Say where bandwidth fell below its own history: below 93 % of the median of at least five accepted runs.
 
     93 %: see reports/compare/regression.py. History is of the same nodes, collective and size.
@@ -380,7 +225,7 @@ def spoken(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-def conclude(before: State, after: State, record: Record) -> tuple[str, int]:
+def conclude(before: NodeHistory, after: NodeHistory, record: Record) -> tuple[str, int]:
     """Return verdict and exit code of a scheduled run: what failed in a trial for the first time is tried again.
 
     What the API alone shows does not flap and counts at once; so does a node that is now called bad, and a fault of the
@@ -390,7 +235,7 @@ def conclude(before: State, after: State, record: Record) -> tuple[str, int]:
     return str(verdict), EXIT_CODES[verdict]
 
 
-def _concluded(before: State, after: State, record: Record) -> Verdict:
+def _concluded(before: NodeHistory, after: NodeHistory, record: Record) -> Verdict:
     verdict = record["verdict"]
     if verdict is not Verdict.NO_GO:
         return verdict

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .node_history import Choice, State, Watched, spoken
+from .node_history import Choice, spoken
+from .remembered import NodeHistory, Watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,7 +16,7 @@ STARVED_S = 28 * 86400.0
 """A node that nothing has tested for so long is told, as by the alert SeatrialNodeUntested (deploy/monitoring)."""
 
 
-def patrol(state: State, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
+def patrol(state: NodeHistory, idle: Sequence[str], *, most: int, now: float, every_s: float) -> Choice:
     """Choose at most ``most`` idle nodes in the order in which they are to be tested; none where none is due.
 
     Suspects come first, each with a node that has passed beside it, then who was not tested longest. What is over of an
@@ -43,6 +44,6 @@ def patrol(state: State, idle: Sequence[str], *, most: int, now: float, every_s:
     return Choice(tuple(chosen), f"of {len(idle)} idle nodes {' and '.join(words)}")
 
 
-def overdue(state: State, *, now: float, limit_s: float) -> tuple[str, ...]:
+def overdue(state: NodeHistory, *, now: float, limit_s: float) -> tuple[str, ...]:
     """Return the nodes that nothing has tested for longer than a limit, longest first: never idle when a run came."""
     return tuple(name for name, (since, _, _) in state.series(now).items() if now - since > limit_s)

@@ -16,7 +16,8 @@ from checks.rules.admission import namespace_state, refusal, try_pods
 from checks.rules.api import at_least, contact
 from checks.rules.quota import demand
 from jobs.cluster.client.errors import Unauthorized, Unreachable, api_error
-from jobs.cluster.client.kube import Allowed, Response
+from jobs.cluster.client.http_client import Response
+from jobs.cluster.client.kube import Allowed
 from jobs.trial.manifests import dry_pod
 
 

@@ -8,19 +8,9 @@ from typing import Any
 
 import pytest
 
-from cli.schedule.node_history import (
-    ANY,
-    MOST_NODES,
-    MOST_RUNS,
-    State,
-    Watched,
-    choose,
-    choose_unseen,
-    conclude,
-    learn,
-    trend,
-)
+from cli.schedule.node_history import ANY, choose, choose_unseen, conclude, learn, trend
 from cli.schedule.patrol import overdue, patrol
+from cli.schedule.remembered import MOST_NODES, MOST_RUNS, NodeHistory, Watched
 from reports.metrics import exposition
 from reports.schema import Record, completed
 
@@ -50,11 +40,11 @@ def record(verdict: str, nodes: tuple[str, ...] = ("a", "b"), *, subject: str = 
     return completed(made)
 
 
-def after(*records: Record) -> State:
+def after(*records: Record) -> NodeHistory:
     """The state after these runs, an hour apart, read back from JSON each time."""
-    state = State()
+    state = NodeHistory()
     for hour, run in enumerate(records):
-        state = State.read(json.loads(json.dumps(learn(state, run, now=NOW + 3600 * hour).to_dict())))
+        state = NodeHistory.read(json.loads(json.dumps(learn(state, run, now=NOW + 3600 * hour).to_dict())))
     return state
 
 
@@ -91,7 +81,7 @@ SHORT = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims t
 )
 def test_a_cluster_at_work_has_nothing_wrong_with_it(run: dict[str, Any], verdict: str) -> None:
     """That others hold every GPU is no failure; what else keeps a trial away is, at once where the API alone shows it."""
-    assert conclude(State(), learn(State(), run, now=NOW), run)[0] == verdict
+    assert conclude(NodeHistory(), learn(NodeHistory(), run, now=NOW), run)[0] == verdict
 
 
 def test_a_node_that_is_in_use_or_put_aside_gets_no_strike() -> None:
@@ -138,20 +128,24 @@ def test_only_a_full_run_with_a_trial_is_a_success() -> None:
     assert after(record("go")).last_success == 1767225600
     assert after(record("go", ())).last_success == 0
     assert after({**record("go"), "scope": "partial"}).last_success == 0
-    ahead = State(last_success=NOW + 1)  # a clock was wrong: an alert on its age would not fire for years
+    ahead = NodeHistory(last_success=NOW + 1)  # a clock was wrong: an alert on its age would not fire for years
     assert learn(ahead, record("no-go"), now=NOW).last_success == 0
 
 
 @pytest.mark.parametrize(
     ("state", "idle", "nodes"),
     [
-        (State(), ["a"], ()),  # the cluster is at work
-        (State(), ["a", "b", "c"], ("a", "b")),
-        (State({n: Watched(tested=NOW, passed=NOW) for n in "abc"}), ["a", "b", "c"], ()),
-        (State({"a": Watched(tested=NOW, passed=NOW)}), ["a", "b"], ("b", "a")),  # a new node beside a good one
-        (State({"a": Watched(tested=NOW - 2 * WEEK), "b": Watched(tested=NOW - 3 * WEEK)}), ["a", "b"], ("b", "a")),
+        (NodeHistory(), ["a"], ()),  # the cluster is at work
+        (NodeHistory(), ["a", "b", "c"], ("a", "b")),
+        (NodeHistory({n: Watched(tested=NOW, passed=NOW) for n in "abc"}), ["a", "b", "c"], ()),
+        (NodeHistory({"a": Watched(tested=NOW, passed=NOW)}), ["a", "b"], ("b", "a")),  # a new node beside a good one
         (
-            State(
+            NodeHistory({"a": Watched(tested=NOW - 2 * WEEK), "b": Watched(tested=NOW - 3 * WEEK)}),
+            ["a", "b"],
+            ("b", "a"),
+        ),
+        (
+            NodeHistory(
                 {
                     "a": Watched(tested=NOW, suspect=True),
                     "b": Watched(tested=NOW, suspect=True),
@@ -161,15 +155,19 @@ def test_only_a_full_run_with_a_trial_is_a_success() -> None:
             ["a", "b", "c"],
             ("a", "c"),
         ),
-        (State({"a": Watched(tested=NOW, strikes=1), "c": Watched(tested=NOW, passed=NOW)}), ["a", "c"], ("a", "c")),
         (
-            State({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True)}),
+            NodeHistory({"a": Watched(tested=NOW, strikes=1), "c": Watched(tested=NOW, passed=NOW)}),
+            ["a", "c"],
+            ("a", "c"),
+        ),
+        (
+            NodeHistory({"a": Watched(tested=NOW, suspect=True), "b": Watched(tested=NOW, suspect=True)}),
             ["a", "b"],
             ("a", "b"),
         ),
     ],
 )
-def test_who_is_tested_next(state: State, idle: list[str], nodes: tuple[str, ...]) -> None:
+def test_who_is_tested_next(state: NodeHistory, idle: list[str], nodes: tuple[str, ...]) -> None:
     """Suspects beside good nodes first, then what was not tested for a week; nothing where nothing is idle or due."""
     chosen = choose(state, idle, need=2, now=NOW, every_s=WEEK)
     assert chosen.nodes == nodes
@@ -205,7 +203,7 @@ def test_the_trend_needs_a_history() -> None:
 
 def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
     """Thousands of nodes and runs stay within one ConfigMap; keys of the wrong type are forgotten."""
-    state = State({f"n{i}": Watched(tested=float(i)) for i in range(2 * MOST_NODES)})
+    state = NodeHistory({f"n{i}": Watched(tested=float(i)) for i in range(2 * MOST_NODES)})
     for _ in range(2 * MOST_RUNS):
         state = learn(state, record("go"), now=NOW)
     assert len(state.nodes) == MOST_NODES
@@ -216,7 +214,7 @@ def test_what_is_remembered_is_bounded_and_survives_damage() -> None:
         "past": [1, {"samples": {"g": 1}}],
         "last_success": [],
     }
-    assert State.read(damaged).nodes == {"a": Watched()}
+    assert NodeHistory.read(damaged).nodes == {"a": Watched()}
 
 
 def swept(**states: str) -> dict[str, Any]:
@@ -238,10 +236,10 @@ def test_a_sweep_says_of_each_node_what_it_showed() -> None:
 
 def test_trials_and_failures_are_counted_over_weeks_also_where_a_node_passes_in_between() -> None:
     """A node that fails every second week is never called bad; its score says it. Old weeks are forgotten."""
-    state = State()
+    state = NodeHistory()
     for week in range(30):
         run = swept(a="proven" if week % 2 else "at fault", b="proven")
-        state = State.read(json.loads(json.dumps(learn(state, run, now=NOW + WEEK * week).to_dict())))
+        state = NodeHistory.read(json.loads(json.dumps(learn(state, run, now=NOW + WEEK * week).to_dict())))
     assert state.bad == ()
     assert state.nodes["a"].score(NOW + WEEK * 29) == (8, 4)
     assert state.nodes["b"].score(NOW + WEEK * 29) == (8, 0)
@@ -254,12 +252,12 @@ def test_trials_and_failures_are_counted_over_weeks_also_where_a_node_passes_in_
 def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> None:
     """Starvation is told, also of a node that no run has ever tested, and by metrics of bounded number."""
     state = after(record("go")).watching({"a", "b", "busy"}, NOW)
-    state = State.read(json.loads(json.dumps(state.to_dict())))
+    state = NodeHistory.read(json.loads(json.dumps(state.to_dict())))
     assert overdue(state, now=NOW + WEEK, limit_s=4 * WEEK) == ()
     state = learn(state, record("go"), now=NOW + 3 * WEEK)
     assert overdue(state, now=NOW + 5 * WEEK, limit_s=4 * WEEK) == ("busy",)
     assert state.series(NOW + 5 * WEEK)["busy"] == (NOW, 0, 0)
-    many = State({f"n{i}": Watched(tested=NOW + i) for i in range(1500)} | {"old": Watched(tested=1.0)})
+    many = NodeHistory({f"n{i}": Watched(tested=NOW + i) for i in range(1500)} | {"old": Watched(tested=1.0)})
     text = exposition(record("go"), history=many.series(NOW))
     assert 'seatrial_node_tested_timestamp_seconds{node="old"} 1.0' in text
     assert text.count("seatrial_node_tested_timestamp_seconds{") == 1000
@@ -267,7 +265,7 @@ def test_a_node_that_is_never_idle_is_overdue_from_when_it_was_first_seen() -> N
 
 def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     """Idle nodes only, at most so many, in an order that the planner keeps to; nothing where nothing is due."""
-    state = State(
+    state = NodeHistory(
         {
             "bad": Watched(tested=NOW, strikes=1),
             "odd": Watched(tested=NOW - 1, suspect=True),
@@ -277,7 +275,7 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     )
     idle = sorted([*state.nodes, "new"])
 
-    def nodes(*, most: int = 64, among: list[str] = idle, known: State = state) -> tuple[str, ...]:
+    def nodes(*, most: int = 64, among: list[str] = idle, known: NodeHistory = state) -> tuple[str, ...]:
         return patrol(known, among, most=most, now=NOW, every_s=WEEK).nodes
 
     assert nodes() == ("odd", "g0", "bad", "g1", "new", "old4", "old3", "old2", "old1", "old0")
@@ -286,7 +284,7 @@ def test_a_patrol_takes_suspects_beside_proven_nodes_then_the_oldest() -> None:
     assert nodes(among=["old1"]) == ()
     assert nodes(among=["old1", "g3", "g2"]) == ("old1", "g2")
     assert nodes(among=["odd", "bad"]) == ("odd", "bad")
-    assert nodes(known=State({"a": Watched(tested=NOW + WEEK)}), among=["a", "b"]) == ("a", "b"), (
+    assert nodes(known=NodeHistory({"a": Watched(tested=NOW + WEEK)}), among=["a", "b"]) == ("a", "b"), (
         "a clock that was ahead"
     )
     chosen = patrol(state, idle, most=64, now=NOW, every_s=WEEK)
@@ -304,10 +302,10 @@ def test_nodes_that_only_an_earlier_sweep_tested_were_tested_then() -> None:
     }
     then = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC).timestamp()
     now = then + 5 * 3600
-    state = learn(State(), run, now=now)
+    state = learn(NodeHistory(), run, now=now)
     assert {name: node.tested for name, node in state.nodes.items()} == {"a": then, "b": now, "c": then}
     assert (state.nodes["a"].passed, state.nodes["c"].strikes) == (then, 1)
     again = learn(state, run, now=now + 60)
     assert (again.nodes["a"], again.nodes["c"]) == (state.nodes["a"], state.nodes["c"])
     run["sweep"]["resumed"]["ended"] = "whenever"
-    assert set(learn(State(), run, now=now).nodes) == {"b"}
+    assert set(learn(NodeHistory(), run, now=now).nodes) == {"b"}

@@ -164,7 +164,7 @@ def test_two_signals_do_not_cut_the_cleanup_short(served, kube, tmp_path):
 @pytest.mark.slow
 def test_cleanup_keeps_a_living_run_deletes_a_killed_one_and_touches_nothing_foreign(served, kube, tmp_path):
     """It watches whether the run's lease is renewed; an object of somebody else stays, whatever its name."""
-    from jobs.cluster.client.kube import NotFound
+    from jobs.cluster.client.errors import NotFound
 
     foreign = {
         "apiVersion": "v1",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cluster.client.kube import ApiError
+from jobs.cluster.client.errors import ApiError
 from jobs.cluster.facts import inventory
 from jobs.cluster.facts.inventory import Inventory, pod_requests, read_node, read_pod
 from jobs.cluster.quantity import quantity, whole

@@ -13,8 +13,18 @@ import pytest
 
 from jobs.cluster.client import http_client as exchange
 from jobs.cluster.client import reading as wire
-from jobs.cluster.client.errors import Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
-from jobs.cluster.client.kube import ApiError, ClusterError, Kube, Unreachable, path
+from jobs.cluster.client.errors import (
+    ApiError,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
+from jobs.cluster.client.kube import Kube, path
 
 
 def status(code, reason, message, **details):

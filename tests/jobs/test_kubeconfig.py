@@ -11,7 +11,8 @@ import pytest
 import urllib3.util.ssl_
 
 from jobs.cluster.client import kubeconfig as module
-from jobs.cluster.client.kube import ConfigError, Kube
+from jobs.cluster.client.errors import ConfigError
+from jobs.cluster.client.kube import Kube
 
 PLAIN = """
 apiVersion: v1
@@ -174,7 +175,7 @@ def test_a_failing_exec_plugin_is_no_anonymous_user(tmp_path, kubeconfig):
 
 def test_an_exec_plugin_that_hangs_is_left(tmp_path, kubeconfig, monkeypatch):
     """It may wait for a browser for ever."""
-    monkeypatch.setattr("jobs.cluster.client.kube._EXEC_PLUGIN_S", 0.3)
+    monkeypatch.setattr("jobs.cluster.client.credentials._EXEC_PLUGIN_S", 0.3)
     user = plugin(tmp_path, "import time; time.sleep(3)")
     refuse("no credentials within", str(kubeconfig(tmp_path / "k", "https://10.0.0.1", **user)))
 

@@ -1,8 +1,7 @@
 """The client of one Kubernetes API server: safe, fast, every call with an end.
 
-The only module that imports `kubernetes`, and only when a cluster is really meant: its ApiClient reads the kubeconfig
-and does authentication (certificates, tokens, exec plugins) and TLS. Requests are raw JSON over its connection pool:
-typed lists cost seconds and gigabytes at 5,000 nodes, and its Watch loses events.
+Requests are raw JSON over the connection pool of the official client, which credentials.py prepares: typed lists cost
+seconds and gigabytes at 5,000 nodes, and its Watch loses events.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import contextlib
 import email.utils
 import importlib.metadata
 import json
-import logging
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,52 +18,20 @@ from urllib.parse import quote
 from ..redact import safe
 from ..unstructured import as_map
 from .answers import Pages, same_kind, the_items, the_object, watched
-from .errors import (
-    ApiError,
-    ClusterError,
-    ConfigError,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    Unauthorized,
-    Unreachable,
-    api_error,
-)
-from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response, gc_paused
+from .credentials import api_client, origin
+from .errors import ApiError, Gone, NotFound, Unreachable, api_error
+from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response
 from .kubeconfig import Source, locate
 from .reading import CancelToken, chunks, is_loopback, lines, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "Allowed",
-    "ApiError",
-    "ClusterError",
-    "ConfigError",
-    "Conflict",
-    "Forbidden",
-    "Gone",
-    "Invalid",
-    "Kube",
-    "NotFound",
-    "Response",
-    "Unauthorized",
-    "Unreachable",
-    "client_version",
-    "gc_paused",
-    "path",
-]
-
 # Inside the class the name `list` is the verb.
 Items: TypeAlias = list[Any]
 
 PAGE = 500  # 250-500 is a good balance of round trips and memory at 20 ms distance (measured at 5,000 nodes)
 LIST_S = 60.0  # for all pages: 150,000 pods, the most that Kubernetes is tested with, are 300 of them
-POOL = 64  # connections kept: at least as many as threads that follow logs
-_EXEC_PLUGIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +62,7 @@ class Kube(HttpClient):
     """One API server seen through one context; threads may share it."""
 
     def __init__(self, client: Any, source: Source) -> None:
-        super().__init__(client, source.server, _origin(source), loopback=is_loopback(source.server))
+        super().__init__(client, source.server, origin(source), loopback=is_loopback(source.server))
         self.namespace = source.namespace
         self.context = source.context
         self.authority = source.ca
@@ -107,7 +72,7 @@ class Kube(HttpClient):
     def connect(cls, kubeconfig: str | None = None, context: str | None = None, namespace: str | None = None) -> Kube:
         """Prepare a client (no request is sent yet); ConfigError where the settings cannot work."""
         source = locate(kubeconfig, context, namespace)
-        return cls(_api_client(source), source)
+        return cls(api_client(source), source)
 
     # -- verbs ---------------------------------------------------------------------------------------------------
 
@@ -333,93 +298,3 @@ class Kube(HttpClient):
     def close(self) -> None:
         """Close idle connections."""
         self._client.close()
-
-
-def _api_client(source: Source) -> Any:
-    """Let the official client read credentials and TLS settings; everything it objects to becomes a ConfigError."""
-    from kubernetes import client, config  # noqa: PLC0415  (0.2 s, only when a cluster is meant)
-
-    settings = client.Configuration()
-    settings.retries = False
-    settings.keep_alive = True
-    settings.connection_pool_maxsize = POOL
-    problems: list[str] = []
-    # Annotated: the client is only partly typed.
-    load_file: Any = config.load_kube_config
-    load_account: Any = config.load_incluster_config
-
-    def load() -> None:
-        with _root_log(problems):
-            try:
-                if source.paths:
-                    load_file(source.paths, context=source.context, client_configuration=settings, persist_config=False)
-                else:
-                    load_account(client_configuration=settings)
-            except Exception as error:  # noqa: BLE001  (ConfigException, KeyError, binascii.Error, ... of foreign data)
-                problems.append(f"{type(error).__name__}: {error}")
-
-    # An exec plugin may wait for a browser or a dead network for ever; it must not take us with it.
-    worker = threading.Thread(target=load, name="credentials", daemon=True)
-    worker.start()
-    worker.join(_EXEC_PLUGIN_S)
-    plugin = f" (credential plugin {source.exec_plugin})" if source.exec_plugin else ""
-    if worker.is_alive():
-        raise ConfigError(f"{_origin(source)}: no credentials within {_EXEC_PLUGIN_S:.0f} s{plugin}")
-    without = source.exec_plugin and not settings.api_key and not settings.cert_file
-    if problems and (without or not source.exec_plugin):
-        raise ConfigError(f"{_origin(source)}: credentials cannot be used{plugin}: {safe('; '.join(problems), 300)}")
-    if is_loopback(source.server) and not source.own_proxy:
-        settings.proxy = None  # HTTPS_PROXY from the environment cannot reach our own loopback
-    if not settings.verify_ssl:  # the kubeconfig says so itself; a warning at every request helps nobody
-        import urllib3  # noqa: PLC0415
-
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    try:
-        return _as_kubectl_verifies(client.ApiClient(settings))
-    except ImportError as error:  # urllib3 speaks SOCKS only with PySocks
-        raise ConfigError(
-            f"{_origin(source)}: a SOCKS proxy needs another package here: pip install pysocks ({safe(error, 100)})"
-        ) from error
-    except (OSError, ValueError) as error:  # a certificate that is no certificate
-        raise ConfigError(f"{_origin(source)}: TLS settings cannot be used: {safe(error, 300)}") from error
-
-
-def _as_kubectl_verifies(client: Any) -> Any:
-    """Accept the certificates that kubectl does: since 3.13 Python refuses a CA without a key identifier.
-
-    RFC 5280, 4.2.1.1, lets a self-signed CA go without; those of EKS and of older clusters do
-    (kubernetes-client/python#2394). All else is verified as before.
-    """
-    import ssl  # noqa: PLC0415  (only when a cluster is meant)
-
-    import urllib3.util.ssl_  # noqa: PLC0415
-
-    kept = client.rest_client.pool_manager.connection_pool_kw
-    context = urllib3.util.ssl_.create_urllib3_context(cert_reqs=kept.get("cert_reqs"))
-    if context.verify_flags & ssl.VERIFY_X509_STRICT:
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if not kept.get("ca_certs") and not kept.get("ca_cert_data"):
-            context.load_default_certs()
-        kept["ssl_context"] = context
-    return client
-
-
-def _origin(source: Source) -> str:
-    return f"kubeconfig {source.paths}, context {source.context!r}" if source.paths else "in-cluster service account"
-
-
-@contextlib.contextmanager
-def _root_log(into: list[str]) -> Iterator[None]:
-    """Catch what the client only logs: a failing exec plugin is swallowed there and would end as 'anonymous'."""
-
-    class Catch(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            into.append(record.getMessage())
-
-    handler = Catch(logging.ERROR)
-    root = logging.getLogger()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..client.errors import ApiError
-from ..client.kube import gc_paused, path
+from ..client.http_client import gc_paused
+from ..client.kube import path
 from ..quantity import whole
 from ..redact import safe
 from ..unstructured import as_list, as_map, by_type

@@ -1,0 +1,167 @@
+"""What scheduled runs remember, as it is kept in a ConfigMap: of each node its trials, of each run its measurements."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+STRIKES = 2
+MOST_NODES, MOST_RUNS, MOST_FAULTS = 2000, 20, 10
+"""Bounds of what is remembered: it lives in one ConfigMap. The nodes looked at longest ago are forgotten first."""
+WEEK_S, MOST_WEEKS = 7 * 86400.0, 8
+"""A node's trials and failures are counted by week, for two months: long enough for one that fails now and then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What is known of one node; times in seconds since 1970, 0 for never."""
+
+    tested: float = 0.0
+    passed: float = 0.0
+    strikes: int = 0
+    suspect: bool = False
+    faults: tuple[str, ...] = ()
+    seen: float = 0.0  # when it was first seen in the pool
+    weeks: tuple[tuple[int, int, int], ...] = ()  # (week since 1970, trials, failures), the newest last
+
+    def counted(self, now: float, *, failed: bool) -> tuple[tuple[int, int, int], ...]:
+        """Return the weeks with one more trial."""
+        week = int(now // WEEK_S)
+        known = {at: (trials, failures) for at, trials, failures in self.weeks}
+        trials, failures = known.get(week, (0, 0))
+        known[week] = (trials + 1, failures + failed)
+        return tuple((at, *known[at]) for at in sorted(known) if week - MOST_WEEKS < at <= week)
+
+    def score(self, now: float) -> tuple[int, int]:
+        """Return trials and failures of the last eight weeks."""
+        week = int(now // WEEK_S)
+        recent = [each for each in self.weeks if week - MOST_WEEKS < each[0] <= week]
+        return sum(each[1] for each in recent), sum(each[2] for each in recent)
+
+    @property
+    def bad(self) -> bool:
+        """Called bad: two strikes in a row."""
+        return self.strikes >= STRIKES
+
+    @property
+    def good(self) -> bool:
+        """Known to be good: passed, and nothing since then."""
+        return self.passed > 0 and not self.strikes and not self.suspect
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One run in short: when it ended, how, and what it measured (GB/s, by group and size)."""
+
+    run_id: str
+    ended: float
+    verdict: str
+    faults: tuple[str, ...] = ()
+    samples: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHistory:
+    """All that is remembered of the nodes and of the last runs."""
+
+    nodes: Mapping[str, Watched] = field(default_factory=dict)
+    past: tuple[Past, ...] = ()
+    last_success: float = 0.0
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> NodeHistory:
+        """Read what ``to_dict`` wrote; what cannot be read is forgotten, not guessed."""
+        entries, runs = data.get("nodes"), data.get("past")
+        nodes = {
+            str(name): _watched(entry)
+            for name, entry in (entries.items() if isinstance(entries, dict) else ())
+            if isinstance(entry, dict)
+        }
+        past = tuple(_past(entry) for entry in (runs if isinstance(runs, list) else ()) if isinstance(entry, dict))
+        return cls(nodes, past[-MOST_RUNS:], number(data.get("last_success")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "schema": 1,
+            "nodes": {name: asdict(node) for name, node in self.nodes.items()},
+            "past": [asdict(run) for run in self.past],
+            "last_success": self.last_success,
+        }
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Nodes that are called bad."""
+        return tuple(sorted(name for name, node in self.nodes.items() if node.bad))
+
+    @property
+    def judged(self) -> dict[str, bool]:
+        """The nodes that are called bad (True) or known to be good (False)."""
+        return {name: node.bad for name, node in sorted(self.nodes.items()) if node.bad or node.good}
+
+    def of(self, names: Collection[str]) -> NodeHistory:
+        """The same without nodes that are not among these."""
+        return replace(self, nodes={name: node for name, node in self.nodes.items() if name in names})
+
+    def watching(self, pool: Collection[str], now: float) -> NodeHistory:
+        """The same with all nodes of a pool: one that no trial ever finds idle is known, too, from when it was seen."""
+        fresh = {name: Watched(seen=now) for name in sorted(pool) if name not in self.nodes}
+        room = max(0, MOST_NODES - len(self.nodes))
+        return replace(self, nodes={**self.nodes, **dict(list(fresh.items())[:room])})
+
+    def series(self, now: float) -> dict[str, tuple[float, int, int]]:
+        """Of each node: since when it has not been tested (or has been there), and its score; longest ago first."""
+        found = {name: (node.tested or node.seen, *node.score(now)) for name, node in self.nodes.items()}
+        return dict(sorted(found.items(), key=lambda item: item[1][0]))
+
+
+def bounded(state: NodeHistory, largest: int = 800_000) -> str:
+    """Write the state as JSON of at most so many bytes: measurements go first, then nodes looked at longest ago."""
+    text = json.dumps(state.to_dict())
+    if len(text) > largest:
+        state = replace(state, past=tuple(replace(run, samples={}) for run in state.past))
+    while len(text := json.dumps(state.to_dict())) > largest and state.nodes:
+        newest = sorted(state.nodes.items(), key=lambda item: -item[1].tested)
+        state = replace(state, nodes=dict(newest[: len(newest) * 3 // 4]))
+    return text
+
+
+def number(value: object) -> float:
+    """A finite number, else 0: what was written into the ConfigMap by hand must not end a run."""
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else 0.0
+
+
+def _watched(entry: Mapping[str, Any]) -> Watched:
+    tested, passed, strikes, seen = (number(entry.get(key)) for key in ("tested", "passed", "strikes", "seen"))
+    suspect, faults = entry.get("suspect") is True, _words(entry.get("faults"))
+    return Watched(tested, passed, int(strikes), suspect, faults, seen, _weeks(entry.get("weeks")))
+
+
+def _weeks(value: object) -> tuple[tuple[int, int, int], ...]:
+    rows = [row for row in value if isinstance(row, list) and len(row) == 3] if isinstance(value, list) else []
+    whole = [(int(number(at)), int(number(trials)), int(number(failures))) for at, trials, failures in rows]
+    return tuple(row for row in whole if 0 <= row[2] <= row[1])[-MOST_WEEKS:]
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(str(word)[:100] for word in value[:MOST_FAULTS]) if isinstance(value, list) else ()
+
+
+def _past(entry: Mapping[str, Any]) -> Past:
+    samples = entry.get("samples")
+    kept = {
+        str(group): {str(size): number(v) for size, v in rows.items() if str(size).isdigit() and number(v) > 0}
+        for group, rows in (samples.items() if isinstance(samples, dict) else ())
+        if isinstance(rows, dict)
+    }
+    return Past(
+        str(entry.get("run_id")),
+        number(entry.get("ended")),
+        str(entry.get("verdict")),
+        _words(entry.get("faults")),
+        kept,
+    )
