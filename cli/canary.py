@@ -19,20 +19,17 @@ from checks.framework.options import ALL
 from checks.profiles.loader import Profile, ProfileError, load_profile, profile_names
 from checks.profiles.trial import spec_of
 from checks.rules.capacity import rooms
-from cli.usage import USAGE, Parser, own_program
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program
 from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.facts.inventory import Inventory
 from jobs.run.cleanup import sweep_dead
-from reports.record import EXIT_CODES
-from reports.schema import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jobs.trial.spec import TrialSpec
 
-INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -71,7 +68,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Kube, Profile]]:
     """Connect; a simulated cluster is started once and serves both runs through its kubeconfig."""
     kind, _, scenario = options.cluster.partition(":")
     if kind != "sim":
-        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        kube = connect(options)
         yield kube, load_profile(options.profile) if options.profile else Profile()
         return
     from checks.framework.simulation import simulated  # noqa: PLC0415 -- only a simulated run needs it

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
-from cli.usage import USAGE, Parser
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,19 +20,7 @@ EXAMPLES = ("seatrial cleanup --namespace team-a",)
 def parser() -> Parser:
     """The options of ``seatrial cleanup``."""
     made = Parser(prog="seatrial cleanup", description=DESCRIPTION, examples=EXAMPLES, allow_abbrev=False)
-    made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
-    made.add_argument(
-        "--context",
-        metavar="NAME",
-        default=os.environ.get("TAO_K8S_CONTEXT"),
-        help="default: $TAO_K8S_CONTEXT, then the current one",
-    )
-    made.add_argument(
-        "--namespace",
-        metavar="NAME",
-        default=os.environ.get("TAO_K8S_NAMESPACE"),
-        help="default: $TAO_K8S_NAMESPACE, then the context's, then default",
-    )
+    made.add_cluster_options()
     made.add_argument("--run", metavar="ID", help="only what this run created")
     made.add_argument(
         "--all",
@@ -49,11 +35,10 @@ def main(arguments: Sequence[str]) -> int:
     """Sweep one namespace; 0 when nothing is left, 1 when something could not be deleted, 10 when nobody could look."""
     options = parser().parse_args(list(arguments))
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415
-    from jobs.cluster.client.kube import Kube  # noqa: PLC0415
     from jobs.run.cleanup import sweep  # noqa: PLC0415 -- --help does not load the client
 
     try:
-        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        kube = connect(options)
         if not _namespace_exists(kube):
             print(f"seatrial cleanup: namespace {kube.namespace!r} does not exist", file=sys.stderr)
             return USAGE
@@ -70,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         return USAGE
     except ClusterError as error:
         print(f"seatrial cleanup: {error}", file=sys.stderr)
-        return 10
+        return INCONCLUSIVE
     verb = "would delete" if options.dry_run else "deleted"
     for name in swept.deleted:
         print(f"{verb} {name}")
@@ -90,11 +75,12 @@ def _tell(text: str) -> None:
 def _namespace_exists(kube: Kube) -> bool:
     """Whether there is such a namespace; who may not read namespaces gets the benefit of the doubt."""
     from jobs.cluster.client.errors import Forbidden, NotFound  # noqa: PLC0415
+    from jobs.cluster.client.kube import path  # noqa: PLC0415
 
     try:
-        kube.get(f"/api/v1/namespaces/{quote(kube.namespace, safe='')}")
+        kube.get(path("namespaces", kube.namespace))
     except NotFound:
         return False
     except Forbidden:
-        return True
+        pass
     return True

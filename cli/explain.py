@@ -13,14 +13,12 @@ from checks.rules.reference import compare
 from checks.rules.unjudged import withhold_go
 from cli.pod_logs import cluster_name, hint, open_containers, pods_of, telling
 from cli.trial_logs import TrialLogs
-from cli.usage import USAGE, Parser
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
 from jobs import nccl
 from jobs.cluster.client.errors import ClusterError, ConfigError, NotFound
 from jobs.nccl.job_document import NOTHING
 from reports import explain_forms as forms
 from reports.explain import exit_code
-from reports.record import EXIT_CODES
-from reports.schema import Verdict
 
 if TYPE_CHECKING:
     import argparse
@@ -53,9 +51,7 @@ def parser() -> Parser:
     made.add_argument("--profile", metavar="NAME|FILE", help="what this platform must show, and gives")
     made.add_argument("--dumps", metavar="PREFIX", default="", help="where Flight Recorder dumps lie in the job's pods")
     made.add_argument("--no-exec", action="store_true", help="do not ask NCCL RAS or look for dumps in the pods")
-    made.add_argument("--kubeconfig", metavar="FILE", help="for job/NAME and pod/NAME, like the next two")
-    made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-    made.add_argument("-n", "--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    made.add_cluster_options("for job/NAME and pod/NAME")
     return made
 
 
@@ -86,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
         return USAGE
     except ClusterError as error:
         print(f"seatrial explain: {error}", file=sys.stderr)
-        return EXIT_CODES[Verdict.INCONCLUSIVE]
+        return INCONCLUSIVE
     coloured = options.color == "always" or (
         options.color == "auto" and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     )
@@ -125,10 +121,7 @@ class _Workload:
 
     def open(self, kind: str, name: str) -> Iterator[Any]:
         """Yield the logs of a workload's containers."""
-        from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- most logs are files
-
-        said = self._options
-        self._kube = Kube.connect(kubeconfig=said.kubeconfig, context=said.context, namespace=said.namespace)
+        self._kube = connect(self._options)
         self._pods = pods_of(self._kube, kind, name)
         for shown, chunks in open_containers(self._kube, self._pods):
             yield shown, nccl.watched(self._evidence, shown, chunks)

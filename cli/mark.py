@@ -7,13 +7,12 @@ pipeline for the taint. Only what a whole, recent run of this cluster has tried 
 from __future__ import annotations
 
 import datetime
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.schedule.node_history import faults_naming
-from cli.usage import USAGE, Parser
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect
 from jobs.cluster import node_labels as marking
 from reports.record import EXIT_CODES, coverage_of, read_json
 from reports.schema import RecordError, Verdict
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 OLDEST_S = 24 * 3600
 """A node may be another machine, or have another driver, a day later."""
-INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 
 
 def parser() -> Parser:
@@ -47,9 +45,7 @@ def parser() -> Parser:
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
     made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
     made.add_argument("--untaint", metavar="KEY", help="take this taint from nodes that passed, and from no other")
-    made.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
-    made.add_argument("--context", metavar="NAME", default=os.environ.get("TAO_K8S_CONTEXT"))
-    made.add_argument("-n", "--namespace", metavar="NAME", default=os.environ.get("TAO_K8S_NAMESPACE"))
+    made.add_cluster_options()
     return made
 
 
@@ -60,11 +56,10 @@ def main(arguments: Sequence[str]) -> int:
         print("seatrial mark: say how: --node-condition, --label-nodes or --untaint KEY", file=sys.stderr)
         return USAGE
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
-    from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- --help needs no client
 
     try:
         record = read_json(options.record)
-        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        kube = connect(options)
     except (RecordError, ConfigError) as error:
         print(f"seatrial mark: {error}", file=sys.stderr)
         return USAGE

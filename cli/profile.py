@@ -13,9 +13,9 @@ import yaml
 from checks.profiles.baseline import NotABaselineError, baseline
 from checks.profiles.lint import objections
 from checks.profiles.loader import ProfileError, load_profile, profile_names
-from cli.usage import USAGE, Parser
-from reports.record import EXIT_CODES, read_json
-from reports.schema import RecordError, Verdict
+from cli.usage import INCONCLUSIVE, USAGE, Parser
+from reports.record import read_json
+from reports.schema import RecordError
 
 if TYPE_CHECKING:
     import argparse
@@ -107,12 +107,12 @@ def detect(options: argparse.Namespace) -> int:
         return USAGE
     except ClusterError as error:
         print(f"seatrial profile detect: {error}", file=sys.stderr)
-        return EXIT_CODES[Verdict.INCONCLUSIVE]
+        return INCONCLUSIVE
     proposal = propose(cluster, {name: load_profile(name) for name in profile_names()}, networks, listed.__getitem__)
     if proposal is None:
         why = cluster.not_seen.get("nodes") or f"none of {len(cluster.nodes)} nodes has a GPU"
         print(f"seatrial profile detect: {why}", file=sys.stderr)
-        return EXIT_CODES[Verdict.INCONCLUSIVE]
+        return INCONCLUSIVE
     head = f"Proposed from what {kube.server} says. Hold every line against what was ordered."
     print(_written(proposal, head), end="")
     return 0

@@ -9,10 +9,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from reports.record import EXIT_CODES
+from reports.schema import Verdict
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jobs.cluster.client.kube import Kube
+
 USAGE = 4
+INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 
 
 class _Screen(argparse.HelpFormatter):
@@ -42,9 +48,33 @@ class Parser(argparse.ArgumentParser):
         """Return its options and positional arguments."""
         return list(self._actions)
 
+    def add_cluster_options(self, what_for: str = "") -> None:
+        """Add the options that say which cluster and which of its namespaces is meant."""
+        default = f"{what_for}, like the next two" if what_for else "default: $KUBECONFIG, then ~/.kube/config"
+        self.add_argument("--kubeconfig", metavar="FILE", help=default)
+        self.add_argument(
+            "--context",
+            metavar="NAME",
+            default=os.environ.get("TAO_K8S_CONTEXT"),
+            help=None if what_for else "default: $TAO_K8S_CONTEXT, then the current one",
+        )
+        self.add_argument(
+            *("-n", "--namespace"),
+            metavar="NAME",
+            default=os.environ.get("TAO_K8S_NAMESPACE"),
+            help=None if what_for else "default: $TAO_K8S_NAMESPACE, then the context's, then default",
+        )
+
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
         self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def connect(options: argparse.Namespace) -> Kube:
+    """Prepare a client for the cluster that the options name. Raises ConfigError where the settings cannot work."""
+    from jobs.cluster.client.kube import Kube  # noqa: PLC0415 -- --help does not load the client
+
+    return Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
 
 
 def own_program() -> tuple[list[str], dict[str, str]]:

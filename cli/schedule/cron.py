@@ -29,16 +29,15 @@ from checks.rules.rights import LEASE, RESULTS, STATE
 from cli.schedule import node_history
 from cli.schedule.patrol import LEAST, STARVED_S, overdue, patrol
 from cli.schedule.remembered import NodeHistory, bounded
-from cli.usage import USAGE, Parser, own_program
+from cli.usage import INCONCLUSIVE, USAGE, Parser, connect, own_program
 from jobs.cluster import node_labels as marking
 from jobs.cluster.client.errors import ClusterError, ConfigError, Forbidden
-from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.lease import HeldError, Lease
 from jobs.cluster.facts.inventory import Inventory
 from jobs.cluster.state_store import StateStoreError, event, load, parsed, save
 from jobs.run.cleanup import sweep_dead
 from jobs.trial.spec import new_run_id
-from reports.record import EXIT_CODES, coverage_of, read_json, write_atomically
+from reports.record import coverage_of, read_json, write_atomically
 from reports.schema import RecordError, Verdict
 
 if TYPE_CHECKING:
@@ -46,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from checks.profiles.loader import Profile
+    from jobs.cluster.client.kube import Kube
     from reports.schema import Record
 
-INCONCLUSIVE = EXIT_CODES[Verdict.INCONCLUSIVE]
 NOT_FOR_CRON = ("--cluster", "--on", "--trial-on", "--partner")
 _FEW = 3
 RUN = re.compile(r"[2-9a-hjkmnp-z]{10}")
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _fit(options, further)
         profile = load_profile(options.profile)
-        kube = Kube.connect(kubeconfig=options.kubeconfig, context=options.context, namespace=options.namespace)
+        kube = connect(options)
     except (ProfileError, ConfigError, ValueError) as error:
         print(f"seatrial cron: {error}", file=sys.stderr)
         return USAGE
