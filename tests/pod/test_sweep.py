@@ -264,7 +264,7 @@ def test_nodes_that_are_busy_or_die_are_listed_and_the_others_are_proven():
 
 
 def test_nodes_join_and_go_while_a_sweep_runs():
-    """All that stay to the end are proven, nobody meets the same partner twice, and who left half-tested is told."""
+    """All that stay to the end are proven, none meets a partner twice but as a control, who left half-tested is told."""
     rng = random.Random(3)
     names = fleet_of(40, 8).nodes
     leaves = fleet_of(40, 8).leaves
@@ -272,7 +272,8 @@ def test_nodes_join_and_go_while_a_sweep_runs():
     while (each := next_round(Fleet(names, leaves, gone), RULES, history)) is not None:
         assert not {n for t in each.tests for n in t} & set(gone)
         pairs = [t for t in each.tests if len(t) > 1]
-        assert not met.intersection(pairs)
+        again = met.intersection(pairs)
+        assert len(again) <= (2 if each.stage > 4 else 0), "a control of each kind, beside what is open"
         met.update(pairs)
         history.append(Done(each, {t: Result("measured", rng.gauss(100, 1), (), t) for t in each.tests}))
         assert len(history) < 40

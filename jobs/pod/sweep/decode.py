@@ -145,7 +145,7 @@ def _missing(numbers: Sequence[int]) -> List[str]:
 
 def _reasons(fleet: Fleet, rules: Rules, facts: Facts, state: State, told: Set[Nodes]) -> List[str]:
     """Return why a sweep of which nothing failed would still be no go."""
-    reasons: List[str] = list(facts.faster)
+    reasons: List[str] = list(facts.undecided)
     if len(fleet.nodes) < 2:
         reasons.append("%d node: there is no pair to test" % len(fleet.nodes))
     if missing := _missing([done.round.number for done in facts.history]):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from .disturbed import FALLEN, disturbed, upper
 from .history import tidy
 from .model import AT_ONCE, FAILED, MEASURED, NO_END, NOTHING_CAME, Done, Fleet, Nodes, Rails, Result, Rules
 
@@ -20,10 +21,7 @@ PAIRINGS = ((32, 6), (128, 4))
 node. A node that fails with four of five partners passes with all of six once in 15,000 sweeps, of four once in 600, of
 two once in 25."""
 TOO_FAST = 2.0  # times the level: faults only make slow, so this was not measured, or over another path
-FALLEN = 0.90  # a round's median below this share of an earlier one's: the tolerance of a single test
-RISEN = 1.05  # halving helped: more than two groups' noise (2 %) explains
 FEW = 2 * 3  # tests of a kind that may be those of bad nodes only
-ENOUGH = 3  # tests of a kind that make a median
 GROUP = (0.85, 0.95)  # of the median: a healthy second group lies here (real fleets: 7 to 11 % apart)
 GROUP_SHARE = 0.3  # of the tests; faults are rarer
 GROUP_NODES = 4  # fewer slow nodes are no group: in a small pool they are as likely at fault
@@ -63,7 +61,7 @@ class Facts:
     at_once: int
     notes: Tuple[str, ...]
     levels: Mapping[Tuple[str, int], float] = field(default_factory=dict)
-    faster: Tuple[str, ...] = ()  # which levels a part of the fleet is far above: nobody is slow, and it is no go
+    undecided: Tuple[str, ...] = ()  # what has no level to judge by: nobody is slow, and it is no go
     history: Tuple[Done, ...] = ()
 
 
@@ -78,25 +76,21 @@ def judge(fleet: Fleet, rules: Rules, found: Sequence[Done]) -> Facts:
     """Judge every test of a history. Tests of unknown nodes and results of tests that no round held are not read."""
     history, odd = tidy(fleet, found)
     matchings = matchings_of(fleet, rules)
-    undone, at_once, notes = _disturbed(fleet, rules, matchings, history)
-    notes = odd + notes
-    reference, faster = _references(fleet, matchings, history, undone, notes)
+    measured = {done.round.number: _values(done) for done in history}
+    found_slow = disturbed(fleet, rules, matchings, history, measured)
+    notes = [*odd, *found_slow.notes]
+    reference, faster = _references(fleet, matchings, history, found_slow.slowed, notes)
     judged = []
     for done in history:
         for nodes in done.round.tests:
             result = done.results.get(nodes, Result(NOTHING_CAME))
             each = replace(_judge(fleet, rules, nodes, result, reference), round=done.round.number)
-            if done.round.number in undone and each.grade in (FAIL, UNCLEAR):
+            if (done.round.number, fleet.kind_of(nodes)) in found_slow.slowed and each.grade in (FAIL, UNCLEAR):
                 continue
             judged.append(each)
-    return Facts(tuple(judged), tuple(sorted(undone)), at_once, tuple(notes), reference, faster, tuple(history))
-
-
-def kind_of(fleet: Fleet, nodes: Nodes) -> str:
-    """Return the kind of tests that a test is compared with."""
-    if len(nodes) == 1:
-        return "alone"
-    return "across leaves" if fleet.crosses(nodes) else "in a leaf"
+    undecided = (*faster, *found_slow.stays)
+    undone = tuple(sorted(found_slow.rounds))
+    return Facts(tuple(judged), undone, found_slow.at_once, tuple(notes), reference, undecided, tuple(history))
 
 
 def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
@@ -108,57 +102,29 @@ def _speed(result: Optional[Result], nodes: Nodes) -> Optional[float]:
     return result.busbw if result.outcome == MEASURED and result.busbw is not None and result.busbw >= 0 else None
 
 
-def _disturbed(fleet: Fleet, rules: Rules, matchings: int, history: Sequence[Done]) -> Tuple[Set[int], int, List[str]]:
-    """Find rounds whose median fell below an earlier one's and that halving them lifts, or has still to show."""
-    best = 0.0
-    undone: Dict[int, Tuple[int, float]] = {}  # number -> stage, median
-    at_once, notes = rules.at_once, []  # type: int, List[str]
-    for done in history:
-        stage = done.round.stage
-        if not 1 <= stage <= matchings:
-            continue
-        values = [v for nodes in done.round.tests for v in [_speed(done.results.get(nodes), nodes)] if v is not None]
-        if len(values) < ENOUGH:
-            continue
-        now = _upper(values)
-        before = [m for s, m in undone.values() if s == stage]
-        if now >= FALLEN * best:
-            best = max(best, now) if stage == 1 or not fleet.leaves else best
-            continue
-        if before and now < RISEN * max(before):
-            undone = {n: each for n, each in undone.items() if each[0] != stage}
-            notes.append("stage %d stays at %.2f of what came before, however few run at once" % (stage, now / best))
-            best = now
-            continue
-        undone[done.round.number] = (stage, now)
-        at_once = max(1, len(done.round.tests) // 2)
-        notes.append(
-            "round %d fell to %.2f of the median before: its tests disturb each other; repeated with %d at once"
-            % (done.round.number, now / best, at_once)
-        )
-    return set(undone), at_once, notes
+def _values(done: Done) -> Dict[Nodes, float]:
+    found = {nodes: _speed(done.results.get(nodes), nodes) for nodes in done.round.tests}
+    return {nodes: value for nodes, value in found.items() if value is not None}
 
 
 Reference = Dict[Tuple[str, int], float]  # kind and rail (-1: all rails) -> GB/s
 
 
 def _references(
-    fleet: Fleet, matchings: int, history: Sequence[Done], undone: Set[int], notes: List[str]
+    fleet: Fleet, matchings: int, history: Sequence[Done], slowed: AbstractSet[Tuple[int, str]], notes: List[str]
 ) -> Tuple[Reference, Tuple[str, ...]]:
     """Levels by base rounds; where these have few tests, by all: what was singled out may be all that is healthy."""
     base: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
     rest: Dict[Tuple[str, int], List[Tuple[float, Nodes]]] = {}
     for done in history:
-        if done.round.number in undone:
-            continue
         values = rest if done.round.stage > matchings else base
         for nodes in done.round.tests:
             result = done.results.get(nodes)
-            if result is None or not _speed(result, nodes):
+            if (done.round.number, fleet.kind_of(nodes)) in slowed or result is None or not _speed(result, nodes):
                 continue
             for rail, value in enumerate([result.busbw, *result.rails], -1):
                 if value:
-                    values.setdefault((kind_of(fleet, nodes), rail), []).append((value, nodes))
+                    values.setdefault((fleet.kind_of(nodes), rail), []).append((value, nodes))
     for key, found in rest.items():
         if len(base.get(key, ())) < FEW:
             base.setdefault(key, []).extend(found)
@@ -187,7 +153,7 @@ def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     It is none where few nodes explain it, which are in all of its tests and in no other: those are slow.
     """
     values = [value for value, _ in found]
-    middle = _upper(values)
+    middle = upper(values)
     low = [(value, nodes) for value, nodes in found if GROUP[0] * middle <= value < GROUP[1] * middle]
     if len(low) < max(2, GROUP_SHARE * len(values)):
         return middle, ""
@@ -202,12 +168,6 @@ def _level(found: List[Tuple[float, Nodes]]) -> Tuple[float, str]:
     return level, "%d of %d tests at %.2f" % (len(low), len(values), level / middle)
 
 
-def _upper(values: Sequence[float]) -> float:
-    """Return the median of the values near the upper quartile: half of the tests may fail without moving it."""
-    quartile = sorted(values)[len(values) * 3 // 4]
-    return median([v for v in values if v >= FALLEN * quartile])
-
-
 def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: Reference) -> Judged:
     at = tuple(node for node in result.at if node in nodes)
     if result.outcome in AT_ONCE:
@@ -216,7 +176,7 @@ def _judge(fleet: Fleet, rules: Rules, nodes: Nodes, result: Result, reference: 
     whole = speed is not None and (speed == 0 or None not in result.rails)
     if not whole or speed is None:
         return Judged(nodes, NOTHING, None, frozenset(), result.outcome, result.reported, at)
-    kind = kind_of(fleet, nodes)
+    kind = fleet.kind_of(nodes)
     shares = {-1: _share(speed, reference.get((kind, -1)))}
     for rail, value in enumerate(result.rails if speed > 0 else ()):
         shares[rail] = _share(value or 0.0, reference.get((kind, rail)))

@@ -64,6 +64,12 @@ class Fleet:
         """Say whether a test leaves a leaf."""
         return len({self.leaf(node) for node in nodes}) > 1
 
+    def kind_of(self, nodes: Nodes) -> str:
+        """Return the kind of tests that a test is compared with."""
+        if len(nodes) == 1:
+            return "alone"
+        return "across leaves" if self.crosses(nodes) else "in a leaf"
+
 
 @dataclass(frozen=True)
 class Round:

@@ -56,12 +56,30 @@ def planned(fleet: Fleet, rules: Rules, facts: Facts, state: Optional[State]) ->
     if not matchings and (again := _alone_again(fleet, facts)):
         return Round(number, 0, tuple(again[:at_once]))
     extra = [done for done in facts.history if done.round.stage > matchings]
-    if facts.faster and len(extra) >= OF_NO_LEVEL:
+    if facts.undecided and len(extra) >= OF_NO_LEVEL:
         return None
     if sum(len(test) for done in extra for test in done.round.tests) > MOST_EXTRA * max(FEWEST, len(fleet.nodes)):
         return None
     tests = _ambiguous(state or State(fleet, rules, facts))
-    return Round(number, matchings + 1, tuple(tests[:at_once])) if tests else None
+    tests = (_controls(fleet, facts, tests)[: at_once // 2] + tests)[:at_once]
+    return Round(number, matchings + 1, tuple(tests)) if tests else None
+
+
+def _controls(fleet: Fleet, facts: Facts, tests: Sequence[Nodes]) -> List[Nodes]:
+    """Return a pair of each kind among the tests that has passed and is tested again beside them, the least tested."""
+    busy = {node for test in tests for node in test}.union(fleet.gone)
+    ran = Counter(test for done in facts.history for test in done.round.tests)
+    bad = {each.nodes for each in facts.judged if each.grade != PASS}
+    pairs = {each.nodes for each in facts.judged if len(each.nodes) > 1}
+    passed = sorted(pairs - bad, key=lambda test: (ran[test], test))
+    found: List[Nodes] = []
+    for kind in sorted({fleet.kind_of(test) for test in tests}):
+        free = (test for test in passed if fleet.kind_of(test) == kind and busy.isdisjoint(test))
+        control = next(free, None)
+        if control:
+            found.append(control)
+            busy.update(control)
+    return found
 
 
 def _alone_again(fleet: Fleet, facts: Facts) -> List[Nodes]:
@@ -206,7 +224,8 @@ def _ambiguous(state: State) -> List[Nodes]:
     wanting = [node for node in fleet.nodes if state.wants(node)]
     for leaf in sorted(state.hot):
         ready = [n for n in wanting if fleet.leaf(n) == leaf and state.passed[n]][:UPLINK_PROBES]
-        others = [each for each in draft.leaves(leaf, across=True) if each != leaf]
+        met = Counter(fleet.leaf(n) for pair in state.of if any(fleet.leaf(n) == leaf for n in pair) for n in pair)
+        others = sorted((each for each in draft.leaves(leaf, across=True) if each != leaf), key=met.__getitem__)
         for turn, node in enumerate(ready):
             draft.add(node, draft.partner(node, others[turn % len(others) :] + others if others else []))
         # One more inside: where the leaf is odd, somebody has to be free when the others are tested with each other.
@@ -218,7 +237,8 @@ def _ambiguous(state: State) -> List[Nodes]:
     open_ = [node for node in fleet.nodes if state.open_end(node)]
     for node in open_:
         bad, good = len(state.against(node)), len(state.passed[node])
-        if bad > 2 or (bad > 1 and good < state.rules.proofs):  # two failures are a repeated one: with others
+        once = [p for p in state.against(node) if len(state.of[pair_of(node, p)]) < 2 and state.passed[p]]
+        if bad > 2 or (bad > 1 and good < state.rules.proofs and not (good and once)):  # two may be accidents: repeated
             draft.add(node, draft.partner(node, draft.leaves(fleet.leaf(node), across=False)))
     for pair in state.unmeasured():
         if len(state.of[pair]) < SILENT and not set(pair) & set(fleet.gone) and all(map(state.trusted, pair)):

@@ -251,8 +251,13 @@ class State(Evidence):
 
 
 def constant(tests: Iterable[Judged]) -> bool:
-    """Say whether a pair's failures are no accident: four. Of 1 % each, three are in one sweep of 5,000 (232 nodes)."""
-    return sum(each.grade == FAIL for each in tests) > 3
+    """Say whether failures are no accident: four, or three that agree.
+
+    With 1 % of tests disturbed for no fault, three of one pair are in one sweep of 4,000 with 232 nodes; three within
+    `ALIKE` in one of 30,000, where a disturbance takes 15 to 40 %; four in one of 400,000.
+    """
+    values = [each.value or 0.0 for each in tests if each.grade == FAIL]
+    return len(values) > 3 or (len(values) == 3 and max(values) - min(values) <= ALIKE)
 
 
 def _is_hot(found: List[Tuple[Nodes, bool]]) -> bool:
