@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 END_S = 5.0
 """How long the agents may take to end once their coordinator is through; pods that come later are not waited for."""
+SIGNALS = {137: "SIGKILL", 143: "SIGTERM"}
+"""Exit codes of a container that a signal has ended."""
 LAG_S = 15.0
 """How long a log may lag behind its finished container."""
 
@@ -70,10 +72,19 @@ class SweepWatcher(Watcher):
         if follower is not None and self._finished(self._leader):
             self._gone_since = self._gone_since or time.monotonic()
             if follower.join(0.0) or time.monotonic() - self._gone_since > LAG_S:
-                self._abort(outcome, outcome.analysis or _leaderless(self._leader))
+                self._abort(outcome, self._why_gone(outcome))
                 outcome.aborted = True
                 return True
         return super()._over(outcome)
+
+    def _why_gone(self, outcome: WatchOutcome) -> FailureAnalysis:
+        """Say why the leader ended; a signal is nobody's fault that is known: not the program's, and not the nodes'."""
+        found = outcome.analysis
+        own = next((pod for pod in outcome.pods if pod["metadata"]["name"] == self._leader), {})
+        ended = [as_map(each.get("state")) for each in as_list(as_map(own.get("status")).get("containerStatuses"))]
+        codes = [as_map(state.get("terminated")).get("exitCode") for state in ended]
+        signal = next((SIGNALS[code] for code in codes if code in SIGNALS), "")
+        return _leaderless(self._leader, signal) if found is None or (found.fault == "job.failed" and signal) else found
 
     def _through(self, outcome: WatchOutcome) -> bool:
         """The coordinator is through: what became of other pods meanwhile is told by the rounds themselves."""

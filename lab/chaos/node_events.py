@@ -3,7 +3,7 @@
     happens: [{do: drain, node: gpu-node-1, after_s: 1}, {do: fail, node: gpu-node-0, after_s: 3, back_s: 60}]
 
 Each happens once: so many seconds after the first pod of a job runs on that node (or anywhere), or its pod of that
-completion index.
+completion index; then on the node of that pod, or the one that is named beside the index.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..node import Kubelet
 
 Object = dict[str, Any]
-HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "index": int}
+HAPPENING = {"do": str, "node": str, "after_s": (int, float), "back_s": (int, float), "index": int, "stays": bool}
 JOB = "batch.kubernetes.io/job-name"
 INDEX = "batch.kubernetes.io/job-completion-index"
 ENDED = ("Succeeded", "Failed")
@@ -66,11 +66,13 @@ class NodeEvents:
         for each in [each for each in self._waiting if _meant(each, node, labels)]:
             self._waiting.remove(each)
             later = asyncio.get_running_loop().call_later
-            self._timers.append(later(float(each.get("after_s", 0)), self._happen, {**each, "node": node}))
+            self._timers.append(later(float(each.get("after_s", 0)), self._happen, {"node": node, **each}))
 
     def _happen(self, what: Object) -> None:
         with contextlib.suppress(ApiError):  # whatever it was to happen to has gone meanwhile
             DEEDS[what["do"]](self, what["node"])
+            if what.get("stays"):
+                self.occupy(what["node"])
         if "back_s" in what:
             later = asyncio.get_running_loop().call_later
             self._timers.append(later(float(what["back_s"]), self.bring_back, what["node"]))
@@ -110,13 +112,42 @@ class NodeEvents:
             )
         self.take(node, PREEMPTED)
 
+    def occupy(self, node: str) -> None:
+        """A pod of somebody else holds all of a node's devices."""
+        offered = (self._store.get("nodes", None, node) or {"status": {"allocatable": {}}})["status"]["allocatable"]
+        held = {name: amount for name, amount in offered.items() if "/" in name}
+        container = {"name": "main", "image": "registry.example/urgent/serve:1.0", "resources": {"requests": held}}
+        container["resources"]["limits"] = held
+        spec = {"nodeName": node, "containers": [container], "priority": 1_000_000}
+        meta = {"name": f"urgent-{node}", "labels": {"app": "urgent"}}
+        self._store.load("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Running"}}, "default")
+
+    def free(self, node: str) -> None:
+        """What others run on a node is through."""
+        for pod in self._store.list("pods"):
+            meta = pod["metadata"]
+            asked = [c.get("resources", {}).get("requests") or {} for c in pod["spec"]["containers"]]
+            if (
+                pod["spec"].get("nodeName") == node
+                and JOB not in (meta.get("labels") or {})
+                and any(map(_devices, asked))
+            ):
+                owner = next(iter(meta.get("ownerReferences") or ()), {})
+                if owner.get("kind") == "ReplicaSet":  # or it would be made again
+                    self._store.mutate("replicasets", meta["namespace"], owner["name"], _none)
+                self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
+
     def delete(self, node: str) -> None:
         """Somebody deletes the pods."""
         self.take(node, None)
 
+    def kill(self, node: str) -> None:
+        """The pods' processes get SIGKILL, as when memory runs out."""
+        self._kubelet.kill(node)
+
     def remove(self, node: str) -> None:
         """The machine goes, and with it the Node: its pods are collected."""
-        self._kubelet.offline.add(node)
+        self._kubelet.power_off(node)
         self._store.delete("nodes", None, node)
         for pod in self.pods(node):
             mark_disrupted(self._store, pod, *COLLECTED)
@@ -127,25 +158,37 @@ class NodeEvents:
         """The machine is up again; of the pods that were deleted meanwhile its kubelet finds nothing any more."""
         self._kubelet.offline.discard(node)
         regain(self._kubelet, node)
+        self._kubelet.tell(node)
         for pod in self.pods(node):
             if meta := pod["metadata"] if pod["metadata"].get("deletionTimestamp") else None:
                 self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
 
     def fail(self, node: str) -> None:
         """The node loses its power; the fifty seconds after which the control plane says so are not waited for."""
-        self._kubelet.offline.add(node)
+        self._kubelet.power_off(node)
         lose(self._kubelet, node)
 
 
 def _meant(what: Object, node: str, labels: Mapping[str, str]) -> bool:
-    index = str(what["index"]) if "index" in what else labels.get(INDEX)
-    return bool(what.get("node", node) == node and labels.get(INDEX) == index)
+    if "index" in what:
+        return labels.get(INDEX) == str(what["index"])
+    return bool(what.get("node", node) == node)
+
+
+def _devices(asked: Mapping[str, Any]) -> bool:
+    return any("/" in name for name in asked)
+
+
+def _none(workload: Object) -> None:
+    workload["spec"]["replicas"] = 0
 
 
 DEEDS: dict[str, Callable[[NodeEvents, str], None]] = {
     "drain": NodeEvents.drain,
     "preempt": NodeEvents.preempt,
     "delete": NodeEvents.delete,
+    "free": NodeEvents.free,
+    "kill": NodeEvents.kill,
     "remove": NodeEvents.remove,
     "fail": NodeEvents.fail,
 }

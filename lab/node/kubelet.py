@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import re
 import shutil
+import signal
 from typing import TYPE_CHECKING, Any
 
 from ..apiserver.schema.errors import ApiError
@@ -95,6 +96,25 @@ class Kubelet:
         for worker in self.workers.values():
             for container in worker.containers.values():
                 await container.close()
+
+    def kill(self, node: str, job: str = "batch.kubernetes.io/job-name") -> None:
+        """Send SIGKILL to the main processes of a node's pods that have a label, those of jobs."""
+        for worker in self.workers.values():
+            if worker.node == node and (not job or job in (worker.pod["metadata"].get("labels") or {})):
+                for container in worker.containers.values():
+                    if container.process is not None:
+                        container.process.signal(signal.SIGKILL)
+
+    def power_off(self, node: str) -> None:
+        """Take the power from a node: its processes end, and its kubelet says nothing of it."""
+        self.offline.add(node)
+        self.kill(node, "")
+
+    def tell(self, node: str) -> None:
+        """Write what became of a node's pods while it had no power."""
+        for worker in self.workers.values():
+            if worker.node == node:
+                worker.publish()
 
     def _pod_changed(self, change: str, pod: Object, _: Object | None) -> None:
         meta = pod["metadata"]
