@@ -116,8 +116,8 @@ class NodeEvents:
         """A pod of somebody else holds all of a node's devices."""
         offered = (self._store.get("nodes", None, node) or {"status": {"allocatable": {}}})["status"]["allocatable"]
         held = {name: amount for name, amount in offered.items() if "/" in name}
-        container = {"name": "main", "image": "registry.example/urgent/serve:1.0", "resources": {"requests": held}}
-        container["resources"]["limits"] = held
+        wanted = {"requests": held, "limits": held}
+        container = {"name": "main", "image": "registry.example/urgent/serve:1.0", "resources": wanted}
         spec = {"nodeName": node, "containers": [container], "priority": 1_000_000}
         meta = {"name": f"urgent-{node}", "labels": {"app": "urgent"}}
         self._store.load("pods", {"metadata": meta, "spec": spec, "status": {"phase": "Running"}}, "default")
@@ -132,7 +132,7 @@ class NodeEvents:
                 and JOB not in (meta.get("labels") or {})
                 and any(map(_devices, asked))
             ):
-                owner = next(iter(meta.get("ownerReferences") or ()), {})
+                owner: Object = next(iter(meta.get("ownerReferences") or ()), {})
                 if owner.get("kind") == "ReplicaSet":  # or it would be made again
                     self._store.mutate("replicasets", meta["namespace"], owner["name"], _none)
                 self._store.delete("pods", meta["namespace"], meta["name"], grace=0, uid=meta["uid"])
