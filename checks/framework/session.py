@@ -22,7 +22,7 @@ from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.redact import redact
 from jobs.run.cleanup import Ledger, sweep_dead
-from jobs.trial.spec import Deadlines, Network, SpecError, new_run_id
+from jobs.trial.spec import Deadlines, NetworkSpec, SpecError, new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Session:
             spec = replace(spec, attempt=self.begun.attempt)
         if not self.options.simulated:
             return spec
-        network = replace(spec.network or Network(), seconds=SIMULATED_NETWORK_S)
+        network = replace(spec.network or NetworkSpec(), seconds=SIMULATED_NETWORK_S)
         return replace(spec, deadlines=Deadlines(**SIMULATED_DEADLINES), network=network)
 
     def gang_spec(self, spec: TrialSpec, nodes: int) -> TrialSpec:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.trial.spec import Queue, SpecError, Training, TrialSpec
+from jobs.trial.spec import Queue, SpecError, TrainingSpec, TrialSpec
 
 from ..profiles.cluster_defaults import pod_defaults
 from ..profiles.trial import checkpoint_of, spec_of
@@ -53,7 +53,7 @@ def build_spec(
 
 def trained(spec: TrialSpec, soak_s: int) -> TrialSpec:
     """Return the trial with training steps after its collectives, and with the time that they take."""
-    steps = Training(soak_s=soak_s, limit_s=Training().limit_s + soak_s)
+    steps = TrainingSpec(soak_s=soak_s, limit_s=TrainingSpec().limit_s + soak_s)
     times = spec.deadlines
     later = replace(times, probe_s=times.probe_s + steps.extra_s, job_s=times.job_s + steps.extra_s)
     return replace(spec, training=steps, deadlines=later)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.cluster.facts.stack import device_classes, devices_by_node, mapped_class
 from jobs.cluster.quantity import quantity
-from jobs.trial.parts import Claim
+from jobs.trial.parts import ClaimSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jobs.cluster.facts.stack import Listing
 
     from .profile import Profile
-    from .schema.pod import Pod
+    from .schema.pod import PodSection
 
     Listed = Callable[[str], Listing]
 
@@ -62,11 +62,11 @@ def _claims(nodes: Sequence[Node], resource: str, listed: Listed) -> dict[str, A
     least = min(counts.values())
     if mapped_class(listed("deviceclasses"), resource):  # asked for as ever, and claimed by Kubernetes itself
         return {"gpus_per_node": least}
-    claim = Claim(name="gpus", device_class=name, count=least)
+    claim = ClaimSpec(name="gpus", device_class=name, count=least)
     return {"gpus_per_node": least, "gpu_resource": "", "claims": (claim,)}
 
 
-def modest(pod: Pod, nodes: Iterable[Node]) -> dict[str, Any]:
+def modest(pod: PodSection, nodes: Iterable[Node]) -> dict[str, Any]:
     """Return CPU (thousandths of a core) and memory (MiB) where the smallest node is too small for what is usual."""
     found: dict[str, Any] = {}
     cpu = min((n.allocatable["cpu"] for n in nodes if n.allocatable.get("cpu")), default=0) // SHARE

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .profile import Profile
-    from .schema.bench import Bench, Floor
+    from .schema.bench import BenchSection, Floor
 
 BLIND_SHARE = 0.5
 """A floor below this share of the wires passes with half of the rails lost. Published healthy runs reach 0.81 (RoCE 8 x
@@ -106,7 +106,7 @@ def _unmeasured(profile: Profile) -> Iterator[Objection]:
         )
 
 
-def _in_sweep(size: int, bench: Bench) -> bool:
+def _in_sweep(size: int, bench: BenchSection) -> bool:
     row: int = bench.min
     while row < size and row <= bench.max:
         row *= bench.factor

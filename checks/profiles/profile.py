@@ -7,21 +7,21 @@ import json
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from .schema.api import Api
-from .schema.bench import Bench, Floor
-from .schema.checkpoint import Checkpoint
-from .schema.deadlines import Deadlines
-from .schema.fabric import Fabric
-from .schema.gpu import Gpu, Runtime
-from .schema.images import Images
-from .schema.launch import Launch
-from .schema.network import Network
-from .schema.observability import Observability
-from .schema.pod import Pod
-from .schema.stack import Stack
-from .schema.storage import Storage
-from .schema.topology import Topology
-from .schema.training import Training
+from .schema.api import ApiSection
+from .schema.bench import BenchSection, Floor
+from .schema.checkpoint import CheckpointSection
+from .schema.deadlines import DeadlinesSection
+from .schema.fabric import FabricSection
+from .schema.gpu import GpuSection, RuntimeSection
+from .schema.images import ImagesSection
+from .schema.launch import LaunchSection
+from .schema.network import NetworkSection
+from .schema.observability import ObservabilitySection
+from .schema.pod import PodSection
+from .schema.stack import StackSection
+from .schema.storage import StorageSection
+from .schema.topology import TopologySection
+from .schema.training import TrainingSection
 from .yaml_schema import require
 
 REQUIRED = (
@@ -49,22 +49,22 @@ class Profile:
     pool: dict[str, str] = field(default_factory=dict)  # labels of the nodes that this profile is about; none: all
     kubernetes_min: str = "1.28"  # the index label of Indexed Job pods; the user's stated minimum
     required: tuple[str, ...] = REQUIRED
-    api: Api = field(default_factory=Api)
-    gpu: Gpu = field(default_factory=Gpu)
-    stack: Stack = field(default_factory=Stack)
-    images: Images = field(default_factory=Images)
-    observability: Observability = field(default_factory=Observability)
-    runtime: Runtime = field(default_factory=Runtime)
-    fabric: Fabric = field(default_factory=Fabric)
-    network: Network = field(default_factory=Network)
-    topology: Topology = field(default_factory=Topology)
-    pod: Pod = field(default_factory=Pod)
-    launch: Launch = field(default_factory=Launch)
-    storage: Storage = field(default_factory=Storage)
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    bench: Bench = field(default_factory=Bench)
-    training: Training = field(default_factory=Training)
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    api: ApiSection = field(default_factory=ApiSection)
+    gpu: GpuSection = field(default_factory=GpuSection)
+    stack: StackSection = field(default_factory=StackSection)
+    images: ImagesSection = field(default_factory=ImagesSection)
+    observability: ObservabilitySection = field(default_factory=ObservabilitySection)
+    runtime: RuntimeSection = field(default_factory=RuntimeSection)
+    fabric: FabricSection = field(default_factory=FabricSection)
+    network: NetworkSection = field(default_factory=NetworkSection)
+    topology: TopologySection = field(default_factory=TopologySection)
+    pod: PodSection = field(default_factory=PodSection)
+    launch: LaunchSection = field(default_factory=LaunchSection)
+    storage: StorageSection = field(default_factory=StorageSection)
+    checkpoint: CheckpointSection = field(default_factory=CheckpointSection)
+    bench: BenchSection = field(default_factory=BenchSection)
+    training: TrainingSection = field(default_factory=TrainingSection)
+    deadlines: DeadlinesSection = field(default_factory=DeadlinesSection)
     floors: tuple[Floor, ...] = ()
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from jobs.cluster.facts.stack import mapped_class, names
 
 from ..rules.rdma_offer import GKE, MULTUS
 from .cluster_defaults import claimable, modest
-from .schema.pod import Pod as TrainingPod
+from .schema.pod import PodSection
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -221,7 +221,7 @@ def _pod(pool: Pool, other_pools: Iterable[Pool], parent: Profile | None, made: 
         pod["resources"] = {**dict.fromkeys(sorted(foreign)), **resources}  # null takes away what is inherited
     if pool.claim and parent is None:
         pod["claims"] = [{"name": "gpus", "device_class": pool.claim, "count": pool.per_node}]
-    small = modest(parent.pod if parent else TrainingPod(), pool.nodes)
+    small = modest(parent.pod if parent else PodSection(), pool.nodes)
     pod |= {"shm" if key == "shm_bytes" else key: value for key, value in small.items()}
     if not resources and not (parent and parent.pod.annotations):
         made.open.append(

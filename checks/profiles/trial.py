@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from jobs.trial.spec import BenchSizes, Checkpoint, Collective, Deadlines, Network, SpecError, Storage, TrialSpec
+from jobs.trial.spec import (
+    BenchSizes,
+    CheckpointSpec,
+    Collective,
+    Deadlines,
+    NetworkSpec,
+    SpecError,
+    StorageSpec,
+    TrialSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +56,7 @@ def spec_of(profile: Profile, *, run_id: str, namespace: str, gpus_per_node: int
             min_bytes=bench.min, max_bytes=bench.max, factor=bench.factor, iters=bench.iters, warmup=bench.warmup
         ),
         deadlines=Deadlines(**deadlines),
-        network=Network(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
+        network=NetworkSpec(enough_gbit_s=profile.network.tcp_gbit_s or 0.0),
         mpi=launch.mpi,
         **{**asked, **launched, **stored(profile), **changes},
     )
@@ -58,7 +67,7 @@ def stored(profile: Profile) -> dict[str, Any]:
     asked = profile.storage
     return {
         "storage": tuple(
-            Storage(
+            StorageSpec(
                 name=p.name, path=p.path, claim=p.claim, shared=p.shared, write=p.write, bytes=p.bytes, files=p.files
             )
             for p in asked.paths
@@ -102,7 +111,7 @@ def _in_empty_dir(profile: Profile, path: str) -> bool:
     return max(holding, key=lambda each: len(each[0]), default=("", ""))[1] in empty
 
 
-def checkpoint_of(profile: Profile) -> Checkpoint | None:
+def checkpoint_of(profile: Profile) -> CheckpointSpec | None:
     """Return the checkpoint that the profile asks for; None where it names no path that is written.
 
     Raises SpecError for a path that is not one of `storage`.
@@ -121,4 +130,4 @@ def checkpoint_of(profile: Profile) -> Checkpoint | None:
     if asked.local:
         local = profile.storage.scratch if asked.local == SCRATCH else paths[asked.local].path
         kinds["local"] = SCRATCH if asked.local == SCRATCH else "claim" if paths[asked.local].claim else "path"
-    return Checkpoint(path=durable.path, local=local, shared=durable.shared, kinds=kinds, bytes=int(asked.bytes))
+    return CheckpointSpec(path=durable.path, local=local, shared=durable.shared, kinds=kinds, bytes=int(asked.bytes))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave
     from jobs.trial.spec import TrialSpec
 
-    from ..profiles.schema.checkpoint import Checkpoint
+    from ..profiles.schema.checkpoint import CheckpointSection
 
 VERIFIED = "verified"
 MEMORY = ("tmpfs", "ramfs")
@@ -67,7 +67,7 @@ def measured(trial: TrialResult, spec: TrialSpec) -> Measured | None:
     return Measured(ranks=len(saves), size=size, pause_s=pause, flush_s=flushed, slowest_mb_s=min(rates))
 
 
-def saved_findings(trial: TrialResult, spec: TrialSpec, asked: Checkpoint) -> Iterator[Finding]:
+def saved_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
     """Judge on each node whether its part was saved and the next node's read back; then the rate of all."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "checkpoint")
@@ -122,7 +122,7 @@ def _step(data: CheckpointRun) -> int:
     return min((each.get("step") or 0 for each in data.get("states") or []), default=0)
 
 
-def place_findings(trial: TrialResult, spec: TrialSpec, asked: Checkpoint) -> Iterator[Finding]:
+def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection) -> Iterator[Finding]:
     """Judge where the checkpoint ends up: whether that outlives the job and the node, and who else may touch it."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "checkpoint")
@@ -136,7 +136,7 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: Checkpoint) -> It
         yield _place(f"{node} {places[0].get('path')}", places[0], asked, place(trial, (rank + 1) % spec.nodes), unseen)
 
 
-def _place(subject: str, found: CheckpointPlace, asked: Checkpoint, peer: str, unseen: bool) -> Finding:
+def _place(subject: str, found: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
     fs, mode = str(found.get("fs") or "file system not told"), int(found.get("mode") or 0)
     fault, observed = "", f"{fs}, {opened(found)}"
     in_memory = fs in MEMORY and found.get("kind") != "claim"  # what stands behind a claim is its provisioner's
@@ -191,7 +191,7 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
 # -- what it means for a model -----------------------------------------------------------------------------------------
 
 
-def model_findings(trial: TrialResult, asked: Checkpoint, found: Measured, model: str) -> Iterator[Finding]:
+def model_findings(trial: TrialResult, asked: CheckpointSection, found: Measured, model: str) -> Iterator[Finding]:
     """Predict pause, share and loss for a model of so many parameters, and whether rank 0 could gather its state."""
     size = parameters(model) * asked.bytes_per_parameter
     pause, flush = size / found.mb_s / 1e6, size * found.flush_s / found.size

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from jobs.run.result import TrialResult
 
-    from ..profiles.schema.images import Images
+    from ..profiles.schema.images import ImagesSection
 
 PARTS = ("initContainers", "containers", "ephemeralContainers")
 
@@ -44,7 +44,7 @@ def allowed(image: str, registries: Iterable[str]) -> bool:
     return any(name.startswith(f"{prefix.rstrip('/')}/") for prefix in registries)
 
 
-def image_findings(images: Mapping[str, str], required: Images) -> Iterator[Finding]:
+def image_findings(images: Mapping[str, str], required: ImagesSection) -> Iterator[Finding]:
     """Judge how each image is named; the registry first: an image from elsewhere is not made right by its digest."""
     for container, image in images.items():
         subject = f"{container}: {image}"

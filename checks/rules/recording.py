@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reports.record import Finding
 
     from ..framework.evidence import Evidence
-    from ..profiles.schema.launch import Launch
+    from ..profiles.schema.launch import LaunchSection
 
 
 def put(evidence: Evidence, findings: Iterable[Finding]) -> None:
@@ -45,7 +45,7 @@ def require_seen(evidence: Evidence, cluster: Inventory, what: str, why: str = "
         evidence.unknown(f"{why or f'the {what} are not seen'}: {cluster.not_seen[what]}. {ADVICE}")
 
 
-def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: Launch) -> None:
+def skip_on_demand(evidence: Evidence, nodes: int, spec: TrialSpec, launch: LaunchSection) -> None:
     """End the check as waived where an autoscaler brings the nodes once pods ask for them: what is not there yet."""
     if launch.nodes_on_demand and nodes < spec.nodes:
         evidence.skip(

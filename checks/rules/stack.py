@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs.cluster.facts.stack import DeviceClass, device_classes, devices_by_node, mapped_class, names, operand
-from jobs.trial.parts import Claim
+from jobs.trial.parts import ClaimSpec
 from reports.record import Finding
 
 from ..profiles.cluster_defaults import claimable
@@ -169,7 +169,9 @@ def class_findings(class_names: Iterable[str], classes: Listing) -> Iterator[Fin
         )
 
 
-def handed_out(pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing]) -> tuple[Claim, ...]:
+def handed_out(
+    pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[str], Listing]
+) -> tuple[ClaimSpec, ...]:
     """Return what a pod of the trial claims of its GPUs: its claims, or those that Kubernetes makes of its resource.
 
     Asked only where no node of the pool counts the resource; where DeviceClasses are not seen, it is as if none stood
@@ -182,7 +184,7 @@ def handed_out(pool: Pool, profile: Profile, spec: TrialSpec, listed: Callable[[
         return ()
     found = mapped_class(listed("deviceclasses"), resource)
     count = profile.gpu.per_node or spec.gpus_per_node
-    return (Claim(name="gpus", device_class=found, count=count),) if found else ()
+    return (ClaimSpec(name="gpus", device_class=found, count=count),) if found else ()
 
 
 def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listing]) -> list[Finding]:
@@ -212,7 +214,7 @@ def claimed_instead(pool: Pool, profile: Profile, listed: Callable[[str], Listin
 
 
 def slice_findings(
-    nodes: Iterable[Node], claims: Sequence[Claim], classes: Listing, slices: Listing
+    nodes: Iterable[Node], claims: Sequence[ClaimSpec], classes: Listing, slices: Listing
 ) -> Iterator[Finding]:
     """Judge whether every node publishes as many devices of each class as a pod of the trial claims."""
     known = device_classes(classes)

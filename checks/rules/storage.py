@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobs.run.stages.storage import Bucket, Burst, CredentialFacts, TriedPath
     from jobs.trial.spec import TrialSpec
 
-    from ..profiles.schema.storage import Storage
+    from ..profiles.schema.storage import StorageSection
 
 MANY_READ, MANY_WRITE = ("ReadWriteMany", "ReadOnlyMany"), ("ReadWriteMany",)
 """Modes with which pods of several nodes may mount a claim (kubernetes.io, Persistent Volumes: Access Modes)."""
@@ -37,7 +37,7 @@ SCRATCH = "scratch"
 
 
 def claim_findings(
-    storage: Storage, nodes: int, claims: Mapping[str, Claim], classes: Mapping[str, Class]
+    storage: StorageSection, nodes: int, claims: Mapping[str, Claim], classes: Mapping[str, Class]
 ) -> Iterator[Finding]:
     """Judge each claim of the profile, and the classes that it names; a claim's first fault is its only one."""
     for name in storage.classes:
@@ -98,7 +98,7 @@ def _use(path: StoragePath) -> str:
 # -- what the pods see -------------------------------------------------------------------------------------------------
 
 
-def path_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+def path_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge each path on each node: there, not empty where a data set is expected, and writable where it is written."""
     scratch = StoragePath(name=SCRATCH, path=storage.scratch, write=True, bytes=Size(0))
     asked = [*storage.paths, *([scratch] if storage.scratch else [])]
@@ -196,7 +196,7 @@ def format_gib(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
-def shared_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+def shared_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge what each node sees of the next one's files, for paths that the profile calls shared."""
     for rank in range(spec.nodes):
         peer, told = place(trial, (rank + 1) % spec.nodes), _tried(trial, rank)
@@ -222,7 +222,7 @@ def _shared(subject: str, path: TriedPath, peer: str) -> Finding:
     return Finding(subject=subject, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def rate_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+def rate_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Compare each path's rates on each node with the profile's."""
     for rank in range(spec.nodes):
         told = _tried(trial, rank)
@@ -249,7 +249,7 @@ def _rate(subject: str, key: str, value: object, floor: float) -> Finding:
     )
 
 
-def burst_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+def burst_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge the checkpoint that all ranks write at once, node by node."""
     for rank in range(spec.nodes):
         subject, burst = place(trial, rank), (stage(trial, rank, "storage") or {}).get("burst")
@@ -285,7 +285,7 @@ def _burst(subject: str, burst: Burst, floor: float | None, expected: str) -> Fi
     )
 
 
-def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge each bucket on each node: reached, there, and with credentials in the pod."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")
@@ -297,7 +297,7 @@ def bucket_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> It
             yield _bucket(f"{node} {bucket.uri}", told.get(bucket.uri))
 
 
-def credential_findings(trial: TrialResult, spec: TrialSpec, storage: Storage) -> Iterator[Finding]:
+def credential_findings(trial: TrialResult, spec: TrialSpec, storage: StorageSection) -> Iterator[Finding]:
     """Judge on each node whether every credential of the profile came into the pod; no value is ever looked at."""
     for rank in range(spec.nodes):
         node, data = place(trial, rank), stage(trial, rank, "storage")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobs.trial.spec import TrialSpec
     from reports.schema import RecordedTraining, TrainedRank
 
-    from ..profiles.schema.training import Training
+    from ..profiles.schema.training import TrainingSection
 
 FIRST = "ddp"
 """The way of sharing that is judged; the other (FSDP2) is shown beside it."""
@@ -311,7 +311,7 @@ def pace(found: Sequence[Member]) -> Pace | None:
     )
 
 
-def rate(seen: Pace, asked: Training, job: str) -> Finding:
+def rate(seen: Pace, asked: TrainingSection, job: str) -> Finding:
     """Judge TFLOP/s of each GPU against the profile's floor, which is there."""
     observed = f"{seen.tflops:.1f} TFLOP/s a GPU ({seen.step:.1f} ms a step)"
     expected = f"{asked.tflops:g} TFLOP/s or more"
@@ -323,7 +323,7 @@ def rate(seen: Pace, asked: Training, job: str) -> Finding:
     return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def exposed(seen: Pace, asked: Training, job: str) -> Finding:
+def exposed(seen: Pace, asked: TrainingSection, job: str) -> Finding:
     """Judge what of a step is communication that compute does not hide."""
     explained = max(HIDDEN * seen.bare, UNSEEN * seen.step)
     expected = f"at most {explained:.1f} ms: the gradients alone take {seen.bare:.1f} ms"

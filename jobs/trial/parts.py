@@ -143,7 +143,7 @@ class Mpi:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class ClaimSpec:
     """Devices by dynamic resource allocation: one request of `count` devices of a DeviceClass, for every pod."""
 
     name: str
@@ -158,7 +158,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
+class StorageSpec:
     """A path that training reads or writes: a claim that is mounted there, or what the pod already has there."""
 
     name: str
@@ -229,7 +229,7 @@ class S3:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkSpec:
     """What is tried between the pods besides MASTER_PORT: the path MTU, TCP throughput, further ports.
 
     TCP is tried again while the nodes' CPUs are too busy to show `enough_gbit_s`; 0 asks for no more than one try.
@@ -248,7 +248,7 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSpec:
     """Training steps after the collectives: how many, from which seed, for how many seconds more, and until when.
 
     `limit_s` is what the program may take in all (imports, products of matrices, both ways of sharing); then it is
@@ -304,7 +304,7 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class CheckpointSpec:
     """A sharded state of all ranks, saved after the collectives: `bytes` of each rank to `path`, first to `local`."""
 
     path: str

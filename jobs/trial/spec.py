@@ -18,17 +18,17 @@ from .names import ENV_NAME, IMAGE, LABEL_VALUE, QUALIFIED, SUBDOMAIN, SpecError
 from .parts import (
     S3,
     BenchSizes,
-    Checkpoint,
-    Claim,
+    CheckpointSpec,
+    ClaimSpec,
     Collective,
     Credential,
     Deadlines,
     Mpi,
-    Network,
+    NetworkSpec,
     Queue,
-    Storage,
+    StorageSpec,
     Sweep,
-    Training,
+    TrainingSpec,
 )
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ __all__ = [
     "RESERVED_ENV",
     "S3",
     "BenchSizes",
-    "Checkpoint",
-    "Claim",
+    "CheckpointSpec",
+    "ClaimSpec",
     "Collective",
     "Credential",
     "Deadlines",
     "Mpi",
-    "Network",
+    "NetworkSpec",
     "Queue",
     "SpecError",
-    "Storage",
+    "StorageSpec",
     "Sweep",
-    "Training",
+    "TrainingSpec",
     "TrialSpec",
     "new_run_id",
 ]
@@ -136,19 +136,19 @@ class TrialSpec:
     queue: Queue | None = None
     mpi: Mpi = field(default_factory=Mpi)
     runtime: str = "torch-distributed"  # the ClusterTrainingRuntime of a TrainJob
-    claims: tuple[Claim, ...] = ()
-    storage: tuple[Storage, ...] = ()
+    claims: tuple[ClaimSpec, ...] = ()
+    storage: tuple[StorageSpec, ...] = ()
     scratch: str = ""  # where node-local scratch (an emptyDir) is mounted
     s3: tuple[S3, ...] = ()
     env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; they are named here and never read
     credentials: tuple[Credential, ...] = ()  # keys of Secrets, taken into the environment; looked for and not read
     burst_bytes: int = 0  # what every rank writes at once, as a checkpoint does
-    network: Network | None = None
+    network: NetworkSpec | None = None
     seccomp: str = "RuntimeDefault"  # or Unconfined; nothing: the node's default
     program: str = "auto"  # auto | torch | nccl-tests: what runs the collectives
     sweep: Sweep | None = None
-    training: Training | None = None
-    checkpoint: Checkpoint | None = None
+    training: TrainingSpec | None = None
+    checkpoint: CheckpointSpec | None = None
 
     @property
     def job_name(self) -> str:

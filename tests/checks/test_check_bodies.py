@@ -12,8 +12,8 @@ from checks import test_nccl as nccl
 from checks import test_nodes as nodes
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
-from checks.profiles.schema.fabric import Fabric
-from checks.profiles.schema.launch import Launch
+from checks.profiles.schema.fabric import FabricSection
+from checks.profiles.schema.launch import LaunchSection
 from checks.rules.job import UNFIT
 from checks.rules.pool import Pool, pool_of
 from jobs.cluster.facts.stack import Listing
@@ -179,7 +179,7 @@ def test_one_free_node_is_not_enough(inventory, node, spec, evidence):
 
 def test_nodes_that_come_on_demand_are_waived(inventory, node, spec, evidence):
     """Only where the profile says so, and only what is not there yet."""
-    awaited = Profile(launch=Launch(nodes_on_demand=True))
+    awaited = Profile(launch=LaunchSection(nodes_on_demand=True))
     one = inventory([node("a")])
     with pytest.raises(pytest.skip.Exception, match="1 of 2 nodes are there"):
         nodes.test_gpu_nodes_are_ready(one, Pool(one.nodes), awaited, spec, ANY_NODE, evidence)
@@ -207,7 +207,7 @@ def test_without_a_profile_fabric_rails_and_gdr_are_not_judged(trial, jobs, evid
 
 def test_a_fabric_without_gpudirect_skips_it(trial, jobs, evidence, h100):
     """A stated skip: it does not apply there."""
-    profile = replace(h100, fabric=Fabric(kind="fastsocket", gdr=False))
+    profile = replace(h100, fabric=FabricSection(kind="fastsocket", gdr=False))
     with pytest.raises(pytest.skip.Exception, match="has no GPUDirect"):
         nccl.test_gpudirect_rdma_is_used(trial, jobs, profile, evidence)
 

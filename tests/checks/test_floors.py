@@ -8,10 +8,10 @@ import pytest
 
 from checks.profiles.lint import objections
 from checks.profiles.loader import Profile, load_profile, profile_names
-from checks.profiles.schema.bench import Bench, Floor
-from checks.profiles.schema.fabric import Fabric
-from checks.profiles.schema.gpu import Gpu
-from checks.profiles.schema.pod import Pod
+from checks.profiles.schema.bench import BenchSection, Floor
+from checks.profiles.schema.fabric import FabricSection
+from checks.profiles.schema.gpu import GpuSection
+from checks.profiles.schema.pod import PodSection
 from checks.profiles.yaml_schema import Size
 from checks.rules.physics import wire_limit_gbps
 
@@ -25,7 +25,9 @@ FLOOR = Floor(
     topology="2 x 8",
     source="a test",
 )
-PROFILE = Profile(name="p", gpu=Gpu(per_node=8), fabric=Fabric(kind="ib", rails=8, rail_gbit_s=400.0), floors=(FLOOR,))
+PROFILE = Profile(
+    name="p", gpu=GpuSection(per_node=8), fabric=FabricSection(kind="ib", rails=8, rail_gbit_s=400.0), floors=(FLOOR,)
+)
 
 
 def told(profile: Profile) -> list[tuple[str, bool]]:
@@ -82,7 +84,7 @@ def test_a_floor_is_held_against_the_wires(changes: dict[str, object], objected:
 def test_a_floor_inside_a_node_is_held_against_its_links(product: str, busbw: float, objected: list[bool]) -> None:
     """What one GPU sends to its neighbours bounds every collective inside a node."""
     floor = replace(FLOOR, nodes=1, algorithm="default", busbw_gbps=busbw)
-    profile = replace(PROFILE, gpu=Gpu(per_node=8, product=(product,)), floors=(floor,))
+    profile = replace(PROFILE, gpu=GpuSection(per_node=8, product=(product,)), floors=(floor,))
     assert [o.fatal for o in objections(profile) if o.path == "floors[0].busbw_gbps"] == objected
 
 
@@ -93,26 +95,26 @@ def test_a_floor_inside_a_node_is_held_against_its_links(product: str, busbw: fl
 def test_nvlink_between_nodes_is_held_against_one_gpu(algorithm: str, busbw: float, objected: list[bool]) -> None:
     """All hops of a ring are NVLink there: one GPU's links are the limit, not the sum of a node's."""
     floor = replace(FLOOR, algorithm=algorithm, busbw_gbps=busbw)
-    fabric = Fabric(kind="mnnvl", node_gbit_s=28_800.0)
-    profile = replace(PROFILE, gpu=Gpu(per_node=4), fabric=fabric, floors=(floor,))
+    fabric = FabricSection(kind="mnnvl", node_gbit_s=28_800.0)
+    profile = replace(PROFILE, gpu=GpuSection(per_node=4), fabric=fabric, floors=(floor,))
     assert [o.fatal for o in objections(profile) if o.path != "floors"] == objected
 
 
 def test_what_is_not_known_of_the_wires_is_said() -> None:
     """Without rails nobody can tell whether a floor is possible: that is told, and not fatal."""
-    assert told(replace(PROFILE, fabric=Fabric(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
+    assert told(replace(PROFILE, fabric=FabricSection(kind="mnnvl"))) == [("floors[0].busbw_gbps", False)]
 
 
 @pytest.mark.parametrize(
     ("profile", "path"),
     [
-        (replace(PROFILE, fabric=Fabric(kind="socket", gdr=True), floors=()), "fabric.gdr"),
+        (replace(PROFILE, fabric=FabricSection(kind="socket", gdr=True), floors=()), "fabric.gdr"),
         (
-            replace(PROFILE, fabric=Fabric(kind="efa", rails=8, rail_gbit_s=400.0, node_gbit_s=6400.0)),
+            replace(PROFILE, fabric=FabricSection(kind="efa", rails=8, rail_gbit_s=400.0, node_gbit_s=6400.0)),
             "fabric.node_gbit_s",
         ),
         (replace(PROFILE, floors=(FLOOR, replace(FLOOR, busbw_gbps=300.0))), "floors[1]"),
-        (replace(PROFILE, bench=Bench(max=Size(GI))), "floors[0].size"),
+        (replace(PROFILE, bench=BenchSection(max=Size(GI))), "floors[0].size"),
     ],
 )
 def test_a_profile_that_contradicts_itself_is_refused(profile: Profile, path: str) -> None:
@@ -131,8 +133,8 @@ def test_the_limit_of_an_all_to_all_counts_what_leaves_the_node() -> None:
         ({"nodes": 4}, "floors"),
         ({"floors": (replace(FLOOR, algorithm="default", busbw_gbps=420.0),)}, "floors"),
         ({"floors": (FLOOR, replace(FLOOR, nodes=1))}, "floors[1].algorithm"),
-        ({"pod": Pod(env={"NCCL_IB_DISABLE": "1"})}, "pod.env"),
-        ({"pod": Pod(env={"NCCL_NET": "Socket"})}, "pod.env"),
+        ({"pod": PodSection(env={"NCCL_IB_DISABLE": "1"})}, "pod.env"),
+        ({"pod": PodSection(env={"NCCL_NET": "Socket"})}, "pod.env"),
     ],
 )
 def test_what_no_run_could_meet_or_would_measure_is_told(changes: dict[str, object], path: str) -> None:

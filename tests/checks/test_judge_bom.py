@@ -9,9 +9,9 @@ from checks import test_bom as bom_checks
 from checks import test_observability as metric_checks
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
-from checks.profiles.schema.images import Images
-from checks.profiles.schema.observability import Observability
-from checks.profiles.schema.stack import Stack
+from checks.profiles.schema.images import ImagesSection
+from checks.profiles.schema.observability import ObservabilitySection
+from checks.profiles.schema.stack import StackSection
 from checks.rules import bom as bom_rules
 from checks.rules import pool
 from jobs.cluster.facts.stack import Listing
@@ -26,7 +26,7 @@ def test_metrics_are_asked_for_by_the_profile(inventory, node, h100, evidence):
         metric_checks.test_gpu_metrics_are_exported(cluster, mine, h100, evidence)
     with pytest.raises(CheckFailed):
         metric_checks.test_gpu_metrics_are_exported(
-            cluster, mine, replace(h100, observability=Observability(dcgm_exporter=True)), evidence
+            cluster, mine, replace(h100, observability=ObservabilitySection(dcgm_exporter=True)), evidence
         )
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "observability.dcgm-missing")]
 
@@ -48,7 +48,7 @@ def test_metrics_are_asked_for_by_the_profile(inventory, node, h100, evidence):
 )
 def test_a_service_monitor_must_mean_the_exporter(monitors, ok, h100, evidence):
     """By its name or by what it selects (observability.servicemonitor-missing)."""
-    wanted = replace(h100, observability=Observability(service_monitor=True))
+    wanted = replace(h100, observability=ObservabilitySection(service_monitor=True))
     if ok:
         return metric_checks.test_gpu_metrics_are_scraped(lambda _: monitors, wanted, evidence)
     with pytest.raises(CheckFailed):
@@ -90,7 +90,9 @@ def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, n
 def test_what_nobody_can_see_is_repeated_as_not_verified():
     """A switch baseline is the profile's word; an image of a model is pinned by its digest or is not."""
     models = ("r/m:1", "r/n@sha256:" + "a" * 64)
-    asked = replace(Profile(), stack=Stack(baseline={"switches": "Quantum-2 31.2014"}), images=Images(models=models))
+    asked = replace(
+        Profile(), stack=StackSection(baseline={"switches": "Quantum-2 31.2014"}), images=ImagesSection(models=models)
+    )
     assert bom_rules.from_profile(Profile()) == {}
     found = bom_rules.from_profile(asked)
     assert found["not verified"] == {"switches": "Quantum-2 31.2014"}

@@ -6,15 +6,15 @@ import pytest
 
 from checks.framework.options import Options
 from checks.framework.trial_spec import build_spec
-from checks.profiles.schema.checkpoint import Checkpoint, parameters
-from checks.profiles.schema.storage import Storage, StoragePath
+from checks.profiles.schema.checkpoint import CheckpointSection, parameters
+from checks.profiles.schema.storage import StoragePath, StorageSection
 from checks.profiles.trial import checkpoint_of
 from checks.rules.checkpoint import measured, model_findings, place_findings, resumed_findings, saved_findings, warnings
 from jobs.trial.spec import SpecError
 
 NODES = ["gpu-node-0", "gpu-node-1"]
 PATHS = [f"{node} /results" for node in NODES]
-ASKED = Checkpoint()
+ASKED = CheckpointSection()
 MIB = 2**20
 
 
@@ -63,7 +63,7 @@ def faults(bad, findings):
 def test_a_checkpoint_that_works_raises_nothing(saved, spec, bad):
     for findings in (
         saved_findings(saved, spec, ASKED),
-        place_findings(saved, spec, Checkpoint(private=True)),
+        place_findings(saved, spec, CheckpointSection(private=True)),
         resumed_findings(saved, spec),
     ):
         found = list(findings)
@@ -114,7 +114,7 @@ def test_one_node_verifies_nothing_elsewhere(saved, spec, bad):
 @pytest.mark.parametrize(("floor", "fault"), [(1100.0, "checkpoint.slow"), (1000.0, "")])
 def test_the_rate_of_all_ranks_is_judged_where_the_profile_says_one(saved, spec, bad, floor, fault):
     """Sixteen ranks save 64 MiB each in a second: 1074 MB/s."""
-    asked = Checkpoint(mb_s=floor, source="us")
+    asked = CheckpointSection(mb_s=floor, source="us")
     assert bad(saved_findings(saved, spec, asked)) == ([("all ranks", fault)] if fault else [])
 
 
@@ -126,9 +126,9 @@ def test_the_rate_of_all_ranks_is_judged_where_the_profile_says_one(saved, spec,
         ({"kind": "scratch"}, ASKED, "checkpoint.not-durable"),
         ({"fs": "tmpfs"}, ASKED, ""),  # behind a claim: what its provisioner does is its own
         ({"mode": 0o777}, ASKED, ""),
-        ({"mode": 0o777}, Checkpoint(private=True), "checkpoint.exposed"),
-        ({"mode": 0o775}, Checkpoint(private=True), "checkpoint.exposed"),
-        ({"mode": 0o750}, Checkpoint(private=True), ""),
+        ({"mode": 0o777}, CheckpointSection(private=True), "checkpoint.exposed"),
+        ({"mode": 0o775}, CheckpointSection(private=True), "checkpoint.exposed"),
+        ({"mode": 0o750}, CheckpointSection(private=True), ""),
     ],
 )
 def test_where_it_lies_decides_whether_it_outlives_the_job(saved, spec, bad, changes, asked, fault):
@@ -193,14 +193,14 @@ def test_a_model_is_predicted_from_the_measured_rate(saved, spec, bad):
 
 
 def test_a_pause_beyond_the_profiles_is_slow(saved, spec, bad):
-    asked = Checkpoint(model="70B", pause_max_s=60.0, source="us")
+    asked = CheckpointSection(model="70B", pause_max_s=60.0, source="us")
     assert bad(model_findings(saved, asked, measured(saved, spec), "70B")) == [("model 70B", "checkpoint.slow")]
     assert not bad(model_findings(saved, asked, measured(saved, spec), "1B"))
 
 
 def test_rank_0_that_would_gather_needs_room(saved, spec, bad):
     """64 GiB are left: 70B do not fit, 1B do; without a limit nothing is said against it."""
-    asked, found = Checkpoint(gather=True), measured(saved, spec)
+    asked, found = CheckpointSection(gather=True), measured(saved, spec)
     assert bad(model_findings(saved, asked, found, "70B")) == [("gpu-node-0 rank 0", "checkpoint.gather-memory")]
     assert not bad(model_findings(saved, asked, found, "1B"))
     saved.evidence[0].stages["checkpoint"]["memory_free"] = None
@@ -224,22 +224,22 @@ def test_the_profile_names_where_checkpoints_go(h100):
     """The first shared path that is written, unless it says another; an emptyDir of the pod is known as one."""
     own = StoragePath(name="own", path="/own", write=True)
     shared = StoragePath(name="shared", path="/shared", claim="c", write=True, shared=True)
-    there = replace(h100, storage=Storage(paths=(own, shared), scratch="/scratch"))
+    there = replace(h100, storage=StorageSection(paths=(own, shared), scratch="/scratch"))
     assert checkpoint_of(h100) is None
     assert checkpoint_of(there).path == "/shared"
-    chosen = checkpoint_of(replace(there, checkpoint=Checkpoint(path="own", local="scratch")))
+    chosen = checkpoint_of(replace(there, checkpoint=CheckpointSection(path="own", local="scratch")))
     assert (chosen.path, chosen.local, chosen.kinds) == ("/own", "/scratch", {"path": "path", "local": "scratch"})
     volumes, mounts = ({"name": "v", "emptyDir": {}},), ({"name": "v", "mountPath": "/own"},)
     pod = replace(there.pod, volumes=volumes, mounts=mounts)
-    assert checkpoint_of(replace(there, pod=pod, checkpoint=Checkpoint(path="own"))).kinds["path"] == "scratch"
+    assert checkpoint_of(replace(there, pod=pod, checkpoint=CheckpointSection(path="own"))).kinds["path"] == "scratch"
     with pytest.raises(SpecError, match="is no path of"):
-        checkpoint_of(replace(there, checkpoint=Checkpoint(path="other")))
+        checkpoint_of(replace(there, checkpoint=CheckpointSection(path="other")))
 
 
 def test_without_the_option_nothing_is_saved_and_no_time_is_added(h100):
     """With it the trial may take as much longer as the checkpoint may."""
     shared = StoragePath(name="shared", path="/shared", claim="c", write=True, shared=True)
-    profile = replace(h100, storage=Storage(paths=(shared,)))
+    profile = replace(h100, storage=StorageSection(paths=(shared,)))
     plain = build_spec(profile, Options(), run_id="abc", namespace="team")
     asked = build_spec(profile, Options(checkpoint=True), run_id="abc", namespace="team")
     assert plain.checkpoint is None

@@ -10,7 +10,7 @@ from checks import test_api as api_checks
 from checks import test_namespace as namespace_checks
 from checks.framework.evidence import CannotTell, CheckFailed
 from checks.profiles.loader import Profile
-from checks.profiles.schema.api import Api
+from checks.profiles.schema.api import ApiSection
 from checks.rules import rights
 from checks.rules.admission import namespace_state, refusal, try_pods
 from checks.rules.api import at_least, contact
@@ -126,7 +126,7 @@ def test_latency_is_judged_by_the_profile_only(evidence, h100):
     kube.seconds = [0.02] * 9 + [4.0]
     with pytest.raises(pytest.skip.Exception, match="no limit; the median of 10 answers is 20 ms"):
         api_checks.test_api_server_answers_soon_enough(kube, h100, evidence)
-    limited = replace(h100, api=Api(latency_max_s=0.1))
+    limited = replace(h100, api=ApiSection(latency_max_s=0.1))
     api_checks.test_api_server_answers_soon_enough(kube, limited, evidence)
     kube.seconds = [0.2] * 10
     evidence.__init__()

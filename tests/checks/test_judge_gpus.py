@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.profiles.loader import Profile
-from checks.profiles.schema.gpu import Runtime
+from checks.profiles.schema.gpu import RuntimeSection
 from checks.rules import gpu_health
 from checks.rules.runtime import drift_findings, gpu_findings, gpu_notes, skip_if_managed, toolkit_findings
 from tests.checks.gpus import every_ailment, runtime
@@ -128,7 +128,7 @@ def test_managed_nodes_are_skipped_with_a_reason(evidence, h100):
         skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "1"}, evidence)
     assert evidence.waived
     with pytest.raises(pytest.skip.Exception, match=r"runtime\.managed"):
-        skip_if_managed(replace(h100, runtime=Runtime(managed=True)), {}, evidence)
+        skip_if_managed(replace(h100, runtime=RuntimeSection(managed=True)), {}, evidence)
     skip_if_managed(h100, {"TAO_K8S_SKIP_NODE_RUNTIME_CHECK": "0"}, evidence)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from checks import test_images as image_checks
 from checks.framework.evidence import CannotTell, CheckFailed
-from checks.profiles.schema.images import Images
+from checks.profiles.schema.images import ImagesSection
 from checks.rules import images, secrets
 from jobs.diagnosis.state import PodFacts
 from tests.checks.operands import Lists
@@ -41,8 +41,8 @@ def test_images_are_judged_as_the_profile_asks(bad):
     }
     found = images.images_of(admitted)
     assert set(found) == {"mesh", "trial"}
-    assert bad(images.image_findings(found, Images(digest=True))) == [("mesh: mesh:1", "images.not-by-digest")]
-    assert bad(images.image_findings(found, Images(digest=True, registries=("nvcr.io",)))) == [
+    assert bad(images.image_findings(found, ImagesSection(digest=True))) == [("mesh: mesh:1", "images.not-by-digest")]
+    assert bad(images.image_findings(found, ImagesSection(digest=True, registries=("nvcr.io",)))) == [
         ("mesh: mesh:1", "images.registry")
     ]
 
@@ -68,7 +68,7 @@ def test_a_slow_pull_is_judged_by_the_profile_only(h100, evidence):
         image_checks.test_images_reached_every_node(trial, h100, evidence)
     assert evidence.notes == ["a: nvcr.io/x:1 was there already", "b: nvcr.io/x:1 was pulled in 95.0 s"]
     with pytest.raises(CheckFailed):
-        image_checks.test_images_reached_every_node(trial, replace(h100, images=Images(pull_max_s=60)), evidence)
+        image_checks.test_images_reached_every_node(trial, replace(h100, images=ImagesSection(pull_max_s=60)), evidence)
     assert [(f.subject, f.fault) for f in evidence.findings if not f.ok] == [("b", "images.slow-pull")]
 
 
@@ -77,14 +77,14 @@ def test_a_pull_that_no_event_tells_of_is_not_judged(h100, evidence):
     trial = ran(a=0.0, b=1.0)
     trial.pods[1].pull_seconds.clear()
     with pytest.raises(CannotTell, match="no event tells"):
-        image_checks.test_images_reached_every_node(trial, replace(h100, images=Images(pull_max_s=60)), evidence)
+        image_checks.test_images_reached_every_node(trial, replace(h100, images=ImagesSection(pull_max_s=60)), evidence)
 
 
 def test_what_ran_must_come_from_an_allowed_registry(h100, evidence):
     """Read from the pods: what a webhook added after the dry run is seen, too."""
     with pytest.raises(CheckFailed):
         image_checks.test_images_reached_every_node(
-            ran(a=1.0), replace(h100, images=Images(registries=("mirror",))), evidence
+            ran(a=1.0), replace(h100, images=ImagesSection(registries=("mirror",))), evidence
         )
     assert {f.fault for f in evidence.findings} == {"images.registry"}
 

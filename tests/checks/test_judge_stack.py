@@ -6,7 +6,7 @@ import pytest
 
 from checks import test_stack as stack_checks
 from checks.framework.evidence import CannotTell, CheckFailed
-from checks.profiles.schema.stack import Stack
+from checks.profiles.schema.stack import StackSection
 from checks.rules import pool
 from checks.rules import stack as gpu_stack
 from jobs.cluster.facts.stack import (
@@ -18,7 +18,7 @@ from jobs.cluster.facts.stack import (
     policies,
     toolkit_version,
 )
-from jobs.trial.parts import Claim
+from jobs.trial.parts import ClaimSpec
 from tests.checks.operands import PLUGIN, Lists, pod, policy
 
 
@@ -123,7 +123,7 @@ def test_a_cluster_without_a_known_plugin_is_judged_by_what_it_offers(inventory,
     mine = pool.pool_of(cluster, h100)
     with pytest.raises(pytest.skip.Exception, match="no pod of a known device plugin"):
         stack_checks.test_stack_is_ready_on_every_gpu_node(cluster, mine, h100, evidence)
-    asked = replace(h100, stack=Stack(device_plugin=True))
+    asked = replace(h100, stack=StackSection(device_plugin=True))
     with pytest.raises(CheckFailed):
         stack_checks.test_stack_is_ready_on_every_gpu_node(cluster, mine, asked, evidence)
     assert "stack.device-plugin-down" in [f.fault for f in evidence.findings]
@@ -154,7 +154,7 @@ def test_a_platform_without_the_operator_is_skipped_unless_it_was_promised(evide
     with pytest.raises(CannotTell, match="seatrial rbac --cluster"):
         check(lambda _: Listing(hidden="forbidden"), h100, evidence)
     with pytest.raises(CheckFailed):
-        check(lambda _: Listing(served=False), replace(h100, stack=Stack(operator=True)), evidence)
+        check(lambda _: Listing(served=False), replace(h100, stack=StackSection(operator=True)), evidence)
     assert [f.fault for f in evidence.findings] == ["stack.no-operator"]
 
 
@@ -207,7 +207,7 @@ def test_published_devices_are_counted_in_the_newest_generation():
 
 def test_dra_needs_the_class_and_every_nodes_slices(node, h100, spec, evidence):
     """A class that is missing is one fault (dra.class-missing); then each node without its devices (dra.slices-missing)."""
-    claimed = replace(spec, claims=(Claim(name="gpus", device_class="gpu.nvidia.com", count=8),))
+    claimed = replace(spec, claims=(ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),))
     mine = pool.Pool((node("a"), node("b")))
     known = {"deviceclasses": Listing(), "resourceslices": Listing((slice_of("a", 8),))}
     with pytest.raises(CheckFailed):

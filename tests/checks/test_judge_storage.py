@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.profiles.schema.storage import S3, Credential, Storage, StoragePath
+from checks.profiles.schema.storage import S3, Credential, StoragePath, StorageSection
 from checks.profiles.trial import stored
 from checks.profiles.yaml_schema import Size
 from checks.rules.storage import (
@@ -23,7 +23,7 @@ RESULTS = StoragePath(
 )
 DATA = StoragePath(name="data", path="/data", claim="data", not_empty=True)
 BUCKET = S3(uri="s3://bucket/x", endpoint="http://e")
-ASKED = Storage(paths=(DATA, RESULTS), s3=(BUCKET,), burst=Size(2**20), burst_mb_s=500.0, source="us")
+ASKED = StorageSection(paths=(DATA, RESULTS), s3=(BUCKET,), burst=Size(2**20), burst_mb_s=500.0, source="us")
 NODES = ["gpu-node-0", "gpu-node-1"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from checks.framework.trial_spec import trained
-from checks.profiles.schema.training import Training
+from checks.profiles.schema.training import TrainingSection
 from checks.rules import stragglers
 from checks.rules import training as rules
 from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, xid_findings
@@ -99,9 +99,9 @@ def test_healthy_steps_are_quiet(trained_trial, training_spec):
         *rules.products(found),
         *rules.losses(found),
         *rules.slow_members(found),
-        rules.exposed(seen, Training(), "job"),
+        rules.exposed(seen, TrainingSection(), "job"),
         rules.waves(found, seen, "job"),
-        rules.rate(seen, Training(tflops=400, batch=4, source="us"), "job"),
+        rules.rate(seen, TrainingSection(tflops=400, batch=4, source="us"), "job"),
     ]
     assert [f for f in every if f.ok is not True] == []
     assert seen.tflops == pytest.approx(2.4e13 / 0.052 / 1e12, rel=0.01)
@@ -224,16 +224,16 @@ def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial
         for local in range(8):
             told(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
     seen = rules.pace(rules.members(trained_trial, training_spec))
-    assert rules.exposed(seen, Training(), "job").fault == "training.exposed-communication"
+    assert rules.exposed(seen, TrainingSection(), "job").fault == "training.exposed-communication"
     told(trained_trial)["compute_ms"] = around(64.0, 5)
     seen = rules.pace(rules.members(trained_trial, training_spec))
-    assert rules.exposed(seen, Training(), "job").fault == ""
+    assert rules.exposed(seen, TrainingSection(), "job").fault == ""
 
 
 def test_the_profile_may_ask_for_less_exposed_communication(trained_trial, training_spec):
     seen = replace(rules.pace(rules.members(trained_trial, training_spec)), step=60.0, compute=53.0)
-    assert rules.exposed(seen, Training(), "job").ok is True
-    asked = Training(exposed_max=0.05, source="us")
+    assert rules.exposed(seen, TrainingSection(), "job").ok is True
+    asked = TrainingSection(exposed_max=0.05, source="us")
     assert rules.exposed(seen, asked, "job").fault == "training.exposed-communication"
 
 
@@ -264,8 +264,8 @@ def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
 
 def test_below_the_floor_and_at_another_batch(trained_trial, training_spec):
     seen = rules.pace(rules.members(trained_trial, training_spec))
-    assert rules.rate(seen, Training(tflops=600, batch=4, source="us"), "job").fault == "training.low-tflops"
-    assert rules.rate(seen, Training(tflops=600, batch=8, source="us"), "job").ok is None
+    assert rules.rate(seen, TrainingSection(tflops=600, batch=4, source="us"), "job").fault == "training.low-tflops"
+    assert rules.rate(seen, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
 
 
 @pytest.mark.parametrize(
@@ -329,4 +329,4 @@ def test_leaving_one_out_is_the_median_of_the_others():
 
 def test_a_profile_says_where_its_floor_comes_from():
     with pytest.raises(ValueError, match="source"):
-        Training(tflops=400)
+        TrainingSection(tflops=400)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from checks.framework.evidence import CannotTell
-from checks.profiles.schema.gpu import Runtime
+from checks.profiles.schema.gpu import RuntimeSection
 from checks.rules.job import start_findings
 from checks.rules.rendezvous import dns_findings, largest_skew_s, port_findings
 from checks.rules.runtime import can_lock, gpu_findings, limit_findings, limit_notes, version_at_least
@@ -194,7 +194,7 @@ def test_lockable_memory_is_judged_where_the_profile_asks(trial, spec, h100, bad
     """IPC_LOCK or a high limit will do; without the profile's word it is not judged."""
     for rank in trial.evidence.values():
         rank.stages["start"].update(memlock_bytes=memlock, cap_eff=cap_eff)
-    profile = replace(h100, runtime=Runtime(memlock_min=wanted))
+    profile = replace(h100, runtime=RuntimeSection(memlock_min=wanted))
     assert {f for _, f in bad(limit_findings(trial, spec, profile))} == ({fault} if fault else set())
     assert not bad(limit_findings(trial, spec, h100))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from checks.profiles.loader import Profile
-from checks.profiles.schema.stack import Stack
+from checks.profiles.schema.stack import StackSection
 from checks.rules import uniform
 
 
@@ -85,5 +85,5 @@ def test_kubelets_are_held_to_kubernetes_own_rule(node, kubelet, ok):
 def test_the_profile_says_what_may_differ_in_words_that_exist():
     """A misspelt fact would let everything differ, or nothing."""
     with pytest.raises(ValueError, match="did you mean kernel"):
-        Stack(may_differ=("kernal",))
+        StackSection(may_differ=("kernal",))
     assert Profile().stack.may_differ == ()

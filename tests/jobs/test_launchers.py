@@ -13,7 +13,7 @@ from jobs.trial.api_discovery import Serving, missing_fault
 from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import build, to_yaml
 from jobs.trial.names import SpecError
-from jobs.trial.spec import Claim, Deadlines, Mpi, Queue, Storage, TrialSpec
+from jobs.trial.spec import ClaimSpec, Deadlines, Mpi, Queue, StorageSpec, TrialSpec
 
 GOLDEN = Path(__file__).parent / "data" / "manifests"
 FILES = {"probe.py": "print(1)\n"}
@@ -45,11 +45,11 @@ CASES = {
         launcher="mpijob", run_as_user=1000, mpi=Mpi(sshd=("/usr/sbin/sshd", "-De", "-f", "/home/mpiuser/.sshd_config"))
     ),
     "pytorchjob": spec(launcher="pytorchjob"),
-    "trainjob": spec(launcher="trainjob", claims=(Claim(name="imex", device_class="compute-domain.nvidia.com"),)),
+    "trainjob": spec(launcher="trainjob", claims=(ClaimSpec(name="imex", device_class="compute-domain.nvidia.com"),)),
     "storage": spec(
         storage=(
-            Storage(name="data", path="/data", claim="dataset"),
-            Storage(name="out", path="/out", claim="results", write=True),
+            StorageSpec(name="data", path="/data", claim="dataset"),
+            StorageSpec(name="out", path="/out", claim="results", write=True),
         ),
         scratch="/scratch",
     ),
@@ -92,7 +92,7 @@ def test_ranks_are_found_by_the_names_that_their_operator_gives(launcher, names)
         ({"launcher": "trainjob", "queue": Queue(kind="volcano")}, "Trainer makes the PodGroup itself"),
         ({"seccomp": "None"}, "unknown seccomp"),
         ({"gpu_resource": ""}, "nothing would bring a GPU"),
-        ({"storage": (Storage(name="a", path="/x"), Storage(name="b", path="/x"))}, "the same name or path"),
+        ({"storage": (StorageSpec(name="a", path="/x"), StorageSpec(name="b", path="/x"))}, "the same name or path"),
     ],
 )
 def test_what_cannot_be_launched_is_refused_in_one_line(more, words):
@@ -108,10 +108,10 @@ def test_what_cannot_be_launched_is_refused_in_one_line(more, words):
         lambda: Queue(kind="slurm", name="a"),
         lambda: Queue(kind="kueue"),
         lambda: Queue(kind="kueue", name="A b"),
-        lambda: Storage(name="x", path="relative"),
-        lambda: Storage(name="x", path="/dev/shm/x"),
+        lambda: StorageSpec(name="x", path="relative"),
+        lambda: StorageSpec(name="x", path="/dev/shm/x"),
         lambda: Mpi(sshd=()),
-        lambda: Claim(name="x", device_class="No Class"),
+        lambda: ClaimSpec(name="x", device_class="No Class"),
     ],
     ids=["kind", "no-name", "name", "relative", "device", "no-sshd", "class"],
 )

@@ -13,7 +13,7 @@ from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.run.waiting import WatchOutcome
 from jobs.trial.manifests import build
-from jobs.trial.spec import Claim, TrialSpec
+from jobs.trial.spec import ClaimSpec, TrialSpec
 
 FILES = {"probe.py": "print(1)\n"}
 
@@ -43,7 +43,7 @@ class Kube:
         return {}
 
 
-CLAIMED = {"claims": (Claim(name="gpus", device_class="gpu.nvidia.com", count=8),), "gpu_resource": ""}
+CLAIMED = {"claims": (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),), "gpu_resource": ""}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from ..yaml_schema import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api:
+class ApiSection:
     """The control plane, as seen from where the trial is started."""
 
     latency_max_s: float | None = None  # of the median answer; none: it is shown and not judged

@@ -11,7 +11,7 @@ MI, EIGHT_GI = Size(2**20), Size(2**33)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class BenchSection:
     """The sweep of the collectives; the floors below name rows of it."""
 
     min: Size = MI

@@ -16,7 +16,7 @@ _FACTORS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class CheckpointSection:
     """Empty: the first shared path of `storage` that is written takes it, and nothing is judged but that it works."""
 
     path: str = ""  # name of a storage path with write: true, which must outlive the job

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
+class DeadlinesSection:
     """How long each part may take, in seconds."""
 
     start_s: int | None = None

@@ -11,7 +11,7 @@ VERBS = {"ib": "InfiniBand", "roce": "Ethernet", "gib": "Ethernet", "efa": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
+class FabricSection:
     """The network between nodes: what NCCL must be seen to use, and how much of it."""
 
     kind: str | None = None  # in the words of the log analyzer: ib, roce, efa, ...

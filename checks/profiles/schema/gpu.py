@@ -8,7 +8,7 @@ from ..yaml_schema import Size, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class GpuSection:
     """The accelerators of a node, as the scheduler counts them."""
 
     resource: str = "nvidia.com/gpu"
@@ -24,7 +24,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class RuntimeSection:
     """What a pod must find on the node. ``managed``: the provider owns driver and toolkit; the family is skipped."""
 
     managed: bool = False

@@ -8,7 +8,7 @@ from ..yaml_schema import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Images:
+class ImagesSection:
     """The images of the trial's pods, sidecars and whatever a webhook adds included."""
 
     digest: bool = False  # every image must be named by its digest: a tag can be moved

@@ -11,7 +11,7 @@ from ..yaml_schema import nearest, require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class LaunchSection:
     """How training is launched here; the trial is launched the same way."""
 
     launcher: str = "indexed"

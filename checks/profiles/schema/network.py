@@ -8,7 +8,7 @@ from ..yaml_schema import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class NetworkSection:
     """Packet sizes and rates between pods. Empty: nothing is known, so that only contradictions are faults."""
 
     mtu: int | None = None  # bytes; the least that must get through between pods without being cut

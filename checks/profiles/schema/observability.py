@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observability:
+class ObservabilitySection:
     """What must be there to be looked at when a job is slow."""
 
     dcgm_exporter: bool = False  # an exporter of GPU metrics, ready on every GPU node

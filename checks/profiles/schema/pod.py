@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.trial.parts import Claim  # noqa: TC001 -- the strict reader asks for it at run time
+from jobs.trial.parts import ClaimSpec  # noqa: TC001 -- the strict reader asks for it at run time
 
 from ..yaml_schema import Size
 
@@ -19,7 +19,7 @@ ExtendedResourceToleration of Kubernetes), and as Azure documents it ("Use GPUs 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class PodSection:
     """The pod that training would use here; the trial runs in the same one."""
 
     # The raw-torchrun example of the TAO Kubernetes page (NVIDIA TAO skill bank, tao-run-on-kubernetes) names this tag.
@@ -48,7 +48,7 @@ class Pod:
     mounts: tuple[dict[str, Any], ...] = ()
     limits: dict[str, str] = field(default_factory=dict)  # of cpu and memory, where a quota asks for them
     env: dict[str, str] = field(default_factory=dict)
-    claims: tuple[Claim, ...] = ()  # devices by dynamic resource allocation, beside or instead of resources
+    claims: tuple[ClaimSpec, ...] = ()  # devices by dynamic resource allocation, beside or instead of resources
     env_secrets: tuple[str, ...] = ()  # Secrets whose keys become variables; named here, never read
     seccomp: str = "RuntimeDefault"  # or Unconfined, as most training pods run; nothing: the node's default
     master_port: int = 29500  # torchrun's default, and TAO's

@@ -11,7 +11,7 @@ FACTS = ("kernel", "os", "runtime", "kubelet", "driver")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class StackSection:
     """The software of the GPU nodes, as the API shows it."""
 
     operator: bool = False  # the GPU operator must be there, with a ClusterPolicy that is ready

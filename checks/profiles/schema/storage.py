@@ -36,7 +36,7 @@ class StoragePath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
+class StorageSection:
     """Layer 15. Empty: the profile asks for nothing, and nothing is tried."""
 
     paths: tuple[StoragePath, ...] = ()

@@ -11,7 +11,7 @@ LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class TopologySection:
     """The way between a GPU and its nearest network card, and what must not be in the way."""
 
     gpu_nic_max: str | None = None  # the farthest way from a GPU to its nearest card

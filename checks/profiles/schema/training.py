@@ -8,7 +8,7 @@ from ..yaml_schema import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSection:
     """Empty: the steps run, and are judged by each other alone."""
 
     tflops: float | None = None  # TFLOP/s (1e12) of each GPU in a step with all ranks, by the formula of the report
