@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from checks.rules import training as rules
+from checks.rules import training_pace
 from checks.rules.training import Member
 
 STEPS = 80  # of DDP and of FSDP2
@@ -86,8 +87,8 @@ def _waves(draw, options):
     """Whether healthy steps of the job, one in a hundred of them an outlier, are taken for waves."""
     steps = [50.0 * (1 + draw.gauss(0, options.noise)) for _ in range(STEPS // 2)]
     steps = [ms * (draw.uniform(1.2, 3.0) if draw.random() < 0.01 else 1.0) for ms in steps]
-    pace = rules.Pace(statistics.median(steps), 50.0, 6.0, 400.0, 8192, 4, tuple(steps))
-    return rules.waves([], pace, "job").ok is False
+    pace = training_pace.Pace(statistics.median(steps), 50.0, 6.0, 400.0, 8192, 4, tuple(steps))
+    return training_pace.waves([], pace, "job").ok is False
 
 
 def rank_steps(number, seed, rounds, orders, answers, ready):

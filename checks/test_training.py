@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from checks.rules import gpu_health
+from checks.rules import gpu_health, training_pace
 from checks.rules import training as rules
 from checks.rules.ranks import place
 from checks.rules.recording import note, put
@@ -14,7 +14,8 @@ from checks.rules.recording import note, put
 if TYPE_CHECKING:
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
-    from checks.rules.training import Member, Pace
+    from checks.rules.training import Member
+    from checks.rules.training_pace import Pace
     from jobs.run.result import TrialResult
     from jobs.trial.spec import TrialSpec
 
@@ -41,7 +42,7 @@ def test_the_steps_complete(
     """
     evidence.expect(place(trial, rank) for rank in range(spec.nodes))
     put(evidence, rules.completed(trial, spec))
-    note(evidence, rules.notes(training_ranks, rules.pace(training_ranks)))
+    note(evidence, training_pace.notes(training_ranks, training_pace.pace(training_ranks)))
     evidence.verdict()
 
 
@@ -120,7 +121,7 @@ def test_training_reaches_its_floor(training_ranks: list[Member], profile: Profi
             f"profile {profile.name or '(none)'} has no floor (training.tflops): {seen.tflops:.1f} TFLOP/s a GPU are "
             "shown, not judged"
         )
-    put(evidence, [rules.rate(seen, profile.training, JOB)])
+    put(evidence, [training_pace.rate(seen, profile.training, JOB)])
     evidence.note(f"the floor is that of profile {profile.name}: {profile.training.source}")
     evidence.verdict()
 
@@ -143,7 +144,7 @@ def test_communication_hides_behind_compute(training_ranks: list[Member], profil
     seen = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks) and profile.training.exposed_max is None:
         evidence.skip(CPUS)
-    put(evidence, [rules.exposed(seen, profile.training, JOB)])
+    put(evidence, [training_pace.exposed(seen, profile.training, JOB)])
     evidence.verdict()
 
 
@@ -165,7 +166,7 @@ def test_steps_take_the_same_time(training_ranks: list[Member], evidence: Eviden
     seen = paced(training_ranks, evidence)
     if rules.on_cpus(training_ranks):
         evidence.skip(CPUS)
-    put(evidence, [rules.waves(training_ranks, seen, JOB)])
+    put(evidence, [training_pace.waves(training_ranks, seen, JOB)])
     evidence.verdict()
 
 
@@ -194,7 +195,7 @@ def test_no_gpu_fails_while_it_trains(
     put(evidence, healthy(trial, spec, gpu_health.memory_ailments, gpu_health.MEMORY, "no memory fault", "training"))
     put(evidence, healthy(trial, spec, gpu_health.clock_ailments, ("throttle",), "no hardware slowdown", "training"))
     put(evidence, gpu_health.xid_findings(trial, spec, "training"))
-    note(evidence, rules.heat(training_ranks))
+    note(evidence, training_pace.heat(training_ranks))
     evidence.verdict()
 
 
@@ -205,7 +206,7 @@ def amd(ranks: list[Member]) -> bool:
 
 def paced(ranks: list[Member], evidence: Evidence) -> Pace:
     """Return the job's pace; ends the check as unknown where no rank told of any step."""
-    seen = rules.pace(ranks)
+    seen = training_pace.pace(ranks)
     if seen is None:
         evidence.unknown("no rank told of its steps")
     return seen

@@ -298,7 +298,8 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
 @pytest.fixture(scope="session")
 def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec) -> list[Member]:
     """The ranks of the training steps, with what each measured; the record keeps their medians."""
-    from checks.rules.training import members, pace, section  # noqa: PLC0415 -- collection stays light
+    from checks.rules.training import members  # noqa: PLC0415 -- collection stays light
+    from checks.rules.training_pace import pace, section  # noqa: PLC0415
 
     found = members(trial_run, spec)
     seatrial.run.training = section(found, pace(found)) if found else None

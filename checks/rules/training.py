@@ -1,11 +1,10 @@
-"""Training rules: what the steps of all ranks show of GPUs, nodes and of how communication hides behind compute."""
+"""Training rules: what the steps of all ranks show of single GPUs and nodes."""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from reports.record import Finding
@@ -19,22 +18,10 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.training import TrainingMode, TrainingRank, TrainingRun, TrainingSample
     from jobs.trial.spec import TrialSpec
-    from reports.schema import RecordedTraining, TrainedRank
 
-    from ..profiles.schema.training import TrainingSection
 
 FIRST = "ddp"
 """The way of sharing that is judged; the other (FSDP2) is shown beside it."""
-HIDDEN = 1.25
-"""Communication that compute does not hide may take this times what the same bytes take while nobody computes: then
-nothing at all was hidden, and a quarter was lost besides."""
-UNSEEN = 0.05
-"""A share of the step: exposed communication below it is not worth a word."""
-WAVE = 1.25
-"""A step is slow that takes this times the median. Healthy steps lie within a few percent of it: of 1,000 synthetic
-runs with 2 % noise and an outlier in a hundred steps none is named (benchmarks/straggler.py)."""
-WAVES = (5, 0.05)
-"""This many slow steps, and this share of all, are waves and no chance."""
 ENDS = 3
 """Losses at the beginning, and at the end, that are averaged."""
 COMPARED = 3
@@ -263,194 +250,6 @@ def _clocks(member: Member, others: Sequence[Member]) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The steps of the whole job: milliseconds, and what of them is communication that compute does not hide."""
-
-    step: float
-    compute: float
-    bare: float
-    tflops: float
-    tokens: int
-    batch: int
-    series: tuple[float, ...]
-
-    @property
-    def exposed(self) -> float:
-        """Milliseconds of a step in which the slowest rank's GPU has no work of its own."""
-        return max(0.0, self.step - self.compute)
-
-    @property
-    def share(self) -> float:
-        """The same as a share of the step."""
-        return self.exposed / self.step if self.step else 0.0
-
-
-def pace(found: Sequence[Member]) -> Pace | None:
-    """Return the job's pace; None where no rank told of any step.
-
-    All ranks wait for the slowest of each step: its compute time is not communication, whoever it is.
-    """
-    whole = [m for m in found if m.steps and m.compute]
-    if not whole:
-        return None
-    series = [statistics.median(column) for column in zip(*(m.steps for m in whole), strict=False)]
-    compute = [max(column) for column in zip(*(m.compute for m in whole), strict=False)]
-    step, told = statistics.median(series), whole[0].told
-    shape = told.get("shape") or {}
-    tflops = (told.get("flops") or 0.0) / (step / 1000) / 1e12 if step else 0.0
-    batch = int(shape.get("batch") or 0)
-    return Pace(
-        step=step,
-        compute=statistics.median(compute),
-        bare=max(m.told.get("comm_ms") or 0.0 for m in whole),
-        tflops=tflops,
-        tokens=int(shape.get("sequence") or 0) * batch,
-        batch=batch,
-        series=tuple(series),
-    )
-
-
-def rate(seen: Pace, asked: TrainingSection, job: str) -> Finding:
-    """Judge TFLOP/s of each GPU against the profile's floor, which is there."""
-    observed = f"{seen.tflops:.1f} TFLOP/s a GPU ({seen.step:.1f} ms a step)"
-    expected = f"{asked.tflops:g} TFLOP/s or more"
-    if asked.batch and seen.batch != asked.batch:
-        observed += f"; with {seen.batch} sequences a step for lack of memory, the floor is for {asked.batch}"
-        return Finding(subject=job, ok=None, observed=observed, expected=expected)
-    ok = seen.tflops >= (asked.tflops or 0)
-    fault = "" if ok else "training.low-tflops"
-    return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
-
-
-def exposed(seen: Pace, asked: TrainingSection, job: str) -> Finding:
-    """Judge what of a step is communication that compute does not hide."""
-    explained = max(HIDDEN * seen.bare, UNSEEN * seen.step)
-    expected = f"at most {explained:.1f} ms: the gradients alone take {seen.bare:.1f} ms"
-    limit = explained
-    if asked.exposed_max is not None and asked.exposed_max * seen.step < explained:
-        limit = asked.exposed_max * seen.step
-        expected = f"at most {asked.exposed_max:.0%} of the step (training.exposed_max)"
-    observed = (
-        f"{seen.exposed:.1f} ms of {seen.step:.1f} ms a step ({seen.share:.0%}); the slowest rank's own compute takes "
-        f"{seen.compute:.1f} ms"
-    )
-    ok = seen.exposed <= limit
-    fault = "" if ok else "training.exposed-communication"
-    return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
-
-
-def waves(found: Sequence[Member], seen: Pace, job: str) -> Finding:
-    """Judge whether steps come in waves, and say whose own compute does."""
-    slow, share = _slow_steps(seen.series)
-    expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
-    used = [m.sample["utilisation"] for m in found if m.sample and m.sample.get("utilisation") is not None]
-    use = f"; GPUs {min(used):.0f} to {max(used):.0f} % used" if used else ""
-    if len(slow) < WAVES[0] or share < WAVES[1]:
-        observed = f"{len(slow)} of {len(seen.series)} steps above {WAVE:g} x {seen.step:.1f} ms{use}"
-        return Finding(subject=job, ok=True, observed=observed, expected=expected)
-    gaps = [b - a for a, b in pairwise(slow)]
-    often = f", about every {statistics.median(gaps):.0f} steps" if gaps else ""
-    named = [
-        m.name for m in found if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
-    ]
-    whose = (
-        f"own compute of {', '.join(named[:8])} wavers" if named else "every rank's own compute is steady: the network"
-    )
-    worst = max(seen.series)
-    observed = (
-        f"{len(slow)} of {len(seen.series)} steps{often}, up to {worst:.1f} ms of {seen.step:.1f} ms; {whose}{use}"
-    )
-    return Finding(subject=job, ok=False, observed=observed, expected=expected, fault="training.step-waves")
-
-
-def _slow_steps(times: Sequence[float]) -> tuple[list[int], float]:
-    if not times:
-        return [], 0.0
-    limit = WAVE * statistics.median(times)
-    slow = [place for place, each in enumerate(times) if each > limit]
-    return slow, len(slow) / len(times)
-
-
 def on_cpus(found: Sequence[Member]) -> bool:
     """Whether no rank had a GPU: then how long steps take says nothing of a cluster for training."""
     return bool(found) and all(m.told.get("device") != "cuda" for m in found)
-
-
-def notes(found: Sequence[Member], seen: Pace | None) -> Iterator[str]:
-    """Say what was run and what is shown without a judgement."""
-    if not found:
-        return
-    told = found[0].told
-    shape = told.get("shape") or {}
-    if seen is not None and shape:
-        yield (
-            f"{shape.get('parameters', 0) / 1e6:.0f} M parameters, {seen.tokens} tokens a step and GPU, seed "
-            f"{told.get('seed')}: 6 x {shape.get('multiplying', 0) / 1e6:.0f} M x tokens + attention = "
-            f"{(told.get('flops') or 0) / 1e12:.2f} TFLOP a step and GPU (PaLM, appendix B, arXiv:2204.02311)"
-        )
-    for mode in told.get("modes") or []:
-        times = mode.get("step_ms") or []
-        if mode.get("why"):
-            yield f"{mode.get('mode')} was not run: {mode['why']}"
-        if times and mode.get("mode") != FIRST:
-            pace_ms = f"{statistics.median(times):.1f} ms a step over {mode.get('steps')} steps"
-            yield f"{mode.get('mode')}: {pace_ms}, not judged"
-    memory = [m.told["memory_mib"] for m in found if m.told.get("memory_mib") is not None]
-    if memory:
-        yield f"at most {max(memory):.0f} MiB of a GPU's memory were taken"
-    missing = {
-        str(p.get("kind")): str(p.get("why")) for m in found for p in m.told.get("products") or [] if p.get("why")
-    }
-    for kind, why in sorted(missing.items()):
-        yield f"no product in {kind}: {why}"
-
-
-def heat(found: Sequence[Member]) -> Iterator[str]:
-    """Say how warm, fast and busy the GPUs of each node were while the steps ran."""
-    for node in dict.fromkeys(m.node for m in found):
-        samples = [m.sample for m in found if m.node == node and m.sample is not None]
-        spans = []
-        for key, unit in (("sm_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "C"), ("utilisation", "% used")):
-            values = [float(value) for each in samples if isinstance(value := each.get(key), int | float)]
-            spans += [f"{min(values):.0f} to {max(values):.0f} {unit}"] if values else []
-        if spans:
-            yield f"{node}: {', '.join(spans)}"
-
-
-def section(found: Sequence[Member], seen: Pace | None) -> RecordedTraining:
-    """Return what the record keeps: the job's pace, and each rank's medians."""
-    ranks = [_rank(m) for m in found]
-    if seen is None:
-        return {"ranks": ranks}
-    return {
-        "tflops": round(seen.tflops, 2),
-        "step_ms": round(seen.step, 3),
-        "compute_ms": round(seen.compute, 3),
-        "exposed_share": round(seen.share, 4),
-        "comm_ms": round(seen.bare, 3),
-        "steps": len(seen.series),
-        "spread": round(_spread(seen.series), 4),
-        "ranks": ranks,
-    }
-
-
-def _rank(member: Member) -> TrainedRank:
-    seen: TrainingSample = member.sample or {}
-    return {
-        "node": member.node,
-        "gpu": member.gpu,
-        "compute_ms": round(statistics.median(member.compute), 3) if member.compute else None,
-        "memory_mib": member.told.get("memory_mib"),
-        "sm_mhz": seen.get("sm_mhz"),
-        "power_w": seen.get("power_w"),
-        "temperature_c": seen.get("temperature_c"),
-        "utilisation": seen.get("utilisation"),
-    }
-
-
-def _spread(series: Sequence[float]) -> float:
-    """Return how far the middle 80 % of the steps lie apart, as a share of the median."""
-    ordered = sorted(series)
-    low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
-    return (high - low) / statistics.median(ordered)

@@ -7,7 +7,7 @@ import pytest
 
 from checks.framework.trial_spec import trained
 from checks.profiles.schema.training import TrainingSection
-from checks.rules import stragglers
+from checks.rules import stragglers, training_pace
 from checks.rules import training as rules
 from checks.rules.gpu_health import clock_ailments, each_gpu, memory_ailments, xid_findings
 from checks.rules.rdma_counters import growth
@@ -93,15 +93,15 @@ def undecided(findings):
 
 def test_healthy_steps_are_quiet(trained_trial, training_spec):
     found = rules.members(trained_trial, training_spec)
-    seen = rules.pace(found)
+    seen = training_pace.pace(found)
     every = [
         *rules.completed(trained_trial, training_spec),
         *rules.products(found),
         *rules.losses(found),
         *rules.slow_members(found),
-        rules.exposed(seen, TrainingSection(), "job"),
-        rules.waves(found, seen, "job"),
-        rules.rate(seen, TrainingSection(tflops=400, batch=4, source="us"), "job"),
+        training_pace.exposed(seen, TrainingSection(), "job"),
+        training_pace.waves(found, seen, "job"),
+        training_pace.rate(seen, TrainingSection(tflops=400, batch=4, source="us"), "job"),
     ]
     assert [f for f in every if f.ok is not True] == []
     assert seen.tflops == pytest.approx(2.4e13 / 0.052 / 1e12, rel=0.01)
@@ -223,18 +223,18 @@ def test_exposed_communication_is_held_against_what_it_takes_alone(trained_trial
     for node in (0, 1):
         for local in range(8):
             told(trained_trial, node, local)["modes"][0]["step_ms"] = around(66.0, local, spread=0.002)
-    seen = rules.pace(rules.members(trained_trial, training_spec))
-    assert rules.exposed(seen, TrainingSection(), "job").fault == "training.exposed-communication"
+    seen = training_pace.pace(rules.members(trained_trial, training_spec))
+    assert training_pace.exposed(seen, TrainingSection(), "job").fault == "training.exposed-communication"
     told(trained_trial)["compute_ms"] = around(64.0, 5)
-    seen = rules.pace(rules.members(trained_trial, training_spec))
-    assert rules.exposed(seen, TrainingSection(), "job").fault == ""
+    seen = training_pace.pace(rules.members(trained_trial, training_spec))
+    assert training_pace.exposed(seen, TrainingSection(), "job").fault == ""
 
 
 def test_the_profile_may_ask_for_less_exposed_communication(trained_trial, training_spec):
-    seen = replace(rules.pace(rules.members(trained_trial, training_spec)), step=60.0, compute=53.0)
-    assert rules.exposed(seen, TrainingSection(), "job").ok is True
+    seen = replace(training_pace.pace(rules.members(trained_trial, training_spec)), step=60.0, compute=53.0)
+    assert training_pace.exposed(seen, TrainingSection(), "job").ok is True
     asked = TrainingSection(exposed_max=0.05, source="us")
-    assert rules.exposed(seen, asked, "job").fault == "training.exposed-communication"
+    assert training_pace.exposed(seen, asked, "job").fault == "training.exposed-communication"
 
 
 def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_trial, training_spec):
@@ -243,14 +243,14 @@ def test_steps_in_waves_are_told_with_their_period_and_whose_they_are(trained_tr
             mode = told(trained_trial, node, local)["modes"][0]
             mode["step_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(mode["step_ms"])]
     found = rules.members(trained_trial, training_spec)
-    finding = rules.waves(found, rules.pace(found), "job")
+    finding = training_pace.waves(found, training_pace.pace(found), "job")
     assert finding.fault == "training.step-waves"
     assert "about every 8 steps" in finding.observed
     assert "the network" in finding.observed
     own = told(trained_trial)
     own["compute_ms"] = [ms * (1.9 if place % 8 == 3 else 1) for place, ms in enumerate(own["compute_ms"])]
     found = rules.members(trained_trial, training_spec)
-    assert "own compute of gpu-node-1 GPU 5" in rules.waves(found, rules.pace(found), "job").observed
+    assert "own compute of gpu-node-1 GPU 5" in training_pace.waves(found, training_pace.pace(found), "job").observed
 
 
 def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
@@ -259,13 +259,16 @@ def test_two_slow_steps_are_no_waves(trained_trial, training_spec):
             mode = told(trained_trial, node, local)["modes"][0]
             mode["step_ms"][7] = mode["step_ms"][20] = 200.0
     found = rules.members(trained_trial, training_spec)
-    assert rules.waves(found, rules.pace(found), "job").ok is True
+    assert training_pace.waves(found, training_pace.pace(found), "job").ok is True
 
 
 def test_below_the_floor_and_at_another_batch(trained_trial, training_spec):
-    seen = rules.pace(rules.members(trained_trial, training_spec))
-    assert rules.rate(seen, TrainingSection(tflops=600, batch=4, source="us"), "job").fault == "training.low-tflops"
-    assert rules.rate(seen, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
+    seen = training_pace.pace(rules.members(trained_trial, training_spec))
+    assert (
+        training_pace.rate(seen, TrainingSection(tflops=600, batch=4, source="us"), "job").fault
+        == "training.low-tflops"
+    )
+    assert training_pace.rate(seen, TrainingSection(tflops=600, batch=8, source="us"), "job").ok is None
 
 
 @pytest.mark.parametrize(
@@ -308,7 +311,7 @@ def test_a_torch_without_this_fsdp2_is_said_and_accused_of_nothing(trained_trial
         for local in range(8):
             told(trained_trial, node, local)["modes"][1] = {"mode": "fsdp2", "steps": 0, "why": "TypeError: no mesh"}
     found = rules.members(trained_trial, training_spec)
-    assert "fsdp2 was not run: TypeError: no mesh" in list(rules.notes(found, rules.pace(found)))
+    assert "fsdp2 was not run: TypeError: no mesh" in list(training_pace.notes(found, training_pace.pace(found)))
     assert faults([*rules.completed(trained_trial, training_spec), *rules.losses(found)]) == set()
 
 
