@@ -6,7 +6,6 @@ a time limit of its own; it is killed when the coordinator says so, or is gone.
 
 from __future__ import annotations
 
-import os
 import queue
 import socket
 import threading
@@ -14,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 from . import fleettest
+from .files import names_in
 from .messages import Lines, NoAnswerError, keep_alive, say
 from .proof import code, nonce, same
 
@@ -174,8 +174,4 @@ class Agent:
 
 def _rails() -> List[str]:
     """Return the names of this node's RDMA devices in natural order, as NCCL numbers them."""
-    try:
-        names = os.listdir(INFINIBAND)
-    except OSError:
-        return []
-    return sorted(names, key=lambda name: (len(name), name))[:64]
+    return sorted(names_in(INFINIBAND), key=lambda name: (len(name), name))[:64]

@@ -18,7 +18,8 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from . import collective, presence, programs, redact, storage
+from . import collective, programs, redact, storage
+from .files import names_in
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -272,9 +273,9 @@ class Checkpoint(collective.BenchRun):
 def looked(role: str, path: str, asked: Dict[str, Any]) -> Dict[str, Any]:
     """Say what a path is: its file system, who may do what there, and whether it is a mount of its own."""
     mode = os.stat(path).st_mode
-    fs, device, readonly = storage.mounted(path)
+    point, fs, device, readonly = storage.mounted(path)
     kind = asked["kinds"].get(role) or "path"
-    own = kind != "path" or presence.mount_point(path) != "/"
+    own = kind != "path" or point != "/"
     told = {"role": role, "path": path, "kind": kind, "fs": fs, "device": device, "readonly": readonly, "mounted": own}
     return dict(told, mode=stat.S_IMODE(mode), sticky=bool(mode & stat.S_ISVTX), shared=asked["shared"])
 
@@ -341,11 +342,7 @@ def digest(path: str) -> str:
 def states_of(folder: str) -> Dict[int, str]:
     """Return the state of each step, as it was kept beside it; what cannot be read is not there."""
     found = {}
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return {}
-    for name in sorted(names):
+    for name in names_in(folder):
         match = re.fullmatch(r"step-(\d{1,9})\.state", name)
         if match:
             try:

@@ -12,6 +12,8 @@ import subprocess
 import time
 from typing import Dict, List, Optional
 
+from .files import content
+
 __all__ = ["adopt_orphans", "descendants", "end"]
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -86,11 +88,7 @@ def _reap(pid: int, process: Optional[subprocess.Popen[bytes]]) -> bool:
 
 def _stat(pid: int) -> List[str]:
     """Return the fields of /proc/PID/stat after the name, which may itself hold blanks and brackets."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stream:
-            return stream.read(4096).rpartition(")")[2].split()
-    except OSError:
-        return []
+    return content("/proc/%d/stat" % pid, 4096).decode("utf-8", "replace").rpartition(")")[2].split()
 
 
 def _parent(pid: int) -> int:

@@ -11,6 +11,7 @@ import shutil
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from . import command, redact, rocm, smi
+from .files import names_in
 
 if TYPE_CHECKING:
     from .deadline import Watch
@@ -147,17 +148,10 @@ def xids(path: str) -> Optional[List[Dict[str, Any]]]:
 
 def devices(dev: str, kind: str) -> List[str]:
     """Return the GPU device files that the container was given."""
-    try:
-        names = os.listdir(dev)
-    except OSError:
-        return []
     pattern = r"nvidia" if kind == "nvidia" else r"nvidia|kfd$"
-    found = [name for name in names if re.match(pattern, name)]
+    found = [name for name in names_in(dev) if re.match(pattern, name)]
     if kind != "nvidia":
-        try:
-            found += ["dri/" + name for name in os.listdir(os.path.join(dev, "dri")) if name.startswith("renderD")]
-        except OSError:
-            pass
+        found += ["dri/" + name for name in names_in(os.path.join(dev, "dri")) if name.startswith("renderD")]
     return sorted(found, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
 from . import command, gpus, smi
-from .host import first_line
+from .files import content, first_line, names_in
 
 if TYPE_CHECKING:
     from .deadline import Watch
@@ -35,10 +35,7 @@ IDENTIFIER, READ_ONLY, END = (
 def cards(root: str = "/") -> Dict[str, Dict[str, str]]:
     """Return each RDMA device's PCI address and serial number; its GUID where the number is not for us to read."""
     place = os.path.join(root, "sys/class/infiniband")
-    try:
-        names = sorted(os.listdir(place), key=lambda name: (len(name), name))
-    except OSError:
-        return {}
+    names = sorted(names_in(place), key=lambda name: (len(name), name))
     found = {}
     for name in names[:MOST_CARDS]:
         told = {}
@@ -58,11 +55,7 @@ def cards(root: str = "/") -> Dict[str, Dict[str, str]]:
 
 def _serial(path: str) -> str:
     """Return the serial number in a card's vital product data; empty where there is none."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(VPD_BYTES)
-    except OSError:
-        return ""
+    data = content(path, VPD_BYTES)
     at = 0
     while at + 3 <= len(data) and data[at] != END:
         tag, size = data[at], data[at + 1] | data[at + 2] << 8

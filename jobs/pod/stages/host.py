@@ -13,6 +13,7 @@ import time
 from typing import Any, Dict, Mapping, Optional
 
 from . import redact
+from .files import content, first_line
 
 __all__ = ["read"]
 
@@ -49,22 +50,9 @@ def conventions(env: Mapping[str, str]) -> Dict[str, str]:
     return redact.environment(chosen)
 
 
-def first_line(path: str) -> Optional[str]:
-    """Return a small file's first line, or None where it cannot be read."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.readline(4096).strip()
-    except OSError:
-        return None
-
-
 def _capabilities(root: str) -> Optional[str]:
-    try:
-        with open(os.path.join(root, "proc/self/status"), encoding="utf-8", errors="replace") as stream:
-            found = re.search(r"^CapEff:\s*([0-9a-fA-F]+)", stream.read(65536), re.MULTILINE)
-    except OSError:
-        return None
-    return found.group(1) if found else None
+    found = re.search(rb"^CapEff:\s*([0-9a-fA-F]+)", content(os.path.join(root, "proc/self/status")), re.MULTILINE)
+    return found.group(1).decode("ascii") if found else None
 
 
 def _memlock() -> int:

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from . import pathmtu, transfer
-from .host import first_line
+from .files import first_line, names_in
 
 if TYPE_CHECKING:
     from .barrier import Barrier
@@ -173,12 +173,8 @@ def _fine(record: Mapping[str, Any]) -> bool:
 def interfaces(root: str = "/") -> List[Dict[str, Any]]:
     """Return the pod's network interfaces, without the loopback."""
     folder = os.path.join(root, "sys/class/net")
-    try:
-        names = sorted(os.listdir(folder))[:MAX_INTERFACES]
-    except OSError:
-        return []
     found = []
-    for name in names:
+    for name in names_in(folder)[:MAX_INTERFACES]:
         place = os.path.join(folder, name)
         flags = first_line(os.path.join(place, "flags")) or "0x0"
         if name == "lo" or not os.path.isdir(place):  # bonding_masters is a file

@@ -1,4 +1,4 @@
-"""Presence evidence: credentials in the environment, files of a data set that can be opened, what a path is mounted on.
+"""Presence evidence: credentials in the environment, files of a data set that can be opened.
 
 A credential's value is looked at for being empty or not, and never kept, printed or passed on.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 if TYPE_CHECKING:
     from .deadline import Watch
 
-__all__ = ["credentials", "files", "mount_point"]
+__all__ = ["credentials", "files"]
 
 NAMED = 20  # files that are named; more are counted
 
@@ -42,17 +42,3 @@ def files(folder: str, names: List[str], watch: Watch) -> Dict[str, Any]:
         except OSError as error:
             bad.append("%s: %s" % (name, error.strerror or "cannot be read"))
     return {"files_tried": tried, "files_bad": len(bad), "files_bad_named": bad[:NAMED]}
-
-
-def mount_point(path: str, table: str = "/proc/mounts") -> str:
-    """Return where the file system that holds a path is mounted; nothing where the table cannot be read."""
-    best, real = "", os.path.realpath(path)
-    try:
-        with open(table, encoding="utf-8", errors="replace") as stream:
-            for line in stream:
-                point = [*line.split(), "", ""][1].replace("\\040", " ")
-                inside = real == point or real.startswith(point.rstrip("/") + "/")
-                best = point if point and inside and len(point) >= len(best) else best
-    except OSError:
-        return ""
-    return best

@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import ibvinfo
-from .host import first_line
+from .files import first_line
 
 __all__ = ["blank", "counters", "difference", "ports", "read"]
 

@@ -13,6 +13,7 @@ import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import smi
+from .files import content
 
 __all__ = ["MAX_BYTES", "QUESTION", "add_errors", "read"]
 
@@ -34,11 +35,7 @@ def add_errors(gpus: List[Dict[str, Any]], root: str = "/") -> None:
         folder = os.path.join(root, "sys/bus/pci/devices", str(gpu.get("bus_id") or "").lower(), "ras")
         found = []
         for name in sorted(glob.glob(os.path.join(glob.escape(folder), "*_err_count"))) if gpu.get("bus_id") else []:
-            try:
-                with open(name, encoding="ascii", errors="replace") as stream:
-                    found += re.findall(r"(?m)^\s*ue:\s*(\d{1,18})\s*$", stream.read(4096))
-            except OSError:
-                continue
+            found += re.findall(rb"(?m)^\s*ue:\s*(\d{1,18})\s*$", content(name, 4096))
         gpu["ecc_uncorrected_volatile"] = sum(map(int, found)) if found else None
 
 

@@ -9,6 +9,8 @@ import json
 import os
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from .files import content
+
 __all__ = ["Identity", "SpecError", "Trial", "identify", "read"]
 
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "sendrecv", "broadcast")
@@ -105,12 +107,7 @@ def identify(env: Mapping[str, str], trial: Trial) -> Identity:
 
 def _own_address(host: str) -> str:
     """Return this pod's address as the kubelet has written it to /etc/hosts; nothing where it is not there."""
-    try:
-        with open("/etc/hosts", encoding="utf-8", errors="replace") as stream:
-            lines = stream.read(65536).splitlines()
-    except OSError:
-        return ""
-    for line in lines:
+    for line in content("/etc/hosts").decode("utf-8", "replace").splitlines():
         fields = line.partition("#")[0].split()
         if host in fields[1:] and not fields[0].startswith(("127.", "::1", "fe80")):
             return fields[0]

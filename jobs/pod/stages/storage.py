@@ -82,7 +82,7 @@ class Storage:
         try:
             os.stat(path)
             result["exists"] = True
-            result["fs"], result["device"], result["readonly"] = mounted(path)
+            _, result["fs"], result["device"], result["readonly"] = mounted(path)
             space = os.statvfs(path)
             result["free_bytes"], result["total_bytes"] = (
                 space.f_bavail * space.f_frsize,
@@ -332,9 +332,12 @@ def awaited(path: str, text: str, limit_s: float, watch: Watch) -> Optional[Tupl
 
 
 def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
-    """Return the file system's type, its device and whether it is mounted read-only, of the mount that holds a path."""
-    best: List[Any] = [None, None, None]
-    length, real = -1, os.path.realpath(path)
+    """Return where a path's file system is mounted, its type, its device, and whether that is read-only.
+
+    An empty place and nulls where the table cannot be read.
+    """
+    best: List[Any] = ["", None, None, None]
+    real = os.path.realpath(path)
     try:
         with open(table, encoding="utf-8", errors="replace") as stream:
             for line in stream:
@@ -343,10 +346,9 @@ def mounted(path: str, table: str = "/proc/mounts") -> List[Any]:
                     continue
                 point = words[1].replace("\\040", " ")
                 inside = real == point or real.startswith(point.rstrip("/") + "/")
-                if inside and len(point) >= length:
-                    length = len(point)
-                    best = [words[2], redact.text(words[0])[:200], "ro" in words[3].split(",")]
-    except OSError:
+                if inside and len(point) >= len(best[0]):
+                    best = [point, words[2], redact.text(words[0])[:200], "ro" in words[3].split(",")]
+    except OSError:  # unknown
         pass
     return best
 

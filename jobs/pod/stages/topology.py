@@ -14,7 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import command, gpus, rdma
-from .host import first_line
+from .files import content, first_line, names_in
 
 if TYPE_CHECKING:
     from .deadline import Watch
@@ -111,11 +111,7 @@ def _nic(root: str, name: str) -> Dict[str, Any]:
 def _amd(root: str) -> List[Dict[str, Any]]:
     """Return AMD's GPUs by their render devices: no tool is needed for their places."""
     found: List[Dict[str, Any]] = []
-    try:
-        names = sorted(os.listdir(os.path.join(root, "dev/dri")))
-    except OSError:
-        return []
-    for name in (name for name in names if name.startswith("renderD")):
+    for name in (name for name in names_in(os.path.join(root, "dev/dri")) if name.startswith("renderD")):
         folder = os.path.join("sys/class/drm", name, "device")
         if first_line(os.path.join(root, folder, "vendor")) == "0x1002":
             base, place = _place(root, folder)
@@ -199,12 +195,7 @@ def _acs(data: Mapping[str, Any]) -> Optional[List[Dict[str, Any]]]:
 
 def acs_control(path: str) -> Optional[int]:
     """Return the ACS control register of a device; None without the capability, or where it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            config = stream.read(4096)
-    except OSError:
-        return None
-    at = 0x100
+    config, at = content(path, 4096), 0x100
     for _ in range(64):  # a list that runs in circles ends too
         if at < 0x100 or at + 8 > len(config):
             return None
