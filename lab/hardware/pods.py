@@ -9,10 +9,6 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
-import os
-import shutil
-import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +20,7 @@ from ..node.images import Images
 from ..node.volumes import behaviour
 from ..scenario import merge
 from . import sysfs
+from .files import COMPILED, MOUNTED, PLACES, REPLAY, SYSTEM_PATH, USUAL_IMAGE, HardwareFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,41 +29,7 @@ if TYPE_CHECKING:
     from ..node.attachments import Attached
 
 Object = dict[str, Any]
-MOUNTED = "/run/sim"
-REPLAY = "replay.log"
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: program -> (module, function): from the image, from the driver, from the RDMA libraries of the image
-IMAGE_PROGRAMS = {
-    "torchrun": ("torchrun", "main"),
-    "ibv_devinfo": ("ibv_devinfo", "main"),
-    "ibv_devices": ("ibv_devinfo", "devices_main"),
-    "ibstat": ("ibv_devinfo", "ibstat_main"),
-    "ssh": ("ssh", "main"),
-    "sshd": ("sshd", "main"),
-    "mpirun": ("mpirun", "main"),
-    "mpiexec": ("mpirun", "main"),
-    "nslookup": ("nslookup", "main"),
-}
-#: What images of nccl-tests contain besides; their name says so.
-NCCL_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast")
-TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
-#: Programs that are called by their full path.
-PLACES = {"sshd": "/usr/sbin"}
-DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
-AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
-#: Where the first run of a stand-in leaves its modules compiled for the others: there are dozens in a trial.
-COMPILED = f"{MOUNTED}/compiled"
-#: A stand-in: the interpreter of the cluster's own process.
-PROGRAM = """#!{python}{flags}
-import sys
-sys.pycache_prefix = {compiled!r}
-sys.path.append({folder!r})
-from fakes.{module} import {function} as main
-sys.exit(main())
-"""
 ENDED = ("Succeeded", "Failed")
-#: Programs of an image that nobody has asked for yet are laid ready for this one.
-USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
 
 
 class Hardware:
@@ -80,12 +43,11 @@ class Hardware:
         `contained`: pods have mounts and a network of their own; where they have not, Python programs get them from
         what their environment brings in, which stand-ins must then not shut out.
         """
-        self._flags = " -IS" if contained else ""
         self._store, self._world, self._platform, self._root = store, world, platform, root
         self._held: dict[tuple[str, str], dict[str, list[int]]] = {}
         self._images = Images(world.get("registry", {}))
         self._attached: dict[str, list[Attached]] = {}
-        self._lock = threading.RLock()
+        self._files = HardwareFiles(root, world["gpu"], contained=contained)
         self.own_network = True
         """Whether pods have interfaces of their own; where they have not, sysfs shows those that they would have."""
 
@@ -93,10 +55,10 @@ class Hardware:
         """Write the files that all pods share; meant for a thread, because hundreds of small files take their time."""
         usual = frozenset(self._images.lacks(USUAL_IMAGE))
         for node in nodes:
-            self._programs(usual, gpus=True)
+            self._files.programs(usual, gpus=True)
             if not self._world["fabric"].get("networks"):
                 self._sysfs(node, node, self._devices(node))
-            self._verbs(node)
+            self._files.verbs(node, len(self._devices(node)))
 
     def nodes(self) -> list[str]:
         """Return the nodes that have GPUs."""
@@ -149,15 +111,15 @@ class Hardware:
             self._root.mkdir(parents=True, exist_ok=True)
             state.write_text(json.dumps(self._state(pod, node, gpus, rdma)), encoding="utf-8")
         tests = any("nccl-tests" in each["image"] for each in pod["spec"].get("containers", []))
-        programs = self._programs(lacks, gpus=bool(gpus), tests=tests)
-        found = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json"), (self._compiled(), COMPILED)]
+        programs = self._files.programs(lacks, gpus=bool(gpus), tests=tests)
+        found = [(programs, f"{MOUNTED}/bin"), (state, f"{MOUNTED}/node.json"), (self._files.compiled(), COMPILED)]
         found += [(programs / name, f"{place}/{name}") for name, place in PLACES.items() if name not in lacks]
         if gpus and self._changes(node).get("gpu", {}).get("kernel_log"):
-            found.append((self._kernel_log(node), "/dev/kmsg"))
+            found.append((self._files.kernel_log(node, self._changes(node)["gpu"]["kernel_log"]), "/dev/kmsg"))
         if self._slow(pod):
             found.append((Path(__file__).parent / "fakes" / "slow", f"{MOUNTED}/slow"))
         if self._world.get("collective", {}).get("replay"):
-            found.append((self._replay(), f"{MOUNTED}/{REPLAY}"))
+            found.append((self._files.replay(self._world["collective"]["replay"]), f"{MOUNTED}/{REPLAY}"))
         if not self._world["fabric"].get("verbs", True):
             pass  # cards without RDMA verbs: only the plugin of NCCL knows how to use them
         elif self._world["fabric"].get("networks"):  # with a network of its own, a pod sees the devices moved into it
@@ -173,9 +135,11 @@ class Hardware:
             mounts.append({"source": str(self._net(uid, node)), "target": "/sys/class/net", "readonly": True})
         names = [f"nvidia{gpu['physical']}" for gpu in gpus]
         for name in (*names, "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools") if gpus else ():
-            mounts.append({"source": str(self._device()), "target": f"/dev/{name}"})
+            mounts.append({"source": str(self._files.device()), "target": f"/dev/{name}"})
         if rdma and self._world["fabric"].get("verbs", True):
-            mounts.append({"source": str(self._verbs(node)), "target": "/dev/infiniband"})
+            mounts.append(
+                {"source": str(self._files.verbs(node, len(self._devices(node)))), "target": "/dev/infiniband"}
+            )
         return mounts
 
     # -- which pod has what
@@ -330,6 +294,16 @@ class Hardware:
 
     # -- what stands behind a mount
 
+    def _net(self, uid: str, node: str) -> Path:
+        """/sys/class/net of a pod that has no network of its own."""
+        mtu = self._changes(node).get("network", {}).get("mtu", 1500)
+        more = [{"name": each.name, "mtu": each.mtu} for each in self._attached.get(uid, [])]
+        return self._files.net(uid, [{"name": "eth0", "mtu": mtu}, *more])
+
+    def _sysfs(self, whose: str, node: str, devices: Sequence[Object]) -> list[tuple[Path, str]]:
+        """What sysfs shows of the cards of a node or a pod, and of the node's PCI tree."""
+        return self._files.sysfs(whose, self.cards(node), devices, self._changes(node).get("pci", {}))
+
     def _state(self, pod: Object, node: str, gpus: list[Object], rdma: Object | None) -> Object:
         """What the stand-ins read."""
         gpu, plugin = self._world["gpu"], self._world["fabric"].get("plugin")
@@ -378,98 +352,6 @@ class Hardware:
             return False
         wanted = mnnvl.get("device_class")
         return not wanted or wanted in claimed_classes(self._store, pod)
-
-    def _replay(self) -> Path:
-        copy = self._root / REPLAY
-        if not copy.exists():
-            shutil.copyfile(self._world["collective"]["replay"], copy)
-        return copy
-
-    def _programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False) -> Path:
-        """The folder of stand-ins: what an image brings, and what the container toolkit adds to pods with GPUs."""
-        offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {})
-        brings = {name: program for name, program in offered.items() if name not in lacks}
-        without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
-        folder = self._root / (("bin-gpu" if gpus else "bin") + without)
-        with self._lock:
-            if folder.exists():
-                return folder
-            folder.mkdir(parents=True)
-            python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
-            for name in ("python3", "python"):
-                (folder / name).symlink_to(python)
-            amd = self._world["gpu"].get("vendor") == "amd"
-            more = (AMD_PROGRAMS if amd else DRIVER_PROGRAMS) if gpus else {}
-            for name, (module, function) in (brings | more).items():
-                text = PROGRAM.format(
-                    python=python,
-                    flags=self._flags,
-                    folder=here,
-                    module=module,
-                    function=function,
-                    compiled=COMPILED if self._flags else None,
-                )
-                (folder / name).write_text(text, encoding="utf-8")
-                (folder / name).chmod(0o755)
-        return folder
-
-    def _compiled(self) -> Path:
-        folder = self._root / "compiled"
-        if not folder.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o777)  # pods run as any user
-        return folder
-
-    def _kernel_log(self, node: str) -> Path:
-        """What the driver of a node has written into the kernel's log, which privileged pods can read."""
-        path = self._root / f"{node}.kmsg"
-        lines = self._changes(node)["gpu"]["kernel_log"]
-        path.write_text("".join(f"4,{n},{n * 1000},-;{line}\n" for n, line in enumerate(lines)), encoding="utf-8")
-        return path
-
-    def _device(self) -> Path:
-        """An empty file that stands for any device file."""
-        path = self._root / "device"
-        path.touch()
-        return path
-
-    def _verbs(self, node: str) -> Path:
-        folder = self._root / "verbs" / node
-        with self._lock:
-            if not folder.exists():
-                folder.mkdir(parents=True)
-                for name in (*(f"uverbs{number}" for number in range(len(self._devices(node)))), "rdma_cm"):
-                    (folder / name).touch()
-        return folder
-
-    def _net(self, whose: str, node: str) -> Path:
-        """/sys/class/net of a pod that has no network of its own."""
-        folder = self._root / "net" / whose
-        with self._lock:
-            if not folder.exists():
-                mtu = self._changes(node).get("network", {}).get("mtu", 1500)
-                more = [{"name": each.name, "mtu": each.mtu} for each in self._attached.get(whose, [])]
-                sysfs.write_interfaces(folder, [{"name": "eth0", "mtu": mtu}, *more])
-        return folder
-
-    def _sysfs(self, whose: str, node: str, devices: Sequence[Object]) -> list[tuple[Path, str]]:
-        """What sysfs shows of the cards of a node or a pod, and of the node's PCI tree: folders and their places."""
-        folder = self._root / "sysfs" / whose
-        with self._lock:
-            if not folder.exists():
-                sysfs.write_devices(folder / "class", folder / "live", devices)
-                sysfs.write_verbs(folder / "verbs", devices)
-                gpus = [self._gpu(node, index) for index in range(self._world["gpu"]["count"])]
-                amd = str(self._world["gpu"]["resource"]).startswith("amd.com/")
-                entries = sysfs.entries(gpus, devices, amd=amd)
-                sysfs.write_tree(folder / "tree", entries, self._changes(node).get("pci", {}))
-        return [
-            (folder / "class", "/sys/class/infiniband"),
-            (folder / "verbs", "/sys/class/infiniband_verbs"),
-            (folder / "tree", sysfs.TREE),
-            (folder / "tree" / "bus", "/sys/bus/pci/devices"),
-            (folder / "live", sysfs.LIVE),
-        ]
 
 
 def requested(pod: Object, resource: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.hardware import pods as hardware
+from lab.hardware import files as hardware
 
 SUBSYSTEMS = "INIT,BOOTSTRAP,ENV,NET,GRAPH,TUNING"
 

@@ -1,0 +1,152 @@
+"""What stands behind the mounts of pods: stand-in programs, device files, sysfs; made once and shared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import sysfs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Object = dict[str, Any]
+MOUNTED = "/run/sim"
+REPLAY = "replay.log"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: program -> (module, function): from the image, from the driver, from the RDMA libraries of the image
+IMAGE_PROGRAMS = {
+    "torchrun": ("torchrun", "main"),
+    "ibv_devinfo": ("ibv_devinfo", "main"),
+    "ibv_devices": ("ibv_devinfo", "devices_main"),
+    "ibstat": ("ibv_devinfo", "ibstat_main"),
+    "ssh": ("ssh", "main"),
+    "sshd": ("sshd", "main"),
+    "mpirun": ("mpirun", "main"),
+    "mpiexec": ("mpirun", "main"),
+    "nslookup": ("nslookup", "main"),
+}
+#: What images of nccl-tests contain besides; their name says so.
+NCCL_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast")
+TESTS_PROGRAMS = {f"{name}_perf": ("nccl_tests", "main") for name in NCCL_TESTS}
+#: Programs that are called by their full path.
+PLACES = {"sshd": "/usr/sbin"}
+DRIVER_PROGRAMS = {"nvidia-smi": ("nvidia_smi", "main")}
+AMD_PROGRAMS = {"rocm-smi": ("rocm_smi", "main")}  # the images of ROCm bring it themselves
+#: Where the first run of a stand-in leaves its modules compiled for the others: there are dozens in a trial.
+COMPILED = f"{MOUNTED}/compiled"
+#: A stand-in: the interpreter of the cluster's own process.
+PROGRAM = """#!{python}{flags}
+import sys
+sys.pycache_prefix = {compiled!r}
+sys.path.append({folder!r})
+from fakes.{module} import {function} as main
+sys.exit(main())
+"""
+#: Programs of an image that nobody has asked for yet are laid ready for this one.
+USUAL_IMAGE = "nvcr.io/nvidia/pytorch"
+
+
+class HardwareFiles:
+    """Files below a folder that containers can see and that goes with the cluster."""
+
+    def __init__(self, root: Path, gpu: Mapping[str, Any], *, contained: bool) -> None:
+        """`gpu`: the world's; `contained`: pods have mounts of their own, and stand-ins shut out their environment."""
+        self._root, self._flags = root, " -IS" if contained else ""
+        self._amd = gpu.get("vendor") == "amd"
+        self._amd_sysfs = str(gpu["resource"]).startswith("amd.com/")
+        self._lock = threading.RLock()
+
+    def replay(self, recorded: str) -> Path:
+        """Return a copy of a recorded log, which pods print instead of one of their own."""
+        copy = self._root / REPLAY
+        if not copy.exists():
+            shutil.copyfile(recorded, copy)
+        return copy
+
+    def programs(self, lacks: frozenset[str], *, gpus: bool, tests: bool = False) -> Path:
+        """The folder of stand-ins: what an image brings, and what the container toolkit adds to pods with GPUs."""
+        offered = IMAGE_PROGRAMS | (TESTS_PROGRAMS if tests else {})
+        brings = {name: program for name, program in offered.items() if name not in lacks}
+        without = "".join(f"-{name}" for name in sorted(offered.keys() - brings)) + ("-tests" if tests else "")
+        folder = self._root / (("bin-gpu" if gpus else "bin") + without)
+        with self._lock:
+            if folder.exists():
+                return folder
+            folder.mkdir(parents=True)
+            python, here = os.path.realpath(sys.executable), str(Path(__file__).resolve().parent)
+            for name in ("python3", "python"):
+                (folder / name).symlink_to(python)
+            more = (AMD_PROGRAMS if self._amd else DRIVER_PROGRAMS) if gpus else {}
+            for name, (module, function) in (brings | more).items():
+                text = PROGRAM.format(
+                    python=python,
+                    flags=self._flags,
+                    folder=here,
+                    module=module,
+                    function=function,
+                    compiled=COMPILED if self._flags else None,
+                )
+                (folder / name).write_text(text, encoding="utf-8")
+                (folder / name).chmod(0o755)
+        return folder
+
+    def compiled(self) -> Path:
+        """Return the folder in which stand-ins leave their modules compiled."""
+        folder = self._root / "compiled"
+        if not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o777)  # pods run as any user
+        return folder
+
+    def kernel_log(self, node: str, lines: Sequence[str]) -> Path:
+        """What the driver of a node has written into the kernel's log, which privileged pods can read."""
+        path = self._root / f"{node}.kmsg"
+        path.write_text("".join(f"4,{n},{n * 1000},-;{line}\n" for n, line in enumerate(lines)), encoding="utf-8")
+        return path
+
+    def device(self) -> Path:
+        """An empty file that stands for any device file."""
+        path = self._root / "device"
+        path.touch()
+        return path
+
+    def verbs(self, node: str, devices: int) -> Path:
+        """Return /dev/infiniband of a node with so many devices."""
+        folder = self._root / "verbs" / node
+        with self._lock:
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                for name in (*(f"uverbs{number}" for number in range(devices)), "rdma_cm"):
+                    (folder / name).touch()
+        return folder
+
+    def net(self, whose: str, interfaces: Sequence[Object]) -> Path:
+        """/sys/class/net of a pod that has no network of its own."""
+        folder = self._root / "net" / whose
+        with self._lock:
+            if not folder.exists():
+                sysfs.write_interfaces(folder, interfaces)
+        return folder
+
+    def sysfs(
+        self, whose: str, gpus: Sequence[Object], devices: Sequence[Object], pci: Object
+    ) -> list[tuple[Path, str]]:
+        """What sysfs shows of the cards of a node or a pod, and of the node's PCI tree: folders and their places."""
+        folder = self._root / "sysfs" / whose
+        with self._lock:
+            if not folder.exists():
+                sysfs.write_devices(folder / "class", folder / "live", devices)
+                sysfs.write_verbs(folder / "verbs", devices)
+                sysfs.write_tree(folder / "tree", sysfs.entries(gpus, devices, amd=self._amd_sysfs), pci)
+        return [
+            (folder / "class", "/sys/class/infiniband"),
+            (folder / "verbs", "/sys/class/infiniband_verbs"),
+            (folder / "tree", sysfs.TREE),
+            (folder / "tree" / "bus", "/sys/bus/pci/devices"),
+            (folder / "live", sysfs.LIVE),
+        ]
