@@ -11,7 +11,8 @@ import functools
 import time
 from typing import TYPE_CHECKING, Any
 
-from .schema import recorder, rules, selectors
+from .event_recorder import EventRecorder
+from .schema import rules, selectors
 from .schema.errors import ApiError, already_exists, conflict, not_found
 from .schema.history import FIRST_REVISION, Change, ChangeType, History, Stored
 from .schema.kinds import Kind, Kinds, registry
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_REVISION", "ApiError", "Change", "Kind", "Kinds", "Object", "Request", "Store", "Stored", "clone"]
 
 WINDOW = 20_000  # changes kept per resource for watches that resume
-MAX_REMEMBERED_EVENTS = 4096  # like the cache of client-go's event correlator
 
 
 class Store:
@@ -44,8 +44,7 @@ class Store:
         self._histories: dict[str, History] = {}
         self._subscribers: dict[str, list[Callable[[str, Object, Object | None], object]]] = {}
         self._backlog: list[Callable[[], object]] = []
-        self._events: dict[tuple[str, ...], tuple[str, str]] = {}
-        self._last_event = 0
+        self.event = EventRecorder(self).record
         self._ordered: dict[str, tuple[int, list[Stored]]] = {}
         self.webhooks: list[rules.Webhook] = []
         """What operators have to say about writes: called with (kind, new, old or None), may change a new object."""
@@ -273,47 +272,6 @@ class Store:
         backlog, self._backlog = self._backlog, []
         for call in backlog:
             call()
-
-    # -- events
-
-    def event(
-        self,
-        involved: Object,
-        type: str,  # noqa: A002 - the name of the field
-        reason: str,
-        message: str,
-        component: str,
-        host: str = "",
-        field_path: str = "",
-    ) -> Object | None:
-        """Record a core/v1 Event about an object; the same event again raises its count.
-
-        Returns None where the namespace takes no objects any more.
-        """
-        meta = involved.get("metadata", {})
-        namespace = meta.get("namespace") or "default"
-        identity = (namespace, meta.get("uid", ""), meta.get("name", ""), type, reason, message, component, field_path)
-        known = self._events.get(identity)
-        if known is not None:
-
-            def again(event: Object) -> None:
-                event["count"] = int(event.get("count", 1)) + 1
-                event["lastTimestamp"] = self.now()
-
-            counted = self.mutate("events", *known, again)
-            if counted is not None:
-                return counted
-        self._last_event = max(self._last_event + 1, int(self.clock() * 1e9))
-        event = recorder.event(involved, type, reason, message, component, host, field_path, self.clock())
-        event["metadata"]["name"] = f"{meta.get('name', '')}.{self._last_event:x}"
-        try:
-            event = self.create("events", event, namespace, request=Request(user=f"system:{component}", trusted=True))
-        except ApiError:
-            return None
-        if len(self._events) >= MAX_REMEMBERED_EVENTS:
-            del self._events[next(iter(self._events))]
-        self._events[identity] = (namespace, event["metadata"]["name"])
-        return event
 
     # -- within
 
