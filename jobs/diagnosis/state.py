@@ -80,6 +80,25 @@ class FailureAnalysis:
     grace_s: float = 0.0
 
 
+INTERRUPTED = "Interrupted from outside, which says nothing about the cluster: run it again."
+UNDISTURBED = "nobody preempts, drains, evicts or deletes the pods"
+
+
+def interrupted(
+    subject: str, observed: str, *, expected: str = UNDISTURBED, suggestion: str = INTERRUPTED, grace_s: float = 0.0
+) -> FailureAnalysis:
+    """Return the analysis of a job that others interrupted: nobody's fault, to be tried again."""
+    return FailureAnalysis(
+        fault="job.disrupted",
+        subject=subject,
+        observed=observed,
+        expected=expected,
+        suggestion=suggestion,
+        disrupted=True,
+        grace_s=grace_s,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
     """What the cluster says of one pod of the trial: where it ran, what it pulled, how long that took.

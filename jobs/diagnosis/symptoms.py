@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..cluster.redact import safe
 from ..cluster.unstructured import as_map
 from .patience import CONTAINER_S, CRASH_LOOP_S, FINAL_PULL_S, OTHER_PULL_S
-from .state import ERR_INFRA, ERR_PROGRAM, Issue
+from .state import ERR_INFRA, ERR_PROGRAM, INTERRUPTED, UNDISTURBED, Issue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -273,9 +273,9 @@ def disruption(issue: Issue, when: str = "") -> PodSymptom:
         fault="job.disrupted",
         issue=issue,
         subject="",
-        suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
+        suggestion=INTERRUPTED,
         err_class=None,
-        expected="nobody preempts, drains, evicts or deletes the pods",
+        expected=UNDISTURBED,
         rank=DISRUPTED,
         disrupted=True,
         when=when,

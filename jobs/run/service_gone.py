@@ -10,7 +10,7 @@ from ..cluster.client.kube import path
 from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.deletion import later
 from ..diagnosis.patience import DELETED_S
-from ..diagnosis.state import FailureAnalysis
+from ..diagnosis.state import interrupted
 
 if TYPE_CHECKING:
     from ..cluster.client.kube import Kube
@@ -56,13 +56,10 @@ def _without(kube: Kube, name: str, namespace: str, result: TrialResult) -> Tria
         if not (began and later(began, int(DELETED_S)) < made):
             return None
         then = f"deleted by others and made anew at {made}"
-    analysis = FailureAnalysis(
-        fault="job.disrupted",
-        subject=f"service/{name}",
-        observed=f"the headless Service {name}, which gives the ranks their names, was {then} while the "
-        "trial ran; then ranks did not find each other",
+    analysis = interrupted(
+        f"service/{name}",
+        f"the headless Service {name}, which gives the ranks their names, was {then} while the trial ran; then ranks "
+        "did not find each other",
         expected="nobody deletes the trial's objects",
-        suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
-        disrupted=True,
     )
     return replace(result, analysis=analysis)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..cluster.unstructured import as_list, as_map
-from ..diagnosis.state import FailureAnalysis, JobState
+from ..diagnosis.state import FailureAnalysis, JobState, interrupted
 from . import waiting
 from .containers import has_ended, has_started
 from .evidence import EvidenceReader, RankEvidence
@@ -125,11 +125,9 @@ class SweepWatcher(Watcher):
 
 
 def _leaderless(pod: str, why: str = "") -> FailureAnalysis:
-    return FailureAnalysis(
-        fault="job.disrupted",
-        subject=pod,
-        observed=f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it was through",
+    return interrupted(
+        pod,
+        f"pod {pod}, which led the sweep, {f'was ended by {why}' if why else 'is gone'} before it was through",
         expected="the coordinator's pod lasts until the sweep has ended",
         suggestion="What it found until then is kept: seatrial sweep --resume DIR goes on from there.",
-        disrupted=True,
     )

@@ -20,7 +20,7 @@ from ..cluster.unstructured import as_map
 from ..diagnosis.history import History
 from ..diagnosis.job import GONE
 from ..diagnosis.patience import DELETED_S
-from ..diagnosis.state import FailureAnalysis, JobState, Replica
+from ..diagnosis.state import FailureAnalysis, JobState, Replica, interrupted
 from ..diagnosis.verdict import diagnose
 from ..trial.launchers import KINDS
 from . import waiting
@@ -144,15 +144,7 @@ class Watcher:
         ends = [self.followers[name].reader.end for name in gone]
         if self._kind.multiplexed or all(end is not None and not end.get("stopped") for end in ends):
             return None  # nothing is gone, or had told all before it went
-        return FailureAnalysis(
-            fault="job.disrupted",
-            subject=gone[0],
-            observed=f"pod {gone[0]}: deleted by others while the trial ran",
-            expected="nobody preempts, drains, evicts or deletes the pods",
-            suggestion="Interrupted from outside, which says nothing about the cluster: run it again.",
-            disrupted=True,
-            grace_s=DELETED_S,
-        )
+        return interrupted(gone[0], f"pod {gone[0]}: deleted by others while the trial ran", grace_s=DELETED_S)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
