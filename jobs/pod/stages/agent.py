@@ -55,7 +55,7 @@ class Agent:
                     break
                 lost = time.monotonic() + LOST_S  # it was met: a coordinator that has gone does not come back late
                 self._abandon("the coordinator is gone")
-            except (NoAnswerError, OSError):
+            except (NoAnswerError, OSError):  # not there yet, or not ours: tried again until `lost`
                 pass
             self._stopped.wait(0.5)
         self.stop()
@@ -144,7 +144,7 @@ class Agent:
             self._stopped.wait(0.5)
         try:
             line.shutdown(socket.SHUT_RDWR)
-        except OSError:
+        except OSError:  # the other side has closed it already
             pass
 
     def _tell(self, message: Dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ class Agent:
                 return
             try:
                 say(self._line, message)
-            except OSError:
+            except OSError:  # the reader of this connection sees that it is gone
                 return
 
     # -- the tests

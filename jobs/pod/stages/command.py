@@ -73,7 +73,7 @@ def _drain(stream: Optional[IO[bytes]], buffer: bytearray, limit: int) -> None:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
+    except OSError:  # nothing of the group is left
         pass
     try:
         process.wait(timeout=2)

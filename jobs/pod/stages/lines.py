@@ -70,7 +70,7 @@ class Writer:
             return
         try:
             os.write(descriptor, text.encode("ascii"))
-        except OSError:
+        except OSError:  # the log has said the same, line by line
             pass
         finally:
             os.close(descriptor)

@@ -104,7 +104,7 @@ class Channel:
                     self._line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 else:
                     self._line.shutdown(socket.SHUT_RDWR)
-            except OSError:
+            except OSError:  # the other side was faster
                 pass
             self._line.close()
 

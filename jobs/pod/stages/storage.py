@@ -324,7 +324,7 @@ def awaited(path: str, text: str, limit_s: float, watch: Watch) -> Optional[Tupl
                 held = stream.read(4096)
                 if held.startswith(text) and held.endswith("\n"):
                     return round(time.monotonic() - began, 3), held[len(text) :]
-        except OSError:
+        except OSError:  # not there yet, or not for this node
             pass
         if time.monotonic() - began >= limit_s or watch.stopped():
             return None
