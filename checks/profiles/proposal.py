@@ -62,7 +62,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ProposedPool:
     """Nodes that offer the same: product, GPU resource, GPUs a node."""
 
     product: str
@@ -76,7 +76,7 @@ class Pool:
         return f"{len(self.nodes)} nodes of {self.per_node} {self.product or self.resource}"
 
 
-def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[Pool, ...]:
+def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[ProposedPool, ...]:
     """Return the pools of GPU nodes, the one with the most GPUs first; ``listed`` shows GPUs that are claimed (DRA).
 
     Nodes that offer none are in no pool, unless no node offers any: then a device plugin is dead.
@@ -94,7 +94,7 @@ def pools(cluster: Inventory, listed: Listed | None = None) -> tuple[Pool, ...]:
             key = (product, label, resource if plain else "", per_node, "" if plain else claim)
             found.setdefault(key, []).append(node)
     found = {key: nodes for key, nodes in found.items() if key[3]} or found
-    made = (Pool(*key[:4], tuple(nodes), key[4]) for key, nodes in found.items())
+    made = (ProposedPool(*key[:4], tuple(nodes), key[4]) for key, nodes in found.items())
     return tuple(sorted(made, key=lambda p: (-p.per_node * len(p.nodes), p.product, p.per_node)))
 
 
@@ -104,7 +104,10 @@ def _product(node: Node, resource: str) -> tuple[str, str]:
 
 
 def best(
-    pool: Pool, profiles: Mapping[str, Profile], networks: Collection[str] = (), classes: Collection[str] | None = None
+    pool: ProposedPool,
+    profiles: Mapping[str, Profile],
+    networks: Collection[str] = (),
+    classes: Collection[str] | None = None,
 ) -> str | None:
     """Return the name of the profile that fits the pool's GPUs and fabric; None where none does.
 
@@ -115,7 +118,7 @@ def best(
     return name if name is not None and scores[name] > 0 else None
 
 
-def _fit(pool: Pool, profile: Profile, networks: Collection[str], classes: Collection[str] | None) -> int:
+def _fit(pool: ProposedPool, profile: Profile, networks: Collection[str], classes: Collection[str] | None) -> int:
     gpu = profile.gpu
     other = pool.per_node and gpu.per_node not in (None, pool.per_node)
     if gpu.resource != pool.resource or not _is_of(pool, profile) or other:
@@ -132,7 +135,7 @@ def _fit(pool: Pool, profile: Profile, networks: Collection[str], classes: Colle
     return 2 + 2 * len(wanted & offered.keys()) + len(_networks(profile) & there)
 
 
-def _is_of(pool: Pool, profile: Profile) -> bool:
+def _is_of(pool: ProposedPool, profile: Profile) -> bool:
     """Whether the product is the profile's; GKE writes it in small letters."""
     return any(fnmatchcase(pool.product.upper(), pattern.upper()) for pattern in profile.gpu.product)
 
@@ -148,11 +151,11 @@ def _networks(profile: Profile) -> set[str]:
     return {*names_of, *google} - {"", "default"}
 
 
-def _on_gke(pool: Pool) -> bool:
+def _on_gke(pool: ProposedPool) -> bool:
     return any(label.startswith("cloud.google.com/") for node in pool.nodes for label in node.labels)
 
 
-def _offered(pool: Pool) -> dict[str, int]:
+def _offered(pool: ProposedPool) -> dict[str, int]:
     """The fabric's resources that every node of the pool offers, with the least of them."""
     names = {name for node in pool.nodes for name in node.allocatable if name.startswith(FABRIC)}
     least = {name: min(node.allocatable.get(name, 0) for node in pool.nodes) for name in sorted(names)}
@@ -209,7 +212,9 @@ def propose(
     return made
 
 
-def _pod(pool: Pool, other_pools: Iterable[Pool], parent: Profile | None, made: Proposal) -> dict[str, Any]:
+def _pod(
+    pool: ProposedPool, other_pools: Iterable[ProposedPool], parent: Profile | None, made: Proposal
+) -> dict[str, Any]:
     pod: dict[str, Any] = {}
     if any(other_pools) and pool.product:
         pod["node_selector"] = {pool.label: pool.product}
@@ -234,7 +239,7 @@ def _pod(pool: Pool, other_pools: Iterable[Pool], parent: Profile | None, made: 
     return pod
 
 
-def _taints(pool: Pool) -> list[tuple[str, str]]:
+def _taints(pool: ProposedPool) -> list[tuple[str, str]]:
     """The taints by which nodes of the pool are kept for GPU work, as (key, effect)."""
     held = Counter(
         (t.key, t.effect)
@@ -245,7 +250,7 @@ def _taints(pool: Pool) -> list[tuple[str, str]]:
     return sorted(pair for pair, count in held.items() if count == len(pool.nodes))
 
 
-def _resources(pool: Pool, parent: Profile | None) -> dict[str, int]:
+def _resources(pool: ProposedPool, parent: Profile | None) -> dict[str, int]:
     """What a pod asks for to get the cards: as the profile that fits, else one share, or all cards that are counted."""
     offered = {name: count for name, count in _offered(pool).items() if not name.startswith(GKE_NETWORK)}
     known = {name: amount for name, amount in (parent.pod.resources if parent else {}).items() if name in offered}

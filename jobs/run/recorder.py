@@ -19,7 +19,7 @@ from ..cluster.redact import MASK, redact_value, safe, secret_name
 from ..cluster.unstructured import as_list, as_map
 from ..diagnosis.state import JobState
 from ..trial.launchers import KINDS
-from .recording import MARK, RESOURCES, SUFFIX, WATCH_ENDED, Line, Writer, small
+from .recording import MARK, RESOURCES, SUFFIX, WATCH_ENDED, Line, RecordingWriter, small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ class Recorder:
         place, stub = folder / f"{self.job}{SUFFIX}", folder / f"{self.job}.yaml"
         draft = folder / f".{self.job}{SUFFIX}"
         try:
-            with Writer(draft, server=server, namespace=self.namespace, wall=self._wall.isoformat()) as out:
+            with RecordingWriter(draft, server=server, namespace=self.namespace, wall=self._wall.isoformat()) as out:
                 for t, kind, type_, text in self._lines:
                     out.write(Line(t, kind, type_, _redacted(json.loads(text))))
             draft.replace(place)

@@ -89,7 +89,7 @@ def read(path: Path) -> Recording:
     )
 
 
-class Writer:
+class RecordingWriter:
     """Writes a recording line by line; a context manager. What it is given must be redacted already."""
 
     def __init__(self, path: Path, *, server: str, namespace: str, wall: str) -> None:

@@ -32,7 +32,7 @@ PROBE = ("python3", f"{MOUNT}/probe.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PodShape:
     """What a launcher wants of its pods; the default is the Indexed Job's.
 
     `rank` is the rank itself or the field path that holds it; empty where the program is told otherwise.
@@ -99,9 +99,9 @@ def environment(spec: TrialSpec, rank: str = INDEX) -> list[dict[str, Any]]:
     return told + [{"name": key, "value": value} for key, value in user.items()]
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: Shape | None = None) -> dict[str, Any]:
+def template(spec: TrialSpec, keys: Mapping[str, str], shape: PodShape | None = None) -> dict[str, Any]:
     """The pod as training would have it, with the probe as its program."""
-    shape = shape or Shape()
+    shape = shape or PodShape()
     pod: dict[str, Any] = {"restartPolicy": "Never"}
     if shape.subdomain:
         pod["subdomain"] = spec.job_name
@@ -171,7 +171,7 @@ def anti_affinity(spec: TrialSpec) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def container(spec: TrialSpec, shape: Shape) -> dict[str, Any]:
+def container(spec: TrialSpec, shape: PodShape) -> dict[str, Any]:
     """The trial's container."""
     made: dict[str, Any] = {
         "name": shape.container,
@@ -250,7 +250,7 @@ def pod_security(spec: TrialSpec) -> dict[str, Any]:
     return security
 
 
-def _container_security(spec: TrialSpec, shape: Shape) -> dict[str, Any]:
+def _container_security(spec: TrialSpec, shape: PodShape) -> dict[str, Any]:
     """Nothing but what was asked for; a root sshd keeps the runtime's default capabilities, which it needs.
 
     It changes root and user for every session (SYS_CHROOT, SETUID, SETGID: sshd(8), privilege separation).

@@ -14,7 +14,7 @@ from ..schema import Outcome, RecordedFinding, Verdict
 from .fabric_use import Use, fabric_use
 from .installed import installed
 from .proofs import lasting, lasting_names, lost_checks, lost_nodes, lost_pool, lost_ranks, lost_subjects
-from .regression import LEAST_SIZE_MEDIUM, Row, bandwidth_rows, judge
+from .regression import LEAST_SIZE_MEDIUM, BandwidthRow, bandwidth_rows, judge
 from .sides import about, distinct, listed, notes, partial, short, unfit, verdicts
 from .swept import OF_ELEMENTS, sweep_rows, sweeps, turned
 
@@ -46,7 +46,7 @@ class Comparison:
 
     changes: list[Change] = field(default_factory=list)
     versions: list[Change] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[BandwidthRow] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a reader should know; none of it decides
     verdicts: tuple[str, str] = ("", "")  # of the runs themselves, before and after

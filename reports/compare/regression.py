@@ -49,7 +49,7 @@ NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RowGroup:
     """What is compared as one: a set of nodes, a collective and how it was run."""
 
     nodes: tuple[str, ...]
@@ -73,10 +73,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BandwidthRow:
     """The verdict of one group, with what its largest row showed on both sides; GB/s."""
 
-    group: Group
+    group: RowGroup
     kind: str  # worse | better | same | unclear | appeared
     change: float  # share: -0.1 is ten percent less
     error: float  # one standard error of it
@@ -108,19 +108,19 @@ class Row:
 
 Rows = dict[int, list[list[float]]]
 """By size in bytes: the samples of each run, in GB/s."""
-Samples = dict[Group, Rows]
+Samples = dict[RowGroup, Rows]
 
 
 def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Samples:
     """Collect every sample of bus bandwidth (GB/s) of the rows of at least ``least`` bytes, by group and size."""
     found: Samples = {}
     for record in side:
-        in_run: dict[tuple[Group, int], list[float]] = {}
+        in_run: dict[tuple[RowGroup, int], list[float]] = {}
         names = nodes_of(record)
         for run, job in measured(record):
             hosts = tuple(sorted({names.get(str(h["name"]), str(h["name"])) for h in job["hosts"]}))
             for table in job["tables"]:
-                group = Group(hosts, table["collective"] or "all_reduce", run)
+                group = RowGroup(hosts, table["collective"] or "all_reduce", run)
                 for row in table["rows"]:
                     if row["size_bytes"] >= least:
                         in_run.setdefault((group, row["size_bytes"]), []).extend(samples_of(row))
@@ -130,7 +130,7 @@ def bandwidth_rows(side: Sequence[Record], *, least: int = LEAST_SIZE) -> Sample
     return found
 
 
-def judge(before: Samples, after: Samples) -> Iterator[Row]:
+def judge(before: Samples, after: Samples) -> Iterator[BandwidthRow]:
     """Compare each group that both sides measured; a group that is measured no longer is unclear.
 
     What a node does on its own comes first: a node that is slow inside cannot fill the network.
@@ -140,7 +140,7 @@ def judge(before: Samples, after: Samples) -> Iterator[Row]:
     for group in sorted(dict.fromkeys([*before, *after]), key=lambda group: not group.alone):
         old, new = (side.get(group, ({}, {})) for side in split)
         if not any(old):
-            yield Row(
+            yield BandwidthRow(
                 group=group,
                 kind="appeared",
                 change=0.0,
@@ -154,7 +154,7 @@ def judge(before: Samples, after: Samples) -> Iterator[Row]:
             yield found
         elif any(new) and (missing := sorted(old[1].keys() - {*new[0], *new[1]})):
             told = f"not measured after: {', '.join(map(format_size, missing))}"
-            yield Row(
+            yield BandwidthRow(
                 group=group,
                 kind="unclear",
                 change=0.0,
@@ -175,11 +175,11 @@ def _split(rows: Rows) -> tuple[Rows, Rows]:
     )
 
 
-def _large(group: Group, old: Rows, new: Rows, usual: float) -> Row:
+def _large(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow:
     """Judge the large rows; one that is measured no longer is unclear."""
     if not old.keys() & new.keys():
         note = "not measured on both sides: other nodes, other rows, or a trial that did not get so far"
-        return Row(
+        return BandwidthRow(
             group=group,
             kind="unclear",
             change=0.0,
@@ -194,7 +194,7 @@ def _large(group: Group, old: Rows, new: Rows, usual: float) -> Row:
     return found
 
 
-def _medium(group: Group, old: Rows, new: Rows, usual: float) -> Row | None:
+def _medium(group: RowGroup, old: Rows, new: Rows, usual: float) -> BandwidthRow | None:
     """Judge the rows below the large ones; silent unless something is wrong there."""
     both = sorted(old.keys() & new.keys())
     found = _part(group, old, new, usual, LEAST_CHANGE_MEDIUM) if both else None
@@ -207,7 +207,7 @@ def _span(sizes: Sequence[int]) -> str:
     return f"{format_size(sizes[0])} to {format_size(sizes[-1])}" if len(sizes) > 1 else format_size(sizes[0])
 
 
-def _part(group: Group, old: Rows, new: Rows, usual: float, least: float) -> Row:
+def _part(group: RowGroup, old: Rows, new: Rows, usual: float, least: float) -> BandwidthRow:
     """Judge rows together, and each alone: the worst that is found is the verdict."""
     together = _judged(group, old, new, usual, least=least)
     if together.kind == "worse":
@@ -221,7 +221,9 @@ def _part(group: Group, old: Rows, new: Rows, usual: float, least: float) -> Row
     return together
 
 
-def _judged(group: Group, old: Rows, new: Rows, usual: float, *, least: float, errors: float = ERRORS) -> Row:
+def _judged(
+    group: RowGroup, old: Rows, new: Rows, usual: float, *, least: float, errors: float = ERRORS
+) -> BandwidthRow:
     """Judge rows together; ``usual`` is how a sample scatters in these records."""
     sizes = sorted(old.keys() & new.keys())
     old, new = ({size: side[size] for size in sizes} for side in (old, new))
@@ -240,7 +242,7 @@ def _judged(group: Group, old: Rows, new: Rows, usual: float, *, least: float, e
         note = f"{_percent(math.expm1(change))} over {len(sizes)} rows, standard error {100 * error:.1f} %"
     elif abs(change) >= max(least, MATTERS):
         kind, note = "unclear", f"one standard error is {100 * error:.0f} %: repeat the run"
-    return Row(
+    return BandwidthRow(
         group=group,
         kind=kind,
         change=math.expm1(change),

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..record import ALONE
-from .regression import Group, Rows, Samples
+from .regression import RowGroup, Rows, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ def sweep_rows(side: Sequence[Record], other: Sequence[Record]) -> Samples:
     found: Samples = {}
     shared = {pair for sweep in sweeps(other) for pair, _ in _pairs(sweep)}
     for sweep in sweeps(side):
-        in_run: dict[tuple[Group, int], list[float]] = {}
+        in_run: dict[tuple[RowGroup, int], list[float]] = {}
         for size, group, value in _samples(sweep, shared):
             in_run.setdefault((group, size), []).append(value)
         for (group, size), values in in_run.items():
@@ -43,23 +43,23 @@ def sweep_rows(side: Sequence[Record], other: Sequence[Record]) -> Samples:
     return found
 
 
-def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tuple[int, Group, float]]:
+def _samples(sweep: RecordedSweep, shared: set[tuple[str, ...]]) -> Iterator[tuple[int, RowGroup, float]]:
     sizes = sweep.get("sizes", {})
     alone, paired = (sizes.get(name, 0) for name in ("alone", "pair"))
     if min(alone, paired) < 1:
         return  # of a version that did not say what it sent
     for nodes, value in _measured(sweep):
         if len(nodes) == 1:
-            yield alone, Group(nodes, "all_reduce", ALONE), value
+            yield alone, RowGroup(nodes, "all_reduce", ALONE), value
     bad, leaves = _at_fault(sweep), _leaves(sweep)
     for pair, value in _pairs(sweep):
         for node in pair:
             others = set(pair) - {node}
             ways = {leaves.get(name, "") for name in pair}
             if not (others & bad or pair in bad or (len(ways) > 1 and ways & bad)):
-                yield paired, Group((node,), "all_reduce", PAIRS), value
+                yield paired, RowGroup((node,), "all_reduce", PAIRS), value
         if pair in shared:
-            yield paired, Group(pair, "all_reduce", PAIR), value
+            yield paired, RowGroup(pair, "all_reduce", PAIR), value
 
 
 def _pairs(sweep: RecordedSweep) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from jobs.cluster.client.kube import Kube
-from jobs.cluster.client.kubeconfig import Source
+from jobs.cluster.client.kubeconfig import ClusterSource
 from jobs.diagnosis.state import JobState
 from jobs.run import recording as recordings
 from jobs.run.launcher import Launcher
@@ -92,7 +92,7 @@ def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead
     world = World(wall + ahead_s)
     following = then and (change(then.play) if change else then.play, then.recording, then.expected.job)
     server = Server(world, altered, case.recording, case.expected.job, logs, following)
-    kube = Kube(_Client(server), Source(namespace=case.recording.namespace, server="http://127.0.0.1:1"))
+    kube = Kube(_Client(server), ClusterSource(namespace=case.recording.namespace, server="http://127.0.0.1:1"))
     random.seed(0)  # the jitter between attempts
     with world.patch():
         try:

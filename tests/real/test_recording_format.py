@@ -16,7 +16,7 @@ def test_what_is_written_is_read_again(tmp_path):
         recording.Line(1.25, "Pod", recording.WATCH_ENDED, "connection reset"),
         recording.Line(2.0, recording.MARK, "DONE", "node drained"),
     )
-    with recording.Writer(
+    with recording.RecordingWriter(
         tmp_path / "x.jsonl.gz", server="v1.36.2", namespace="team-a", wall="2026-01-01T00:00:00Z"
     ) as out:
         for line in lines:

@@ -18,13 +18,13 @@ from .reading import is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .kubeconfig import Source
+    from .kubeconfig import ClusterSource
 
 POOL = 64  # connections kept: at least as many as threads that follow logs
 _EXEC_PLUGIN_S = 60.0
 
 
-def api_client(source: Source) -> Any:
+def api_client(source: ClusterSource) -> Any:
     """Let the official client read credentials and TLS settings; everything it objects to becomes a ConfigError."""
     from kubernetes import client, config  # noqa: PLC0415  (0.2 s, only when a cluster is meant)
 
@@ -93,7 +93,7 @@ def _as_kubectl_verifies(client: Any) -> Any:
     return client
 
 
-def origin(source: Source) -> str:
+def origin(source: ClusterSource) -> str:
     """Name where the settings came from, for messages."""
     return f"kubeconfig {source.paths}, context {source.context!r}" if source.paths else "in-cluster service account"
 

@@ -21,7 +21,7 @@ from .answers import Pages, same_kind, the_items, the_object, watched
 from .credentials import api_client, origin
 from .errors import ApiError, Gone, NotFound, Unreachable, api_error
 from .http_client import DEADLINE_S, SILENCE_S, HttpClient, Response
-from .kubeconfig import Source, locate
+from .kubeconfig import ClusterSource, locate
 from .reading import CancelToken, chunks, is_loopback, lines, read_all
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def path(
 class Kube(HttpClient):
     """One API server seen through one context; threads may share it."""
 
-    def __init__(self, client: Any, source: Source) -> None:
+    def __init__(self, client: Any, source: ClusterSource) -> None:
         super().__init__(client, source.server, origin(source), loopback=is_loopback(source.server))
         self.namespace = source.namespace
         self.context = source.context

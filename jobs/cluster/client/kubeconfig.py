@@ -27,7 +27,7 @@ _LARGEST = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ClusterSource:
     """Where the connection settings come from; `paths` is empty for the in-cluster service account."""
 
     paths: str = ""
@@ -39,7 +39,7 @@ class Source:
     ca: str = ""  # fingerprint of the authority that vouches for the server; '' where none is named or it is not asked
 
 
-def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> Source:
+def locate(kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterSource:
     """Find and check the settings to connect with; ConfigError says in one line what to change."""
     if not kubeconfig:  # the environment speaks of the user's own cluster, not of a file that is named explicitly
         context = context or os.environ.get("TAO_K8S_CONTEXT") or None
@@ -70,7 +70,7 @@ def _default_paths() -> list[Path]:
     return listed or [Path("~/.kube/config").expanduser()]
 
 
-def _service_account(context: str | None, namespace: str | None) -> Source:
+def _service_account(context: str | None, namespace: str | None) -> ClusterSource:
     if context:
         raise ConfigError(f"context {context!r} asked for, but there is no kubeconfig, only this pod's service account")
     own = SERVICE_ACCOUNT / "namespace"
@@ -78,7 +78,7 @@ def _service_account(context: str | None, namespace: str | None) -> Source:
     host = os.environ["KUBERNETES_SERVICE_HOST"]
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
-    return Source(
+    return ClusterSource(
         namespace=namespace or found or "default",
         server=f"https://{host}:{port}",
         ca=_fingerprint(SERVICE_ACCOUNT, {"certificate-authority": "ca.crt"}),
@@ -127,7 +127,7 @@ def _merge(loaded: list[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
     return merged
 
 
-def _select(paths: list[Path], merged: dict[str, Any], context: str | None, namespace: str | None) -> Source:
+def _select(paths: list[Path], merged: dict[str, Any], context: str | None, namespace: str | None) -> ClusterSource:
     files = os.pathsep.join(str(path) for path in paths)
     name = str(context or merged["current-context"] or "")
     known = sorted(merged["contexts"])
@@ -160,7 +160,7 @@ def _select(paths: list[Path], merged: dict[str, Any], context: str | None, name
                 "supported: use credentials of that user"
             )
         plugin = str((user.get("exec") or {}).get("command") or "")
-    return Source(
+    return ClusterSource(
         paths=files,
         context=name,
         namespace=namespace or str(body.get("namespace") or "") or "default",

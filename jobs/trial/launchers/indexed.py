@@ -23,7 +23,7 @@ class IndexedJob(Kind):
 
     def job(self, spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
         """One pod per node, no retry, a deadline, a TTL."""
-        shape = pod.Shape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
+        shape = pod.PodShape(annotations=pod_annotations(spec), scheduler=scheduler(spec))
         # Of a trial one lost pod ends all. A sweep goes on with the rest: what others take away does not count, and a
         # pod that fails may come back, as long as the coordinator lasts.
         action = "Ignore" if spec.sweep else "FailJob"

@@ -43,7 +43,7 @@ def run_policy(spec: TrialSpec, *, clean: str, backoff: int) -> dict[str, Any]:
     }
 
 
-def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.Shape) -> dict[str, Any]:
+def template(spec: TrialSpec, keys: Mapping[str, str], shape: pod.PodShape) -> dict[str, Any]:
     """A replica's pod template; the operator warns of a restart policy beside the replica's own."""
     made = pod.template(spec, keys, shape)
     del made["spec"]["restartPolicy"]

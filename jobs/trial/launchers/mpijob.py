@@ -114,7 +114,7 @@ def mpirun(spec: TrialSpec) -> list[str]:
 
 
 def _worker(spec: TrialSpec, keys: Mapping[str, str]) -> dict[str, Any]:
-    shape = pod.Shape(
+    shape = pod.PodShape(
         command=spec.mpi.sshd,
         rank="",
         subdomain=False,

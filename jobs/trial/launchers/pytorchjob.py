@@ -65,7 +65,7 @@ class PyTorchJob(KubeflowJob):
 
 
 def _template(spec: TrialSpec, keys: Mapping[str, str], rank: int) -> dict[str, Any]:
-    shape = pod.Shape(
+    shape = pod.PodShape(
         container=PyTorchJob.container,
         rank=str(rank),
         # The master is known by the name of the operator's Service for it.
