@@ -2,9 +2,6 @@
 
 import collections
 import json
-import subprocess
-import sys
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -13,16 +10,10 @@ import yaml
 import lab.cluster
 from lab.apiserver.paths import route
 from lab.background import running
+from tests.program import seatrial
 
-ROOT = Path(__file__).resolve().parents[2]
 TRAINING_ONLY = {("get", "", "pods", ""), ("delete", "", "pods", "")}  # asked for on behalf of training, not used here
 LAUNCHING = {("get", "batch", "jobs", ""), ("get", "", "services", ""), ("get", "", "configmaps", "")}
-
-
-def seatrial(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
-    )
 
 
 def granted(*options):

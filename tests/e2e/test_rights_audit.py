@@ -5,8 +5,6 @@ None goes beyond (what Kubernetes grants every account aside), and none is print
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +16,12 @@ import lab.cluster
 from lab.apiserver.paths import route
 from lab.background import running
 from lab.scenario import load
+from tests.program import seatrial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 EVERYBODY = {
     ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
     ("create", "authentication.k8s.io", "selfsubjectreviews"),
@@ -81,13 +79,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Request, str]]:
 
     monkeypatch.setattr(lab.cluster, "_around", listening)
     return found
-
-
-def seatrial(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "checks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
-    )
 
 
 def printed(*options: str) -> dict[str, list[dict[str, Any]]]:

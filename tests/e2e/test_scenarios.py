@@ -15,6 +15,7 @@ import pytest
 from cli import rehearse
 from reports.schema import completed
 from reports.summary import summarize
+from tests.program import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 EXIT = {"go": 0, "no-go": 1, "inconclusive": 10}
@@ -31,12 +32,17 @@ def conforms(record):
     assert record.keys() == SCHEMA["properties"].keys()
 
 
-@pytest.fixture(scope="session")
-def scratch(tmp_path_factory):
-    """A folder of all workers: what one has compiled, the others need not."""
-    folder = tmp_path_factory.getbasetemp().parent / "rehearsals"
-    folder.mkdir(exist_ok=True)
-    return folder
+@pytest.fixture
+def rehearsed(tmp_path, monkeypatch):
+    """Rehearse a scenario by its name; returns what was recognised, the record and the folder of the report."""
+    monkeypatch.setattr(rehearse.subprocess, "Popen", Program)
+
+    def run(name):
+        out = tmp_path / "out"
+        rehearse.rehearse(ASKED[name], out, tmp_path, [])
+        return ASKED[name], json.loads((out / "report.json").read_text()), out
+
+    return run
 
 
 def parameters():
@@ -45,11 +51,9 @@ def parameters():
 
 
 @pytest.mark.parametrize("name", parameters())
-def test_a_scenario_is_recognised_for_the_right_reason(name, tmp_path, scratch):
+def test_a_scenario_is_recognised_for_the_right_reason(name, rehearsed):
     """Exactly the stated faults on the stated subjects, the stated outcome, nothing left behind, and words for it."""
-    asked, out = ASKED[name], tmp_path / "out"
-    rehearse.rehearse(asked, out, scratch, [])
-    record = json.loads((out / "report.json").read_text())
+    asked, record, out = rehearsed(name)
     said = "\n".join(f"{c['id']}: {c['outcome']} {c['reason']}" for c in record["checks"] if c["outcome"] != "passed")
     assert asked.recognised, f"{asked.trouble}; {asked.mistaken}; found {asked.accused}, {asked.verdict}:\n{said}"
     assert record["exit_code"] == EXIT[record["verdict"]]
@@ -79,10 +83,9 @@ def in_every_form(out, record):
     assert metrics.count('outcome="failed"} 1.0') == told.counts.get("failed", 0)
 
 
-def test_the_schema_refuses_a_damaged_record(tmp_path, scratch):
+def test_the_schema_refuses_a_damaged_record(rehearsed):
     """Of a run that could not even begin: an outcome that there is not."""
-    rehearse.rehearse(ASKED["api-down"], tmp_path / "out", scratch, [])
-    record = json.loads((tmp_path / "out" / "report.json").read_text())
+    record = rehearsed("api-down")[1]
     conforms(record)
     record["checks"][0]["outcome"] = "green"
     with pytest.raises(jsonschema.ValidationError):

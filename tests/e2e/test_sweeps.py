@@ -9,6 +9,7 @@ import pytest
 
 from jobs.cluster.client.kube import Kube
 from tests.jobs.on_sim import Sim
+from tests.program import seatrial
 
 WORLD = """
 name: cut-off
@@ -23,12 +24,11 @@ world:
 
 
 @pytest.fixture
-def sweep(root, tmp_path):
+def sweep(tmp_path):
     """Run a sweep of a scenario; returns exit code, record and output."""
 
     def run(scenario, *options, out="out"):
-        command = [sys.executable, "-m", "cli", "sweep", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / out)]
-        done = subprocess.run([*command, *options], cwd=root, capture_output=True, text=True, timeout=300, check=False)
+        done = seatrial("sweep", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / out), *options)
         return done.returncode, json.loads((tmp_path / out / "report.json").read_text()), done.stdout + done.stderr
 
     return run
@@ -92,9 +92,12 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         kube = Kube.connect(kubeconfig=str(served.config))
         where = ["--kubeconfig", str(served.config)]
         first, second = tmp_path / "first", tmp_path / "second"
-        command = [sys.executable, "-m", "cli", "sweep", *where, "--profile", "h100-ib", "--out"]
+        words = ["sweep", *where, "--profile", "h100-ib", "--out"]
         running = subprocess.Popen(
-            [*command, str(first)], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "cli", *words, str(first)],
+            cwd=root,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         limit = time.monotonic() + 200
         while not any('"sweep.round.2"' in log.read_text() for log in first.glob("logs/*.log")):
@@ -104,11 +107,9 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         running.wait()
         assert not (first / "report.json").exists()
         assert left(kube)
-        clean = [sys.executable, "-m", "cli", "cleanup", *where, "--all"]
-        done = subprocess.run(clean, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+        done = seatrial("cleanup", *where, "--all")
         assert left(kube) == [], done.stdout + done.stderr
-        again = [*command, str(second), "--resume", str(first)]
-        done = subprocess.run(again, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+        done = seatrial(*words, str(second), "--resume", str(first))
         record = json.loads((second / "report.json").read_text())
         assert (done.returncode, record["verdict"]) == (0, "go"), done.stdout + done.stderr
         kept = record["sweep"]["resumed"]["rounds"]
@@ -118,10 +119,7 @@ def test_a_sweep_whose_runner_was_killed_is_cleaned_up_and_goes_on(root, tmp_pat
         )
         assert left(kube) == []
         assert not (second / "sweep.json").exists()
-        same = subprocess.run(
-            [*command, str(second), "--resume", str(second)], cwd=root, capture_output=True, check=False
-        )
-        assert same.returncode == 4
+        assert seatrial(*words, str(second), "--resume", str(second)).returncode == 4
         assert (second / "report.json").exists(), "what was to be resumed is not taken away"
     finally:
         served.close()

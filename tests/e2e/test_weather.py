@@ -1,13 +1,11 @@
 """The trial under bad weather: never a wrong verdict, and mostly the right one."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.program import seatrial
+
 KINDS = (
     "throttled",
     "errors",
@@ -25,23 +23,7 @@ KINDS = (
 
 
 def accept(scenario, weather, seed, out):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "checks",
-            "accept",
-            "--cluster",
-            f"sim:{scenario}?weather={weather}&seed={seed}",
-            "--out",
-            str(out),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = seatrial("accept", "--cluster", f"sim:{scenario}?weather={weather}&seed={seed}", "--out", str(out))
     assert (out / "report.json").exists(), done.stdout + done.stderr
     return json.loads((out / "report.json").read_text())
 

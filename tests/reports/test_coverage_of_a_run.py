@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from reports.compare.comparison import compare
 from reports.metrics import exposition
 from reports.record import CheckResult, Coverage, Finding, Run, coverage_of, verdict_of
 from reports.schema import Outcome, Verdict, completed
+from tests.program import seatrial
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = tuple(f"n{number}" for number in range(16))
@@ -138,13 +137,7 @@ def test_a_run_that_is_kept_to_the_nodes_of_the_first_is_compared_with_it() -> N
 )
 def test_what_cannot_try_all_refuses_to_be_asked(words: list[str], tmp_path: Path) -> None:
     """A scheduled run tries a few at a time, a canary one: one line, exit code 4."""
-    done = subprocess.run(
-        [sys.executable, "-m", "checks", *words, "--out", str(tmp_path)],
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    done = seatrial(*words, "--out", str(tmp_path))
     assert (done.returncode, len(done.stderr.splitlines())) == (4, 1)
     assert "--nodes all" in done.stderr
 
@@ -163,18 +156,7 @@ def test_a_run_says_how_many_nodes_it_tried(more: list[str], said: str, code: in
     """On three simulated nodes; the record agrees with the schema."""
     scenario = tmp_path / "three.yaml"
     scenario.write_text("name: three\ntitle: Three\nbreaks: nothing\nfaults: []\noutcome: go\nworld: {nodes: 3}\n")
-    command = [
-        sys.executable,
-        "-m",
-        "checks",
-        "accept",
-        "--cluster",
-        f"sim:{scenario}",
-        "--out",
-        str(tmp_path / "o"),
-        *more,
-    ]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+    done = seatrial("accept", "--cluster", f"sim:{scenario}", "--out", str(tmp_path / "o"), *more)
     assert done.returncode == code, done.stdout
     assert f" \u00b7 {said} \u00b7 " in " ".join(done.stdout.split()), done.stdout
     assert json.loads((tmp_path / "o" / "report.json").read_text())["coverage"]["said"] == said

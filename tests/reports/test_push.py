@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 from reports.push import PushError, push
 from reports.schema import completed
+from tests.program import seatrial
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,19 +96,7 @@ def test_what_goes_wrong_is_told_without_the_address(gateway: Gateway) -> None:
 def test_a_run_pushes_and_its_verdict_stands_whatever_comes_of_it(up: bool, gateway: Gateway, tmp_path: Path) -> None:
     """seatrial accept --push URL, here of the checks that start no pod."""
     url = gateway.url if up else "http://127.0.0.1:9"
-    command = [
-        sys.executable,
-        "-m",
-        "checks",
-        "preflight",
-        "--cluster",
-        "sim:healthy",
-        "--push",
-        url,
-        "--out",
-        str(tmp_path),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = seatrial("preflight", "--cluster", "sim:healthy", "--push", url, "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout
     assert ("could not be pushed" in done.stdout) == (not up)
     if up:

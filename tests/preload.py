@@ -1,0 +1,20 @@
+"""Imported by the process from which tests/program.py forks: everything that a run imports, without its starting anything.
+
+Pytest's own plugins are left to pytest, which rewrites their assertions; the fakes run in pods.
+"""
+
+import gc
+import pkgutil
+from importlib import import_module
+
+LIBRARIES = ("pytest", "jinja2", "kubernetes.client", "kubernetes.config")
+PACKAGES = ("jobs", "checks.rules", "checks.faults", "checks.profiles", "reports", "cli", "lab")
+NOT = {"plugin", "fakes", "pod"}
+
+for name in LIBRARIES:
+    import_module(name)
+for package in map(import_module, PACKAGES):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not NOT & set(module.name.split(".")):
+            import_module(module.name)
+gc.freeze()
