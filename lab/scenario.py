@@ -18,6 +18,7 @@ Shipped ones are known by name; a path works as well, so that anybody can write 
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,6 +89,7 @@ class Scenario:
         return replace(self, weather=weather)
 
 
+@functools.cache
 def names() -> tuple[str, ...]:
     """Return the shipped scenarios, the healthy one first."""
     found = sorted(path.stem for path in SHIPPED.glob("*.yaml"))
@@ -238,9 +240,14 @@ def _identity(obj: Any) -> tuple[Any, ...]:
     return obj.get("apiVersion"), obj.get("kind"), meta.get("namespace"), meta.get("name")
 
 
+@functools.cache
 def platform_names() -> tuple[str, ...]:
     """Return the shipped platforms."""
     return tuple(sorted(path.stem for path in PLATFORMS.glob("*.yaml")))
+
+
+_shipped_platform = functools.cache(read_yaml)
+"""Hundreds of scenarios lie on a few platforms."""
 
 
 def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -253,7 +260,7 @@ def _platform(ref: str, folder: Path, trail: tuple[str, ...] = ()) -> dict[str, 
         raise ScenarioError(f"unknown platform {ref!r}{nearest(ref, platform_names())}")
     if str(path) in trail:
         raise ScenarioError(f"platform {ref}: platforms extend each other")
-    data = read_yaml(path)
+    data = dict(_shipped_platform(path) if path.parent == PLATFORMS else read_yaml(path))
     check_world(data, PLATFORM, f"platform {ref}")
     if "name" not in data:
         raise ScenarioError(f"platform {ref}: 'name' is missing")

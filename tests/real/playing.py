@@ -1,7 +1,6 @@
 """Plays a recording through the launcher, its client, watcher and diagnosis, and compares with what its yaml expects."""
 
 import datetime
-import random
 import re
 import sys
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from jobs.cluster.client import reading
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.client.kubeconfig import ClusterSource
 from jobs.diagnosis.state import JobState
@@ -93,7 +93,7 @@ def play(case, change=None, progress=lambda _: None, logs=None, then=None, ahead
     following = then and (change(then.play) if change else then.play, then.recording, then.expected.job)
     server = Server(world, altered, case.recording, case.expected.job, logs, following)
     kube = Kube(_Client(server), ClusterSource(namespace=case.recording.namespace, server="http://127.0.0.1:1"))
-    random.seed(0)  # the jitter between attempts
+    reading.JITTER.seed(0)
     with world.patch():
         try:
             result = Launcher(kube, progress).run(_spec(case, first.object), {"probe.py": ""})

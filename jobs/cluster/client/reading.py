@@ -26,6 +26,7 @@ LARGEST_ANSWER = 256 << 20
 # etcd refuses objects above 1.5 MiB by default; a watch line holds one object.
 LONGEST_LINE = 16 << 20
 LONGEST_PAUSE_S = 20.0
+JITTER = random.Random()  # noqa: S311 -- no secret; its own, so that a thread draws no numbers from its program's
 _CHUNK = 256 << 10
 
 
@@ -111,7 +112,7 @@ def query(params: Mapping[str, Any] | None) -> str:
 
 def pause(attempt: int, retry_after: str) -> float:
     """Seconds to wait before the next attempt: what the server asks, bounded, or 0.1, 0.2, 0.4 s with jitter."""
-    backoff: float = 0.1 * 2 ** (attempt - 1) * random.uniform(0.8, 1.2)  # noqa: S311  (jitter, not cryptography)
+    backoff: float = 0.1 * 2 ** (attempt - 1) * JITTER.uniform(0.8, 1.2)
     try:
         asked = float(retry_after)
     except ValueError:
