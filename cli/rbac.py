@@ -63,6 +63,7 @@ def parser() -> Parser:
         "--hang", action="store_true", help="with what explain job/NAME can use on a hung job (pods/exec)"
     )
     made.add_argument("--check-secrets", action="store_true", help="with the right to get the profile's pull secrets")
+    made.add_argument("--training", action="store_true", help="with what --training asks besides (drains)")
     return made
 
 
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
 def selected(options: argparse.Namespace) -> list[Declaration]:
     """Return the checks that a run with this selection would hold, prerequisites included."""
     more = [f"-k={options.k}"] * bool(options.k) + [f"-m={options.m}"] * bool(options.m)
-    more += [f"--check={check_id}" for check_id in options.check]
+    more += [f"--check={check_id}" for check_id in options.check] + ["--training"] * options.training
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):

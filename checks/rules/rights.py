@@ -120,6 +120,10 @@ NEEDS: Mapping[str, tuple[Right, ...]] = {
     "clusterpolicies": (Right("list", "clusterpolicies", "nvidia.com", scope="cluster"),),
     "deviceclasses": (Right("list", "deviceclasses", "resource.k8s.io", scope="cluster"),),
     "resourceslices": (Right("list", "resourceslices", "resource.k8s.io", scope="cluster"),),
+    "drains": (
+        Right("list", "poddisruptionbudgets", "policy", scope="cluster"),
+        Right("list", "daemonsets", "apps", scope="cluster"),
+    ),
     "servicemonitors": (Right("list", "servicemonitors", "monitoring.coreos.com", scope="cluster"),),
     "topologies": (Right("list", "noderesourcetopologies", "topology.node.k8s.io", scope="cluster"),),
     "networks": (Right("get", "network-attachment-definitions", "k8s.cni.cncf.io"),),

@@ -1,0 +1,115 @@
+"""Rules of drains: a node can be drained at all, and no drain takes a training job by surprise.
+
+Rule: a node is judged by the first that applies. A budget that never lets a pod go holds a drain up for ever only where
+its pods never end; on the pods of a job it does what it is for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobs.cluster.unstructured import as_map
+from reports.record import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from jobs.cluster.facts.drains import Budget, Drains, Rebooter
+    from jobs.cluster.facts.inventory import Inventory, Node, PodUse
+    from jobs.cluster.facts.stack import Listing
+
+LASTING = ("ReplicaSet/", "StatefulSet/", "ReplicationController/")
+"""Owners whose pods do not end by themselves; a drain passes over those of a DaemonSet (kubectl drain)."""
+MAINTENANCE, SCHEDULED = "cloud.google.com/active-node-maintenance", "cloud.google.com/scheduled-maintenance-time"
+"""Labels of GKE's nodes with GPUs: the host is under maintenance, or will be at a time (seconds since 1970;
+https://cloud.google.com/kubernetes-engine/docs/concepts/handle-disruption-gpu-tpu)."""
+SHOWN = 3
+
+
+def drain_findings(nodes: Iterable[Node], cluster: Inventory, drains: Drains, resource: str) -> Iterator[Finding]:
+    """Judge each node: drained at this moment, never to be drained, or drained without regard to the jobs on it."""
+    for node in nodes:
+        here = [pod for pod in cluster.pods if pod.node == node.name and pod.phase not in ("Succeeded", "Failed")]
+        yield _now(node, drains) or _stuck(node, here, drains) or _exposed(node, here, drains, resource)
+
+
+def _now(node: Node, drains: Drains) -> Finding | None:
+    by = [
+        f"{each.name} (kured) holds its lock for this node" for each in drains.rebooters if node.name in each.draining
+    ]
+    by += [f"label {MAINTENANCE}=ONGOING"] if node.labels.get(MAINTENANCE) == "ONGOING" else []
+    if not by:
+        return None
+    return Finding(
+        subject=node.name, ok=None, observed="; ".join(by), expected="no drain under way", fault="drains.under-way"
+    )
+
+
+def _stuck(node: Node, pods: Sequence[PodUse], drains: Drains) -> Finding | None:
+    """A pod that never ends, under a budget that never lets one go."""
+    held = [
+        f"{pod} under budget {budget}"
+        for pod in pods
+        if pod.owner.startswith(LASTING)
+        for budget in drains.budgets
+        if budget.never and _covers(budget, pod)
+    ]
+    if not held:
+        return None
+    return Finding(
+        subject=node.name,
+        ok=False,
+        observed=f"a drain would wait for ever: {_some(held)}",
+        expected="no pod that lasts under a budget that never lets one go",
+        fault="drains.blocked",
+    )
+
+
+def _exposed(node: Node, pods: Sequence[PodUse], drains: Drains, resource: str) -> Finding:
+    """The jobs on the node's GPUs, and whether a drain that nobody announces would take them."""
+    jobs = [pod for pod in pods if pod.requests.get(resource) and pod.owner.partition("/")[0].endswith("Job")]
+    bare = [pod for pod in jobs if not any(_covers(budget, pod) for budget in drains.budgets)]
+    careless = [each for each in drains.rebooters if not each.waits_for]
+    observed = f"{len(jobs)} pods of jobs hold GPUs, {len(jobs) - len(bare)} of them under a budget"
+    if bare and careless:
+        return Finding(
+            subject=node.name,
+            ok=None,
+            observed=f"{_some([str(pod) for pod in bare])} without a budget; {_drains(careless[0])}",
+            expected="a budget for the job's pods, or a reboot daemon that waits for them",
+            fault="drains.unannounced",
+        )
+    when = node.labels.get(SCHEDULED)
+    observed += f"; maintenance of the host is scheduled ({SCHEDULED}={when})" if when else ""
+    return Finding(subject=node.name, ok=True, observed=observed, expected="no drain that surprises a job")
+
+
+def _drains(rebooter: Rebooter) -> str:
+    return f"{rebooter.name} (kured) drains and reboots nodes that need it, {rebooter.window}, and waits for no pod"
+
+
+def _covers(budget: Budget, pod: PodUse) -> bool:
+    return budget.namespace == pod.namespace and pod.name in budget.pods
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return ", ".join(texts[:SHOWN]) + more
+
+
+def drain_notes(drains: Drains, policies: Listing) -> Iterator[str]:
+    """Say when kured may reboot and for what it waits, and what a driver upgrade of the GPU operator does to jobs."""
+    for each in drains.rebooters:
+        waits = f"waits for {', '.join(each.waits_for)}" if each.waits_for else "waits for no pod"
+        yield f"{each.name} (kured) may drain and reboot nodes {each.window}; it {waits}"
+    for item in policies.items:
+        driver = as_map(as_map(item.get("spec")).get("driver"))
+        upgrade = as_map(driver.get("upgradePolicy"))
+        if driver.get("enabled") is False or upgrade.get("autoUpgrade") is not True:
+            continue
+        first = as_map(upgrade.get("waitForCompletion")).get("podSelector")
+        drain = (
+            "drains the node" if as_map(upgrade.get("drain")).get("enable") is True else "deletes the pods with GPUs"
+        )
+        then = f"waits for pods with {first}, then {drain}" if first else f"{drain} and waits for no job"
+        yield f"the GPU operator upgrades drivers by itself: it {then} (driver.upgradePolicy)"

@@ -1,0 +1,52 @@
+"""Layer 14 with `--training`: a GPU node can be drained, and no drain takes a training job by surprise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from checks.rules.drains import drain_findings, drain_notes
+from checks.rules.pool import resource_of
+from checks.rules.recording import note, put, require_seen
+from jobs.cluster.facts.drains import read_drains
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checks.framework.evidence import Evidence
+    from checks.profiles.loader import Profile
+    from checks.rules.pool import Pool
+    from jobs.cluster.client.kube import Kube
+    from jobs.cluster.facts.inventory import Inventory
+    from jobs.cluster.facts.stack import Listing
+
+
+@pytest.mark.preflight
+@pytest.mark.training
+@pytest.mark.check(
+    "drains.safe",
+    "Nodes can be drained, and no drain surprises a training job",
+    by_node=True,
+    requires=["nodes.gpu"],
+    faults=["drains.under-way", "drains.blocked", "drains.unannounced"],
+    needs=["nodes", "pods", "drains", "clusterpolicies"],
+)
+def test_drains_respect_training_jobs(
+    kube: Kube, cluster: Inventory, pool: Pool, profile: Profile, listed: Callable[[str], Listing], evidence: Evidence
+) -> None:
+    """PodDisruptionBudgets, kured and the GPU operator's upgrades, held against what runs on the GPU nodes now.
+
+    A budget that never lets a pod go stops every drain of a node where a pod under it lasts: upgrades wait there for
+    ever. On a job's pods the same budget makes the drain wait for the job. Jobs without one are evicted by whoever
+    drains, also at night. A node that is drained just now takes the next job with it.
+    """
+    require_seen(evidence, cluster, "pods")
+    names = {node.name for node in pool.nodes}
+    found = read_drains(kube, {pod.namespace for pod in cluster.pods if pod.node in names})
+    if found.hidden:
+        evidence.skip(f"budgets and DaemonSets are not seen: {found.hidden} (seatrial rbac --training)")
+    note(evidence, drain_notes(found, listed("clusterpolicies")))
+    evidence.expect(names)
+    put(evidence, drain_findings(pool.nodes, cluster, found, resource_of(profile)))
+    evidence.verdict()

@@ -1,0 +1,171 @@
+"""Drains: what never ends them, whom they surprise, and what they leave alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from checks.rules.drains import drain_findings, drain_notes
+from checks.rules.rights import NEEDS
+from jobs.cluster.client.errors import Forbidden
+from jobs.cluster.facts.drains import Budget, Drains, Rebooter, read_drains
+from jobs.cluster.facts.stack import Listing
+
+GPU = "nvidia.com/gpu"
+KURED = Rebooter(name="kube-system/kured", window="start-time 02:00", waits_for=(), draining=frozenset())
+
+
+def budget(*pods, never=True, namespace="team"):
+    return Budget(namespace, "guard", "maxUnavailable 0" if never else "maxUnavailable 1", never, frozenset(pods))
+
+
+def judged(inventory, node, pods=(), *, labels=None, **drains):
+    (found,) = drain_findings([node("a", labels=labels)], inventory([], pods), Drains(**drains), GPU)
+    return found.ok, found.fault, found.observed
+
+
+SERVICE, TRAINING = ("team", "web-0", "a", 0, "ReplicaSet/web"), ("team", "train-0", "a", 8, "Job/train")
+
+
+def test_a_lasting_pod_whose_budget_never_lets_it_go_blocks_every_drain(inventory, node):
+    """kubernetes.io: zero voluntary evictions, and the node cannot be drained."""
+    ok, fault, told = judged(inventory, node, [SERVICE], budgets=(budget("web-0"),))
+    assert (ok, fault) == (False, "drains.blocked") and "team/web-0" in told and "team/guard (maxUnavailable 0)" in told
+
+
+@pytest.mark.parametrize(
+    ("pod", "guard"),
+    [
+        (SERVICE, budget("web-0", never=False)),
+        (SERVICE, budget("web-0", namespace="other")),
+        (SERVICE, budget("web-1")),
+        (TRAINING, budget("train-0")),  # a job ends: then the drain goes on
+        (("team", "agent-0", "a", 0, "DaemonSet/agent"), budget("agent-0")),  # a drain passes over it
+        (("team", "web-0", "b", 0, "ReplicaSet/web"), budget("web-0")),  # on another node
+    ],
+)
+def test_what_ends_or_may_go_blocks_no_drain(inventory, node, pod, guard):
+    """Nobody is accused of a budget that does what it is for."""
+    assert judged(inventory, node, [pod], budgets=(guard,))[:2] == (True, "")
+
+
+def test_a_job_without_a_budget_is_exposed_where_nodes_reboot_by_themselves(inventory, node):
+    """Without kured, or where it waits, a missing budget is no fault: nobody drains unannounced."""
+    ok, fault, told = judged(inventory, node, [TRAINING], rebooters=(KURED,))
+    assert (ok, fault) == (None, "drains.unannounced") and "team/train-0" in told and "start-time 02:00" in told
+    waiting = replace(KURED, waits_for=("blocking-pod-selector app=train",))
+    for drains in ({}, {"rebooters": (waiting,)}, {"rebooters": (KURED,), "budgets": (budget("train-0"),)}):
+        assert judged(inventory, node, [TRAINING], **drains)[:2] == (True, "")
+    assert judged(inventory, node, [("team", "web-0", "a", 8, "ReplicaSet/web")], rebooters=(KURED,))[0] is True
+
+
+def test_a_drain_under_way_is_nobodys_fault(inventory, node):
+    """By kured's lock, or by GKE's label; one that is only scheduled is told."""
+    lock = replace(KURED, draining=frozenset({"a"}))
+    assert judged(inventory, node, rebooters=(lock,))[:2] == (None, "drains.under-way")
+    assert judged(inventory, node, rebooters=(replace(KURED, draining=frozenset({"b"})),))[0] is True
+    label = "cloud.google.com/active-node-maintenance"
+    assert judged(inventory, node, labels={label: "ONGOING"})[:2] == (None, "drains.under-way")
+    ok, _, told = judged(inventory, node, labels={"cloud.google.com/scheduled-maintenance-time": "1733083200"})
+    assert ok is True and "1733083200" in told
+
+
+# ------------------------------------------------------------------------------------------------------------ reading
+
+
+class Api:
+    """Answers lists by path."""
+
+    def __init__(self, budgets=(), daemons=(), refuses=False):
+        self.budgets, self.daemons, self.refuses, self.asked = budgets, daemons, refuses, []
+
+    def list(self, url, **params):
+        if self.refuses:
+            raise Forbidden("h: GET", status=403, message="poddisruptionbudgets is forbidden")
+        self.asked.append((url, params.get("labelSelector")))
+        if "poddisruptionbudgets" in url:
+            return list(self.budgets), "1"
+        if "daemonsets" in url:
+            return list(self.daemons), "1"
+        return [{"metadata": {"name": "web-0"}}], "1"
+
+
+def pdb(spec, expected=1, namespace="team"):
+    return {"metadata": {"name": "guard", "namespace": namespace}, "spec": spec, "status": {"expectedPods": expected}}
+
+
+@pytest.mark.parametrize(
+    ("asks", "never"),
+    [
+        ({"maxUnavailable": 0}, True),
+        ({"maxUnavailable": "0%"}, True),
+        ({"maxUnavailable": 1}, False),
+        ({"maxUnavailable": "10%"}, False),
+        ({"minAvailable": "100%"}, True),
+        ({"minAvailable": "50%"}, False),
+        ({"minAvailable": 2}, False),
+        ({"minAvailable": 3}, True),
+        ({"minAvailable": True}, False),
+        ({}, False),
+    ],
+)
+def test_a_budget_says_whether_it_ever_lets_a_pod_go(asks, never):
+    """By what it asks for, not by how many pods happen to be ready now."""
+    found = read_drains(Api([pdb(asks | {"selector": {}}, expected=3)]), {"team"})
+    assert [each.never for each in found.budgets] == [never]
+
+
+def test_selectors_are_asked_as_they_stand():
+    """An empty one chooses all pods of the namespace, an absent one none; other namespaces are not asked for."""
+    words = {"key": "tier", "operator": "NotIn", "values": ["a", "b"]}
+    both = {"matchLabels": {"app": "web"}, "matchExpressions": [words, {"key": "gone", "operator": "DoesNotExist"}]}
+    api = Api([pdb({"selector": both}), pdb({"selector": {}}), pdb({}), pdb({"selector": {}}, namespace="far")])
+    found = read_drains(api, {"team"})
+    assert [sorted(each.pods) for each in found.budgets] == [["web-0"], ["web-0"], []]
+    assert [asked for _, asked in api.asked[2:]] == ["app=web,tier notin (a,b),!gone", ""]
+
+
+def kured(command=(), env=(), lock=None, image="ghcr.io/kubereboot/kured:1.21.0"):
+    containers = [{"name": "kured", "image": image, "command": list(command), "env": list(env)}]
+    meta = {"name": "kured", "namespace": "kube-system", "annotations": {"weave.works/kured-node-lock": lock}}
+    return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
+
+
+def test_kured_is_read_from_its_options_and_its_lock():
+    """In one word or two, or by environment; one holder or several; what is torn says nothing."""
+    words = ["/usr/bin/kured", "--start-time=02:00", "--end-time", "04:00", "--blocking-pod-selector=app=train"]
+    one = '{"nodeID":"gpu-1","created":"2026-01-01T00:00:00Z"}'
+    many = '{"maxOwners":2,"locks":[{"nodeID":"gpu-2"},{"nodeID":"gpu-3"},7]}'
+    day = [{"name": "KURED_REBOOT_DAYS", "value": "sat"}]
+    daemons = [kured(words, lock=one), kured(env=day, lock=many), kured(lock="{torn"), kured(image="x/other:1")]
+    first, second, third = read_drains(Api(daemons=daemons), set()).rebooters
+    assert first.window == "start-time 02:00 end-time 04:00" and first.draining == {"gpu-1"}
+    assert first.waits_for == ("blocking-pod-selector app=train",)
+    assert (second.window, second.draining, second.waits_for) == ("reboot-days sat", {"gpu-2", "gpu-3"}, ())
+    assert (third.window, third.draining) == ("at any time", frozenset())
+
+
+def test_what_may_not_be_seen_is_said_and_costs_no_right_by_default():
+    """Only --training asks for budgets and DaemonSets."""
+    assert "forbidden" in read_drains(Api(refuses=True), set()).hidden
+    many = Api([pdb({"selector": {}})] * 501)
+    assert "more than 500" in read_drains(many, {"team"}).hidden
+    assert {right.resource for right in NEEDS["drains"]} == {"poddisruptionbudgets", "daemonsets"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ({"autoUpgrade": True}, "it deletes the pods with GPUs and waits for no job"),
+        ({"autoUpgrade": True, "drain": {"enable": True}}, "it drains the node and waits for no job"),
+        (
+            {"autoUpgrade": True, "drain": {"enable": True}, "waitForCompletion": {"podSelector": "app=train"}},
+            "it waits for pods with app=train, then drains the node",
+        ),
+        ({"autoUpgrade": False}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_a_driver_upgrade_would_do_to_jobs_is_noted(policy, told):
+    """It is a policy and no plan: nothing is held against it."""
+    notes = list(drain_notes(Drains(), Listing(({"spec": {"driver": {"upgradePolicy": policy}}},))))
+    assert len(notes) == bool(told) and all(told in note for note in notes)
