@@ -75,6 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         jobs = nccl.conclude_hang(evidence, logs + reported, partial, workload.tail)
         compare(jobs, profile)
         withhold_go(jobs, profile)
+        workload.tell_around(jobs)
         for job in jobs:
             job["failure_class"] = nccl.failure_class_of(job)
     except (nccl.NcclLogError, ConfigError, NotFound, ProfileError) as error:
@@ -137,6 +138,18 @@ class _Workload:
             return
         said = self._options
         look(self._kube, self._pods, self._evidence, execs=not said.no_exec, dumps=said.dumps)
+
+    def tell_around(self, jobs: list[JobDocument]) -> None:
+        """Add what happened around the one workload to what is said of it first."""
+        if self._kube is None or not self.alone or not jobs:
+            return
+        from cli.around_job import look_around  # noqa: PLC0415 -- most logs are files
+
+        not_seen: list[str] = []
+        if found := look_around(self._kube, self._pods, not_seen):
+            jobs[0]["around"] = found
+            if not_seen:
+                jobs[0]["not_seen"] = [*jobs[0].get("not_seen", ()), *not_seen]
 
     def tail(self, name: str) -> list[str]:
         """Return the last lines of a log that was read."""

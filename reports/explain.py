@@ -29,6 +29,7 @@ SCHEMA = 1
 MAX_PAIRS = 16
 MAX_ROWS = 40
 MAX_PLACES = 8
+MAX_AROUND = 40
 MAX_NOT_SEEN = 12
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -89,6 +90,7 @@ def _job_text(job: Job, paint: Paint, width: int) -> str:
         lines += _wrap(f"Failure class: {told}", width, "")
     lines += _todo_text(job, paint, width)
     lines += ["", *_wrap(" · ".join(facts(job)), width, "")]
+    lines += _around_text(job, paint, width)
     lines += _places_text(job, paint, width)
     lines += _pairs_text(job, paint, width)
     lines += _faults_text(job, paint, width)
@@ -117,6 +119,35 @@ def _wrap(text: str, width: int, indent: str, first: str | None = None) -> list[
         plain(text, 1200), width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
     )
     return lines or [start.rstrip()]
+
+
+PARTS = {"failure": "the failure", "likely": "LIKELY THE CAUSE", "possible": "possible", "nearby": "only nearby"}
+"""What the parts in a failure are called."""
+AROUND = "What happened around it (UTC)"
+
+
+def around(job: Job) -> list[tuple[str, str, str, str, str]]:
+    """Return what happened in the job's time: its part, the time of day, where, what, and why it has that part."""
+    told = job.get("around", ())[:MAX_AROUND]
+    return [
+        (
+            PARTS.get(each["role"], each["role"]),
+            plain(each["at"], 40)[:19].replace("T", " "),
+            " on ".join(plain(part, 100) for part in (each["pod"], each["node"]) if part),
+            plain(each["text"], 300),
+            plain(each["why"], 200),
+        )
+        for each in told
+    ]
+
+
+def _around_text(job: Job, paint: Paint, width: int) -> list[str]:
+    told = around(job)
+    lines = ["", paint(AROUND, "head")] if told else []
+    for part, at, where, text, why in told:
+        lines += _wrap(f"{at}  {where}: {text}", width, "    ", "  ")
+        lines += _wrap(f"{part}: {why}", width, "      ", "    ") if why else []
+    return lines
 
 
 def places(job: Job) -> list[tuple[str, str, str]]:

@@ -6,9 +6,11 @@ import re
 from typing import TYPE_CHECKING
 
 from .explain import (
+    AROUND,
     MAX_NOT_SEEN,
     MAX_PAIRS,
     MAX_ROWS,
+    around,
     facts,
     main,
     pair_cells,
@@ -91,6 +93,11 @@ def _job_markdown(job: Job) -> str:
         lines += [f"- cause: {_md(fault['cause'])}"]
         if fault is not main(job):
             lines += [f"- confirm: {_code(fault['confirm'])}", f"- remedy: {_md(fault['remedy'])}"]
+    if happened := around(job):
+        lines += ["", AROUND + ":", ""]
+        lines += [
+            f"- {part}, {at}, {_code(place)}: {_code(text)}; {_md(why)}" for part, at, place, text, why in happened
+        ]
     for table in job["tables"]:
         lines += ["", *_table_markdown(table)]
     if job["advice"]:

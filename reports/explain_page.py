@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .explain import main, plain
+from .explain import AROUND, around, main, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,6 +53,7 @@ def _job(job: Job) -> Iterator[str]:
     yield f"<p>{_text(job['sentence'], 2000)}</p>"
     yield from _causes(job)
     states = {rank: state for key, state in reversed(STATES) for rank in _ranks(job, key)}
+    yield from _around(job)
     yield from _places(job)
     yield from _hosts(job, states)
     yield from _matrix(job, states)
@@ -86,6 +87,17 @@ def _causes(job: Job) -> Iterator[str]:
 def _ranks(job: Job, key: str) -> list[int]:
     found: Any = job.get(key) or []
     return list(found)
+
+
+def _around(job: Job) -> Iterator[str]:
+    """Yield what happened in the job's time, in order, each with its part in the failure."""
+    told = around(job)
+    if not told:
+        return
+    yield f"<h2>{AROUND}</h2><table><tr><th>part</th><th>at</th><th>where</th><th>what</th><th>why</th></tr>"
+    for cells in told:
+        yield f"<tr>{''.join(f'<td>{_text(cell, 400)}</td>' for cell in cells)}</tr>"
+    yield "</table>"
 
 
 def _places(job: Job) -> Iterator[str]:

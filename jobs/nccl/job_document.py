@@ -197,6 +197,18 @@ class Place(TypedDict):
     last_words: NotRequired[str]
 
 
+class Around(TypedDict):
+    """Something that happened in the job's time, and its part in the failure: failure, likely, possible or nearby."""
+
+    at: str
+    kind: str
+    text: str
+    pod: str
+    node: str
+    role: str
+    why: str
+
+
 class JobDocument(TypedDict):
     """One job: its verdict, what carried its data, what is wrong, and its benchmark tables."""
 
@@ -246,6 +258,7 @@ class JobDocument(TypedDict):
     places: NotRequired[dict[str, Place]]
     unread: NotRequired[list[str]]
     not_seen: NotRequired[list[str]]
+    around: NotRequired[list[Around]]
 
 
 NETWORK_NAMES = {

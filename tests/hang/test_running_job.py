@@ -206,3 +206,47 @@ def test_the_container_with_the_gpus_is_asked_and_a_node_that_is_not_ready_is_sa
     assert evidence.pods[0].node_trouble == "Ready=Unknown (NodeStatusUnknown), XidError=True, cordoned"
     running_job.look(NoExec(), [pod("a")], Evidence(), execs=False)
     assert len(asked) == 1
+
+
+def test_a_job_that_failed_is_tied_to_what_happened_around_it(lab, capsys):
+    """Its own log, an event of its node and the first failure stand on one axis, in every form."""
+    kube, config = lab
+    program = "echo training; sleep 1; echo 'OSError: [Errno 5] Input/output error'; sleep 1; exit 3"
+    container = {"name": "main", "image": "i", "command": ["sh", "-c", program]}
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "torn"}}
+    kube.create(
+        path("jobs", group="batch", namespace="default"),
+        body | {"spec": {"backoffLimit": 0, "template": {"spec": pod}}},
+    )
+    end = time.monotonic() + 60
+    while not (found := kube.list(path("pods", namespace="default"), labelSelector="job-name=torn")[0]) or (
+        found[0]["status"].get("phase") != "Failed"
+    ):
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+    node = found[0]["spec"]["nodeName"]
+    moment = found[0]["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
+    event = {
+        "metadata": {"name": "xid.1", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": node, "apiVersion": "v1"},
+        "reason": "XidError",
+        "message": "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus | <b>",
+        "type": "Warning",
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+    }
+    kube.create(path("events", namespace="default"), event)
+    said = {}
+    for form in ("json", "text", "markdown", "html"):
+        main(["job/torn", "--kubeconfig", config, "--namespace", "default", "--format", form])
+        said[form] = capsys.readouterr().out
+    around = json.loads(said["json"])["jobs"][0]["around"]
+    assert [(each["kind"], each["role"]) for each in sorted(around, key=lambda each: each["kind"])] == [
+        ("failure", "failure"),
+        ("gpu", "likely"),
+        ("storage", "possible"),
+    ]
+    assert "LIKELY THE CAUSE: 0 s before torn-" in said["text"] and "What happened around it (UTC)" in said["html"]
+    assert "**" not in said["markdown"].partition("What happened around it")[2].partition("\n\n")[0]
+    assert "<b>" not in said["html"].partition("What happened")[2]

@@ -1,0 +1,88 @@
+"""What the cluster tells of a job's time: events of its pods and nodes, the nodes' conditions, words in its logs."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from jobs.cluster.client.errors import ClusterError
+from jobs.cluster.client.kube import path
+from jobs.cluster.facts.events import read_events
+from jobs.cluster.redact import redact, safe
+from jobs.cluster.unstructured import as_list, as_map
+from jobs.diagnosis import around
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jobs.cluster.client.kube import Kube
+    from jobs.diagnosis.around import Moment
+    from jobs.nccl.job_document import Around
+
+LINES = 2000
+"""Of each container's log, the last ones: what a program says as it dies."""
+AT_ONCE = 8
+MOST_PODS, MOST_NODES = 256, 64
+
+
+def look_around(kube: Kube, pods: Sequence[Mapping[str, Any]], not_seen: list[str]) -> list[Around]:
+    """Return what happened in the job's time, in order; nothing where nothing failed and nothing is wrong."""
+    where = dict(map(_place, pods[:MOST_PODS]))
+    found: list[Moment] = []
+    for pod in pods[:MOST_PODS]:
+        found += around.from_pod(pod)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        told = list(pool.map(lambda pod: _lines(kube, pod), pods[:MOST_PODS]))
+        nodes = list(pool.map(lambda name: _node(kube, name), sorted({*where.values()} - {""})[:MOST_NODES]))
+    found += itertools.chain.from_iterable(told)
+    for node in nodes:
+        if isinstance(node, str):
+            not_seen.append(f"conditions of the nodes: {node}")
+            break
+        found += around.from_node(node)
+    for place, wanted in ((kube.namespace, "Pod"), ("default", "Node")):  # a node's events are in default
+        try:
+            items, _ = kube.list(path("events", namespace=place), fieldSelector=f"involvedObject.kind={wanted}")
+        except ClusterError as error:
+            not_seen.append(f"events of the {wanted.lower()}s in {place}: {safe(error, 300)}")
+            continue
+        found += around.from_events(read_events(items), where)
+    judged = around.judged(found, pods)
+    return [_written(moment) for moment in judged] if any(m.role == "failure" for m in judged) else []
+
+
+def _written(moment: Moment) -> Around:
+    told: Around = asdict(moment)  # type: ignore[assignment]  # the same keys
+    told["text"] = redact(moment.text)
+    return told
+
+
+def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
+    return str(as_map(pod.get("metadata")).get("name") or ""), str(as_map(pod.get("spec")).get("nodeName") or "")
+
+
+def _node(kube: Kube, name: str) -> Mapping[str, Any] | str:
+    try:
+        return as_map(kube.get(path("nodes", name)))
+    except ClusterError as error:
+        return safe(error, 300)
+
+
+def _lines(kube: Kube, pod: Mapping[str, Any]) -> list[Moment]:
+    name, _ = _place(pod)
+    found: list[Moment] = []
+    for container in as_list(as_map(pod.get("spec")).get("containers")):
+        found += around.from_lines(pod, _stamped(kube, name, str(container.get("name") or "")))
+    return found
+
+
+def _stamped(kube: Kube, pod: str, container: str) -> Iterator[str]:
+    """The last lines of a container's log, each behind its time; none where it cannot be read."""
+    params: dict[str, Any] = {"container": container, "timestamps": True, "tailLines": LINES, "limitBytes": 4 << 20}
+    try:
+        with kube.log_stream(kube.namespace, pod, deadline_s=20.0, **params) as chunks:
+            yield from b"".join(chunks).decode("utf-8", "replace").splitlines()
+    except ClusterError:
+        return

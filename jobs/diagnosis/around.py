@@ -1,0 +1,220 @@
+"""What happened around a job in its time, on one axis: events, conditions of its nodes, words in its logs.
+
+Rule: a cause comes before its effect, and touches a node or pod of the job. Of what does, the hardest is the likely
+cause (an eviction, a broken GPU, a lost node, then storage and links), the failing pod's own node before others; the
+rest is possible, or only nearby.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..cluster.redact import safe
+from ..cluster.unstructured import as_list, as_map, by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..cluster.facts.events import Event
+
+KINDS = (
+    ("eviction", r"Evict|Preempt|DisruptionTarget|DeletionByTaintManager|TerminationByKubelet"),
+    ("gpu", r"\bXid\b|NVRM|fallen off the bus|GPU(?:HasFallen|Unhealthy|Lost)|(?:uncorrectable|double.?bit) ECC"),
+    (
+        "storage",
+        r"Failed(?:Mount|AttachVolume)|Input/output error|\bI/O error|Stale file handle|No space left on device"
+        r"|Read-only file system|Transport endpoint is not connected|server \S+ not responding",
+    ),
+    (
+        "link",
+        r"[Ll]ink(?: is)? (?:down|lost)|LinkDown|[Pp]ort\S* (?:is )?(?:down|DOWN)|NIC(?:Down|Lost)|carrier lost|IBPort",
+    ),
+    ("node", r"NodeNotReady|NodeNotSchedulable|Rebooted|Shutdown|Kernel(?:Oops|Deadlock|Panic)|TaskHung|OOM"),
+)
+"""What an event, a condition or a line is about, hardest first but for the node: by the reasons of the kubelet, the
+controllers and node-problem-detector (kubernetes/node-problem-detector, config/), and the words of Linux and NVRM."""
+_COMPILED = tuple((kind, re.compile(text)) for kind, text in KINDS)
+_HARDNESS = {"eviction": 0, "gpu": 1, "node": 2, "storage": 3, "link": 4}
+LINE_KINDS = frozenset({"gpu", "storage", "link"})
+WITHIN_S = 1800.0
+"""A cause shows within this time: the longest of torch.distributed's default timeouts (30 min; NCCL's is 10)."""
+SECOND_S = 1.0
+"""Events and conditions have whole seconds."""
+NOT_READY_S = 50.0
+"""So much later a node that stopped to answer is said to be NotReady (node-monitor-grace-period of the controllers)."""
+MOST = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Something that happened: RFC 3339 time, of which kind, to which pod and node ('' where it is of neither)."""
+
+    at: str
+    kind: str
+    text: str
+    pod: str = ""
+    node: str = ""
+    role: str = "nearby"  # failure | likely | possible | nearby
+    why: str = ""
+
+
+def kind_of(*texts: str) -> str:
+    """Name what texts are about; '' where it is none of the kinds."""
+    return next((kind for kind, words in _COMPILED if any(words.search(text) for text in texts)), "")
+
+
+def from_events(events: Iterable[Event], nodes: Mapping[str, str]) -> Iterator[Moment]:
+    """Yield events about the job's pods (name -> node) and their nodes that are of a kind."""
+    names = set(nodes.values())
+    for event in events:
+        kind = kind_of(event.reason, event.message if event.warning else "")
+        if event.kind == "Node" and event.name in names and (kind or event.warning):
+            yield Moment(at=event.when, kind=kind or "node", node=event.name, text=_said(event))
+        elif event.kind == "Pod" and event.name in nodes and kind:
+            yield Moment(at=event.when, kind=kind, pod=event.name, node=nodes[event.name], text=_said(event))
+
+
+def _said(event: Event) -> str:
+    return safe(f"{event.reason}: {event.message}" + (f" (x{event.count})" if event.count > 1 else ""), 300)
+
+
+def from_node(node: Mapping[str, Any]) -> Iterator[Moment]:
+    """Yield the changes of a node's conditions: what is wrong since when, and what was until then."""
+    name = safe(as_map(node.get("metadata")).get("name") or "", 253)
+    for kind, condition in by_type(as_map(node.get("status"))).items():
+        at, state = str(condition.get("lastTransitionTime") or "")[:40], str(condition.get("status"))
+        bad = (kind == "Ready") != (state == "True")
+        if not bad and kind != "Ready":
+            continue  # good for who knows how long: what it was before is not told
+        about = f"{kind}={state}"
+        said = f"{condition.get('reason') or ''}: {condition.get('message') or ''}".strip(": ")
+        text = f"{about} ({said})" if said else about
+        yield Moment(
+            at=at, kind=kind_of(kind, said) or "node", node=name, text=safe(text if bad else f"{about} again", 300)
+        )
+
+
+def from_pod(pod: Mapping[str, Any]) -> Iterator[Moment]:
+    """Yield how containers failed, and that the pod was to be disrupted."""
+    name, node = _place(pod)
+    status = as_map(pod.get("status"))
+    for entry in as_list(status.get("containerStatuses")):
+        for state in (as_map(entry.get("state")), as_map(entry.get("lastState"))):
+            end = as_map(state.get("terminated"))
+            if end.get("exitCode"):
+                text = f"container {entry.get('name')} ended: {end.get('reason')}, exit code {end.get('exitCode')}"
+                yield Moment(
+                    at=str(end.get("finishedAt") or "")[:40], kind="failure", pod=name, node=node, text=safe(text, 200)
+                )
+    disrupted = by_type(status).get("DisruptionTarget") or {}
+    if disrupted.get("status") == "True":
+        text = f"{disrupted.get('reason') or 'DisruptionTarget'}: {disrupted.get('message') or ''}".strip(": ")
+        at = str(disrupted.get("lastTransitionTime") or "")[:40]
+        yield Moment(at=at, kind="eviction", pod=name, node=node, text=safe(text, 300))
+
+
+def from_lines(pod: Mapping[str, Any], lines: Iterable[str]) -> Iterator[Moment]:
+    """Yield lines of a pod's log (each behind its RFC 3339 time) that tell of storage, a GPU or a link."""
+    name, node = _place(pod)
+    for line in lines:
+        at, _, text = line.partition(" ")
+        kind = kind_of(text)
+        if kind in LINE_KINDS and time_of(at) is not None:
+            yield Moment(at=at, kind=kind, pod=name, node=node, text=safe(text.strip(), 200))
+
+
+def judged(moments: Iterable[Moment], pods: Sequence[Mapping[str, Any]]) -> list[Moment]:
+    """Return what happened in the job's time, in order, each with its part in the failure."""
+    found = sorted(
+        {moment for moment in moments if time_of(moment.at)}, key=lambda moment: (_seconds(moment), moment.text)
+    )
+    began = min(
+        filter(None, (time_of(as_map(pod.get("metadata")).get("creationTimestamp")) for pod in pods)), default=None
+    )
+    found = [moment for moment in found if began is None or _seconds(moment) >= began.timestamp()]
+    failure = next((moment for moment in found if moment.kind == "failure"), None)
+    if failure is None:
+        return found[-MOST:]
+    started = {_place(pod)[0]: _started(pod) for pod in pods}
+    told = [_against(moment, failure, started) for moment in found]
+    possible = [moment for moment in told if moment.role == "possible"]
+    if possible:
+        likely = min(possible, key=lambda moment: _rank(moment, failure))
+        told[told.index(likely)] = replace(likely, role="likely")
+    return _bounded(told)
+
+
+def _against(moment: Moment, failure: Moment, started: Mapping[str, float | None]) -> Moment:
+    """Say what a moment may have to do with the failure: it must come before, and within the time of a timeout."""
+    if moment is failure:
+        return replace(moment, role="failure", why="the first that failed")
+    before = _seconds(failure) - _seconds(moment)
+    if why := _apart(moment, before, started):
+        return replace(moment, why=why)
+    where = "on another node of the job"
+    if moment.node == failure.node:
+        where = "in this pod" if moment.pod == failure.pod else "on its node"
+    return replace(moment, role="possible", why=f"{_ago(before)} {failure.pod} failed first, {where}")
+
+
+def _apart(moment: Moment, before: float, started: Mapping[str, float | None]) -> str:
+    """Say why a moment so many seconds before the failure is no cause of it; '' where it may be one."""
+    if moment.kind == "failure":
+        return "after the first failure"
+    begin = started.get(moment.pod)
+    if moment.kind == "storage" and begin is not None and _seconds(moment) < begin:
+        return "before its container started, and it did start"
+    if before > WITHIN_S:
+        return f"{before / 60:.0f} min before the failure"
+    told_late = (moment.kind == "node" and "NotReady" in moment.text) or moment.text.startswith("Ready=")
+    if before < -(NOT_READY_S if told_late and not moment.text.endswith(" again") else SECOND_S):
+        return "after the failure"
+    return ""
+
+
+def _ago(before: float) -> str:
+    if before >= 0:
+        return f"{before:.0f} s before"
+    return f"told {-before:.0f} s after"
+
+
+def _rank(moment: Moment, failure: Moment) -> tuple[bool, int, float]:
+    return (moment.node != failure.node, _HARDNESS.get(moment.kind, 9), abs(_seconds(failure) - _seconds(moment)))
+
+
+def _bounded(told: list[Moment]) -> list[Moment]:
+    """At most MOST of them: those with a part in the failure first, in the order of time."""
+    kept = sorted(range(len(told)), key=lambda n: ("likely", "failure", "possible", "nearby").index(told[n].role))[
+        :MOST
+    ]
+    return [told[n] for n in sorted(kept)]
+
+
+def _place(pod: Mapping[str, Any]) -> tuple[str, str]:
+    name, node = as_map(pod.get("metadata")).get("name"), as_map(pod.get("spec")).get("nodeName")
+    return safe(name or "", 253), safe(node or "", 253)
+
+
+def _started(pod: Mapping[str, Any]) -> float | None:
+    for entry in as_list(as_map(pod.get("status")).get("containerStatuses")):
+        for state in as_map(entry.get("state")).values():
+            if (found := time_of(as_map(state).get("startedAt"))) is not None:
+                return found.timestamp()
+    return None
+
+
+def time_of(text: object) -> datetime.datetime | None:
+    """Read an RFC 3339 time with a zone; None of anything else."""
+    try:
+        found = datetime.datetime.fromisoformat(str(text or ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _seconds(moment: Moment) -> float:
+    found = time_of(moment.at)
+    return found.timestamp() if found else 0.0

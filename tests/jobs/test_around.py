@@ -1,0 +1,152 @@
+"""What happened around a job: on one axis, with the likely cause told from what is only near it."""
+
+import datetime
+
+import pytest
+
+from jobs.cluster.facts.events import read_events
+from jobs.diagnosis import around
+
+BEGIN = datetime.datetime(2026, 1, 2, 3, 0, tzinfo=datetime.UTC)
+FAILED = 600
+
+
+def at(seconds):
+    return (BEGIN + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod(name, node, *, ended=None, code=1, conditions=()):
+    state = {"running": {"startedAt": at(10)}}
+    if ended is not None:
+        end = {"exitCode": code, "reason": "Error", "startedAt": at(10), "finishedAt": at(ended)}
+        state = {"terminated": end}
+    return {
+        "metadata": {"name": name, "creationTimestamp": at(0)},
+        "spec": {"nodeName": node},
+        "status": {"containerStatuses": [{"name": "main", "state": state}], "conditions": list(conditions)},
+    }
+
+
+PODS = [pod("train-0", "gpu-0", ended=FAILED + 5), pod("train-1", "gpu-1", ended=FAILED)]
+NODES = {"train-0": "gpu-0", "train-1": "gpu-1"}
+
+
+def event(reason, seconds, kind="Node", name="gpu-1", text="", type_="Warning"):
+    target = {"kind": kind, "name": name}
+    return {"involvedObject": target, "reason": reason, "message": text, "type": type_, "lastTimestamp": at(seconds)}
+
+
+def told(*events, nodes=(), lines=(), pods=PODS):
+    found = [moment for each in pods for moment in around.from_pod(each)]
+    found += around.from_events(read_events(events), NODES)
+    found += [moment for node in nodes for moment in around.from_node(node)]
+    found += around.from_lines(pods[1], lines)
+    return around.judged(found, pods)
+
+
+def roles(*events, **more):
+    return {moment.text: moment.role for moment in told(*events, **more)}
+
+
+def node(name, **conditions):
+    listed = [{"type": k, "status": s, "lastTransitionTime": at(t), "reason": "R"} for k, (s, t) in conditions.items()]
+    return {"metadata": {"name": name}, "status": {"conditions": listed}}
+
+
+def test_the_first_failure_and_what_came_before_it_on_its_node():
+    """One axis, in order; the second failure follows the first."""
+    found = told(event("XidError", FAILED - 12, text="NVRM: Xid (PCI:0000:1b): 79, GPU has fallen off the bus"))
+    assert [(moment.kind, moment.role) for moment in found] == [
+        ("gpu", "likely"),
+        ("failure", "failure"),
+        ("failure", "nearby"),
+    ]
+    assert found[0].why == "12 s before train-1 failed first, on its node"
+    assert found[2].why == "after the first failure"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "role"),
+    [
+        (FAILED - 1700, "nearby"),
+        (FAILED - 500, "likely"),
+        (FAILED, "likely"),
+        (FAILED + 1, "likely"),
+        (FAILED + 3, "nearby"),
+    ],
+)
+def test_a_cause_comes_before_its_effect_and_within_a_timeout(seconds, role):
+    """Before the job began nothing counts; whole seconds are forgiven; what follows is a consequence or unrelated."""
+    text = "Xid 79"
+    assert roles(event("XidError", seconds, text=text)).get(f"XidError: {text}", "nearby") == role
+
+
+def test_a_trouble_of_hours_ago_is_only_nearby():
+    """Longer than any default timeout of torch.distributed."""
+    late = [pod("train-0", "gpu-0", ended=8000), pod("train-1", "gpu-1", ended=7990)]
+    assert roles(event("XidError", 600, text="Xid 63"), pods=late)["XidError: Xid 63"] == "nearby"
+
+
+def test_the_failing_pods_own_node_goes_before_others():
+    """A harder trouble elsewhere in the job remains possible; that of a foreign node is not even asked for."""
+    found = roles(
+        event("XidError", FAILED - 100, name="gpu-0", text="Xid 79"),
+        event("LinkDown", FAILED - 30, text="mlx5_3 port 1 down"),
+        event("XidError", FAILED - 5, name="gpu-9", text="Xid 48"),
+    )
+    assert found["LinkDown: mlx5_3 port 1 down"] == "likely" and found["XidError: Xid 79"] == "possible"
+    assert "XidError: Xid 48" not in found
+
+
+def test_an_eviction_is_harder_than_all_else():
+    """Whoever takes the pod away ended it."""
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "lastTransitionTime": at(FAILED - 2),
+    }
+    pods = [PODS[0], pod("train-1", "gpu-1", ended=FAILED, conditions=[disrupted])]
+    found = roles(event("IOError", FAILED - 3, text="Input/output error on sda"), pods=pods)
+    assert found["EvictionByEvictionAPI"] == "likely" and found["IOError: Input/output error on sda"] == "possible"
+
+
+def test_a_lost_node_is_told_late():
+    """It is said to be NotReady up to 50 s after it went; what comes later is another story."""
+    assert roles(nodes=[node("gpu-1", Ready=("Unknown", FAILED + 45))])["Ready=Unknown (R)"] == "likely"
+    assert roles(nodes=[node("gpu-1", Ready=("Unknown", FAILED + 90))])["Ready=Unknown (R)"] == "nearby"
+    assert roles(nodes=[node("gpu-1", Ready=("True", FAILED + 20))])["Ready=True again"] == "nearby"
+    assert roles(nodes=[node("gpu-1", Ready=("True", -900))]) == roles()  # since before the job
+    assert roles(nodes=[node("gpu-1", KernelDeadlock=("True", FAILED - 9))])["KernelDeadlock=True (R)"] == "likely"
+    assert roles(nodes=[node("gpu-1", KernelDeadlock=("False", FAILED - 9))]) == roles()
+
+
+def test_storage_is_told_by_events_and_by_the_programs_words():
+    """A mount that failed before the container started had worked in the end."""
+    early = event("FailedMount", 5, kind="Pod", name="train-1", text="MountVolume.SetUp failed")
+    line = f"{at(FAILED - 4)} OSError: [Errno 5] Input/output error: '/data/shard-7'"
+    found = told(early, lines=[line, f"{at(FAILED - 4)} loss 2.1", "no time Input/output error"])
+    assert [(moment.kind, moment.role) for moment in found[:2]] == [("storage", "nearby"), ("storage", "likely")]
+    assert found[0].why == "before its container started, and it did start"
+    assert found[1].why == "4 s before train-1 failed first, in this pod"
+
+
+def test_of_a_job_that_has_not_failed_nothing_is_blamed():
+    """There is no failure to explain."""
+    running = [pod("train-0", "gpu-0"), pod("train-1", "gpu-1", ended=500, code=0)]
+    assert set(roles(event("XidError", 300, text="Xid 63"), pods=running).values()) == {"nearby"}
+
+
+def test_foreign_times_and_texts_are_bounded():
+    """No time, a time without a zone, a flood: what has no place on the axis is left out, the likely cause never."""
+    flood = [event("XidError", FAILED - n % 500, name="gpu-0", text=f"Xid {n}") for n in range(500)]
+    odd = {
+        "involvedObject": {"kind": "Node", "name": "gpu-1"},
+        "reason": "Xid",
+        "type": "Warning",
+        "lastTimestamp": "soon",
+    }
+    found = told(*flood, odd, event("XidError", FAILED - 1, text="Xid 79 \x1b[31m" + "x" * 5000))
+    assert len(found) == around.MOST and all(len(moment.text) <= 300 for moment in found)
+    assert [moment.node for moment in found if moment.role == "likely"] == ["gpu-1"]
+    assert not any("\x1b" in moment.text for moment in found)
