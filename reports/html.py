@@ -17,6 +17,7 @@ from .schema import Outcome
 from .summary import summarize
 from .sweep.page import page
 from .timeline import timeline
+from .training_page import checkpoint, training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,6 +67,8 @@ def overview(run: Run) -> Iterable[str]:
     yield matrix(run)
     yield from page(run.sweep or {})
     yield from plot.bandwidth({name: job["tables"] for name, job in record["collectives"].items() if job}, run.floors)
+    yield from training(run.training)
+    yield from checkpoint(run.checkpoint)
     yield _sentences(record["collectives"], run.trial.get("hosts", {}))
     yield from timeline(run.trial.get("timeline", ()))
     yield _bill(run)

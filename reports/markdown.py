@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .record import bill
 from .schema import Outcome
 from .summary import summarize
+from .training_page import STATES, amounts, figures, rows, slowest_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +55,7 @@ def markdown(record: Record) -> str:
     for why, families in told.not_judged.items():
         named = ", ".join(f"{family} {number}" for family, number in families.items())
         parts.append(f"Not judged, {_text(why)}: {named}.")
+    parts += _training(record)
     if installed := bill(record["bom"]):
         rows = [(_text(what), _code(value)) for what, value in installed]
         parts += ["## Bill of materials", _table(("what", "version or number"), rows)]
@@ -71,6 +73,21 @@ def workflow_commands(record: Record) -> Iterable[str]:
     told = summarize(record)
     kind = {"go": "notice", "no-go": "error"}.get(str(told.verdict), "warning")
     yield f"::{kind} title=seatrial::{_data(told.headline)}"
+
+
+def _training(record: Record) -> Iterable[str]:
+    """Yield what training steps and checkpoints measured, as the page has it."""
+    if (steps := record["training"]) and (told := list(figures(steps))):
+        yield "## Training steps"
+        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in told])
+        slowest = slowest_first(steps)[:FINDINGS]
+        numbers = [(_code(name), _code("not told" if value is None else f"{value:.1f}")) for name, value in slowest]
+        yield _table(("GPU, the slowest first", "TFLOP/s of its own compute"), numbers)
+    if (saved := record["checkpoint"]) and (told := list(amounts(saved))):
+        yield "## Checkpoints"
+        yield _table(("measured", "what"), [(_code(number), _text(what)) for number, what in told])
+        yield _table(("node", "step", *STATES), [[_code(cell) for cell in row] for row in rows(saved)[:FINDINGS]])
+        yield "Seconds from the moment a node began to write a step until it had the state."
 
 
 def _finding(check: RecordedCheck, faults: Mapping[str, Mapping[str, str]]) -> Iterable[str]:

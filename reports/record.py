@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jobs.nccl.job_document import JobDocument
 
-    from .schema import RecordedFloor, RecordedJob, RecordedRow, RecordedSweep, RecordedTraining
+    from .schema import RecordedCheckpoint, RecordedFloor, RecordedJob, RecordedRow, RecordedSweep, RecordedTraining
 
 SCHEMA = 1
 """Version of ``report.json``; raised when a key changes its meaning or disappears, not when one is added."""
@@ -149,6 +149,7 @@ class Run:
     pool: tuple[str, ...] | None = None  # the nodes that selection and profile mean; None: not seen
     sweep: RecordedSweep | None = None  # what a sweep did and showed: jobs/pod/sweep/section.py
     training: RecordedTraining | None = None  # the pace of the training steps, and each rank's medians
+    checkpoint: RecordedCheckpoint | None = None  # what a checkpoint of all ranks measured, and its states
     asks_all: bool = False  # whether only a trial of every node of the pool is enough
     leftovers: list[str] = field(default_factory=list)
     failure_class: str | None = None  # of what decided: 'infrastructure' or 'program'; None: of a go, or not told
@@ -233,6 +234,7 @@ class Run:
             },
             "sweep": self.sweep,
             "training": self.training,
+            "checkpoint": self.checkpoint,
             "tenant": self.tenant,
             "not_seen": list(self.not_seen),
             "bom": self.bom,

@@ -225,7 +225,7 @@ class TrainedRank(TypedDict, total=False):
 
 
 class RecordedTraining(TypedDict, total=False):
-    """What training steps measured: TFLOP/s (1e12) of each GPU, milliseconds of a step, shares."""
+    """What training steps measured: TFLOP/s (1e12) of each GPU and their floor, milliseconds of steps, shares."""
 
     tflops: float
     step_ms: float
@@ -234,7 +234,37 @@ class RecordedTraining(TypedDict, total=False):
     comm_ms: float
     steps: int
     spread: float
+    series_ms: list[float]
+    floor_tflops: float | None
+    floor_source: str
     ranks: list[TrainedRank]
+
+
+class RecordedState(TypedDict, total=False):
+    """A state that a node's part of a step reached, in seconds since it began to write that step."""
+
+    step: int
+    state: str
+    seconds: float
+
+
+class CheckpointedNode(TypedDict, total=False):
+    """The states of a node's checkpoints, in the order in which they were reached."""
+
+    node: str
+    states: list[RecordedState]
+
+
+class RecordedCheckpoint(TypedDict, total=False):
+    """What a checkpoint of all ranks measured: bytes, seconds, MB/s (1e6); absent where not every rank saved."""
+
+    ranks: int
+    bytes: int
+    pause_s: float
+    flush_s: float
+    mb_s: float
+    slowest_mb_s: float
+    nodes: list[CheckpointedNode]
 
 
 class Record(TypedDict):
@@ -265,6 +295,7 @@ class Record(TypedDict):
     coverage: RecordedCoverage
     sweep: RecordedSweep | None
     training: RecordedTraining | None
+    checkpoint: RecordedCheckpoint | None
     tenant: bool
     not_seen: list[str]
     bom: dict[str, object]

@@ -222,6 +222,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
     """The trial job, run on first use, on nodes that no check has found unfit."""
     from checks.framework.failures import failure_of  # noqa: PLC0415
     from checks.rules.capacity import placed  # noqa: PLC0415 -- collection stays light
+    from checks.rules.checkpoint import section  # noqa: PLC0415
     from checks.rules.ranks import dns_seconds, hosts, place  # noqa: PLC0415
     from jobs.run.timeline import timeline  # noqa: PLC0415
 
@@ -243,6 +244,7 @@ def trial_run(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: 
         "dns_seconds": dns_seconds(found),
         "timeline": timeline(found),
     }
+    seatrial.run.checkpoint = section(found, spec) if spec.checkpoint else None
     if found.analysis:  # whose failure this is depends on its exit code or reason: the catalogue cannot say
         seatrial.run.trial["failure"] = {"fault": found.analysis.fault, "failure": failure_of(found.analysis)}
     return found
@@ -296,13 +298,13 @@ def node_jobs(seatrial: Session, trial_run: TrialResult, profile: Profile) -> di
 
 
 @pytest.fixture(scope="session")
-def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec) -> list[Member]:
+def training_ranks(seatrial: Session, trial_run: TrialResult, spec: TrialSpec, profile: Profile) -> list[Member]:
     """The ranks of the training steps, with what each measured; the record keeps their medians."""
     from checks.rules.training import members  # noqa: PLC0415 -- collection stays light
     from checks.rules.training_pace import pace, section  # noqa: PLC0415
 
     found = members(trial_run, spec)
-    seatrial.run.training = section(found, pace(found)) if found else None
+    seatrial.run.training = section(found, pace(found), profile.training) if found else None
     return found
 
 

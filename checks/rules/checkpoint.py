@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobs.run.result import TrialResult
     from jobs.run.stages.checkpoint import CheckpointPlace, CheckpointRun, CheckpointSave
     from jobs.trial.spec import TrialSpec
+    from reports.schema import RecordedCheckpoint, RecordedState
 
     from ..profiles.schema.checkpoint import CheckpointSection
 
@@ -186,6 +187,24 @@ def resumed_findings(trial: TrialResult, spec: TrialSpec) -> Iterator[Finding]:
             observed = f"{killed}; step {step} was verified, and not loaded: {error or 'no rank told why'}"
         fault = "" if ok else "checkpoint.not-resumed"
         yield Finding(subject=node, ok=ok, observed=observed, expected=expected, fault=fault)
+
+
+def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
+    """Return what the record keeps: what all ranks together measured, and the states that each node reached."""
+    told: RecordedCheckpoint = {"nodes": []}
+    if found := measured(trial, spec):
+        told["ranks"], told["bytes"] = found.ranks, found.size
+        told["pause_s"], told["flush_s"] = round(found.pause_s, 3), round(found.flush_s, 3)
+        told["mb_s"], told["slowest_mb_s"] = round(found.mb_s, 1), round(found.slowest_mb_s, 1)
+    for rank in range(spec.nodes):
+        began: dict[int, float] = {}
+        states: list[RecordedState] = []
+        for each in (stage(trial, rank, "checkpoint") or {}).get("states") or []:
+            step, at = int(each.get("step") or 0), each.get("at") or 0.0
+            seconds = max(0.0, at - began.setdefault(step, at))
+            states.append({"step": step, "state": str(each.get("state")), "seconds": round(seconds, 3)})
+        told["nodes"].append({"node": place(trial, rank), "states": states})
+    return told
 
 
 # -- what it means for a model -----------------------------------------------------------------------------------------

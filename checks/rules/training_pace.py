@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..profiles.schema.training import TrainingSection
     from .training import Member
 
+MOST_STEPS = 240
+"""Steps that the record keeps, the last ones; a soak has thousands."""
 HIDDEN = 1.25
 """Communication that compute does not hide may take this times what the same bytes take while nobody computes: then
 nothing at all was hidden, and a quarter was lost besides."""
@@ -182,8 +184,8 @@ def heat(found: Sequence[Member]) -> Iterator[str]:
             yield f"{node}: {', '.join(spans)}"
 
 
-def section(found: Sequence[Member], seen: Pace | None) -> RecordedTraining:
-    """Return what the record keeps: the job's pace, and each rank's medians."""
+def section(found: Sequence[Member], seen: Pace | None, asked: TrainingSection) -> RecordedTraining:
+    """Return what the record keeps: the job's pace beside its floor, its last steps, and each rank's medians."""
     ranks = [_rank(m) for m in found]
     if seen is None:
         return {"ranks": ranks}
@@ -195,6 +197,9 @@ def section(found: Sequence[Member], seen: Pace | None) -> RecordedTraining:
         "comm_ms": round(seen.bare, 3),
         "steps": len(seen.series),
         "spread": round(_spread(seen.series), 4),
+        "series_ms": [round(value, 3) for value in seen.series[-MOST_STEPS:]],
+        "floor_tflops": asked.tflops,
+        "floor_source": asked.source if asked.tflops else "",
         "ranks": ranks,
     }
 

@@ -33,6 +33,11 @@ def test_nodes(evidence, request):
     run.pool, run.trial = tuple(NODES), {"hosts": {f"pod-{n}": node for n, node in enumerate(NODES)}}
     run.collectives = {"ring": {"sentence": "16 ranks: pod-1 is slow", "tables": [{"rows": ROWS}]}}
     run.floors = {"ring": [{"size_bytes": 2**33, "busbw_gbps": 120.0, "source": "a source"}]}
+    ranks = [{"node": node, "gpu": gpu, "compute_ms": 50.0 + gpu} for node in NODES for gpu in range(8)]
+    pace = {"tflops": 400.0, "step_ms": 56.0, "exposed_share": 0.02, "steps": 40, "spread": 0.01}
+    run.training = pace | {"series_ms": [55.0, 57.0] * 20, "floor_tflops": 420.0, "floor_source": "s", "ranks": ranks}
+    states = [{"step": 2, "state": state, "seconds": n} for n, state in enumerate(("writing", "local", "durable"))]
+    run.checkpoint = {"nodes": [{"node": node, "states": states} for node in NODES]}
     run.bom = {"nodes": {"driver": {"580.95": 1, "570.10": len(NODES) - 1}, "os": {"Ubuntu": len(NODES)}}}
     for node in NODES:
         evidence.add(node, ok=True, observed="Ready", expected="Ready, without pressure")
