@@ -14,14 +14,14 @@ from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_node, judge_results
 from .diagnosis.words import diagnosis_of, sentence_of, signs_shown
+from .job.devices import compact_devices
 from .job.hosts import NONE, joined
 from .job.jobs import group
-from .job.view import View, compact_devices
+from .job.view import View
 from .job_document import NOTHING
 
 if TYPE_CHECKING:
     from ..pod.nccl_reader.state.partial import Partial
-    from ..pod.nccl_reader.state.seen import EdgeKey, Proc
     from .job_document import Bootstrap, Expected, Init, JobDocument, Pair, Table
 
 _RULES = (judge_ending, judge_network, judge_node, judge_results)
@@ -220,22 +220,21 @@ def _table(table: dict[str, Any], algorithm: str | None) -> Table:
 def _pairs(judgement: Judgement) -> list[Pair]:
     """Return the matrix of hosts: per ordered pair what carried the data, seen by sender and receiver."""
     cells: dict[tuple[str, str], dict[str, Any]] = {}
-    proc: Proc | None = None
-    edges: dict[EdgeKey, int] = {}  # unpacked once for all edges of a process
     for item in judgement.view.crossings:
         comm, src, dst, direction, conn, _, _, _, gdr, proxy = item.key
         ends = (item.src_node or f"(host of rank {src})", item.dst_node or f"(host of rank {dst})")
-        cell = cells.setdefault(ends, {"sides": NONE, "channels": {}, "devices": NONE, "gdr": NONE, "pxn": False})
+        cell = cells.get(ends)
+        if cell is None:
+            cell = cells[ends] = {"sides": NONE, "channels": {}, "devices": NONE, "gdr": NONE, "pxn": False}
         both = item.transport == "mnnvl"  # only the sender prints a peer-to-peer channel (p2pSendSetup in p2p.cc)
-        sides = ("send", "receive") if both else ({"s": "send"}.get(direction, "receive"),)
-        cell["sides"] = joined(cell["sides"], *sides)
+        for side in ("send", "receive") if both else ("send" if direction == "s" else "receive",):
+            if side not in cell["sides"]:
+                cell["sides"] = joined(cell["sides"], side)
         key = (item.transport, comm, src, dst, conn)
-        if item.proc is not proc:
-            proc, edges = item.proc, item.proc.edges
-        mask = edges[item.key]
-        cell["channels"][key] = cell["channels"].get(key, 0) | mask
-        cell["devices"] = joined(cell["devices"], item.device)
-        if item.key[5] == "net" and item.transport not in TCP:
+        cell["channels"][key] = cell["channels"].get(key, 0) | item.mask
+        if item.device not in cell["devices"]:
+            cell["devices"] = joined(cell["devices"], item.device)
+        if bool(gdr) not in cell["gdr"] and item.key[5] == "net" and item.transport not in TCP:
             cell["gdr"] = joined(cell["gdr"], bool(gdr))
         cell["pxn"] = cell["pxn"] or proxy >= 0
     pairs: list[Pair] = []

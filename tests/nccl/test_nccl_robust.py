@@ -248,7 +248,6 @@ def test_thousands_of_processes_are_kept_by_host_and_lose_nothing_that_is_judged
     (exact,) = conclude(read([("x", [text_of([line for lines in ranks for line in lines])])]))
     monkeypatch.setattr(processes, "MAX_ALONE", 20)
     monkeypatch.setattr(processes, "_FOLLOWED", 40)
-    monkeypatch.setattr(processes, "_PACKED", 10)
     mixed = interleaved(dict(enumerate(ranks)), 3)
     partial = read([("x", [mixed[at : at + 5000] for at in range(0, len(mixed), 5000)])])
     assert len(partial.procs) <= 20 + 32

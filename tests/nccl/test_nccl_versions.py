@@ -258,15 +258,16 @@ def test_a_multi_node_nvlink_domain_is_no_network(judge):
 )
 def test_a_channel_line_is_read_in_every_grammar(line, edge):
     """Channel, connection, ranks, direction, kind, network with blanks, device, GPUDirect, proxy rank; torn ones are dropped."""
-    from jobs.pod.nccl_reader.events.transports import parse_channel
+    from jobs.pod.nccl_reader.state.lanes import parse_channel, parse_lane
 
     found = parse_channel(line.encode())
     if edge is None:
         assert found is None
         return
     channel, conn, src, dst, side, *carrier = edge
-    ((key, own, _), number) = found
-    assert (number, key, own) == (channel, (src, dst, side, conn, *carrier), dst if side == "r" else src)
+    (lane, number, named) = found
+    assert (number, *lane[:2]) == (channel, (src, dst, side, conn, *carrier), dst if side == "r" else src)
+    assert parse_lane(named) == lane
 
 
 def test_plugins_that_move_gpu_memory_by_design_are_not_called_off(judge):

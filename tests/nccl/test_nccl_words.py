@@ -8,10 +8,13 @@ import re
 import pytest
 
 from jobs.pod.nccl_reader.events import signals
+from jobs.pod.nccl_reader.events.facts import effects_of
 from jobs.pod.nccl_reader.events.heads import Heads
-from jobs.pod.nccl_reader.events.symptoms import GATE, SYMPTOMS
+from jobs.pod.nccl_reader.events.kinds import KINDS, LANES
+from jobs.pod.nccl_reader.events.quiet import is_quiet, is_quiet_line, may_say
+from jobs.pod.nccl_reader.events.symptoms import SYMPTOMS, candidates, classify
 from jobs.pod.nccl_reader.lines.prefix import parse_head, process_of
-from jobs.pod.nccl_reader.lines.words import any_of, needed
+from jobs.pod.nccl_reader.lines.words import DIGITS, HEX_DIGITS, any_of, needed
 from jobs.pod.nccl_reader.state.seen import Source
 from tests.nccl.test_nccl_blocks import LOGS
 
@@ -45,10 +48,43 @@ def test_a_pattern_without_such_words_is_refused(pattern):
         needed(re.compile(pattern))
 
 
-def test_every_symptom_has_a_word_that_the_gate_finds():
+def test_every_symptom_is_found_by_the_shape_of_its_words():
     for item in SYMPTOMS:
         assert item.words
-        assert all(GATE.search(word) for word in item.words)
+        assert all(item in candidates(word.translate(HEX_DIGITS)) for word in item.words)
+
+
+def messages():
+    """Return what stands behind NCCL INFO in the logs, and in lines that a number or a pointer makes another."""
+    for path in LOGS:
+        for raw in path.read_bytes().split(b"\n"):
+            text = raw.partition(b"NCCL INFO ")[2]
+            if text:
+                yield text
+                yield re.sub(rb"(?<=0x)[0-9a-f]+", b"7f3bde01ac", text)
+                yield re.sub(rb"\d", b"7", text)
+
+
+def test_a_shape_that_says_nothing_stands_for_no_message_that_says_something():
+    for text in messages():
+        if is_quiet(text.translate(HEX_DIGITS)):
+            assert KINDS.get(text[:4]) is not None or effects_of(text) == (), text
+            assert text[:4] not in LANES
+
+
+def test_a_message_shows_the_first_symptom_that_its_text_matches():
+    for text in {text[:300] for text in messages()}:
+        assert classify(text) is next((item for item in SYMPTOMS if item.pattern.search(text)), None), text
+
+
+def test_a_shape_of_other_lines_that_says_nothing_stands_for_none_that_says_something():
+    rng = random.Random(7)
+    for path in LOGS:
+        for raw in path.read_bytes().split(b"\n"):
+            line = re.sub(rb"\d", lambda _: b"%d" % rng.randrange(10), raw)
+            if is_quiet_line(raw.translate(DIGITS)):
+                assert not may_say(raw), raw
+                assert not may_say(line), line
 
 
 def test_lines_that_are_passed_over_say_nothing():

@@ -209,11 +209,14 @@ def _half_shown(procs: list[Proc]) -> str:
     What a cut hides may be the one socket. Sender and receiver have each printed their end since NCCL 2.4. Where the
     other end's process is not in the log at all, nothing is compared.
     """
-    present = {(key, rank) for proc in procs for key, rank in proc.comms}
+    present: dict[str, set[int]] = {}
+    for proc in procs:
+        for comm, rank in proc.comms:
+            present.setdefault(comm, set()).add(rank)
     ends: dict[tuple[str, int, int, int], dict[str, int]] = {}
     for proc in procs:
         for (comm, src, dst, direction, conn, kind, *_), mask in proc.edges.items():
-            if kind == "net" and direction in ("s", "r") and {(comm, src), (comm, dst)} <= present:
+            if kind == "net" and direction and src in present.get(comm, ()) and dst in present[comm]:
                 both = ends.setdefault((comm, src, dst, conn), {"s": 0, "r": 0})
                 both[direction] |= mask
     torn = {key: channels_in(both["s"] ^ both["r"]) for key, both in ends.items() if both["s"] != both["r"]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..job.view import compact_devices
+from ..job.devices import compact_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...pod.nccl_reader.events.transports import TCP
-from .view import compact_devices
+from .devices import compact_devices
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.seen import Proc
@@ -29,18 +29,20 @@ def hosts_of(view: View) -> list[Host]:
         own = item.key[2] if item.key[3] == "r" and item.key[2] >= 0 else item.key[1]
         if item.key[5] in ("net", "collnet") and item.transport not in TCP:
             rails_of = used.setdefault(node, {})
-            rails_of[own] = joined(rails_of.get(own, NONE), item.device)
-            gdr[node] = joined(gdr.get(node, NONE), bool(item.key[8]))
+            if item.device not in rails_of.get(own, NONE):
+                rails_of[own] = joined(rails_of.get(own, NONE), item.device)
+            if bool(item.key[8]) not in gdr.get(node, NONE):
+                gdr[node] = joined(gdr.get(node, NONE), bool(item.key[8]))
     hosts: list[Host] = []
     world = set(job.world)
     for node, procs in sorted(nodes.items()):
         ranks = sorted({rank for proc in procs for (key, rank) in proc.comms if key in world})
-        shown = {
+        speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
+        connected = speak or {
             dst if direction == "r" and dst >= 0 else src
             for proc in procs
             for (_, src, dst, direction, *_rest) in proc.edges
         }
-        speak = {rank for proc in procs if proc.edges for (key, rank) in proc.comms if key in world}
         versions = sorted({text for proc in procs for text in proc.facts.get("version", ())})
         nets = sorted({net for proc in procs for net in proc.facts.get("net", ())})
         states = gdr.get(node, NONE)
@@ -48,7 +50,7 @@ def hosts_of(view: View) -> list[Host]:
             {
                 "name": node or None,
                 "ranks": ranks,
-                "connected": sorted(speak or shown),
+                "connected": sorted(connected),
                 "version": versions[0] if len(versions) == 1 else versions or None,
                 "network": nets[0] if len(nets) == 1 else nets or None,
                 "gdr": None if not states else "mixed" if len(states) > 1 else next(iter(states)),

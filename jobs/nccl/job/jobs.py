@@ -76,10 +76,11 @@ def group(partial: Partial, one_job: bool = False) -> list[Job]:
     if one_job:
         for index in range(1, len(parent)):
             join(0, index)
-    _join_by_comm_id(partial, join)
-    _join_by_pid(partial, join)
-    _join_complementary(partial, find, join)
-    _join_by_stem(partial, find, join)
+    elif len(parent) > 1:
+        _join_by_comm_id(partial, join)
+        _join_by_pid(partial, join)
+        _join_complementary(partial, find, join)
+        _join_by_stem(partial, find, join)
     roots: dict[int, list[int]] = {}
     for index in range(len(parent)):
         roots.setdefault(find(index), []).append(index)
@@ -220,7 +221,7 @@ def _torn_hosts(hosts: Iterable[str], used: dict[str | None, int]) -> list[tuple
     And nobody else has the torn one. Every host of a cluster may use the same pids, so that pairs are looked up.
     """
     known = set(hosts)
-    ends = {host[at:]: host for host in known if used.get(host, 0) > 1 for at in range(1, len(host))}
+    ends = {host[at:]: host for host in sorted(known) if used.get(host, 0) > 1 for at in range(1, len(host))}
     found = []
     for host in sorted(known):
         if used.get(host, 0) <= 1:

@@ -7,12 +7,11 @@ called "between nodes".
 
 from __future__ import annotations
 
-import re
-import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...pod.nccl_reader.events.transports import RDMA, TCP, family
 from ...pod.nccl_reader.state.seen import channels_in
+from .devices import Devices
 from .sizes import (
     joined_ranks,
     list_cut,
@@ -27,8 +26,6 @@ from .sizes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
     from ...pod.nccl_reader.state.seen import EdgeKey, Proc
     from .jobs import Job
 
@@ -38,6 +35,7 @@ class Crossing(NamedTuple):
 
     proc: Proc
     key: EdgeKey
+    mask: int  # of its channels
     channels: int
     src_node: str | None
     dst_node: str | None
@@ -71,19 +69,7 @@ class View:
         one = bool(printed) and all(comm.nnodes == 1 for comm in printed)
         self.single = one and not any(comm.mnnvl for comm in printed)
         self.nvlink_domain = one and all(comm.mnnvl for comm in printed)
-        self._node_hcas: dict[str, dict[int, str]] = {}
-        self._all_hcas: dict[int, str] = {}
-        for proc in job.procs:
-            if proc.hcas.keys() - self._all_hcas.keys():
-                self._all_hcas = {**proc.hcas, **self._all_hcas}
-            known = self._node_hcas.setdefault(job.node_of[proc], proc.hcas)  # most often the one that all have
-            if proc.hcas.keys() - known.keys():
-                self._node_hcas[job.node_of[proc]] = {**proc.hcas, **known}
-        self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
-        if any("gids" in source.events for source in job.sources.values()):  # net_ib prints GIDs of Ethernet only
-            self._links.add("RoCE")
-        self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
-        self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
+        self.devices = Devices(job)
         # Since 2.6.4 every process says what it uses; before, a plugin that found its provider is what there is to see.
         self.names_networks = any(proc.facts.get("net") for proc in job.procs)
         self._edges()
@@ -106,6 +92,7 @@ class View:
     # -- edges ---------------------------------------------------------------------------------------------------------
     def _edges(self) -> None:
         for proc in self.job.procs:
+            here = self.job.node_of[proc]
             for key, mask in proc.edges.items():
                 comm, src, dst, direction, _conn, kind, net, dev, _gdr, _proxy = key
                 channels = channels_in(mask)
@@ -113,14 +100,14 @@ class View:
                     self.local[kind] += channels
                     continue
                 if kind == "collnet":
-                    link = self.link(proc, dev)
-                    here = self.job.node_of[proc]
-                    self.switched.append(Crossing(proc, key, channels, here, None, link, self.device(proc, "IB", dev)))
+                    transport, device = self.devices.carrier(proc, "IB", dev)
+                    self.switched.append(Crossing(proc, key, mask, channels, here, None, transport, device))
                     continue
-                ends = [self._node(proc, comm, rank, direction, own) for rank, own in ((src, "s"), (dst, "r"))]
-                transport = "mnnvl" if kind == "mnnvl" else self.net_family(proc, net, dev)
-                crossing = Crossing(proc, key, channels, ends[0], ends[1], transport, self.device(proc, net, dev))
-                same = ends[0] is not None and ends[0] == ends[1]
+                src_node = self._node(proc, comm, src, own=direction == "s")
+                dst_node = self._node(proc, comm, dst, own=direction == "r")
+                transport, device = ("mnnvl", net) if kind == "mnnvl" else self.devices.carrier(proc, net, dev)
+                crossing = Crossing(proc, key, mask, channels, src_node, dst_node, transport, device)
+                same = src_node is not None and src_node == dst_node
                 if kind == "mnnvl":
                     self.local["mnnvl"] += channels
                     if not same:
@@ -142,66 +129,15 @@ class View:
             if len(both) == 2 and _speech(both["s"]) != _speech(both["r"]):
                 self.disagreeing.append((both["s"], both["r"]))
 
-    def _node(self, proc: Proc, comm: str, rank: int, direction: str, own: str) -> str | None:
+    def _node(self, proc: Proc, comm: str, rank: int, *, own: bool) -> str | None:
         """Return the node of one end of an edge; the end that printed the line is the process itself."""
-        if direction == own:
+        if own:
             listed = None if proc.comms else self.job.rank_hosts.get(rank)  # the table knows, where nothing else does
             return listed if listed not in (None, proc.host) else self.job.node_of[proc]
         member = self.job.member(comm, rank)
         if member is not None:
             return self.job.node_of[member]
         return self.job.rank_hosts.get(rank) if not comm or comm in self.job.world else None
-
-    def net_family(self, proc: Proc, net: str, dev: int) -> str:
-        """Return the transport behind a network's name.
-
-        Deciding link layer and provider from the process's other lines.
-        """
-        kind = family(net)
-        if kind == "verbs":
-            return self.link(proc, dev)
-        if kind == "ofi":
-            return self.provider(proc)
-        return kind
-
-    def link(self, proc: Proc, dev: int) -> str:
-        """Return ``ib`` or ``roce`` for a verbs device; ``ib`` where no line shows the link layer."""
-        if dev < 0:
-            devices = proc.hcas or self._node_hcas.get(self.job.node_of[proc]) or self._all_hcas
-            roce = sum("/roce" in device.lower() for device in devices.values())
-            if devices:
-                return "roce" if roce * 2 > len(devices) else "ib"
-        else:
-            device = self._hca(proc, dev)
-            if device is not None:
-                return "roce" if "/roce" in device.lower() else "ib"
-        return "roce" if self._links == {"RoCE"} else "ib"
-
-    def _hca(self, proc: Proc, dev: int) -> str | None:
-        """Return the device behind an index: as this process lists it, else as its node or another one does."""
-        for listed in (proc.hcas, self._node_hcas.get(self.job.node_of[proc], {}), self._all_hcas):
-            if dev in listed:
-                return listed[dev]
-        return None
-
-    def device(self, proc: Proc, net: str, dev: int) -> str:
-        """Return the name of a network device, or its index where the log lists none."""
-        listed = self._hca(proc, dev) if family(net) == "verbs" else None
-        if listed is not None:
-            return sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
-        return "%s/%d" % (net, dev) if dev >= 0 else net
-
-    def provider(self, proc: Proc) -> str:
-        """Return the fabric behind the libfabric plugin.
-
-        Its provider decides, AWS's name alone does not (Slingshot uses it too).
-        """
-        for values in (proc.facts.get("provider", frozenset()), self._providers):
-            for value in sorted(values):
-                for start, transport in _PROVIDERS:
-                    if value.startswith(start):
-                        return transport
-        return "cxi" if self._slingshot else "efa"
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
     def _nodes(self) -> int | None:  # noqa: C901, PLR0911, PLR0912 -- one return per form
@@ -290,7 +226,7 @@ class View:
         if self.chosen_alone():
             return "unknown"
         if not chosen:
-            return self.link(self.job.procs[0], -1) if self.verbs_used() and self.link_shown() else "unknown"
+            return self.devices.link(self.job.procs[0], -1) if self.verbs_used() and self.link_shown() else "unknown"
         return chosen.pop() if len(chosen) == 1 else "unknown"
 
     def verbs_used(self) -> bool:
@@ -423,18 +359,18 @@ def selected(proc: Proc, view: View) -> str | None:
     """Return the transport that a process chose, by its own lines; None where they do not say."""
     nets = sorted(proc.facts.get("net", ()))
     if nets:
-        kinds = [view.net_family(proc, net, -1) for net in nets]
+        kinds = [view.devices.transport(proc, net, -1) for net in nets]
         rdma = [kind for kind in kinds if kind not in TCP]
         return rdma[0] if rdma else kinds[0]
     if proc.hcas:
-        return view.link(proc, -1)
+        return view.devices.link(proc, -1)
     listed = proc.facts.get("listed", frozenset())
     for name in sorted(listed):
         kind = family(name)
         if kind not in ("socket", "verbs", "other"):
-            return view.net_family(proc, name, -1)
+            return view.devices.transport(proc, name, -1)
     if proc.facts.get("provider") and "nccl.ofi-no-provider" not in proc.notes and not view.names_networks:
-        return view.provider(proc)
+        return view.devices.provider(proc)
     if "Socket" in listed and (proc.ibs or _verbs_ruled_out(proc)):
         return (
             "socket"  # before 2.6.4 there is no "Using network"; alone the line may be the bootstrap's (2.4.2 to 2.4.7)
@@ -445,33 +381,3 @@ def selected(proc: Proc, view: View) -> str | None:
 
 def _verbs_ruled_out(proc: Proc) -> bool:
     return proc.env.get("NCCL_IB_DISABLE") not in (None, "0") or "nccl.libibverbs-missing" in proc.notes
-
-
-# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).
-_PROVIDERS = (
-    ("efa", "efa"),
-    ("cxi", "cxi"),
-    ("tcp", "socket"),
-    ("sockets", "socket"),
-    ("udp", "socket"),
-    ("verbs", "verbs-ofi"),
-)
-
-
-def _on_slingshot(proc: Proc) -> bool:
-    """Say whether the host has Slingshot's interfaces (hsn0, ...), its provider's settings, or a name of HPE Cray EX.
-
-    There a host is called by its node id (nid001234), or by where it stands (x1000c1s2b0n0: cabinet, chassis, slot).
-    """
-    names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
-    if any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env):
-        return True
-    return proc.host is not None and _CRAY_NAME.match(proc.host) is not None
-
-
-_CRAY_NAME = re.compile(r"nid\d{5,6}$|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}$")
-
-
-def compact_devices(names: AbstractSet[str]) -> list[Any]:
-    """Return device names in a stable order, numbers by value."""
-    return sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name))

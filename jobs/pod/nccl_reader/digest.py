@@ -7,30 +7,27 @@ what was read before (tables, torn lines, launchers), as they are. What applies 
 
 from __future__ import annotations
 
-import re
+from io import BytesIO
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
-from .events import signals
-from .events.facts import COMM, NOTE, SIGHT, STARTS, TRACE, Effect, effects_of, ring_order
+from .events.comms import usual
+from .events.facts import COMM, NOTE, SIGHT, TRACE, Effect, effects_of, ring_order
 from .events.heads import Heads
-from .events.kinds import CHANNEL, KINDS, OPERATION
-from .events.symptoms import GATE
-from .events.transports import Lane, parse_channel, sight_of
+from .events.kinds import KINDS, LANES, OPERATION
+from .events.messages import MAX_TEXT
+from .events.quiet import is_quiet, is_quiet_line, may_say
+from .events.transports import sight_of
 from .lines.clean import ESCAPES
 from .lines.prefix import Head, Process
-from .lines.words import any_of
-from .tables.rows import TYPE
+from .lines.words import DIGITS, HEX_DIGITS
+from .state.lanes import BITS, bit_of, parse_channel
 
 MARK = b"NCCL INFO "
-MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 MAX_LINE = 64 * 1024  # of a line without an end, this much is kept
-_KNOWN = 20_000  # messages whose effects are known
+_KNOWN = 20_000  # messages whose effects are known, shapes of lines that say nothing
 _LONGEST = 400  # bytes of one of them
 _HEADS = 65_536  # that are known
 _QUOTED = frozenset((NOTE, TRACE, SIGHT))  # effects that keep their line
-_ROW = re.compile(rb"\s{0,32}\d{1,19}\s+\d{1,19}\s+[a-z]\w+\s")  # a row whose blanks a copy has squeezed
-# What messages of NCCL that say something hold, unless they begin with one of STARTS.
-_SAYS = any_of((b" nranks ", b" nRanks ", b" nvls channels", b" -> ", b"> Algo ", b"+ NET["))
 
 Event = Tuple[int, Optional[Process], Any, bytes]
 """Number of the line in its block; the process, None for a line that is passed on whole; what is said: effects,
@@ -48,37 +45,20 @@ class Digest(NamedTuple):
 class _Process:
     """A process and its channels in one block, summed up until its next line may speak of another communicator."""
 
-    __slots__ = ("firsts", "key", "masks")
+    __slots__ = ("heads", "key", "lanes", "sights")
 
     def __init__(self, key: Optional[Process]) -> None:
-        self.key = key
-        self.masks: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
-        self.firsts: List[int] = []  # the number of its first line
+        self.key = key  # None: there is more than a head in front of the message
+        self.heads: Set[Head] = set()
+        self.lanes: Dict[bytes, int] = {}  # what names a lane -> its channels, as bits
+        self.sights: Dict[str, Tuple[int, bytes]] = {}  # what a fault may quote of them: its first line
 
-    def flush(self, lines: List[bytes], number: int, events: List[Event]) -> None:
-        """Pass on the channels, and the first line of those that a fault may quote."""
-        found: Dict[Lane, int] = {}
-        sights: List[str] = []
-        for bits, first in zip(self.masks.values(), self.firsts):
-            text = lines[first].partition(MARK)[2]
-            read = parse_channel(text)
-            if read is None:  # a ring's order, or torn
-                ring = ring_order(text)
-                if ring:
-                    events.append((number, self.key, ring, b""))
-                continue
-            lane = read[0]
-            found[lane] = found.get(lane, 0) | bits
-            sight = sight_of(lane)
-            if sight is not None and sight not in sights:
-                sights.append(sight)
-                events.append((number, self.key, ((SIGHT, sight, number - first),), lines[first]))
-        if found:
-            events.append((number, self.key, found, b""))
-        self.masks, self.firsts = {}, []
-
-
-_TORN = _Process(None)
+    def flush(self, number: int, events: List[Event]) -> None:
+        """Pass on the channels."""
+        for sight, (first, raw) in self.sights.items():
+            events.append((number, self.key, ((SIGHT, sight, number - first),), raw))
+        events.append((number, self.key, self.lanes, b""))
+        self.lanes, self.sights = {}, {}
 
 
 class Digester:
@@ -87,10 +67,10 @@ class Digester:
     def __init__(self) -> None:
         self._heads = Heads()
         self._known: Dict[bytes, Tuple[Tuple[Effect, ...], bool]] = {}  # message -> effects, whether the line is kept
-        self._fronts: Dict[bytes, Tuple[bytes, int]] = {}  # "Channel 07/0" -> without the number, its bit
-        self._named: Set[Head] = set()
+        self._quiet: Set[bytes] = set()  # messages that say nothing, whatever their numbers
+        self._quiet_lines: Set[bytes] = set()  # the same of lines that are not NCCL's
         self._here: Dict[bytes, _Process] = {}  # by what stands left of their messages
-        self._processes: Dict[Process, _Process] = {}
+        self._processes: Dict[Optional[Process], _Process] = {}
 
     def digest(self, data: bytes) -> Digest:  # noqa: C901, PLR0912 -- the hot loop: calls cost more than work
         """Return what a block of whole lines says."""
@@ -101,80 +81,91 @@ class Digester:
         if len(self._here) > _HEADS:
             self._here, self._processes = {}, {}
         full: List[_Process] = []  # that have channels
-        here, kinds, fronts, known = self._here, KINDS, self._fronts, self._known
+        here, known, quiet, quiet_lines = self._here, self._known, self._quiet, self._quiet_lines
         marked = 0
-        lines = data.split(b"\n")
-        lines.pop()
-        for number, raw in enumerate(lines):
-            left, mark, text = raw.partition(MARK)
+        number = -1
+        for number, line in enumerate(BytesIO(data)):  # not split(): so a line's memory is the next one's
+            left, mark, text = line[:-1].partition(MARK)
             if not mark:
-                if _says(raw) or (returns and b"\r" in raw):
-                    events.append((number, None, None, raw[:MAX_LINE]))
+                if (returns and b"\r" in line) or (line.translate(DIGITS) not in quiet_lines and self._says(line)):
+                    events.append((number, None, None, line[:-1][:MAX_LINE]))
                 continue
             marked += 1
-            process = here.get(left)
-            if process is None:
-                process = here[left] = self._process(left, number, events)
-            kind = kinds.get(text[:4])
-            split = None
-            if kind == CHANNEL:
-                front, _, rest = text.partition(b" : ")
-                split = fronts.get(front) or self._front(front)
-                rest = split[0] + rest
-                masks = process.masks
-                if rest in masks:
-                    masks[rest] |= split[1]
+            process = here.get(left) or self._process(left, number, events)
+            bit = BITS.get(text[:10])
+            if bit is not None:
+                lanes, lane = process.lanes, text[10:]
+                if lane in lanes:
+                    lanes[lane] |= bit
                     continue
-            if process.key is None or b" NCCL " in text or len(text) > MAX_TEXT or (returns and b"\r" in raw):
-                events.append((number, None, None, raw[:MAX_LINE]))
-            elif split is not None:
-                if split[1]:
-                    if not masks:
+            if process.key is None or (returns and b"\r" in line):
+                events.append((number, None, None, line[:-1][:MAX_LINE]))
+                continue
+            found = known.get(text)
+            if found is None:
+                if text.translate(HEX_DIGITS) in quiet:
+                    continue
+                if b" NCCL " in text or len(text) > MAX_TEXT:
+                    events.append((number, None, None, line[:-1][:MAX_LINE]))
+                    continue
+                if text[:4] in LANES:
+                    if not process.lanes:
                         full.append(process)
-                    masks[rest] = split[1]
-                    process.firsts.append(number)
-            elif kind is None or (kind == OPERATION and b"> Algo " in text):
-                effects, quoted = known.get(text) or self._effects(text)
-                if effects:
-                    if effects[0][0] == COMM and process.masks:
-                        process.flush(lines, number, events)
-                    events.append((number, process.key, effects, raw if quoted else b""))
+                    self._channel(process, line, text, number, events)
+                    continue
+                found = self._effects(text)
+            effects, quoted = found
+            if effects:
+                if effects[0][0] == COMM and process.lanes:
+                    process.flush(number, events)
+                events.append((number, process.key, effects, line[:-1] if quoted else b""))
         for process in full:
-            process.flush(lines, len(lines), events)
-        return Digest(len(lines), marked, events)
+            if process.lanes:
+                process.flush(number + 1, events)
+        return Digest(number + 1, marked, events)
 
     def _process(self, left: bytes, number: int, events: List[Event]) -> _Process:
         """Return the process that a head names; one without a key where there is more than a head."""
         seen = self._heads.find(left)
-        if seen is None:
-            return _TORN
-        process = self._processes.get(seen.process)
+        key = None if seen is None else seen.process
+        process = self._processes.get(key)
         if process is None:
-            process = self._processes[seen.process] = _Process(seen.process)
-        if seen.head not in self._named:
-            if len(self._named) >= _HEADS:
-                self._named.clear()
-            self._named.add(seen.head)
-            events.append((number, seen.process, seen.head, b""))
+            process = self._processes[key] = _Process(key)
+        if seen is not None and seen.head not in process.heads:
+            process.heads.add(seen.head)
+            events.append((number, key, seen.head, b""))
+        self._here[left] = process
         return process
 
-    def _front(self, front: bytes) -> Tuple[bytes, int]:
-        """Split what is in front of a channel's colon: all but the channel, and its bit; 0 where that is none."""
-        word, _, number = front.partition(b" ")
-        channel, slash, conn = number.partition(b"/")
-        found = (front, 0)
-        if channel.isdigit() and len(channel) <= 4 and (not slash or (conn.isdigit() and len(conn) <= 3)):
-            found = (b"" if word + slash + conn == b"Channel/0" else word + b"/" + conn + b" ", 1 << int(channel))
-        if len(self._fronts) >= _KNOWN:
-            self._fronts.clear()
-        self._fronts[front] = found
-        return found
+    def _channel(self, process: _Process, line: bytes, text: bytes, number: int, events: List[Event]) -> None:
+        """Take a line of a lane that the process did not name before."""
+        bit, lane = bit_of(text), text[10:]
+        if bit is None:
+            found = parse_channel(text)
+            if found is None:
+                ring = ring_order(text)
+                if ring:
+                    events.append((number, process.key, ring, b""))
+                return
+            bit, lane = 1 << found[1], found[2]
+        process.lanes[lane] = process.lanes.get(lane, 0) | bit
+        sight = sight_of(lane)
+        if sight is not None and sight not in process.sights:
+            process.sights[sight] = number, line[:-1]
 
     def _effects(self, text: bytes) -> Tuple[Tuple[Effect, ...], bool]:
-        """Return what a message says that was not read before."""
-        if text[:4] not in STARTS and _SAYS.search(text) is None and GATE.search(text) is None:
+        """Return what a message says that was not read before, and whether its line is kept."""
+        said = usual(text)
+        if said is not None:
+            return ((COMM, said),), False
+        shape = text.translate(HEX_DIGITS)
+        if is_quiet(shape):
+            if len(self._quiet) >= _KNOWN:
+                self._quiet.clear()
+            self._quiet.add(shape)
             return (), False
-        effects = effects_of(text)
+        kind = KINDS.get(text[:4])
+        effects = effects_of(text) if kind is None or (kind == OPERATION and b"> Algo " in text) else ()
         found = effects, any(effect[0] in _QUOTED for effect in effects)
         if len(text) <= _LONGEST and not (effects and effects[0][0] == COMM):
             if len(self._known) >= _KNOWN:
@@ -182,11 +173,12 @@ class Digester:
             self._known[text] = found
         return found
 
-
-def _says(raw: bytes) -> bool:
-    """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""
-    if signals.matters(raw):
-        return True
-    return (b"  " in raw or (raw[:1] in b"0123456789 \t" and _ROW.match(raw) is not None)) and TYPE.search(
-        raw
-    ) is not None
+    def _says(self, line: bytes) -> bool:
+        """Say whether a line that is not NCCL's holds one of the words that matter, or looks like a table's row."""
+        shape = line.translate(DIGITS)
+        if is_quiet_line(shape):
+            if len(self._quiet_lines) >= _KNOWN:
+                self._quiet_lines.clear()
+            self._quiet_lines.add(shape)
+            return False
+        return may_say(line)

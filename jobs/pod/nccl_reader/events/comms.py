@@ -39,7 +39,7 @@ class Said(NamedTuple):
     nodes: Optional[Tuple[int, int, int]]  # nodes, local ranks, MNNVL
 
 
-def _usual(text: bytes) -> Optional[Said]:
+def usual(text: bytes) -> Optional[Said]:
     """Read a line of one of the usual forms; None for any other."""
     match = _USUAL.match(text)
     if match is None:
@@ -53,7 +53,7 @@ def _usual(text: bytes) -> Optional[Said]:
 
 def parse_communicator(text: bytes) -> Optional[Said]:
     """Read a communicator's line; None where it is none."""
-    said = _usual(text)
+    said = usual(text)
     rank = _RANK.search(text) if said is None else None
     if rank is None or int(rank.group(1)) >= int(rank.group(2)):
         return said

@@ -11,10 +11,10 @@ import re
 from typing import Any, Callable, Dict, List, Tuple
 
 from ..lines.clean import name
+from ..state.lanes import TAIL
 from .comms import parse_communicator
 from .devices import listed_devices
-from .symptoms import BENIGN, GATE, classify
-from .transports import TAIL
+from .symptoms import BENIGN, classify
 
 _VERSION = re.compile(rb"^(?:NCCL|RCCL) version (?:: )?(\d+\.\d+[^\s,]*)")
 _ENV = re.compile(rb"^((?:R?NCCL|FI|UCX|OFI)_[A-Z0-9_]{1,60}) set (?:by environment )?to (.*)$")
@@ -119,10 +119,9 @@ def _others(text: bytes, said: List[Effect]) -> None:
         if 1 <= int(trace.group(1)) <= 6:  # 7 is "in progress"
             said.append((TRACE, int(trace.group(1)), text.startswith(b"include/net.h")))
         return
-    if GATE.search(text):
-        found = classify(text)
-        if found is not None and found.role != BENIGN:
-            said.append((NOTE, found.fault if found.role != "cause" else "info:" + found.fault))
+    found = classify(text)
+    if found is not None and found.role != BENIGN:
+        said.append((NOTE, found.fault if found.role != "cause" else "info:" + found.fault))
 
 
 def ring_order(text: bytes) -> Tuple[Effect, ...]:

@@ -11,9 +11,9 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 from ..lines.clean import ANSI_BYTES, name
 from ..lines.prefix import GLUED_TIME, Head, Process, parse_head, process_of, tag_in
+from ..lines.words import DIGITS
 from ..tables.rows import TYPE
 
-DIGITS = bytes(48 if 48 <= byte <= 57 else byte for byte in range(256))
 # A head with nothing in front of it, and no time that is glued to it.
 _ALONE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._-]{0,254}):(\d{1,10}):\d{1,20} \[(\d{1,4})\] ")
 _COLUMN = re.compile(rb"(?:u?int|u?char|b?float|half|double|bf|fp|f)[0-9]")  # a data type, whatever its digits
@@ -36,6 +36,7 @@ class Heads:
 
     def __init__(self) -> None:
         self._alone: Dict[bytes, Seen] = {}
+        self._processes: Dict[Tuple[bytes, bytes], Process] = {}  # by host and pid
         self._others: Dict[bytes, Optional[Seen]] = {}
         self._tagged: Dict[Tuple[Head, str], Seen] = {}
         self._fronts: Dict[bytes, Optional[_Tag]] = {}  # by what they are with every digit a 0; None: not by that alone
@@ -43,12 +44,16 @@ class Heads:
     def find(self, left: bytes) -> Optional[Seen]:
         """Return the head in what stands left of a message; None where there is more than a head."""
         start = left.rfind(b" ", 0, left.rfind(b" [")) + 1
-        alone = left[start:]
+        alone = left[start:] if start else left
         seen = self._alone.get(alone)
-        usual = _ALONE.fullmatch(alone) if seen is None and b"NCCL" not in alone else None
-        if usual is not None:
-            host, pid = name(usual.group(1), 255), int(usual.group(2))
-            seen = self._alone[alone] = Seen(Head(host, pid, int(usual.group(3)), ""), (host, pid, ""))
+        if seen is None:
+            usual = _ALONE.fullmatch(alone)
+            if usual is not None and b"NCCL" not in alone:
+                host, pid, dev = usual.groups()
+                process = self._processes.get((host, pid))
+                if process is None:
+                    process = self._processes[(host, pid)] = (name(host, 255), int(pid), "")
+                seen = self._alone[alone] = Seen(Head(process[0], process[1], int(dev), ""), process)
         if seen is not None and start:
             front = left[:start]
             shape = front.translate(DIGITS)
@@ -59,7 +64,7 @@ class Heads:
         if seen is None:
             seen = self._others[left] if left in self._others else self._read(left, start)
         if len(self._alone) + len(self._others) + len(self._tagged) >= _KEPT:
-            self._alone, self._others, self._tagged = {}, {}, {}
+            self._alone, self._others, self._tagged, self._processes = {}, {}, {}, {}
         return seen
 
     def _with(self, seen: Seen, tag: _Tag, front: bytes) -> Seen:

@@ -6,10 +6,11 @@ import re
 from typing import TYPE_CHECKING, Callable
 
 from ..lines.prefix import torn_at
+from ..state.lanes import parse_channel
 from ..tables.rows import TYPE
 from .facts import SIGHT, effects_of, ring_order
-from .kinds import CHANNEL, KINDS, OPERATION
-from .transports import parse_channel, sight_of
+from .kinds import KINDS, LANES, OPERATION
+from .transports import sight_of
 
 if TYPE_CHECKING:
     from ..state.seen import Source
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 INFO, WARN = b"NCCL INFO ", b"NCCL WARN "
 MAX_TEXT = 8 * 1024  # of a message; NCCL's own buffer is 1 KiB, 2 KiB for device lists
 _PLACE = re.compile(rb"^\s*[\w/.-]{1,120}\.(?:cc?|cu|cpp|h):\d+\s*$")  # in front of a warning whose head was left out
-_COLLECTIVE_NETWORK = frozenset((b"Chan", b"Ring", b"Coll"))
 
 
 class Messages:
@@ -62,14 +62,14 @@ class Messages:
             self.message(tracker, text, number, piece)
             return
         first = text[:second].rstrip().rstrip(b"|").rstrip()
-        if first[:4] not in _COLLECTIVE_NETWORK:  # its end may be lost, so no channel is taken from it
+        if first[:4] not in LANES:  # its end may be lost, so no channel is taken from it
             tracker.apply(effects_of(first), number, piece)
         self._piece(text[second:], number)
 
     def message(self, tracker: Tracker, text: bytes, number: int, raw: bytes) -> None:
         """Take one message of a process."""
         kind = KINDS.get(text[:4])
-        if kind == CHANNEL:
+        if text[:4] in LANES:
             self._channel(tracker, text, number, raw)
         elif kind is None or (kind == OPERATION and b"> Algo " in text):
             tracker.apply(effects_of(text), number, raw)
@@ -79,9 +79,9 @@ class Messages:
         if found is None:
             tracker.apply(ring_order(text), number, raw)
             return
-        lane, channel = found
-        self.processes.channels(tracker, {lane: 1 << channel})
-        sight = sight_of(lane)
+        _, channel, named = found
+        self.processes.channels(tracker, {named: 1 << channel})
+        sight = sight_of(named)
         if sight is not None:
             tracker.apply(((SIGHT, sight, 0),), number, raw)
 

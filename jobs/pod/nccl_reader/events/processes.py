@@ -6,7 +6,7 @@ Processes of one host and pid are one, whoever of their threads wrote.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from ..lines.prefix import Process, parse_head, process_of
 from ..state.seen import Crowd, Proc, shared
@@ -14,12 +14,10 @@ from .tracker import Tracker
 
 if TYPE_CHECKING:
     from ..state.partial import Partial
-    from .transports import Lane
 
 MAX_ALONE = 2048  # processes of one stream that are told apart
 MAX_HOSTS = 12_288  # hosts whose further processes are kept as one
 _FOLLOWED = 65_536  # processes that are followed at a time
-_PACKED = 1024  # processes from which on their edges are packed
 _MANY = 256  # processes whose channels wait before they are settled
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?\Z")
 
@@ -37,7 +35,7 @@ class Processes:
         self._beyond = Proc(None, None)
         self._beyond.crowd = Crowd(edges=False)
 
-    def channels(self, tracker: Tracker, lanes: Mapping[Lane, int]) -> None:
+    def channels(self, tracker: Tracker, lanes: Dict[bytes, int]) -> None:
         """Take channels of a process."""
         if tracker.channels(lanes):
             self._waiting.append(tracker)
@@ -49,8 +47,6 @@ class Processes:
                 if tracker.announced and tracker.pending:
                     tracker.settle()
             self._waiting = [tracker for tracker in self._waiting if tracker.pending]
-            if self.partial.crowd.loose():
-                self.pack()
 
     def head(self, left: bytes) -> Tuple[Tracker, bytes]:
         """Return the process that a line's head names, and what stands in front of that head."""
@@ -103,19 +99,12 @@ class Processes:
         for tracker in self.trackers.values():
             tracker.settle()
         self._waiting = []
-        self.pack()
         self.trackers.clear()
 
     def finish(self) -> None:
         """Settle what waits for more, and let go of what only reading needs."""
         self._let_go()
         self._by_pid.clear()
-
-    def pack(self) -> None:
-        """Keep what is known of very many processes in less memory."""
-        if len(self.partial.procs) > _PACKED or self.partial.crowd.loose():
-            for proc in self.partial.procs.values():
-                proc.pack()
 
     def _glued(self, key: Tuple[int, str, int]) -> Optional[Proc]:
         """Find the process whose host name a number was glued to: a torn table row ends in '-1' or '0.12'."""

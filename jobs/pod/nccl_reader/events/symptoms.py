@@ -8,9 +8,10 @@ catalogue's symptom table (section 2).
 from __future__ import annotations
 
 import re
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from functools import lru_cache
+from typing import List, NamedTuple, Optional, Tuple
 
-from ..lines.words import any_of, needed
+from ..lines.words import HEX_DIGITS, any_of, needed
 
 CAUSE = "cause"  # by itself the reason of a failure
 WHY = "why"  # explains a choice (sockets, no GPUDirect); a fault only together with that choice
@@ -291,11 +292,16 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("nccl.gdr-distance", WHY, rb"GPU Direct RDMA Disabled for GPU.*\(distance \d+ > \d+\)", 18, 19),
 )
 
-GATE = any_of(
-    {word: 0 for item in SYMPTOMS for word in item.words}
-)  # in front of the list, for the many lines that match nothing
-_CACHE: Dict[bytes, Optional[Symptom]] = {}
-_CACHE_LIMIT = 4_000
+_MASKED = tuple((item, tuple(word.translate(HEX_DIGITS) for word in item.words)) for item in SYMPTOMS)
+_GATE = any_of(dict.fromkeys(word for _, words in _MASKED for word in words))  # most messages hold none of them
+
+
+@lru_cache(maxsize=16_384)
+def candidates(shape: bytes) -> Tuple[Symptom, ...]:
+    """Return the symptoms that a message of this shape may show: its hexadecimal digits made 0, the words' as well."""
+    if _GATE.search(shape) is None:
+        return ()
+    return tuple(item for item, words in _MASKED if any(word in shape for word in words))
 
 
 def classify(text: bytes) -> Optional[Symptom]:
@@ -304,16 +310,7 @@ def classify(text: bytes) -> Optional[Symptom]:
     Benign ones are returned too, so that they are not taken for unknown.
     """
     text = text[:1200]
-    if text in _CACHE:
-        return _CACHE[text]
-    found: Optional[Symptom] = None
-    if GATE.search(text):
-        has = text.__contains__
-        found = next((item for item in SYMPTOMS if any(map(has, item.words)) and item.pattern.search(text)), None)
-    if len(_CACHE) >= _CACHE_LIMIT:
-        _CACHE.clear()
-    _CACHE[text] = found
-    return found
+    return next((item for item in candidates(text.translate(HEX_DIGITS)) if item.pattern.search(text)), None)
 
 
 def covered_rows() -> List[int]:

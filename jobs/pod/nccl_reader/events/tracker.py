@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple
 
+from ..state.lanes import parse_lane
 from ..state.seen import MAX_EDGES, Comm, Proc, shared
 from .facts import CHOSE, COMM, DEVICES, ENV, FACT, IB, NOTE, RING, SIGHT, TRACE, Effect
 from .symptoms import BENIGN, classify
 
 if TYPE_CHECKING:
     from .comms import Said
-    from .transports import Lane
 
 _GLOBAL = re.compile(rb"\b(?:localGid|remoteGids?|GID index)\b")
 _MAX_TURNS = 8  # communicators of one size and rank that have no id (before 2.16.2), told apart by their order
@@ -33,14 +33,14 @@ class Tracker:
         self.announced = bool(proc.comms)  # this version says when a set-up begins: channels belong to what is current
         self._pointers: Tuple[Tuple[bytes, Key], ...] = ()  # the latest last
         self._ordinals: Dict[Tuple[int, int], int] = _UNUSED
-        self.pending: Dict[Lane, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
+        self.pending: Dict[bytes, int] = _UNUSED  # lanes that wait for their communicator -> channels, as bits
 
     # -- channels ------------------------------------------------------------------------------------------------------
-    def channels(self, lanes: Mapping[Lane, int]) -> bool:
+    def channels(self, lanes: Dict[bytes, int]) -> bool:
         """Take channels, which wait until it is clear whose they are; say whether these are the first that wait."""
-        first = not self.pending
-        if first:
-            self.pending = {}
+        if not self.pending:
+            self.pending = lanes
+            return True
         pending = self.pending
         for lane, bits in lanes.items():
             if lane in pending:
@@ -49,19 +49,24 @@ class Tracker:
                 pending[lane] = bits
             elif self.proc.crowd is not None:
                 self.proc.crowd.full = True
-        return first
+        return False
 
     def settle(self) -> None:
         """Add the channels that wait to the communicator they belong to."""
-        fresh, self.pending = self.pending, _UNUSED
-        comms, comm = self.proc.comms, self._current
-        for (key, own, size), mask in fresh.items():
-            if size:
-                self.proc.add("nranks", size)
-            name = "" if comm is None else comm[0]
-            if comms and (name, own) not in comms:
-                name = next((key[0] for key in reversed(list(comms)) if key[1] == own), name)
-            self.proc.edge(name, key, mask)
+        lanes, self.pending = self.pending, _UNUSED
+        comms, name = self.proc.comms, "" if self._current is None else self._current[0]
+        if all(key[0] == name for key in comms):
+            self.proc.channels(name, lanes)
+            return
+        latest = {rank: comm for comm, rank in comms}  # the communicator that each of its ranks began last
+        owned: Dict[str, Dict[bytes, int]] = {}
+        for named, bits in lanes.items():
+            lane = parse_lane(named)
+            if lane is not None:
+                comm = name if (name, lane[1]) in comms else latest.get(lane[1], name)
+                owned.setdefault(comm, {})[named] = bits
+        for comm, lanes in owned.items():
+            self.proc.channels(comm, lanes)
 
     # -- messages ------------------------------------------------------------------------------------------------------
     def apply(self, effects: Tuple[Effect, ...], line: int, raw: bytes) -> None:

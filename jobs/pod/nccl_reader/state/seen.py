@@ -6,10 +6,10 @@ lines, files or pods arrive does not matter.
 
 from __future__ import annotations
 
-import marshal
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 from ..lines.clean import printable
+from .lanes import parse_lane
 
 MAX_EDGES = 4096  # distinct (communicator, edge, transport) per process; a rank of a healthy job has some dozens
 MAX_NOTES = 64
@@ -22,7 +22,6 @@ _MAX_MADE = 300_000  # dicts that are made
 _MAX_ALL_EDGES = 300_000
 _MAX_ALL_COMMS = 200_000  # of all processes
 MAX_COMMS = 1024  # of one process
-_MAX_LOOSE = 40_000  # edges that are not packed
 _MANY = 256  # processes that keep a line of their own for one kind of note
 
 EdgeKey = Tuple[
@@ -140,7 +139,7 @@ class Crowd:
         self.full = False  # a bound was reached: something was not kept
         self.alone = self.hosts = 0  # processes that are told apart, hosts whose further processes are not
         self._steps: Dict[Tuple[int, Any, Any], Tuple[Dict[Any, Any], Dict[Any, Any]]] = {}
-        self._made = self._loose = self._comms = 0
+        self._made = self._comms = 0
         self._edges = 0 if edges else _MAX_ALL_EDGES
         self._seen: Dict[str, int] = {}
         self._notes: Dict[str, Note] = {}
@@ -163,19 +162,6 @@ class Crowd:
             known = self._steps[step] = (base, fresh)  # holds the base, so that nothing else can get its id
         return known[1]
 
-    def with_fact(self, facts: Dict[Any, Any], fact: str, value: str) -> Dict[Any, Any]:
-        """Return facts with one more: the same ones for all that add the same to the same."""
-        known = self._steps.get((id(facts), fact, value))
-        if known is not None:
-            return known[1]
-        values = facts.get(fact, _NONE)
-        if value in values or len(values) >= MAX_ITEMS:
-            return facts
-        extended = self.extended(facts, fact, shared((*values, value)))
-        if isinstance(facts, Shared):
-            self._steps[(id(facts), fact, value)] = (facts, extended)
-        return extended
-
     def note(self, notes: Dict[str, Note], name: str, note: Note) -> Dict[str, Note]:
         """Return notes with one more; beyond the first processes, those of one kind share one line."""
         seen = self._seen[name] = self._seen.get(name, 0) + 1
@@ -183,14 +169,12 @@ class Crowd:
             return {**notes, name: note}
         return self.extended(notes, name, self._notes.setdefault(name, note))
 
-    def room(self, edges: int) -> bool:
-        """Say whether a process that has some edges may keep one more."""
-        if edges >= MAX_EDGES or self._edges >= _MAX_ALL_EDGES:
-            self.full = True
-            return False
-        self._edges += 1
-        self._loose += 1
-        return True
+    def room(self, edges: int, more: int) -> int:
+        """Say how many more edges a process that has some may keep."""
+        fit = min(more, MAX_EDGES - edges, _MAX_ALL_EDGES - self._edges)
+        self.full = self.full or fit < more
+        self._edges += max(fit, 0)
+        return fit
 
     def joins(self) -> bool:
         """Say whether a process may keep one more communicator."""
@@ -198,23 +182,13 @@ class Crowd:
         self.full = self.full or self._comms > _MAX_ALL_COMMS
         return self._comms <= _MAX_ALL_COMMS
 
-    def recount(self, change: int) -> None:
-        """Correct the number of edges: some were seen again after they had been packed."""
-        self._edges += change
-        self._loose = 0
-
-    def loose(self) -> bool:
-        """Say whether so many edges were added that they should be packed."""
-        return self._loose > _MAX_LOOSE
-
 
 class Proc:
     """One process: what it printed about itself, its network, its communicators and its channels."""
 
     __slots__ = (
         "_edges",
-        "_packed",
-        "_packed_edges",
+        "_lanes",
         "comms",
         "crowd",
         "devs",
@@ -239,14 +213,13 @@ class Proc:
         self.tags: FrozenSet[str] = _NONE
         self.devs: FrozenSet[int] = _NONE
         self.sources: FrozenSet[int] = _NONE
-        self.facts: Dict[str, FrozenSet[str]] = _EMPTY
+        self.facts: Dict[str, FrozenSet[str]] = {}
         self.env: Dict[str, str] = _EMPTY
         self.hcas: Dict[int, str] = _EMPTY
         self.ibs: Dict[str, int] = {}  # what NET/IB said: "none", "empty", "list" -> first line
         self.comms: Dict[Tuple[str, int], Comm] = {}
         self._edges: Dict[EdgeKey, int] = {}
-        self._packed = b""  # edges of a process that is one of thousands
-        self._packed_edges = 0
+        self._lanes: Dict[str, Dict[bytes, int]] = {}  # by communicator, edges that nobody looked at yet
         self.notes: Dict[str, Note] = _EMPTY
         self.crowd: Optional[Crowd] = None
         self.ranks: FrozenSet[int] = _NONE  # ranks of the largest ring order that was printed
@@ -255,12 +228,8 @@ class Proc:
     def add(self, fact: str, value: str) -> None:
         """Remember a fact; a bounded set per name."""
         values = self.facts.get(fact, _NONE)
-        if value in values:
-            return
-        if self.crowd is not None:
-            self.facts = self.crowd.with_fact(self.facts, fact, value)
-        elif len(values) < MAX_ITEMS:
-            self.facts = self._extended(self.facts, fact, shared((*values, value)))
+        if value not in values and len(values) < MAX_ITEMS:
+            self.facts[fact] = shared((*values, value))
 
     def _extended(self, base: Dict[Any, Any], key: Any, value: Any) -> Dict[Any, Any]:
         return {**base, key: value} if self.crowd is None else self.crowd.extended(base, key, value)
@@ -272,6 +241,9 @@ class Proc:
 
     def list_devices(self, devices: Dict[int, str]) -> None:
         """Remember the network devices that were listed first."""
+        if not self.hcas and len(devices) <= MAX_ITEMS:
+            self.hcas = devices
+            return
         for index, device in devices.items():
             if index not in self.hcas and len(self.hcas) < MAX_ITEMS:
                 self.hcas = self._extended(self.hcas, index, device)
@@ -296,36 +268,40 @@ class Proc:
             note = Note(source, line, raw)
             self.notes = {**self.notes, name: note} if self.crowd is None else self.crowd.note(self.notes, name, note)
 
-    def edge(self, comm: str, lane: Tuple[Any, ...], mask: int) -> bool:
-        """Add channels to an edge; False where the bound was reached."""
-        key: EdgeKey = (comm, *lane)
-        old = self._edges.get(key)
-        if old is None and self.crowd is not None and not self.crowd.room(len(self._edges)):
-            return False
-        self._edges[key] = (old or 0) | mask
-        return True
+    def channels(self, comm: str, lanes: Dict[bytes, int]) -> None:
+        """Add channels of a communicator, up to a bound; the lanes are kept as they are, and not to be used again."""
+        known = self._lanes.setdefault(comm, {})
+        fresh = [lane for lane in lanes if lane not in known]
+        for lane in fresh:
+            said = parse_lane(lane) if b"anks " in lane else None
+            if said is not None and said[2]:
+                self.add("nranks", said[2])
+        if self.crowd is not None:
+            fit = self.crowd.room(sum(map(len, self._lanes.values())), len(fresh))
+            if fit < len(fresh):
+                kept = frozenset(list(fresh)[: max(fit, 0)]) | known.keys()
+                lanes = {lane: bits for lane, bits in lanes.items() if lane in kept}
+        if not known:
+            self._lanes[comm] = lanes
+            return
+        for lane, bits in lanes.items():
+            known[lane] = known.get(lane, 0) | bits
 
     @property
     def edges(self) -> Dict[EdgeKey, int]:
-        """The channels of each edge, as a mask; not to be changed in place once they are packed."""
-        if not self._packed:
-            return self._edges
-        edges: Dict[EdgeKey, int] = marshal.loads(self._packed)  # noqa: S302 -- our own, never left memory
-        for key, mask in self._edges.items():
-            edges[key] = edges.get(key, 0) | mask
-        return edges
+        """The channels of each edge, as a mask."""
+        for comm, lanes in self._lanes.items():
+            for named, bits in lanes.items():
+                lane = parse_lane(named)
+                if lane is not None:
+                    key: EdgeKey = (comm, *lane[0])
+                    self._edges[key] = self._edges.get(key, 0) | bits
+        self._lanes = {}
+        return self._edges
 
     @edges.setter
     def edges(self, edges: Dict[EdgeKey, int]) -> None:
-        self._edges, self._packed = edges, b""
-
-    def pack(self) -> None:
-        """Keep the edges in a third of the memory; they are unpacked whenever they are looked at."""
-        if self._edges:
-            edges = self.edges
-            if self.crowd is not None:
-                self.crowd.recount(len(edges) - self._packed_edges - len(self._edges))
-            self._packed, self._packed_edges, self._edges = marshal.dumps(edges), len(edges), {}
+        self._edges, self._lanes = edges, {}
 
     def joins(self) -> bool:
         """Say whether one more communicator may be kept."""

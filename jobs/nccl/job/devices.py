@@ -1,0 +1,134 @@
+"""The network devices of a job: what the names and numbers of channel lines stand for."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ...pod.nccl_reader.events.transports import family
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from ...pod.nccl_reader.state.seen import Proc
+    from .jobs import Job
+
+
+class Devices:
+    """The devices that processes list; a process that lists none uses those of its node, or of the job."""
+
+    def __init__(self, job: Job) -> None:
+        self._node_of = job.node_of
+        self._on_node: dict[str, dict[int, str]] = {}
+        self._all: dict[int, str] = {}
+        self._known: dict[tuple[int, str, int], tuple[str, str]] = {}
+        for proc in job.procs:
+            if proc.hcas.keys() - self._all.keys():
+                self._all = {**proc.hcas, **self._all}
+            known = self._on_node.setdefault(job.node_of[proc], proc.hcas)  # most often the one that all have
+            if proc.hcas.keys() - known.keys():
+                self._on_node[job.node_of[proc]] = {**proc.hcas, **known}
+        self._links = {value for proc in job.procs for value in proc.facts.get("link", ())}
+        if any("gids" in source.events for source in job.sources.values()):  # net_ib prints GIDs of Ethernet only
+            self._links.add("RoCE")
+        self._providers = {value for proc in job.procs for value in proc.facts.get("provider", ())}
+        self._slingshot = any(_on_slingshot(proc) for proc in job.procs)
+
+    def carrier(self, proc: Proc, net: str, dev: int) -> tuple[str, str]:
+        """Return the transport behind a network's name, and the name of its device."""
+        if dev not in proc.hcas or family(net) != "verbs":
+            return self.transport(proc, net, dev), self.name(proc, net, dev)
+        key = (id(proc.hcas), net, dev)  # a list is kept as long as its process, and most processes share one
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = (self.link(proc, dev), self.name(proc, net, dev))
+        return known
+
+    def transport(self, proc: Proc, net: str, dev: int) -> str:
+        """Return the transport behind a network's name.
+
+        Deciding link layer and provider from the process's other lines.
+        """
+        kind = family(net)
+        if kind == "verbs":
+            return self.link(proc, dev)
+        if kind == "ofi":
+            return self.provider(proc)
+        return kind
+
+    def link(self, proc: Proc, dev: int) -> str:
+        """Return ``ib`` or ``roce`` for a verbs device; ``ib`` where no line shows the link layer."""
+        if dev < 0:
+            devices = proc.hcas or self._on_node.get(self._node_of[proc]) or self._all
+            roce = sum("/roce" in device.lower() for device in devices.values())
+            if devices:
+                return "roce" if roce * 2 > len(devices) else "ib"
+        else:
+            device = self._listed(proc, dev)
+            if device is not None:
+                return "roce" if "/roce" in device.lower() else "ib"
+        return "roce" if self._links == {"RoCE"} else "ib"
+
+    def _listed(self, proc: Proc, dev: int) -> str | None:
+        """Return the device behind an index: as this process lists it, else as its node or another one does."""
+        for listed in (proc.hcas, self._on_node.get(self._node_of[proc], {}), self._all):
+            if dev in listed:
+                return listed[dev]
+        return None
+
+    def name(self, proc: Proc, net: str, dev: int) -> str:
+        """Return the name of a network device, or its index where the log lists none."""
+        listed = self._listed(proc, dev) if family(net) == "verbs" else None
+        if listed is not None:
+            return sys.intern(listed.replace("/SHARP", "").rpartition("/")[0] or listed)
+        return "%s/%d" % (net, dev) if dev >= 0 else net
+
+    def provider(self, proc: Proc) -> str:
+        """Return the fabric behind the libfabric plugin.
+
+        Its provider decides, AWS's name alone does not (Slingshot uses it too).
+        """
+        for values in (proc.facts.get("provider", frozenset()), self._providers):
+            for value in sorted(values):
+                for start, transport in _PROVIDERS:
+                    if value.startswith(start):
+                        return transport
+        return "cxi" if self._slingshot else "efa"
+
+
+# libfabric provider -> transport. Provider names: fi_info; over tcp or sockets the plugin is no RDMA (row 13).
+_PROVIDERS = (
+    ("efa", "efa"),
+    ("cxi", "cxi"),
+    ("tcp", "socket"),
+    ("sockets", "socket"),
+    ("udp", "socket"),
+    ("verbs", "verbs-ofi"),
+)
+
+
+def _on_slingshot(proc: Proc) -> bool:
+    """Say whether the host has Slingshot's interfaces (hsn0, ...), its provider's settings, or a name of HPE Cray EX.
+
+    There a host is called by its node id (nid001234), or by where it stands (x1000c1s2b0n0: cabinet, chassis, slot).
+    """
+    names = [text for fact in ("boot", "oob", "socket") for text in proc.facts.get(fact, ())]
+    if any(name.startswith("hsn") for name in names) or any(name.startswith("FI_CXI") for name in proc.env):
+        return True
+    return proc.host is not None and _CRAY_NAME.match(proc.host) is not None
+
+
+_CRAY_NAME = re.compile(r"nid\d{5,6}$|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}$")
+
+
+def compact_devices(names: AbstractSet[str]) -> list[str]:
+    """Return device names in a stable order, numbers by value."""
+    return list(_in_order(frozenset(names)))
+
+
+@lru_cache(maxsize=4096)
+def _in_order(names: frozenset[str]) -> tuple[str, ...]:
+    """The ranks of a job use few sets of devices."""
+    return tuple(sorted(names, key=lambda name: (name.rstrip("0123456789/:"), len(name), name)))

@@ -1,0 +1,120 @@
+"""The grammar of channel lines: which lane one names, and what carries it.
+
+Grammar (catalogue 1.5): ``(Ring|Channel) CC[/CONN] : SRC[[x]] -> DST[[y]] [send|receive] via TRANSPORT``. A network's
+name may hold blanks (``AWS Libfabric``), the proxy rank of PXN stands in parentheses (``NET/IB/1(5)/GDRDMA``). A suffix
+that is half of a known one is a torn line and is dropped: it must not turn "with GPUDirect" into "without".
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import lru_cache
+from typing import Any, Optional, Tuple
+
+_CHANNEL = re.compile(rb"(Ring|Channel|CollNet|Coll) (\d{1,4})(?=/| : )")
+_LANE = re.compile(
+    rb"(Coll)?(?:(?:/(\d{1,3}))? : )?(\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? "
+    rb"(?:-> (\d{1,7})(?:\[[0-9a-fA-F]{1,16}\])? )?((?:\[(?:send|receive)\] )?via \S.*)"
+)
+BITS = {form % number: 1 << number for form in (b"Channel %02d", b"Ring %02d : ") for number in range(100)}
+"""How most channel lines begin, ten bytes -> the channel, as a bit; what follows names the lane."""
+MAX_NAME = 160  # bytes that name a lane; what is longer has something else behind it
+_NET = re.compile(rb"NET/([A-Za-z0-9_.:+ -]{1,60})/(\d{1,4})(?:\((\d{1,7})\))?((?:/[A-Za-z0-9()_=.-]+)*)(?:\s.*)?$")
+_COLLNET = re.compile(rb"COLLNET/([A-Za-z0-9_.-]{1,40})/(\d{1,4})((?:/[A-Za-z0-9()]+)*)(?:\s.*)?$")
+_P2P = re.compile(
+    rb"P2P/(IPC|CUMEM|MNNVL|direct pointer|common device|indirect/\d+(?:\[[0-9a-fA-F]+\])?)(?:/read)?(?:/CE)?(?:\s.*)?$"
+)
+_SHM = re.compile(rb"SHM(?:/(?:direct|CE)){0,2}(?:\s.*)?$|direct shared memory(?:\s.*)?$")
+TAIL = re.compile(
+    rb"\s+comm 0x[0-9a-fA-F]+ n[rR]anks \d+.*$|\s*(?:\x1b\[\d*m)?\[repeated \d+x across cluster\].*$|\s*\x1b\[.*$|\s+$"
+)
+_SIZE = re.compile(rb" comm 0x[0-9a-fA-F]+ n[rR]anks (\d{1,7})\b")
+_SIDES = {b"s": "s", b"r": "r", b"": ""}  # by the first letter of [send] and [receive]
+_SUFFIXES = (b"GDRDMA(PCI)", b"Shared")
+
+
+Lane = Tuple[Tuple[int, int, str, int, str, str, int, int, int], int, str]
+"""All channels of one edge, as one of its ends prints them: the edge's key, the rank that printed it, and the size of
+its communicator where the line says it (RCCL), else an empty text.
+
+The key: source and destination in the communicator (destination -1 on a collective-network line); "s" or "r" for the
+end that prints, "" where the line does not say; connection (0 ring or tree, 1 point to point); kind (net, p2p, mnnvl,
+shm, collnet); the network's name as printed, or the kind of P2P; the network device's index, GPUDirect as 0 or 1, the
+rank whose NIC is used (PXN), each -1 or 0 without one."""
+
+
+def parse_channel(text: bytes) -> Optional[Tuple[Lane, int, bytes]]:
+    """Return the lane of one line, the channel, and the bytes that name the lane; None where it is none, or torn."""
+    match = _CHANNEL.match(text)
+    if match is None:
+        return None
+    named = text[match.end() :][:MAX_NAME]
+    if text[:4] == b"Ring" and named[:1] == b" ":
+        named = named[3:] if named[3:4].isdigit() else b""
+    elif text[:4] == b"Coll":
+        named = b"Coll" + named
+    lane = parse_lane(named)
+    return None if lane is None else (lane, int(match.group(2)), named)
+
+
+def parse_lane(named: bytes) -> Optional[Lane]:
+    """Return the lane of what stands behind the channel of a line."""
+    match = _LANE.match(named)
+    if match is None:
+        return None
+    tree, conn, src, dst, how = match.groups()
+    end = _end(how, conn, tree is not None)
+    if end is None or (dst is None and end[0][2] != "collnet"):
+        return None
+    what, size = end
+    source, target = int(src), -1 if dst is None else int(dst)
+    return (source, target, *what), target if what[0] == "r" else source, size
+
+
+def bit_of(text: bytes) -> Optional[int]:
+    """Return the channel of a line, as a bit, where its bytes behind the tenth name a lane."""
+    named = text[10:]
+    whole = named[:1] in (b"/", b" ") if text[:1] == b"C" else named[:1].isdigit()
+    return BITS.get(text[:10]) if whole and len(named) <= MAX_NAME and b" via " in named else None
+
+
+@lru_cache(maxsize=4096)
+def _end(how: bytes, conn: Optional[bytes], tree: bool) -> Optional[Tuple[Tuple[Any, ...], str]]:
+    """Read what stands behind the ranks: the rest of a lane's key, and the communicator's size where it is said."""
+    side, _, via = how.partition(b"via ")
+    carrier = _carrier(via, tree)
+    if carrier is None:
+        return None
+    size = _SIZE.search(via) if b"anks " in via else None
+    return (_SIDES[side[1:2]], int(conn or 0), *carrier), size.group(1).decode("ascii") if size else ""
+
+
+def _carrier(via: bytes, tree: bool) -> Optional[Tuple[str, str, int, int, int]]:  # noqa: PLR0911 -- one return per form
+    """Read what stands behind ``via``: kind, network, device, GPUDirect, proxy; None where it is torn or unknown."""
+    via = TAIL.sub(b"", via)
+    if via[:8] == b"COLLNET/" or (tree and via[:4] != b"NET/"):
+        found = _COLLNET.match(via)
+        if found is None:
+            return None
+        return "collnet", found.group(1).decode("ascii"), int(found.group(2)), int(b"GDRDMA" in found.group(3)), -1
+    if via[:4] == b"NET/":
+        net = _NET.match(via)
+        if net is None:
+            return None
+        suffixes = [item for item in net.group(4).split(b"/") if item]
+        if any(_is_half(item) for item in suffixes):
+            return None
+        gdr = int(any(item.startswith(b"GDRDMA") for item in suffixes))
+        name = sys.intern(net.group(1).decode("ascii").strip())
+        return "net", name, int(net.group(2)), gdr, int(net.group(3) or -1)
+    peer = _P2P.match(via)
+    if peer is not None:
+        form = peer.group(1).decode("ascii").split("/")[0]
+        return "mnnvl" if form == "MNNVL" else "p2p", form, -1, 0, -1
+    return ("shm", "SHM", -1, 0, -1) if _SHM.match(via) else None
+
+
+def _is_half(suffix: bytes) -> bool:
+    """Say whether a suffix is the beginning of a known one (``GDRD``); others (``flush=None``) are a plugin's own."""
+    return suffix != b"GDRDMA" and any(known.startswith(suffix) and known != suffix for known in _SUFFIXES)
