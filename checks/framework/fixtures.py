@@ -13,7 +13,7 @@ from checks.framework.evidence import CannotTell
 from checks.framework.session import SESSION, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from checks.framework.evidence import Evidence
     from checks.profiles.loader import Profile
@@ -260,9 +260,9 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     told, out, earlier = (seatrial.profile, seatrial.options, seatrial.unfit), seatrial.options.out, seatrial.earlier
     resumed = earlier.ended.isoformat(timespec="seconds") if earlier else None
 
-    def remember(gpus: int, rounds: Sequence[dict[str, Any]]) -> None:
+    def remember(sweep: dict[str, Any]) -> None:
         if out:
-            begin(out, seatrial.run, gpus, rounds, resumed)
+            begin(out, seatrial.run, sweep, resumed)
 
     found = run_sweep(_launcher(seatrial).run, spec, cluster, gpu_pool, *told, earlier, remember)
     if out:

@@ -25,11 +25,11 @@ LARGEST = 64 << 20
 KEYS = ("run_id", "started", "simulated", "cluster", "profile_digest")
 
 
-def begin(folder: Path, run: Run, gpus_per_node: int, rounds: Sequence[dict[str, Any]], resumed: Any) -> None:
-    """Write what a sweep goes on from if nobody is left to write its record; `rounds` are those it goes on with."""
+def begin(folder: Path, run: Run, sweep: dict[str, Any], resumed: Any) -> None:
+    """Write what a sweep goes on from if nobody is left to write its record; its `rounds` are those it goes on with."""
     told = {key: getattr(run, key) for key in KEYS}
-    sweep = {"gpus_per_node": gpus_per_node, "rounds": list(rounds), "resumed": resumed}
-    write_atomically(folder / BEGUN, json.dumps({**told, "sweep": sweep}, allow_nan=False) + "\n")
+    text = json.dumps({**told, "sweep": {**sweep, "resumed": resumed}}, allow_nan=False)
+    write_atomically(folder / BEGUN, text + "\n")
 
 
 def end(folder: Path) -> None:

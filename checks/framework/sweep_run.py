@@ -14,6 +14,7 @@ from checks.framework.sweep_spec import leaves_of, rows_of, rules_of, sweep_spec
 from checks.rules.capacity import confined, rooms
 from checks.rules.sweep import read_sweep
 from checks.rules.swept import Earlier, Swept
+from jobs.cluster.redact import safe
 from jobs.pod.sweep.saved import saved
 from jobs.trial.spec import SpecError
 from reports.record import read_json
@@ -48,16 +49,16 @@ def run_sweep(
     options: Options,
     unfit: Mapping[str, tuple[str, ...]],
     earlier: Earlier | None = None,
-    begin: Callable[[int, Sequence[dict[str, Any]]], None] = lambda _gpus, _rounds: None,
+    begin: Callable[[dict[str, Any]], None] = lambda _: None,
 ) -> Swept:
-    """Run the sweep; `begin` is told its GPUs per node and its rounds so far.
+    """Run the sweep; `begin` is told what it begins with: GPUs per node, image, starts of the machines, rounds so far.
 
     Raises Blocked where no node is free for it, or `earlier` is of nodes with other GPUs.
     """
+    boots = {node.name: node.boot for node in cluster.nodes} if cluster else {}
+    if earlier:
+        earlier = _of_today(earlier, spec, boots)
     history = earlier.history if earlier else ()
-    if earlier and earlier.gpus_per_node != spec.gpus_per_node:
-        told = f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}"
-        raise Blocked(f"run {earlier.run_id} cannot be resumed: it {told}")
     spec = confined(pool.without(unfit), spec)
     left: dict[str, str] = {}
     if "nodes" in cluster.not_seen:  # a tenant: who is free only the scheduler knows
@@ -83,10 +84,36 @@ def run_sweep(
     except SpecError as error:
         raise pytest.UsageError(str(error)) from error
     assert made.sweep is not None
-    begin(spec.gpus_per_node, rows_of(history))
+    shape = {"gpus_per_node": spec.gpus_per_node, "image": spec.image}
+    shape["boots"] = {node: boots[node] for node in sorted(boots.keys() & {*free, *left})}
+    begin({**shape, "rounds": rows_of(history)})
     found = read_sweep(run(made), made.sweep, rules_of(made.sweep), history, left, earlier)
     sizes = {"alone": made.sweep.alone.max_bytes, "pair": made.sweep.pair.max_bytes}
-    return replace(found, section={**found.section, "gpus_per_node": spec.gpus_per_node, "sizes": sizes})
+    return replace(found, section={**found.section, **shape, "sizes": sizes})
+
+
+def _of_today(earlier: Earlier, spec: TrialSpec, boots: Mapping[str, str]) -> Earlier:
+    """Return a sweep without the tests of machines that have started again since: they may be other ones.
+
+    Raises Blocked where it was of other GPUs, or of another image. Where nodes are not ours to see, nobody knows.
+    """
+    differs = []
+    if earlier.gpus_per_node != spec.gpus_per_node:
+        differs.append(f"tested {earlier.gpus_per_node} GPUs per node, this one tests {spec.gpus_per_node}")
+    if earlier.image != spec.image:
+        differs.append(
+            f"ran {safe(earlier.image or 'an image that it does not name', 200)}, this one runs {spec.image}"
+        )
+    if differs:
+        raise Blocked(f"run {earlier.run_id} cannot be resumed: it {'; it '.join(differs)}")
+    seen = {node for done in earlier.history for test in done.round.tests for node in test}
+    anew = {node for node in seen & boots.keys() if earlier.boots.get(node) != boots[node]}
+    return replace(earlier, anew=tuple(sorted(anew)), history=[_without(done, anew) for done in earlier.history])
+
+
+def _without(done: Done, nodes: set[str]) -> Done:
+    tests = tuple(test for test in done.round.tests if nodes.isdisjoint(test))
+    return replace(done, round=replace(done.round, tests=tests), results={test: done.results[test] for test in tests})
 
 
 def resumed(folder: Path) -> Earlier:
@@ -119,6 +146,8 @@ def _earlier(record: Record) -> Earlier:
         ended=ended,
         history=tuple(history),
         gpus_per_node=gpus,
+        image=str(found.get("image") or ""),
+        boots=_texts(found.get("boots")),
         simulated=record["simulated"],
         cluster=record["cluster"],
         profile_digest=record["profile_digest"],
@@ -140,11 +169,17 @@ def _killed(told: Mapping[str, Any], history: Sequence[Done]) -> Earlier:
         ended=ended,
         history=tuple(history),
         gpus_per_node=sweep["gpus_per_node"],
+        image=str(sweep.get("image") or ""),
+        boots=_texts(sweep.get("boots")),
         simulated=told.get("simulated") is True,
         cluster=cluster,
         profile_digest=str(told.get("profile_digest") or ""),
         chained=bool(before),
     )
+
+
+def _texts(found: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def fits(earlier: Earlier, run: Run, folder: Path, now: datetime.datetime | None = None) -> None:

@@ -121,6 +121,9 @@ def notes(swept: Swept) -> Iterator[str]:
         yield "not in the sweep: " + "; ".join(f"{node} ({why})" for node, why in list(swept.left.items())[:SHOWN])
     if swept.only_earlier:
         yield f"not tested in this run, and counted by the rounds of {swept.earlier}: {names_of(swept.only_earlier)}"
+    if swept.earlier and swept.earlier.anew:
+        anew = names_of(swept.earlier.anew)
+        yield f"tested anew, since their machines have started again after {swept.earlier}: {anew}"
     yield from blame.notes
     if cordon := [f.names[0] for f in blame.findings if f.kind in ("node", "rail")]:
         yield f"to keep others off the nodes at fault: kubectl cordon {' '.join(cordon)}"
@@ -129,4 +132,6 @@ def notes(swept: Swept) -> Iterator[str]:
 def names_of(names: Sequence[str]) -> str:
     """Count nodes, and name the first of them."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{len(names)} nodes" + (f" ({', '.join(names[:SHOWN])}{more})" if names else "")
+    return f"{len(names)} node{'' if len(names) == 1 else 's'}" + (
+        f" ({', '.join(names[:SHOWN])}{more})" if names else ""
+    )

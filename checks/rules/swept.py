@@ -21,10 +21,13 @@ class Earlier:
     ended: datetime  # of the oldest run whose rounds are among them
     history: Sequence[Done]
     gpus_per_node: int
+    image: str
+    boots: Mapping[str, str]  # of each node, as far as nodes were seen: which start of the machine was tested
     simulated: bool
     cluster: Mapping[str, Any]
     profile_digest: str
     chained: bool = False  # it went on with another sweep itself
+    anew: tuple[str, ...] = ()  # nodes whose machine has started again since: what they showed does not count
 
     def __str__(self) -> str:
         return f"run {self.run_id}, {self.started:%Y-%m-%d %H:%M} UTC" + (", and what it went on with" * self.chained)

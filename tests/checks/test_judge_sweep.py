@@ -1,7 +1,9 @@
 """What a sweep's coordinator told becomes findings: whom they accuse, in which words, and what is never a pass."""
 
+import base64
 import json
 import re
+import zlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from checks.framework.sweep_run import fits, resumed, run_sweep
 from checks.framework.sweep_spec import rules_of, sweep_spec
 from checks.profiles.loader import load_profile
 from checks.rules.capacity import rooms
+from checks.rules.pool import Pool
 from checks.rules.sweep import link_findings, node_findings, ran_findings, read_sweep, scale_findings
 from checks.rules.sweep_told import notes
 from jobs.diagnosis.state import FailureAnalysis, JobState
@@ -406,7 +409,7 @@ def record(folder, *, nodes=6, sweep=NEW, **changes):
         "simulated": False,
         "cluster": {"server": "https://a", "ca": "sha256:a"},
         "profile_digest": "sha256:p",
-        "sweep": sweep and {**swept(names, stages).section, "gpus_per_node": 8, **sweep},
+        "sweep": sweep and {**swept(names, stages).section, "gpus_per_node": 8, "image": "i", **sweep},
         **changes,
     }
     (folder / "report.json").write_text(json.dumps(made))
@@ -480,9 +483,34 @@ def test_rounds_grow_no_younger_by_being_resumed(tmp_path, sweep, said):
 
 def test_nodes_with_other_gpus_are_not_resumed(tmp_path):
     """Nothing is started for it."""
-    spec = SimpleNamespace(gpus_per_node=4)
+    spec = SimpleNamespace(gpus_per_node=4, image="i")
     with pytest.raises(Blocked, match="tested 8 GPUs per node, this one tests 4"):
         run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
+    spec = SimpleNamespace(gpus_per_node=8, image="another")
+    with pytest.raises(Blocked, match="it ran i, this one runs another"):
+        run_sweep(pytest.fail, spec, None, None, PROFILE, None, {}, resumed(record(tmp_path)))
+
+
+def test_what_a_machine_showed_before_it_started_again_does_not_count(tmp_path, inventory, node):
+    """It may have another driver, or be another machine of that name: its tests, and its partners', run anew."""
+    boots = {f"node-{n}": f"boot-{n}" for n in range(6)}
+    earlier = resumed(record(tmp_path, sweep={"boots": {**boots, "node-3": "an earlier one"}}))
+    nodes = [replace(node(name), boot=boot) for name, boot in boots.items()]
+    spec = TrialSpec(run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8)
+    asked = []
+
+    def runs(made):
+        asked.extend(json.loads(zlib.decompress(base64.b64decode(made.sweep.history))))
+        stages = {"sweep.fleet.1": {"nodes": list(boots)}, "sweep.end": {"why": ""}}
+        return TrialResult(job="j", state=JobState.COMPLETE, evidence={0: RankEvidence(rank=0, stages=stages)})
+
+    found = run_sweep(runs, spec, inventory(nodes), Pool(tuple(nodes)), PROFILE, Options(), {}, earlier)
+    tests = [test["nodes"] for row in asked for test in row["tests"]]
+    assert tests and not any("node-3" in test for test in tests)
+    assert found.blame.verdict == "inconclusive"
+    assert found.blame.not_tested["node-3"] == "not tested"
+    assert any("tested anew" in text and text.endswith(": 1 node (node-3)") for text in notes(found))
+    assert found.section["boots"] == boots and found.section["image"] == "i"
 
 
 def test_the_result_says_what_is_of_the_earlier_run(tmp_path):

@@ -88,6 +88,7 @@ class Node:
     runtime: str
     kubelet: str
     os: str = ""
+    boot: str = ""  # another one each time that the machine starts
     restarted: bool = False  # its kubelet had just begun when it wrote this, and counts no device of a plugin yet
 
 
@@ -222,6 +223,7 @@ def read_node(item: Mapping[str, Any]) -> Node:
         runtime=safe(info.get("containerRuntimeVersion") or "", 100),
         kubelet=safe(info.get("kubeletVersion") or "", 100),
         os=safe(info.get("osImage") or "", 100),
+        boot=safe(info.get("bootID") or "", 100),
         restarted=_has_just_begun(ready) and _lacks_devices(as_map(status.get("capacity"))),
     )
 

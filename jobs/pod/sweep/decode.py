@@ -81,7 +81,7 @@ def _not_tested(
         if node in fleet.gone and not state.enough(node):
             found[node] = "%s; %s" % (
                 fleet.gone[node],
-                "tested %d times" % state.tests[node] if state.tests[node] else "not tested",
+                "tested %s" % _times(state.tests[node]) if state.tests[node] else "not tested",
             )
         elif state.silent[node] and (state.silent[node] >= SILENT or not state.passed[node]):
             found[node] = "reported nothing in %d of %d tests" % (state.silent[node], state.tests[node])
@@ -96,6 +96,10 @@ def _not_tested(
             if state.empty[node]:
                 found[node] += "; measured nothing in %d of %d tests" % (state.empty[node], state.tests[node])
     return found
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else "%d times" % count
 
 
 def _measures_nothing(state: State, node: str) -> bool:
