@@ -27,7 +27,7 @@ from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.trial.spec import Claim, Sweep, TrialSpec
+from jobs.trial.spec import ClaimSpec, Sweep, TrialSpec
 from reports.record import Run
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)
@@ -611,7 +611,7 @@ def test_the_checks_say_what_the_sweeps_own_section_says(name, nodes):
 def test_where_gpus_are_claimed_only_the_scheduler_knows_which_are_free(inventory, node, resource, free):
     """No node offers a resource to count; what is cordoned or tainted takes no pod all the same."""
     nodes = [node("a", allocatable=None), node("b", allocatable=None, unschedulable=True)]
-    claim = () if resource else (Claim(name="gpus", device_class="gpu.nvidia.com", count=8),)
+    claim = () if resource else (ClaimSpec(name="gpus", device_class="gpu.nvidia.com", count=8),)
     spec = TrialSpec(
         run_id="2a3b4c5d6e", namespace="n", image="i", nodes=2, gpus_per_node=8, gpu_resource=resource, claims=claim
     )
