@@ -101,13 +101,10 @@ def condition(status: Object, kind: str, state: str, reason: str, message: str, 
     conditions.append(new)
 
 
-class WorkloadController:
-    """What the controllers of pods have in common: a queue of workloads, woken by them and by what they own.
+class Controller:
+    """A queue of objects of one kind, woken by them and by what they own."""
 
-    What exists at the start is the world's furniture and is left alone until it, or something it owns, changes.
-    """
-
-    key = kind = component = ""
+    key = component = ""
     owns: tuple[str, ...] = ("pods",)
 
     def __init__(self, store: Store) -> None:
@@ -127,6 +124,25 @@ class WorkloadController:
             end()
 
     def _changed(self, change: str, obj: Object, old: Object | None) -> None:
+        raise NotImplementedError
+
+    def _part_changed(self, change: str, part: Object, old: Object | None) -> None:
+        raise NotImplementedError
+
+    def sync(self, key: Key) -> float | None:
+        """Bring one object closer to its wish; seconds until the next look."""
+        raise NotImplementedError
+
+
+class WorkloadController(Controller):
+    """What the controllers of pods have in common.
+
+    What exists at the start is the world's furniture and is left alone until it, or something it owns, changes.
+    """
+
+    kind = ""
+
+    def _changed(self, change: str, obj: Object, old: Object | None) -> None:
         meta = obj["metadata"]
         if (
             change == "MODIFIED"
@@ -144,10 +160,6 @@ class WorkloadController:
         owner = controller_of(obj)
         if owner is not None and owner["kind"] == self.kind:
             self.queue.add((obj["metadata"]["namespace"], owner["name"]))
-
-    def sync(self, key: Key) -> float | None:
-        """Bring one workload closer to its wish; seconds until the next look."""
-        raise NotImplementedError
 
     def living(self, key: Key) -> Object | None:
         """The workload, unless it is gone or going."""

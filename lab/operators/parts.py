@@ -7,46 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from ..apiserver.schema.errors import ApiError
 from ..apiserver.schema.values import clone
-from ..controlplane.owned import controller_of, is_of, reference
-from ..controlplane.queue import Key, Queue
+from ..controlplane.owned import Controller, controller_of, is_of, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..apiserver.store import Store
+    from ..controlplane.queue import Key
 
 Object = dict[str, Any]
 ENDED = ("Succeeded", "Failed")
 
 
-class OwnerController:
+class OwnerController(Controller):
     """Keeps objects of one custom kind by means of others that it owns."""
 
-    key = component = ""
     owns: tuple[str, ...] = ("pods", "jobs.batch")
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.queue = Queue(self.sync)
-        self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
         """Watch, and look at what exists."""
-        self._ends = [self.store.subscribe(self.key, self._changed)]
-        self._ends += [self.store.subscribe(key, self._part) for key in self.owns]
+        super().start()
         for obj in self.store.list(self.key):
             self._changed("ADDED", obj, None)
-
-    def close(self) -> None:
-        """Stop."""
-        self.queue.close()
-        for end in self._ends:
-            end()
 
     def _changed(self, _: str, obj: Object, __: Object | None) -> None:
         self.queue.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
-    def _part(self, _: str, part: Object, __: Object | None) -> None:
+    def _part_changed(self, _: str, part: Object, __: Object | None) -> None:
         """What we own changed, or what is owned by a Job of ours."""
         owner, kind, space = controller_of(part), self.store.kind(self.key).kind, part["metadata"]["namespace"]
         if owner is not None and owner["kind"] == "Job" and kind != "Job":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import shutil
 import signal
 import socket
 import stat
@@ -240,3 +243,22 @@ def pods(tmp_path: Path, trial: dict):
     made.tool("nvidia-smi", f"import sys\nif '-x' in sys.argv: print(open({str(tmp_path / 'smi.xml')!r}).read())\n")
     yield made
     made.stop()
+
+
+TORCH = "/opt/venv-torch/bin/python"
+
+
+def python_with_torch() -> str | None:
+    """Find a Python that has torch: this one, or the one named by SEATRIAL_TORCH_PYTHON."""
+    if importlib.util.find_spec("torch"):
+        return sys.executable
+    named = os.environ.get("SEATRIAL_TORCH_PYTHON", TORCH)
+    return named if shutil.which(named) else None
+
+
+@pytest.fixture(scope="module")
+def torch_python() -> str:
+    found = python_with_torch()
+    if found is None:
+        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
@@ -21,23 +20,6 @@ from jobs.pod.bench import table as tables
 from jobs.pod.bench.operations import OPERATIONS
 
 BENCH = Path(probes.__file__).parent / "measure.py"
-USUAL = "/opt/venv-torch/bin/python"
-
-
-def python_with_torch() -> str | None:
-    """Find a Python that has torch: this one, or the one named by SEATRIAL_TORCH_PYTHON."""
-    if importlib.util.find_spec("torch"):
-        return sys.executable
-    named = os.environ.get("SEATRIAL_TORCH_PYTHON", USUAL)
-    return named if shutil.which(named) else None
-
-
-@pytest.fixture(scope="module")
-def torch_python() -> str:
-    found = python_with_torch()
-    if found is None:
-        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
-    return found
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ import pytest
 
 from jobs.pod.stages import checkpoint
 
-from .test_probe_bench import torch_python  # noqa: F401  (a fixture)
-
 #: Plays torchrun and the ranks of checkpoint.py: files, facts, and SIGKILL's report.
 STANDIN = r"""
 import json, os, sys
@@ -80,7 +78,7 @@ def test_a_step_goes_from_writing_to_verified_and_a_torn_one_is_passed_over(pods
 
 
 @pytest.mark.slow
-def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> None:  # noqa: F811
+def test_real_torch_saves_tears_and_resumes(pods, places, torch_python: str) -> None:
     """Two pods of two ranks over gloo: DTensors by torch.distributed.checkpoint, one rank killed by SIGKILL, all right."""
     (pods.bin / "torchrun").unlink()
     launcher = shutil.which("torchrun", path=str(Path(torch_python).parent))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,16 +16,6 @@ from jobs.pod.stages.training import Meanwhile, grown
 from jobs.run.evidence_shape import misfit
 
 BENCH = Path(probes.__file__).parent / "measure.py"
-USUAL = "/opt/venv-torch/bin/python"
-
-
-@pytest.fixture(scope="module")
-def torch_python() -> str:
-    named = os.environ.get("SEATRIAL_TORCH_PYTHON", USUAL)
-    found = sys.executable if importlib.util.find_spec("torch") else shutil.which(named)
-    if found is None:
-        pytest.skip("needs torch: install it, or name a Python that has it in SEATRIAL_TORCH_PYTHON")
-    return found
 
 
 def test_operations_and_memory_of_a_step() -> None:

@@ -19,6 +19,7 @@ from . import alone, program, rails
 from .machine import bus_id, free_memory
 from .operations import ELEMENT_BYTES, OPERATIONS
 from .program import time_left
+from .rank import Rank
 from .table import Side, footer, header, row, say
 
 SPARE_BYTES = 1 << 30  # left free on the GPU, as nccl-tests does
@@ -27,15 +28,11 @@ SHARE = 0.7  # of the time that is left goes into repetitions; the rest is for f
 ATTEMPTS = 4  # at least: two to see how long one takes, one measured, one checked
 
 
-class Bench:
+class Bench(Rank):
     """The sweep on one rank."""
 
     def __init__(self, torch: Any, options: argparse.Namespace) -> None:
-        self.torch, self.dist, self.options = torch, torch.distributed, options
-        self.rank, self.ranks = self.dist.get_rank(), self.dist.get_world_size()
-        self.local = int(os.environ.get("LOCAL_RANK", "0"))
-        self.cuda = options.device == "cuda"
-        self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
+        super().__init__(torch, options)
         self.operation = OPERATIONS[options.op](torch, self.device, self.rank, self.ranks)
         self.wrong = 0
         self.busbw: List[float] = []
@@ -146,31 +143,6 @@ class Bench:
         if self.cuda:
             return int(max(0, int(self.torch.cuda.mem_get_info(self.device)[0]) - SPARE_BYTES) / buffers)
         return int(free_memory() / (2 * buffers * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-
-    # -- small agreements between the ranks: all through all_reduce, so that nothing else can be what fails -----------
-
-    def align(self) -> None:
-        """Let all ranks start together."""
-        self.total(0)
-        if self.cuda:
-            self.torch.cuda.synchronize(self.device)
-
-    def total(self, number: int) -> int:
-        """Return the sum over all ranks."""
-        return int(self._reduced(number, self.torch.int64, self.dist.ReduceOp.SUM))
-
-    def least(self, number: int) -> int:
-        """Return the smallest of all ranks' numbers."""
-        return int(self._reduced(number, self.torch.int64, self.dist.ReduceOp.MIN))
-
-    def slowest(self, seconds: float) -> float:
-        """Return the largest of all ranks' times."""
-        return float(self._reduced(seconds, self.torch.float64, self.dist.ReduceOp.MAX))
-
-    def _reduced(self, number: Any, dtype: Any, operation: Any) -> Any:
-        tensor = self.torch.tensor([number], dtype=dtype, device=self.device)
-        self.dist.all_reduce(tensor, op=operation)
-        return tensor.item()
 
     # -- telling -----------------------------------------------------------------------------------------------------
 

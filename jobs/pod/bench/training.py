@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from . import model, product, program
 from .machine import bus_id, free_memory
 from .program import time_left
+from .rank import Rank
 from .table import say
 
 __all__ = ["main"]
@@ -41,15 +42,11 @@ PRODUCT_SIDE, PRODUCT_S = 4096, 2.0
 PRODUCT_SIDE_CPU, PRODUCT_S_CPU = 256, 0.05
 
 
-class Training:
+class Training(Rank):
     """The steps of one rank."""
 
     def __init__(self, torch: Any, options: argparse.Namespace) -> None:
-        self.torch, self.dist, self.options = torch, torch.distributed, options
-        self.rank, self.ranks = self.dist.get_rank(), self.dist.get_world_size()
-        self.local = int(os.environ.get("LOCAL_RANK", "0"))
-        self.cuda = options.device == "cuda"
-        self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
+        super().__init__(torch, options)
         self.dtype = torch.bfloat16 if self.cuda else torch.float32
         self.facts: Dict[str, Any] = {"rank": self.rank, "local": self.local, "world": self.ranks, "compute_ms": []}
         self.facts.update(self.machine(), seed=options.seed, products=[], modes=[])
@@ -171,22 +168,6 @@ class Training:
             words = (free >> 20, model.memory_bytes(shape, size) >> 20)
             raise RuntimeError("%d MiB of memory may be taken on the fullest rank, the smallest model needs %d" % words)
         return shape
-
-    def align(self) -> None:
-        """Let all ranks start together."""
-        self.least(0)
-        self.wait()
-
-    def wait(self) -> None:
-        """Wait until the device has done all it was given."""
-        if self.cuda:
-            self.torch.cuda.synchronize(self.device)
-
-    def least(self, number: int) -> int:
-        """Return the smallest of all ranks' numbers."""
-        tensor = self.torch.tensor([number], dtype=self.torch.int64, device=self.device)
-        self.dist.all_reduce(tensor, op=self.dist.ReduceOp.MIN)
-        return int(tensor.item())
 
     def machine(self) -> Dict[str, Any]:
         """Return on what this rank runs."""

@@ -41,13 +41,7 @@ def _container(
 ) -> list[Cause]:
     found: list[Cause] = []
     name = container.get("name", "")
-    if not name:
-        found.append(required(f"{at}.name"))
-    elif wrong := metadata.dns_label(name):
-        found += [invalid_value(f"{at}.name", name, text) for text in wrong]
-    elif name in names:
-        found.append(duplicate(f"{at}.name", name))
-    names.add(name)
+    found += metadata.own_name(name, at, names)
     image = container.get("image", "")
     if not image:
         found.append(required(f"{at}.image"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Cause, invalid_value, required, too_long
+from ..errors import Cause, duplicate, invalid_value, required, too_long
 
 if TYPE_CHECKING:
     from ..values import Object
@@ -50,6 +50,18 @@ def dns_label(value: str) -> list[str]:
     if _LABEL.match(value):
         return found
     return [*found, "must not contain dots" if _SUBDOMAIN.match(value) else LABEL_TEXT]
+
+
+def own_name(name: str, at: str, taken: set[str]) -> list[Cause]:
+    """Judge the name of an entry of a list, and take it: a DNS label that no other entry has."""
+    if not name:
+        found = [required(f"{at}.name")]
+    elif wrong := dns_label(name):
+        found = [invalid_value(f"{at}.name", name, text) for text in wrong]
+    else:
+        found = [duplicate(f"{at}.name", name)] if name in taken else []
+    taken.add(name)
+    return found
 
 
 def dns_subdomain(value: str) -> list[str]:

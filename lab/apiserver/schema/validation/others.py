@@ -177,28 +177,6 @@ def claim_change(old: Object, new: Object) -> list[Cause]:
     return [] if before == after else [forbidden_field("spec", CLAIM_TEXT)]
 
 
-QUOTA_STANDARD = {
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-    "storage",
-}
 COUNTED = {
     "pods",
     "resourcequotas",
@@ -209,6 +187,19 @@ COUNTED = {
     "configmaps",
     "services.nodeports",
     "services.loadbalancers",
+}
+QUOTA_STANDARD = COUNTED | {
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "storage",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import quantity
-from ..errors import Cause, duplicate, forbidden_field, invalid_value, required, unsupported
+from ..errors import Cause, forbidden_field, invalid_value, required, unsupported
 from . import fields, metadata
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ def volumes(given: Any, field: str) -> list[Cause]:
             found.append(forbidden_field(f"{at}.{extra}", "may not specify more than 1 volume type"))
         if sources:
             found += _source(sources[0], volume[sources[0]] or {}, f"{at}.{sources[0]}")
-        if not name:
-            found.append(required(f"{at}.name"))
-        elif wrong := metadata.dns_label(name):
-            found += [invalid_value(f"{at}.name", name, text) for text in wrong]
-        elif name in names:
-            found.append(duplicate(f"{at}.name", name))
-        names.add(name)
+        found += metadata.own_name(name, at, names)
     return found
 
 
