@@ -157,7 +157,7 @@ for count in (1, 100, values.PERIOD, values.PERIOD * 3 + 5):
 SLOW_NETWORK = f"""
 import os, sys, time
 sys.path.insert(0, {str(BENCH.parent)!r})
-from bench import sweep as bench
+from bench import program, sweep as bench
 import torch, torch.distributed as dist
 real = dist.all_reduce
 def slow(tensor, op=dist.ReduceOp.SUM):
@@ -169,7 +169,7 @@ os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0
                   SEATRIAL_BENCH_DEVICE="cpu", SEATRIAL_BENCH_UNTIL=str(time.monotonic() + 12))
 bench.LEAST_S = 0.2
 options = bench.parse(["--min-bytes=262144", "--max-bytes=16777216"])
-bench.begin(torch, options)
+program.begin(torch, options.device)
 bench.Bench(torch, options).run()
 print("# left", bench.time_left() > 0)
 """
