@@ -201,7 +201,7 @@ def test_no_gpu_fails_while_it_trains(
 
 def amd(ranks: list[Member]) -> bool:
     """Say whether torch was built for AMD's GPUs."""
-    return any(str(each.told.get("library")).startswith("hip") for each in ranks)
+    return any(str(each.reported.get("library")).startswith("hip") for each in ranks)
 
 
 def paced(ranks: list[Member], evidence: Evidence) -> Pace:

@@ -95,7 +95,7 @@ def _asks_help(arguments: Sequence[str]) -> bool:
 
 
 def _listed(
-    words: Sequence[str],
+    arguments: Sequence[str],
     kind: str,
     about: Mapping[str, str],
     rows: Mapping[str, tuple[str, ...]],
@@ -103,11 +103,11 @@ def _listed(
     text: Callable[[str], str],
 ) -> int:
     """Print all rows, the entries named by their ids in full, or the rows of a family or about a word."""
-    if words and all(word in about for word in words):
-        print("\n\n".join(text(name) for name in words))
+    if arguments and all(word in about for word in arguments):
+        print("\n\n".join(text(name) for name in arguments))
         return 0
-    chosen = dict.fromkeys(about) if not words else {}
-    for word in words:
+    chosen = dict.fromkeys(about) if not arguments else {}
+    for word in arguments:
         named = [word] if word in about else [name for name in about if name.split(".")[0] == word]
         named = named or [name for name in about if word.casefold() in about[name].casefold()]
         if not named:

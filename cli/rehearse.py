@@ -52,11 +52,11 @@ class Rehearsal:
     expected: list[str]
     subjects: dict[str, list[str]]  # fault -> names or patterns of whom it must accuse; a fault without: anybody
     outcomes: list[str]
-    words: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
+    must_say: dict[str, list[str]] = field(default_factory=dict)  # fault -> what its findings must say
     run: dict[str, Any] = field(default_factory=dict)  # profile and options that the trial is started with
-    found: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)  # faults
     accused: dict[str, list[str]] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)  # fault -> what its findings say
+    observed: dict[str, str] = field(default_factory=dict)  # fault -> what its findings say
     verdict: str = "no report"
     seconds: float = 0.0
     trouble: str = ""
@@ -80,8 +80,8 @@ class Rehearsal:
                 return f"{fault} accuses {', '.join(wrong)}"
             if spared:
                 return f"{fault} does not accuse {', '.join(spared)}"
-        for fault, words in self.words.items():
-            untold = [word for word in words if word not in self.said.get(fault, "")]
+        for fault, words in self.must_say.items():
+            untold = [word for word in words if word not in self.observed.get(fault, "")]
             if self.accused.get(fault) and untold:
                 return f"{fault} does not say {', '.join(untold)}"
         return ""
@@ -299,7 +299,7 @@ def _read(each: Rehearsal, report: Path, code: int, output: str) -> None:
     each.verdict = record["verdict"]
     each.accused = accused(record)
     each.found = list(each.accused)
-    each.said = said_of(record)
+    each.observed = said_of(record)
     if record["leftovers"]:
         each.trouble = each.trouble or f"left behind: {', '.join(record['leftovers'])}"
     elif code != record["exit_code"]:

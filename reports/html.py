@@ -77,13 +77,16 @@ def overview(run: Run) -> Iterable[str]:
     yield "<h2>All checks</h2></div>"
 
 
-def _hero(told: Summary) -> str:
-    marks = (" (TENANT: what one namespace shows)" if told.tenant else "") + (" (SIMULATED)" if told.simulated else "")
-    culprit = f'<div class="culprit">{escape(told.culprit)}</div>' if told.culprit else ""
+def _hero(summary: Summary) -> str:
+    marks = (" (TENANT: what one namespace shows)" if summary.tenant else "") + (
+        " (SIMULATED)" if summary.simulated else ""
+    )
+    culprit = f'<div class="culprit">{escape(summary.culprit)}</div>' if summary.culprit else ""
     return (
-        f'<div class="hero {escape(told.verdict)}" role="status" aria-label="{escape(told.headline, quote=True)}">'
-        f'<div class="word">{escape(told.verdict)}{marks}</div>{culprit}'
-        f"<div>{escape(str(told.coverage))} · exit code {told.exit_code} · {escape(told.counted)}</div></div>"
+        f'<div class="hero {escape(summary.verdict)}" role="status" '
+        f'aria-label="{escape(summary.headline, quote=True)}">'
+        f'<div class="word">{escape(summary.verdict)}{marks}</div>{culprit}'
+        f"<div>{escape(str(summary.coverage))} · exit code {summary.exit_code} · {escape(summary.counted)}</div></div>"
     )
 
 
@@ -108,10 +111,10 @@ def _visible(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _not_judged(told: Summary) -> str:
+def _not_judged(summary: Summary) -> str:
     said = [
         f"{why}: {', '.join(f'{name} {number}' for name, number in families.items())}"
-        for why, families in told.not_judged.items()
+        for why, families in summary.not_judged.items()
     ]
     return _list("Not judged", said)
 

@@ -91,14 +91,14 @@ def _cells(
     return cells, found
 
 
-def _findings(found: Sequence[tuple[CheckResult, Finding]]) -> str:
+def _findings(findings: Sequence[tuple[CheckResult, Finding]]) -> str:
     items: Iterable[str] = (
         f"<li><b>{escape(result.id)}</b> {escape(finding.subject)}: {escape(finding.observed)} {escape(finding.unit)}"
         + (f", expected {escape(finding.expected)}" if finding.expected else "")
         + "</li>"
-        for result, finding in found[:FINDINGS]
+        for result, finding in findings[:FINDINGS]
     )
-    more = f"<li>… and {len(found) - FINDINGS} more, in report.json</li>" if len(found) > FINDINGS else ""
+    more = f"<li>… and {len(findings) - FINDINGS} more, in report.json</li>" if len(findings) > FINDINGS else ""
     return f"<ul>{''.join(items)}{more}</ul>"
 
 

@@ -133,18 +133,18 @@ def one_line(terminal: Any, run: Run, folder: Path | None) -> None:
     terminal.write_line(_plain(told.headline.removeprefix(run.verdict) + report))
 
 
-def _proven(terminal: Any, told: Summary, width: int) -> None:
+def _proven(terminal: Any, summary: Summary, width: int) -> None:
     """What the checks that passed have shown, with its numbers: of a go all, else nothing but the findings counts."""
-    if told.verdict is not Verdict.GO or not told.proven:
+    if summary.verdict is not Verdict.GO or not summary.proven:
         return
-    terminal.write_line(f"Proven, in {told.seconds:.0f} s:", bold=True)
-    for what, text in told.proven:
+    terminal.write_line(f"Proven, in {summary.seconds:.0f} s:", bold=True)
+    for what, text in summary.proven:
         terminal.write_line(f"  {what:<14} {textwrap.shorten(_plain(text), width - 17, placeholder=' …')}")
 
 
-def _not_judged(terminal: Any, run: Run, told: Summary, width: int, *, detailed: bool) -> None:
+def _not_judged(terminal: Any, run: Run, summary: Summary, width: int, *, detailed: bool) -> None:
     """What was blocked or skipped: counted by family, or (``detailed``) each with its reason."""
-    blocked = {why: families for why, families in told.not_judged.items() if why != "skipped"}
+    blocked = {why: families for why, families in summary.not_judged.items() if why != "skipped"}
     if detailed:
         for blockers, names in _blocked(run.results).items():
             terminal.write_line("")
@@ -154,11 +154,11 @@ def _not_judged(terminal: Any, run: Run, told: Summary, width: int, *, detailed:
         _skipped(terminal, run.results, width)
         terminal.write_line("")
         return
-    if blocked and told.verdict is not Verdict.GO:
+    if blocked and summary.verdict is not Verdict.GO:
         terminal.write_line("")
     for why, families in blocked.items():
         _paragraph(terminal, "", f"Not judged, {why}: {_families(families)}", width)
-    if skipped := told.not_judged.get("skipped"):
+    if skipped := summary.not_judged.get("skipped"):
         _paragraph(terminal, "", f"Not asked for or not applicable: {_families(skipped)} (-v: why)", width)
 
 
@@ -285,14 +285,14 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text).replace("##[", "## [")  # GitHub's old command form
 
 
-def _verdict(terminal: Any, run: Run, told: Summary) -> None:
+def _verdict(terminal: Any, run: Run, summary: Summary) -> None:
     terminal.write(f"VERDICT: {run.verdict}", bold=True, **COLOUR[run.verdict])
     head = f"VERDICT: {run.verdict}"
-    first, *rest = textwrap.wrap(_plain(f"VERDICT: {told.headline}"), _width(), subsequent_indent="  ")
+    first, *rest = textwrap.wrap(_plain(f"VERDICT: {summary.headline}"), _width(), subsequent_indent="  ")
     terminal.write_line(first.removeprefix(head))
     for row in rest:
         terminal.write_line(row)
-    _paragraph(terminal, "", told.counted, _width())
+    _paragraph(terminal, "", summary.counted, _width())
     if run.coverage.untried:
         _paragraph(terminal, "", f"Not tried: {run.coverage.not_tried()}", _width())
     if run.too_few_tried and run.verdict is not Verdict.NO_GO:

@@ -102,10 +102,10 @@ def _ranks(steps: RecordedTraining) -> str:
     return f'<p class="note">{note}</p><ul class="ranks">{"".join(rows)}</ul>{more}'
 
 
-def rows(found: RecordedCheckpoint) -> list[tuple[str, ...]]:
+def rows(recorded: RecordedCheckpoint) -> list[tuple[str, ...]]:
     """Return of each node and step: both names, and when each state was reached, seconds since it began to write."""
     told = []
-    for node in found.get("nodes", ())[:MOST_ROWS]:
+    for node in recorded.get("nodes", ())[:MOST_ROWS]:
         for step in dict.fromkeys(each.get("step", 0) for each in node.get("states", ())):
             at = {each.get("state"): each.get("seconds") for each in node["states"] if each.get("step") == step}
             times = [at.get(state) for state in STATES]
@@ -113,21 +113,24 @@ def rows(found: RecordedCheckpoint) -> list[tuple[str, ...]]:
     return told
 
 
-def amounts(found: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
+def amounts(recorded: RecordedCheckpoint) -> Iterator[tuple[str, str]]:
     """Yield what was measured as (number, what it is); nothing where not every rank saved."""
-    if "mb_s" in found:
-        yield f"{found['bytes'] / 2**30:.2f} GiB", f"saved by {found['ranks']} ranks at once"
-        yield f"{found['pause_s']:.2f} s", "training stood still"
-        yield f"{found['mb_s']:.0f} MB/s", f"all ranks together; the slowest alone {found['slowest_mb_s']:.0f} MB/s"
-        yield f"{found['flush_s']:.2f} s", "flushed behind training" if found["flush_s"] else "nothing to flush"
+    if "mb_s" in recorded:
+        yield f"{recorded['bytes'] / 2**30:.2f} GiB", f"saved by {recorded['ranks']} ranks at once"
+        yield f"{recorded['pause_s']:.2f} s", "training stood still"
+        yield (
+            f"{recorded['mb_s']:.0f} MB/s",
+            f"all ranks together; the slowest alone {recorded['slowest_mb_s']:.0f} MB/s",
+        )
+        yield f"{recorded['flush_s']:.2f} s", "flushed behind training" if recorded["flush_s"] else "nothing to flush"
 
 
-def checkpoint(found: RecordedCheckpoint | None) -> Iterator[str]:
+def checkpoint(recorded: RecordedCheckpoint | None) -> Iterator[str]:
     """Yield the section of ``checkpoint`` of a record; nothing where none was saved."""
-    if not found or not (told := rows(found)):
+    if not recorded or not (told := rows(recorded)):
         return
     yield "<h2>Checkpoints</h2>"
-    yield _tiles(amounts(found))
+    yield _tiles(amounts(recorded))
     head = "".join(f"<th scope=col>{escape(name)}</th>" for name in ("node", "step", *STATES))
     body = "".join(
         f"<tr><th scope=row>{escape(node)}</th>"

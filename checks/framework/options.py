@@ -193,18 +193,18 @@ def read_options(config: pytest.Config) -> Options:
     return found
 
 
-def _check_model(found: Options) -> None:
-    if found.model_size and not parameters(found.model_size):
-        raise pytest.UsageError(f"--model-size {found.model_size!r}: a number of parameters, such as 70B")
-    if found.model_size and not found.checkpoint:
+def _check_model(options: Options) -> None:
+    if options.model_size and not parameters(options.model_size):
+        raise pytest.UsageError(f"--model-size {options.model_size!r}: a number of parameters, such as 70B")
+    if options.model_size and not options.checkpoint:
         raise pytest.UsageError("--model-size is what --checkpoint predicts for: give both")
 
 
-def _check_detached(found: Options) -> None:
-    if found.detach and (found.sweep or found.simulated or found.record or found.attach):
-        other = "a sweep" if found.sweep else "--record" if found.record else "seatrial job attach"
+def _check_detached(options: Options) -> None:
+    if options.detach and (options.sweep or options.simulated or options.record or options.attach):
+        other = "a sweep" if options.sweep else "--record" if options.record else "seatrial job attach"
         ends = "the embedded cluster ends with this command: start one with seatrial sim"
-        raise pytest.UsageError(f"--detach: {ends}" if found.simulated else f"--detach does not go with {other}")
+        raise pytest.UsageError(f"--detach: {ends}" if options.simulated else f"--detach does not go with {other}")
 
 
 def _seconds(option: str, text: str | None) -> float | None:

@@ -137,12 +137,12 @@ def place_findings(trial: TrialResult, spec: TrialSpec, asked: CheckpointSection
         yield _place(f"{node} {places[0].get('path')}", places[0], asked, place(trial, (rank + 1) % spec.nodes), unseen)
 
 
-def _place(subject: str, found: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
-    fs, mode = str(found.get("fs") or "file system not told"), int(found.get("mode") or 0)
-    fault, observed = "", f"{fs}, {opened(found)}"
-    in_memory = fs in MEMORY and found.get("kind") != "claim"  # what stands behind a claim is its provisioner's
-    in_pod = found.get("kind") == "scratch"
-    if in_memory or in_pod or found.get("mounted") is False:
+def _place(subject: str, target: CheckpointPlace, asked: CheckpointSection, peer: str, unseen: bool) -> Finding:
+    fs, mode = str(target.get("fs") or "file system not told"), int(target.get("mode") or 0)
+    fault, observed = "", f"{fs}, {opened(target)}"
+    in_memory = fs in MEMORY and target.get("kind") != "claim"  # what stands behind a claim is its provisioner's
+    in_pod = target.get("kind") == "scratch"
+    if in_memory or in_pod or target.get("mounted") is False:
         where = "in memory" if in_memory else "in an emptyDir" if in_pod else "in the container's own file system"
         fault, observed = "checkpoint.not-durable", f"{fs}: it lies {where}, and is gone with the pod"
     elif unseen:
@@ -153,11 +153,11 @@ def _place(subject: str, found: CheckpointPlace, asked: CheckpointSection, peer:
     return Finding(subject=subject, ok=not fault, observed=observed, expected=expected, fault=fault)
 
 
-def opened(found: CheckpointPlace) -> str:
+def opened(target: CheckpointPlace) -> str:
     """Say what its mode lets others do: whoever mounts the volume with another user's id."""
-    mode = int(found.get("mode") or 0)
+    mode = int(target.get("mode") or 0)
     can = [word for bit, word in ((0o004, "read"), (REPLACE, "replace")) if mode & bit]
-    if found.get("sticky") and "replace" in can:
+    if target.get("sticky") and "replace" in can:
         can[can.index("replace")] = "add"
     return f"mode {mode:04o}: " + (
         f"any user may {' and '.join(can)} what is there" if can else "closed to other users"
@@ -210,10 +210,10 @@ def section(trial: TrialResult, spec: TrialSpec) -> RecordedCheckpoint:
 # -- what it means for a model -----------------------------------------------------------------------------------------
 
 
-def model_findings(trial: TrialResult, asked: CheckpointSection, found: Measured, model: str) -> Iterator[Finding]:
+def model_findings(trial: TrialResult, asked: CheckpointSection, measured: Measured, model: str) -> Iterator[Finding]:
     """Predict pause, share and loss for a model of so many parameters, and whether rank 0 could gather its state."""
     size = parameters(model) * asked.bytes_per_parameter
-    pause, flush = size / found.mb_s / 1e6, size * found.flush_s / found.size
+    pause, flush = size / measured.mb_s / 1e6, size * measured.flush_s / measured.size
     share = 100 * pause / (asked.interval_s + pause)
     observed = (
         f"{format_gib(size)} ({asked.bytes_per_parameter} bytes a parameter): every {asked.interval_s} s training "

@@ -106,14 +106,14 @@ def counted(pool: Pool, profile: Profile) -> str:
     return _does_not_fit(profile, "gpu.resource, pod.claims", why)
 
 
-def undefined(found: Definitions, cluster: Inventory, profile: Profile) -> str:
+def undefined(definitions: Definitions, cluster: Inventory, profile: Profile) -> str:
     """Say that none of the networks is there that only the profile names, where nobody can see the nodes; '' else.
 
     Where one of them is there, the profile is of this cluster, and the others are missing.
     """
-    if "nodes" not in cluster.not_seen or any(item is not None for item in found.values()):
+    if "nodes" not in cluster.not_seen or any(item is not None for item in definitions.values()):
         return ""
-    names = [f"{space}/{name}" if space else name for space, name in sorted(found)]
+    names = [f"{space}/{name}" if space else name for space, name in sorted(definitions)]
     return _may_not_fit(profile, "pod.annotations", f"none of {', '.join(names[:4])} is defined here")
 
 

@@ -184,9 +184,9 @@ def launching(spec: TrialSpec) -> list[Right]:
     return [right for kind in kinds for right in KINDS.get(kind, ())]
 
 
-def ask(kube: Kube, wanted: Iterable[Right]) -> list[tuple[Right, Allowed]]:
+def ask(kube: Kube, rights: Iterable[Right]) -> list[tuple[Right, Allowed]]:
     """Ask the API server for each right (SelfSubjectAccessReview), in the order given."""
-    wanted = list(wanted)
+    rights = list(rights)
 
     def one(right: Right) -> Allowed:
         namespace = kube.namespace if right.scope == "namespace" else ""
@@ -196,7 +196,7 @@ def ask(kube: Kube, wanted: Iterable[Right]) -> list[tuple[Right, Allowed]]:
         )
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(zip(wanted, pool.map(one, wanted), strict=True))
+        return list(zip(rights, pool.map(one, rights), strict=True))
 
 
 ADVICE = "Grant it (seatrial rbac --cluster), or judge what a tenant sees (--tenant)."

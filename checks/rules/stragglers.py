@@ -41,7 +41,7 @@ class Standing:
     limit: float
     median: float
     reference: float
-    told: bool
+    conclusive: bool
     """Whether one that is slower by TELLS would be named, for most of the members."""
 
     @property
@@ -70,9 +70,9 @@ def standings(times: Mapping[K, Sequence[float]]) -> dict[K, Standing]:
         noise = _error(ratios[member])
         spread = _spread_of_others(ordered, excess[member]) if len(members) > FEW else LEAST_OF_FEW / SIGMAS
         limits[member] = max(LEAST, SIGMAS * math.hypot(spread, noise))
-    told = statistics.median(limits.values()) <= TELLS
+    conclusive = statistics.median(limits.values()) <= TELLS
     medians = {m: statistics.median(times[m]) for m in members}
-    return {m: Standing(excess[m], limits[m], medians[m], references[m], told) for m in members}
+    return {m: Standing(excess[m], limits[m], medians[m], references[m], conclusive) for m in members}
 
 
 def without(ordered: Sequence[float], value: float) -> float:

@@ -34,24 +34,24 @@ class Member:
 
     node: str
     gpu: int
-    told: TrainingRank
+    reported: TrainingRank
     sample: TrainingSample | None
 
     @property
     def name(self) -> str:
         """The GPU as every finding names it, or the node's process where there is no GPU."""
-        return f"{self.node} {'GPU' if self.told.get('device') == 'cuda' else 'process'} {self.gpu}"
+        return f"{self.node} {'GPU' if self.reported.get('device') == 'cuda' else 'process'} {self.gpu}"
 
     @property
     def first(self) -> TrainingMode:
         """The steps that are judged; empty where they never ended."""
         none: TrainingMode = {}
-        return next((mode for mode in self.told.get("modes") or [] if mode.get("mode") == FIRST), none)
+        return next((mode for mode in self.reported.get("modes") or [] if mode.get("mode") == FIRST), none)
 
     @property
     def compute(self) -> list[float]:
         """Milliseconds of the steps without any other rank."""
-        return self.told.get("compute_ms") or []
+        return self.reported.get("compute_ms") or []
 
     @property
     def steps(self) -> list[float]:
@@ -112,14 +112,14 @@ def _ended(node: str, data: TrainingRun, spec: TrialSpec) -> Finding:
     return Finding(subject=node, ok=ok or None, observed=done, expected=expected)
 
 
-def products(found: Sequence[Member]) -> Iterator[Finding]:
+def products(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the products of matrices: on each GPU the same bits every time, and the same on all GPUs of a kind."""
-    usual = _usual(found)
-    for member in found:
-        made = [each for each in member.told.get("products") or [] if each.get("made")]
+    usual = _usual(members)
+    for member in members:
+        made = [each for each in member.reported.get("products") or [] if each.get("made")]
         expected = "the same bits at every product, and as on the other GPUs of its kind"
         if not made:
-            why = "; ".join(str(each.get("why")) for each in member.told.get("products") or []) or "none was made"
+            why = "; ".join(str(each.get("why")) for each in member.reported.get("products") or []) or "none was made"
             yield Finding(subject=member.name, ok=None, observed=f"no product: {why}", expected=expected)
             continue
         bad = [
@@ -144,35 +144,38 @@ def products(found: Sequence[Member]) -> Iterator[Finding]:
 
 def _alike(member: Member, product: Any) -> tuple[object, ...]:
     """Return what must be the same for the bits to be the same: the GPU's kind, the library, the matrices."""
-    told = member.told
+    told = member.reported
     return (
         *(told.get("name"), told.get("multiprocessors"), told.get("torch"), told.get("library")),
         *(product.get("kind"), product.get("side"), product.get("seed")),
     )
 
 
-def _usual(found: Sequence[Member]) -> dict[tuple[object, ...], str]:
+def _usual(members: Sequence[Member]) -> dict[tuple[object, ...], str]:
     """Return what more than half of the GPUs of a kind computed, where there are enough of them."""
     seen: dict[tuple[object, ...], Counter[str]] = {}
-    for member in found:
-        for each in member.told.get("products") or []:
-            if each.get("digest") and not each.get("differs") and member.told.get("device") == "cuda":
+    for member in members:
+        for each in member.reported.get("products") or []:
+            if each.get("digest") and not each.get("differs") and member.reported.get("device") == "cuda":
                 seen.setdefault(_alike(member, each), Counter())[str(each["digest"])] += 1
     found_most = {key: (counts.most_common(1)[0], sum(counts.values())) for key, counts in seen.items()}
     return {key: most[0] for key, (most, total) in found_most.items() if total >= COMPARED and most[1] * 2 > total}
 
 
-def losses(found: Sequence[Member]) -> Iterator[Finding]:
+def losses(members: Sequence[Member]) -> Iterator[Finding]:
     """Judge the loss of each rank: finite at every step, and lower at the end than at the beginning.
 
     All ranks share their gradients: where one computes nonsense, all have it a step later. So those are named that had
     it first.
     """
     bad = {
-        m.name: step for m in found for mode in m.told.get("modes") or [] if (step := mode.get("bad_step")) is not None
+        m.name: step
+        for m in members
+        for mode in m.reported.get("modes") or []
+        if (step := mode.get("bad_step")) is not None
     }
     first = min(bad.values(), default=0)
-    for member in found:
+    for member in members:
         expected = "finite at every step, and falling"
         if member.name in bad:
             step = bad[member.name]
@@ -195,13 +198,13 @@ def losses(found: Sequence[Member]) -> Iterator[Finding]:
         yield Finding(subject=member.name, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def slow_members(found: Sequence[Member]) -> Iterator[Finding]:
+def slow_members(members: Sequence[Member]) -> Iterator[Finding]:
     """Name nodes and GPUs whose own compute time is longer than that of the others of their kind.
 
     A node is named as a whole where the faster half of its GPUs is slow; then none of its GPUs is named besides.
     """
-    for kind in dict.fromkeys(str(m.told.get("name")) for m in found):
-        alike = [m for m in found if str(m.told.get("name")) == kind]
+    for kind in dict.fromkeys(str(m.reported.get("name")) for m in members):
+        alike = [m for m in members if str(m.reported.get("name")) == kind]
         nodes = {name: [m for m in alike if m.node == name] for name in dict.fromkeys(m.node for m in alike)}
         whole = {
             name: [statistics.median_low(column) for column in zip(*(m.compute for m in own), strict=False)]
@@ -223,17 +226,17 @@ def slow_members(found: Sequence[Member]) -> Iterator[Finding]:
             yield _slow(member.name, stands, "training.slow-gpu", f"{len(rest) - 1} others", _clocks(member, rest))
 
 
-def _slow(subject: str, stands: stragglers.Standing, fault: str, others: str, why: str) -> Finding:
+def _slow(subject: str, stands: stragglers.Standing, fault: str, compared_with: str, why: str) -> Finding:
     observed = (
         f"own compute {stands.median:.1f} ms a step, {abs(stands.excess):.1%} "
-        f"{'above' if stands.excess >= 0 else 'below'} {others} ({stands.reference:.1f} ms){why}"
+        f"{'above' if stands.excess >= 0 else 'below'} {compared_with} ({stands.reference:.1f} ms){why}"
     )
     expected = f"less than {stands.limit:.1%} above"
     if stands.slow:
         return Finding(subject=subject, ok=False, observed=observed, expected=expected, fault=fault)
-    if not stands.told:
+    if not stands.conclusive:
         observed += f"; the times waver too much to see a rank that is slower by {stragglers.TELLS:.0%}"
-    return Finding(subject=subject, ok=True if stands.told else None, observed=observed, expected=expected)
+    return Finding(subject=subject, ok=True if stands.conclusive else None, observed=observed, expected=expected)
 
 
 def _clocks(member: Member, others: Sequence[Member]) -> str:
@@ -250,6 +253,6 @@ def _clocks(member: Member, others: Sequence[Member]) -> str:
     return text
 
 
-def on_cpus(found: Sequence[Member]) -> bool:
+def on_cpus(members: Sequence[Member]) -> bool:
     """Whether no rank had a GPU: then how long steps take says nothing of a cluster for training."""
-    return bool(found) and all(m.told.get("device") != "cuda" for m in found)
+    return bool(members) and all(m.reported.get("device") != "cuda" for m in members)

@@ -57,24 +57,24 @@ class Pace:
         return self.exposed / self.step if self.step else 0.0
 
 
-def pace(found: Sequence[Member]) -> Pace | None:
+def pace(members: Sequence[Member]) -> Pace | None:
     """Return the job's pace; None where no rank told of any step.
 
     All ranks wait for the slowest of each step: its compute time is not communication, whoever it is.
     """
-    whole = [m for m in found if m.steps and m.compute]
+    whole = [m for m in members if m.steps and m.compute]
     if not whole:
         return None
     series = [statistics.median(column) for column in zip(*(m.steps for m in whole), strict=False)]
     compute = [max(column) for column in zip(*(m.compute for m in whole), strict=False)]
-    step, told = statistics.median(series), whole[0].told
+    step, told = statistics.median(series), whole[0].reported
     shape = told.get("shape") or {}
     tflops = (told.get("flops") or 0.0) / (step / 1000) / 1e12 if step else 0.0
     batch = int(shape.get("batch") or 0)
     return Pace(
         step=step,
         compute=statistics.median(compute),
-        bare=max(m.told.get("comm_ms") or 0.0 for m in whole),
+        bare=max(m.reported.get("comm_ms") or 0.0 for m in whole),
         tflops=tflops,
         tokens=int(shape.get("sequence") or 0) * batch,
         batch=batch,
@@ -111,11 +111,11 @@ def exposed(seen: Pace, asked: TrainingSection, job: str) -> Finding:
     return Finding(subject=job, ok=ok, observed=observed, expected=expected, fault=fault)
 
 
-def waves(found: Sequence[Member], seen: Pace, job: str) -> Finding:
+def waves(members: Sequence[Member], seen: Pace, job: str) -> Finding:
     """Judge whether steps come in waves, and say whose own compute does."""
     slow, share = _slow_steps(seen.series)
     expected = f"fewer than {WAVES[0]} steps, or {WAVES[1]:.0%} of them, above {WAVE:g} x the median"
-    used = [m.sample["utilisation"] for m in found if m.sample and m.sample.get("utilisation") is not None]
+    used = [m.sample["utilisation"] for m in members if m.sample and m.sample.get("utilisation") is not None]
     use = f"; GPUs {min(used):.0f} to {max(used):.0f} % used" if used else ""
     if len(slow) < WAVES[0] or share < WAVES[1]:
         observed = f"{len(slow)} of {len(seen.series)} steps above {WAVE:g} x {seen.step:.1f} ms{use}"
@@ -123,7 +123,7 @@ def waves(found: Sequence[Member], seen: Pace, job: str) -> Finding:
     gaps = [b - a for a, b in pairwise(slow)]
     often = f", about every {statistics.median(gaps):.0f} steps" if gaps else ""
     named = [
-        m.name for m in found if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
+        m.name for m in members if len(_slow_steps(m.compute)[0]) >= WAVES[0] and _slow_steps(m.compute)[1] >= WAVES[1]
     ]
     whose = (
         f"own compute of {', '.join(named[:8])} wavers" if named else "every rank's own compute is steady: the network"
@@ -143,11 +143,11 @@ def _slow_steps(times: Sequence[float]) -> tuple[list[int], float]:
     return slow, len(slow) / len(times)
 
 
-def notes(found: Sequence[Member], seen: Pace | None) -> Iterator[str]:
+def notes(members: Sequence[Member], seen: Pace | None) -> Iterator[str]:
     """Say what was run and what is shown without a judgement."""
-    if not found:
+    if not members:
         return
-    told = found[0].told
+    told = members[0].reported
     shape = told.get("shape") or {}
     if seen is not None and shape:
         yield (
@@ -162,20 +162,20 @@ def notes(found: Sequence[Member], seen: Pace | None) -> Iterator[str]:
         if times and mode.get("mode") != FIRST:
             pace_ms = f"{statistics.median(times):.1f} ms a step over {mode.get('steps')} steps"
             yield f"{mode.get('mode')}: {pace_ms}, not judged"
-    memory = [m.told["memory_mib"] for m in found if m.told.get("memory_mib") is not None]
+    memory = [m.reported["memory_mib"] for m in members if m.reported.get("memory_mib") is not None]
     if memory:
         yield f"at most {max(memory):.0f} MiB of a GPU's memory were taken"
     missing = {
-        str(p.get("kind")): str(p.get("why")) for m in found for p in m.told.get("products") or [] if p.get("why")
+        str(p.get("kind")): str(p.get("why")) for m in members for p in m.reported.get("products") or [] if p.get("why")
     }
     for kind, why in sorted(missing.items()):
         yield f"no product in {kind}: {why}"
 
 
-def heat(found: Sequence[Member]) -> Iterator[str]:
+def heat(members: Sequence[Member]) -> Iterator[str]:
     """Say how warm, fast and busy the GPUs of each node were while the steps ran."""
-    for node in dict.fromkeys(m.node for m in found):
-        samples = [m.sample for m in found if m.node == node and m.sample is not None]
+    for node in dict.fromkeys(m.node for m in members):
+        samples = [m.sample for m in members if m.node == node and m.sample is not None]
         spans = []
         for key, unit in (("sm_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "C"), ("utilisation", "% used")):
             values = [float(value) for each in samples if isinstance(value := each.get(key), int | float)]
@@ -184,9 +184,9 @@ def heat(found: Sequence[Member]) -> Iterator[str]:
             yield f"{node}: {', '.join(spans)}"
 
 
-def section(found: Sequence[Member], seen: Pace | None, asked: TrainingSection) -> RecordedTraining:
+def section(members: Sequence[Member], seen: Pace | None, asked: TrainingSection) -> RecordedTraining:
     """Return what the record keeps: the job's pace beside its floor, its last steps, and each rank's medians."""
-    ranks = [_rank(m) for m in found]
+    ranks = [_rank(m) for m in members]
     if seen is None:
         return {"ranks": ranks}
     return {
@@ -210,7 +210,7 @@ def _rank(member: Member) -> TrainedRank:
         "node": member.node,
         "gpu": member.gpu,
         "compute_ms": round(statistics.median(member.compute), 3) if member.compute else None,
-        "memory_mib": member.told.get("memory_mib"),
+        "memory_mib": member.reported.get("memory_mib"),
         "sm_mhz": seen.get("sm_mhz"),
         "power_w": seen.get("power_w"),
         "temperature_c": seen.get("temperature_c"),

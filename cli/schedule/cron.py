@@ -150,7 +150,7 @@ class ScheduledRun:
     profile: Profile
     run_id: str
     further: Sequence[str]
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     covered: str = ""  # how many nodes of the pool were tried
 
     def run(self) -> int:
@@ -176,13 +176,13 @@ class ScheduledRun:
         verdict, final = node_history.conclude(before, after, record)
         if verdict == "go" != record["verdict"]:
             self._say("what failed says only that others use the GPUs: it does not count")
-        self.said += [f"found: {text}" for text in _accused(record)]
-        self.said += [f"slower than usual: {text}" for text in trends]
+        self.messages += [f"found: {text}" for text in _accused(record)]
+        self.messages += [f"slower than usual: {text}" for text in trends]
         late = overdue(after, now=time.time(), limit_s=STARVED_S)
         if late:
             named = ", ".join(late[:_FEW]) + (f" and {len(late) - _FEW} more" if len(late) > _FEW else "")
             self._say(f"not tested for {STARVED_S / 86400:.0f} days, since never idle when a run came: {named}")
-        self.said += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
+        self.messages += [f"called bad: {name} ({', '.join(after.nodes[name].faults)})" for name in after.bad]
         kept = self._kept(STATE, {"state.json": bounded(after)}, version=version, was=stored)
         self._leave(record, after, verdict)
         self._mark(before, after, node_history.nodes_of(record))
@@ -195,8 +195,8 @@ class ScheduledRun:
     def _clear_up(self) -> None:
         """Delete what killed runs left: it holds GPUs, and the nodes would not be chosen."""
         swept = sweep_dead(self.kube, spec_of(self.profile, run_id=self.run_id, namespace=self.kube.namespace).launcher)
-        self.said += [f"deleted {name}, which a killed run left" for name in swept.deleted]
-        self.said += [f"could not delete {name}" for name in swept.left]
+        self.messages += [f"deleted {name}, which a killed run left" for name in swept.deleted]
+        self.messages += [f"could not delete {name}" for name in swept.left]
 
     def _remembered(self, stored: Mapping[str, str]) -> NodeHistory:
         """Return what is remembered. What is damaged is begun anew: a guess would be worse."""
@@ -290,7 +290,7 @@ class ScheduledRun:
             "run_verdict": record["verdict"],
             **short,
             "nodes": self.covered,
-            "said": self.said,
+            "said": self.messages,
             "bad": state.bad,
             "checks": {check["id"]: check["outcome"] for check in record["checks"]},
             "faults": list(record["faults"]),
@@ -344,7 +344,7 @@ class ScheduledRun:
             return
         about = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
         covered = f" · {self.covered}" if self.covered else ""
-        message = f"run {self.run_id}: {verdict}{covered}. " + "; ".join(self.said)
+        message = f"run {self.run_id}: {verdict}{covered}. " + "; ".join(self.messages)
         try:
             event(self.kube, about, reason=f"Trial{verdict.title().replace('-', '')}", message=message, warning=failed)
         except Forbidden:
@@ -353,7 +353,7 @@ class ScheduledRun:
             print(f"seatrial cron: the event could not be recorded: {error}", file=sys.stderr)
 
     def _say(self, text: str) -> None:
-        self.said.append(text)
+        self.messages.append(text)
         print(f"seatrial cron: {text}", flush=True)
 
 

@@ -226,17 +226,17 @@ def _alive(kube: Kube, namespace: str, leftovers: _Leftovers, tell: Callable[[st
 
 
 def _unseen(
-    kube: Kube, namespace: str, found: _Leftovers, refused: Collection[str], answered: Collection[str]
+    kube: Kube, namespace: str, leftovers: _Leftovers, refused: Collection[str], answered: Collection[str]
 ) -> set[str]:
     """The runs whose launched object was not found and may exist all the same: nobody can tell whether they live.
 
     An operator's Job and pods belong to an object that we may have no right on, or that a restarted API server does
     not know for a moment. What belongs to nothing, or to something that is gone, is left over.
     """
-    roots = {run for (resource, *_), item, run in found if resource in LAUNCHERS and not _owners(item)}
-    unseen = {run for *_, run in found} - roots if refused else set()
+    roots = {run for (resource, *_), item, run in leftovers if resource in LAUNCHERS and not _owners(item)}
+    unseen = {run for *_, run in leftovers} - roots if refused else set()
     known: dict[str, bool] = {}
-    for _, item, run in found:
+    for _, item, run in leftovers:
         for owner in _owners(item) if run not in roots else ():
             uid = str(owner.get("uid") or "")
             if uid not in known:

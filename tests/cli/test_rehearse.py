@@ -90,7 +90,7 @@ def test_recognised_means_on_the_stated_subjects_with_the_stated_words(subjects,
         found=["a"],
         verdict="no-go",
         accused={"a": accused},
-        said={"a": "node-1: the port is DOWN"},
+        observed={"a": "node-1: the port is DOWN"},
     )
     assert (each.mistaken, each.recognised) == (mistaken, not mistaken)
 
