@@ -16,7 +16,7 @@ WIDTH, LEFT, RIGHT, ROW, TOP, BOTTOM = 1100, 190, 20, 20, 8, 36
 LONGEST_NAME = 26
 MOST_SPANS, MOST_NODES = 4096, 64
 """Records come from anywhere: what is beyond is in report.json."""
-KINDS = {"scheduling": 5, "image and start": 1, "collective": 0, "storage": 3}
+KINDS = {"scheduling": 5, "image and start": 1, "collective": 0, "round": 4, "storage": 3}
 """Phase, or what its name begins with -> its colour (--curve-N of page.css); every other is a probe of the pod."""
 PROBES = 2
 
@@ -33,7 +33,7 @@ def timeline(spans: Sequence[RecordedSpan]) -> Iterator[str]:
 
 
 def _colour(phase: str) -> str:
-    kind = next((kind for kind in KINDS if phase == kind or phase.startswith(f"{kind}.")), "")
+    kind = next((kind for kind in KINDS if phase == kind or phase.startswith((f"{kind}.", f"{kind} "))), "")
     return f"var(--curve-{KINDS.get(kind, PROBES)})"
 
 

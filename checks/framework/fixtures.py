@@ -255,6 +255,7 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
     """The sweep over all free nodes of the pool that no check has found unfit, run on first use."""
     from checks.framework.sweep_begun import begin, end  # noqa: PLC0415 -- collection stays light
     from checks.framework.sweep_run import run_sweep  # noqa: PLC0415
+    from jobs.run.timeline import timeline  # noqa: PLC0415
 
     seatrial.clear()
     told, out, earlier = (seatrial.profile, seatrial.options, seatrial.unfit), seatrial.options.out, seatrial.earlier
@@ -264,13 +265,19 @@ def swept(seatrial: Session, spec: TrialSpec, cluster: Inventory, gpu_pool: Pool
         if out:
             begin(out, seatrial.run, sweep, resumed)
 
-    found = run_sweep(_launcher(seatrial).run, spec, cluster, gpu_pool, *told, earlier, remember)
+    ran: list[TrialResult] = []
+
+    def run(made: TrialSpec) -> TrialResult:
+        ran.append(_launcher(seatrial).run(made))
+        return ran[-1]
+
+    found = run_sweep(run, spec, cluster, gpu_pool, *told, earlier, remember)
     if out:
         end(out)
     seatrial.trial_nodes |= set(found.tested)
     seatrial.nodes |= set(found.asked)
     hosts = {node: node for node in found.tested}
-    seatrial.run.trial = {"job": found.job, "image": spec.image, "hosts": hosts}
+    seatrial.run.trial = {"job": found.job, "image": spec.image, "hosts": hosts, "timeline": timeline(ran[-1])}
     seatrial.run.sweep = cast("RecordedSweep", found.section)
     return found
 

@@ -61,9 +61,8 @@ class SweepWatcher(Watcher):
         uid = as_map(as_map(self._last_job).get("metadata")).get("uid")
         return any(as_map(owner).get("uid") == uid for owner in as_list(pod["metadata"].get("ownerReferences")))
 
-    def _heard(self, _rank: int, stage: str) -> None:
-        if stage.startswith("sweep.round."):
-            self._progress(f"round {stage.rpartition('.')[2]} is done")
+    def _heard(self, _rank: int, _stage: str) -> None:
+        """The coordinator says itself how far it is."""
 
     def _over(self, outcome: WatchOutcome) -> bool:
         follower = self.coordinator

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .result import TrialResult
 
 MOST_PODS = 64
 """Of a larger trial only the first ranks are told."""
 SHORTEST_S = 0.05
+SWEEP = "sweep."
+"""Stages of a sweep's coordinator are what all nodes did, and are told by node."""
 
 
 class Span(TypedDict):
     """One phase of one pod; seconds since the first pod was created.
 
     ``phase`` is ``scheduling`` (created to bound), ``image and start`` (bound to running, by the clocks of the API
-    server and of the kubelet, which write whole seconds), or a stage of the probe, by the pod's own clock.
+    server and of the kubelet, which write whole seconds), or a stage of the probe, by the pod's own clock; of a sweep
+    ``round 3``, by the clock of the pod that leads it.
     """
 
     node: str
@@ -44,13 +47,26 @@ def timeline(trial: TrialResult) -> list[Span]:
         told = trial.evidence.get(pod.index)
         if began is not None and told is not None:
             spans += _stages(pod.node or pod.name, began - first, told.seconds.items())
+            if pod.index == 0:
+                spans += _rounds(began - first, told.stages, {pod.node for pod in trial.pods[:MOST_PODS]})
     return spans
+
+
+def _rounds(start_s: float, stages: Mapping[str, Mapping[str, Any]], nodes: set[str]) -> Iterator[Span]:
+    """The rounds of a sweep, for each node that was tested in them."""
+    for name, row in stages.items():
+        at, took = row.get("at"), row.get("seconds")
+        if not name.startswith(f"{SWEEP}round.") or at is None or not took or took < SHORTEST_S:
+            continue
+        what = f"round {row.get('number')}{'' if row.get('stage') else ', alone'}"
+        for node in sorted({node for test in row.get("tests") or () for node in test["nodes"]} & nodes):
+            yield Span(node=node, phase=what, start_s=round(start_s + at, 2), seconds=took)
 
 
 def _stages(node: str, start_s: float, seconds: Iterable[tuple[str, float]]) -> Iterator[Span]:
     """The probe's stages, one after another; the last, `end`, repeats the time of all."""
     for stage, took in seconds:
-        if stage != "end" and took > 0:
+        if stage != "end" and took > 0 and not stage.startswith(SWEEP):
             if took >= SHORTEST_S:
                 yield Span(node=node, phase=stage, start_s=round(start_s, 2), seconds=round(took, 2))
             start_s += took

@@ -34,3 +34,21 @@ def test_times_that_were_not_told_or_run_backwards_are_no_phases():
     """A kubelet's clock behind the API server's, a pod that never ran, a word that is no time."""
     assert timeline(trial(pod(0, "10Z", "10Z", "08Z"), pod(1, "10Z"))) == []
     assert timeline(trial(PodFacts(index=0, name="p", created="yesterday"))) == []
+
+
+def test_rounds_of_a_sweep_are_told_for_each_node_that_was_tested():
+    """When each began says the coordinator: it waits for pods and between rounds; a round of none, or of others, is none."""
+    rows = {
+        "sweep.round.1": {"number": 1, "stage": 0, "at": 30.0, "seconds": 9.0, "tests": [{"nodes": ["n-1"]}]},
+        "sweep.round.2": {"number": 2, "stage": 1, "at": 50.5, "seconds": 4.0, "tests": [{"nodes": ["n-0", "n-1"]}]},
+        "sweep.round.3": {"number": 3, "stage": 2, "at": 55.0, "seconds": 4.0, "tests": [{"nodes": ["n-7"]}]},
+        "sweep.round.4": {"number": 4, "stage": 2, "seconds": 4.0, "tests": [{"nodes": ["n-0"]}]},
+    }
+    seconds = {**{name: row["seconds"] for name, row in rows.items()}, "sweep.end": 60.0, "end": 61.0}
+    told = RankEvidence(rank=0, stages=rows, seconds=seconds)
+    found = timeline(trial(pod(0, "00Z", "", "05Z"), pod(1, "00Z"), evidence={0: told}))
+    assert [(span["node"], span["phase"], span["start_s"], span["seconds"]) for span in found] == [
+        ("n-1", "round 1, alone", 35.0, 9.0),
+        ("n-0", "round 2", 55.5, 4.0),
+        ("n-1", "round 2", 55.5, 4.0),
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Set, Tuple
 
 from . import fleettest
 from .messages import HELLO_TIMEOUT_S, Channel, Lines, NoAnswerError, keep_alive, say
@@ -41,6 +41,8 @@ STACK_BYTES = 256 * 1024  # of a thread that reads one connection
 BYE_S = 3.0
 RELEASED = "released: it has passed"
 SAY_S = 5.0
+SAID = "round %(number)d of about %(rounds)d, %(pairs)d of about %(of_pairs)d pairs tested, %(at_fault)d at fault"
+SAID += ", %(suspects)d suspects, about %(left_s)d s left"
 
 
 class Member:
@@ -69,6 +71,7 @@ class Coordinator:
         self._closing = threading.Event()
         self._room = threading.Semaphore(2 * trial.nodes + 16)
         self._round_s: List[float] = []
+        self._began = 0.0
         self._sent: Dict[str, Member] = {}  # who was asked to run a test: a pod that comes back later was not
         self._fleets = 0
         self._released: Set[str] = set()
@@ -76,7 +79,7 @@ class Coordinator:
 
     def run(self, listening: Callable[[], None]) -> None:
         """Lead the sweep; `listening` is called when agents can connect."""
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         threading.stack_size(STACK_BYTES)
         try:
             listener = self._listen()
@@ -225,10 +228,7 @@ class Coordinator:
             if each is None:
                 return self._end(fleet, rules, history)
             self._release(each, fleet, rules, history)
-            done = self._run_round(each)
-            if done is not None:
-                history.append(done)
-                self._tell_progress(fleet, rules, history)
+            self._run_round(each, fleet, rules, history)
         return "stopped: %s" % self.watch.reason
 
     def _release(self, each: Round, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
@@ -263,21 +263,23 @@ class Coordinator:
         self.writer.stage("sweep.fleet.%d" % self._fleets, 0, data, "ok")
         self.writer.say("sweep: %d of %d nodes are here" % (len(fleet.nodes) - len(fleet.gone), len(fleet.nodes)))
 
-    def _run_round(self, each: Round) -> Optional[Done]:
-        """Run a round and print it; None where the pod was told to end meanwhile: half a round says nothing."""
+    def _run_round(self, each: Round, fleet: Fleet, rules: Rules, history: List[Done]) -> None:
+        """Run a round, add it to the history and print it; not where the pod was told to end: half a round is none."""
         began = time.monotonic()
         found = self._tests(each.tests, "alone" if each.stage == 0 else "pair", self.sweep["test_s"])
         if self.watch.stopped():
-            return None
+            return
         if each.stage == 0:
             self._without_cards(found)
         results = {nodes: self.planner.result(nodes, found[nodes]) for nodes in each.tests}
         seconds = time.monotonic() - began
         self._round_s.append(seconds)
+        history.append(self.planner.done(each, results, seconds))
         rows = [_row(nodes, results[nodes], found[nodes]) for nodes in each.tests]
         data = {"number": each.number, "stage": each.stage, "seconds": round(seconds, 1), "tests": rows}
+        data["at"] = round(began - self._began, 1)
         self.writer.stage("sweep.round.%d" % each.number, seconds, data, "ok")
-        return self.planner.done(each, results, seconds)
+        self.writer.say("sweep: " + SAID % dict(self._progress(fleet, rules, history), number=each.number))
 
     def _without_cards(self, found: Dict[Nodes, Answers]) -> None:
         """Leave out what most nodes cannot do alone: not every fabric lets a node reach its own cards.
@@ -364,19 +366,17 @@ class Coordinator:
         self.writer.stage("sweep.job", time.monotonic() - began, row, "ok")
         return ""
 
-    def _tell_progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> None:
-        """Say how far it is: for a person who waits."""
+    def _progress(self, fleet: Fleet, rules: Rules, history: Sequence[Done]) -> Dict[str, int]:
+        """Return how far it is, for a person who waits; what is still to come is an estimate."""
         planner = self.planner
         blame, last = planner.decode(fleet, rules, history), history[-1].round
-        stages = planner.matchings(fleet, rules) + 1
-        about = max(last.number, last.number + stages - last.stage - 1 + bool(blame.suspects))
+        pairings = max(0, planner.matchings(fleet, rules) - last.stage)
         pairs = sum(len(test) > 1 for done in history for test in done.round.tests)
-        mean = sum(self._round_s) / len(self._round_s)
-        left = max(0, about - last.number) * mean
-        words = (last.number, about, pairs, len(blame.findings), len(blame.suspects), left)
-        self.writer.say(
-            "sweep: round %d of about %d, %d pairs tested, %d at fault, %d suspects, about %.0f s left" % words
-        )
+        more = pairings + bool(blame.suspects)
+        told = {"rounds": last.number + more, "pairs": pairs, "suspects": len(blame.suspects)}
+        told["of_pairs"] = pairs + pairings * ((len(fleet.nodes) - len(fleet.gone)) // 2) + len(blame.suspects)
+        told["left_s"] = int(more * sum(self._round_s) / len(self._round_s))
+        return dict(told, at_fault=len(blame.findings))
 
 
 def _row(nodes: Nodes, result: Result, answers: Answers) -> Dict[str, Any]:

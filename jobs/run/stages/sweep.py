@@ -62,11 +62,12 @@ class SweepTest(_Test, total=False):
 
 
 class SweepRound(TypedDict, total=False):
-    """A round, in seconds."""
+    """A round, in seconds; `at`: since the coordinator began."""
 
     number: Count
     stage: Count
     seconds: float
+    at: float
     tests: list[SweepTest]
 
 
