@@ -1,10 +1,12 @@
 """How often a rank that computes 10 % slower is named, and how often anybody is among healthy ones.
 
     python benchmarks/straggler.py --runs 1000 --slow-runs 100 --seed 1
+    python benchmarks/straggler.py --recorded                           # with the noise of a real H100's steps
     python benchmarks/straggler.py --torch --slow-runs 100 --seed 1     # real steps on this machine's CPUs
 
 Synthetic: each rank has a pace of its own (normal, --spread), its steps scatter around it (--noise), one in a hundred
-takes up to three times as long, and now and then all ranks are slowed for a while. Real: the bench's own model and loop
+takes up to three times as long, and now and then all ranks are slowed for a while. Recorded: the same paces, and steps
+that scatter as those in h100_steps.json, which one GPU made at different times. Real: the bench's own model and loop
 (jobs/pod/bench) in one process for each of --ranks, without any collective; the slow one repeats a tenth of its work.
 """
 
@@ -29,6 +31,17 @@ STEPS = 80  # of DDP and of FSDP2
 TENTHS = 10  # a real step repeats the work so often, the slow one a tenth more
 
 
+RECORDED = json.loads(Path(__file__).with_name("h100_steps.json").read_text())["steps_ms"]
+
+
+def noises(draw, options):
+    """By how much each step of a rank differs from its pace."""
+    if not options.recorded:
+        return [1 + draw.gauss(0, options.noise) for _ in range(STEPS)]
+    series, begin = draw.choice(RECORDED), draw.randrange(STEPS)
+    return [series[(begin + step) % len(series)] / statistics.median(series) for step in range(STEPS)]
+
+
 def healthy(draw, nodes, gpus, options):
     """Times of every rank: (node, GPU) -> milliseconds of each step."""
     shared = [1.0] * STEPS
@@ -39,7 +52,7 @@ def healthy(draw, nodes, gpus, options):
     for node in range(nodes):
         for gpu in range(gpus):
             pace = 50.0 * (1 + draw.gauss(0, options.spread))
-            steps = [pace * each * (1 + draw.gauss(0, options.noise)) for each in shared]
+            steps = [pace * each * noise for each, noise in zip(shared, noises(draw, options), strict=True)]
             found[node, gpu] = [ms * (draw.uniform(1.2, 3.0) if draw.random() < 0.01 else 1.0) for ms in steps]
     return found
 
@@ -159,6 +172,7 @@ def main():
     parser.add_argument("--spread", type=float, default=0.01, help="between healthy ranks, standard deviation")
     parser.add_argument("--noise", type=float, default=0.02, help="between the steps of one rank")
     parser.add_argument("--torch", action="store_true", help="real steps on this machine's CPUs")
+    parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=8)
     options = parser.parse_args()

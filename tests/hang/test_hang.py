@@ -14,7 +14,8 @@ from cli.explain import main
 from cli.running_job import _take
 from jobs.cluster.client.pod_exec import Executed
 from jobs.nccl import conclude_hang
-from jobs.nccl.hang.model import Evidence
+from jobs.nccl.hang import watchdog
+from jobs.nccl.hang.model import Evidence, Group
 from jobs.nccl.hang.pickles import PickleRefusedError, loads
 from reports.explain import exit_code
 
@@ -72,6 +73,60 @@ def test_recordings_of_real_nccl(explain, case, diagnosis, late, dead, waiting):
     assert f"nccl.{diagnosis}" in {fault["fault"] for fault in job["faults"]}
     assert (job["late_ranks"], job["dead_ranks"], job["waiting_ranks"]) == (late, dead, waiting)
     assert job["stuck"] == {"group": "default_pg", "operation": "all_reduce", "sequence": 21}
+
+
+IN_GROUPS = [0, 1, 2, 3, 4, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("case", "kept", "expected"),
+    [
+        # everything that is there, then each part of it alone: what one part cannot tell must blame nobody
+        ("groups-late", "rank", ("hang-late", [5], [], IN_GROUPS)),
+        ("groups-late", "ras", ("hang-late", [5], [], IN_GROUPS)),
+        ("groups-late", "nccl_trace", ("hang-late", [5], [], IN_GROUPS)),
+        ("groups-late", "log", ("hang", None, None, None)),
+        ("groups-killed", "ra", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
+        ("groups-killed", "ras", ("hang-dead", [], [6], [0, 1, 2, 3, 4, 5, 7])),
+        ("groups-killed", "nccl_trace", ("hang-undecided", [], [], [0, 1, 2, 3, 4, 5, 7])),
+        ("groups-killed", "rank", ("hang-late", [6], [], [0, 1, 2, 3, 4, 5, 7])),
+        ("groups-killed", "log", ("hang", None, None, None)),
+        ("pipeline", "ra", ("hang-late", [2], [], [3])),
+        ("pipeline", "log", ("hang", None, None, None)),
+        ("stalled", "ra", ("hang-stalled", [1], [], [0, 2, 3])),
+        ("stalled", "log", ("hang-inside", [], [], [0, 1, 2, 3])),
+        ("stopped-inside", "ra", ("hang-dead", [], [1], [0, 2, 3])),
+        ("stopped-inside", "rank", ("hang-inside", [], [], [0, 2, 3])),
+        ("all-to-all", "ra", ("hang-late", [3], [], [0, 1, 2])),
+        ("one-more", "ra", ("hang-mismatch", [0], [], [])),
+    ],
+)
+def test_each_part_of_what_real_nccl_left(explain, tmp_path, case, kept, expected):
+    """Groups within groups, pipelines, a GPU that is busy elsewhere, a process stopped in the middle; `kept`: in a file's name."""
+    whole = DATA / "nccl-2.28.9" / case
+    for path in whole.iterdir():
+        if kept in path.name:
+            shutil.copy(path, tmp_path)
+    _, job = explain(tmp_path)
+    ranks = tuple(job.get(key) for key in ("late_ranks", "dead_ranks", "waiting_ranks"))
+    assert (job["diagnosis"], *ranks) == expected, job["sentence"]
+
+
+def test_a_report_numbers_ranks_within_its_group():
+    """Rank 2 of eight reports for the group of 0, 2, 4 and 6, as [Rank 1]: its [3] is rank 6; rank 0 says it is there."""
+    lines = (DATA / "nccl-2.28.9" / "groups-killed" / "rank2.log").read_text().splitlines()
+    evidence = Evidence()
+    watchdog.read(evidence, "rank2.log", lines)
+    assert [event.rank for event in evidence.timeouts] == [2]
+    (item,) = evidence.lagging
+    assert (item.ranks, item.group, item.reporter) == ((0, 3), ("5", "data"), (2, 1))
+    assert watchdog.in_world(evidence)[0].ranks == ()  # nothing tells who else is in the group
+    evidence.groups["g"] = Group("g", "data", (0, 2, 4, 6))
+    assert watchdog.in_world(evidence)[0].ranks == (0, 6)
+    evidence.queued[("5", "data"), 0] = 21
+    assert watchdog.in_world(evidence)[0].ranks == (6,)
+    evidence.groups["g"] = Group("g", "data", (1, 3, 5, 7))  # another group of that name: rank 2 is not in it
+    assert watchdog.in_world(evidence)[0].ranks == ()
 
 
 def test_a_rank_that_waits_in_a_communicators_creation_is_not_late(explain, tmp_path):

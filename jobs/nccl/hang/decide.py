@@ -8,6 +8,7 @@ from statistics import median
 
 from .model import Evidence, Lagging, Process
 from .waits import Waits, analyse
+from .watchdog import in_world
 
 PASSING = 2.0
 """Seconds; a dump of a time-out is minutes younger than what hangs (init_process_group: 10 minutes; 30 with gloo)."""
@@ -41,6 +42,7 @@ class Decision:
 
 def decide(evidence: Evidence) -> Decision:
     """Return the one decision over all evidence; the strongest comes first: dead, recorder, reports, counts."""
+    evidence.lagging = in_world(evidence)
     made = Decision(unknown=set(evidence.world) - set(evidence.ranks) if evidence.ranks else set())
     _places(made, evidence)
     recorded = _from_recorder(made, evidence)
@@ -156,6 +158,9 @@ def _from_errors(made: Decision, evidence: Evidence) -> None:
     made.because += [(found.file, found.line, found.text) for found in lost[:3]]
 
 
+_PAIRED = frozenset(("SEND", "RECV", "COALESCED"))
+
+
 def _from_desync(made: Decision, evidence: Evidence) -> bool:
     """The ranks furthest behind in the desync report; its numbers count from 1, SeqNum from 0."""
     if not evidence.lagging:
@@ -166,14 +171,26 @@ def _from_desync(made: Decision, evidence: Evidence) -> bool:
 
     behind = min(progress(item) for item in evidence.lagging)
     worst = [item for item in evidence.lagging if progress(item) == behind]
-    made.kind, made.proven = ("stalled" if worst[0].joined else "late"), True
-    made.late = {rank for item in worst for rank in item.ranks}
+    ranks = {rank for item in worst for rank in item.ranks}
+    made.because += [(item.file, item.line, item.text) for item in worst[:3]]
+    if evidence.ranks and not worst[0].joined:
+        ranks -= made.waiting  # their dumps show them there
+    if worst[0].joined and worst[0].operation in _PAIRED:  # the report says who stands there, not for whom it waits
+        made.waiting |= ranks
+        return False
+    if not ranks:
+        return False
+    everybody = {rank for item in evidence.lagging for rank in item.ranks} | {each.rank for each in evidence.timeouts}
+    if worst[0].joined and ranks == everybody and len(ranks) > 1:  # the report lists all of them: nobody is behind
+        made.kind, made.waiting = "inside", made.waiting | ranks
+    else:
+        made.kind, made.late = ("stalled" if worst[0].joined else "late"), ranks
+    made.proven = True
     made.waiting |= ({event.rank for event in evidence.timeouts} | set(evidence.broken)) - made.late
     timeout = evidence.timeouts[0] if evidence.timeouts else None
     made.operation = worst[0].operation or (timeout.operation if timeout else None)
     made.sequence = timeout.sequence if timeout else None if worst[0].sequence is None else worst[0].sequence - 1
     made.group = (timeout.group if timeout else None) or None
-    made.because += [(item.file, item.line, item.text) for item in worst[:3]]
     return True
 
 
@@ -217,6 +234,8 @@ def _from_counts(made: Decision, evidence: Evidence) -> bool:
              f"furthest up to {max(levels)}, {lasts}")
         )  # fmt: skip
         return True
+    if _from_parts(made, evidence, frozen):
+        return True
     if frozen and any(series.values()):
         made.because.append(
             (evidence.samples[-1].file, 0, "RAS: all ranks launched equally many operations, in every sample the same")
@@ -226,6 +245,43 @@ def _from_counts(made: Decision, evidence: Evidence) -> bool:
         made.operation = None
         return True
     return False
+
+
+def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
+    """Name the ranks that are behind in a smaller communicator and ahead of nobody in another.
+
+    Who waits in one communicator comes late to the next, and is ahead in the first: it waits for the others there.
+    """
+    last = evidence.samples[-1] if evidence.samples else None
+    behind: dict[int, tuple[str, str, int]] = {}
+    ahead: set[int] = set()
+    for (comm, operation), counts in sorted(last.counts.items()) if last else ():
+        if last is None or comm not in last.parts or len(set(counts.values())) < 2:
+            continue
+        most = max(counts.values())
+        for rank, count in counts.items():
+            if count == most:
+                ahead.add(rank)
+            else:
+                behind.setdefault(rank, (comm, operation, count))
+    late = set(behind) - ahead
+    if last is None or not late:
+        return False
+    made.proven = frozen or bool(evidence.timeouts)
+    made.kind, made.late = ("late" if made.proven else "undecided"), late
+    made.waiting |= (set(range(last.size)) if made.proven and last.size <= 1_000_000 else ahead) - late
+    comm, operation, count = behind[min(late)]
+    made.operation, made.sequence, made.group = operation, count + 1, f"communicator {comm}"
+    shown = ", ".join(map(str, sorted(late)[:8]))
+    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    made.because.append(
+        (
+            last.file,
+            0,
+            f"RAS: ranks {shown} launched less than others of their communicators, {lasts}, and are ahead in none",
+        )
+    )
+    return True
 
 
 def _pace(made: Decision, evidence: Evidence) -> None:
@@ -268,7 +324,7 @@ def _from_watchdog(made: Decision, evidence: Evidence) -> bool:
     behind = {event.rank for event in same if event.enqueued is not None and event.enqueued < needed}
     if behind:
         made.kind, made.late, made.sequence, made.proven = "late", behind, needed, True
-    elif evidence.samples and all(sample.ok for sample in evidence.samples):
+    elif evidence.samples and all(sample.ok for sample in evidence.samples) and first.operation not in _PAIRED:
         made.kind, made.proven = "inside", True
     return True
 
@@ -355,10 +411,11 @@ def _contradictions(made: Decision, evidence: Evidence) -> None:
     if evidence.ranks and made.late and told and not made.late & told:
         made.contradictions.append(
             f"the desync report names ranks {sorted(told)[:8]} and the dumps do not: the dumps are right, because the "
-            "report compares one group only and a chain of waits over nested groups ends elsewhere"
+            "report compares the numbers of one group only: it sees no other operation under the same number, no send "
+            "or receive, and no chain of waits over several groups"
         )
     told = {event.rank for event in evidence.timeouts}
-    if made.late and evidence.ranks and made.late & told:
+    if made.kind == "late" and evidence.ranks and made.late & told:
         made.contradictions.append(
             "late ranks also report time-outs: they wait in another group for what they themselves hold up"
         )

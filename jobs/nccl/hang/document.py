@@ -165,8 +165,9 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
             + _missing(made)
         )
     if made.kind == "stalled":
+        who, queued = _first(_placed(made, late)), "hold up {}: their" if many else "holds up {}: its"
         return (
-            f"{_first(_placed(made, late))} hold{'' if many else 's'} up {where}: their work is queued, and the GPU"
+            f"{who} {queued.format(where)} work is queued, and the GPU"
             f" does not come to it{waits}. Look at {'those GPUs' if many else 'that GPU'} and {whose} first"
         ) + _missing(made)
     if made.kind == "dead":
@@ -175,7 +176,11 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
         gone = " and ".join(part for part in (who, names) if part)
         return f"{_first(gone)} {'is' if len(made.dead) + len(made.nameless) == 1 else 'are'} dead or not answering{waits}. Look at its pod and node first"  # noqa: E501
     if made.kind == "inside":
-        return f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
+        which = "those processes" if len(made.unknown) > 1 else "that process"
+        lead = f", while all others left one: look at {which} first"
+        return (
+            f"All ranks have entered {where}, and it does not finish: look at GPUs and network, no rank is late"
+        ) + (_missing(made) + lead if made.unknown else "")
     if made.kind == "mismatch":
         what = "other operations or sizes" if many else "another operation or size"
         who = f"{_first(_placed(made, late))} called {what}" if late else "Ranks called different operations or sizes"
@@ -201,8 +206,8 @@ def _sentence(made: Decision) -> str:  # noqa: PLR0911, PLR0912 -- one return pe
         )
     if made.unknown and made.waiting:
         return (
-            f"{_first(_ranks(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'} in {where}; whether "
-            f"{_ranks(made.unknown)} came cannot be told"
+            f"{_first(_ranks(made.waiting))} wait{'' if len(made.waiting) > 1 else 's'}, the innermost in {where};"
+            f" whether {_ranks(made.unknown)} came cannot be told"
         ) + _missing(made)
     if made.waiting and made.operation:
         return f"{_first(_ranks(made.waiting))} timed out in {where}; the evidence does not tell who is late"

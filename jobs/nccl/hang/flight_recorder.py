@@ -165,7 +165,7 @@ def _operation(entry: dict[str, Any], found: dict[str, str], evidence: Evidence)
     if sequence < 0 and not p2p:
         return None  # what has no number stands nowhere
     sizes = f"{entry.get('input_sizes')} {entry.get('input_dtypes') or ''}".rstrip()
-    return Operation(group, sequence, text, sizes[:200], p2p, peer)
+    return Operation(group, sequence, text, sizes[:200], p2p, peer, started=entry.get("state") == "started")
 
 
 def _number(value: Any) -> int:

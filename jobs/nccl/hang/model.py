@@ -16,6 +16,8 @@ class Operation:
     p2p: bool = False
     peer: int | None = None
     """The world rank at the other end of a send or a receive, where it is known."""
+    started: bool = False
+    """The GPU has come to it; told only where the recorder times operations (TORCH_NCCL_DESYNC_DEBUG and the like)."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class Sample:
     others: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
     """(communicator, operation) to (number of ranks, count) of ranks that are not named."""
     processes: list[Process] = field(default_factory=list)
+    parts: set[str] = field(default_factory=set)
+    """Smaller communicators whose counts are by world rank, since host and process tell who is who."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +100,20 @@ class Timeout:
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """What a desync report says of ranks; ``sequence`` counts from 1, which is SeqNum plus one."""
+    """What a desync report says of ranks; ``sequence`` counts from 1, which is SeqNum plus one before torch 2.4."""
 
     ranks: tuple[int, ...]
+    """As the report numbers them: within the process group that timed out."""
     joined: bool
     sequence: int | None
     operation: str
     file: str
     line: int
     text: str
+    group: tuple[str, str] = ("", "")
+    """Number and description of the process group, where the log tells it."""
+    reporter: tuple[int, int] = (-1, -1)
+    """The world rank that printed the report, and its rank in the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +163,8 @@ class Evidence:
     timeouts: list[Timeout] = field(default_factory=list)
     lagging: list[Lagging] = field(default_factory=list)
     broken: dict[int, Broken] = field(default_factory=dict)
+    queued: dict[tuple[tuple[str, str], int], int] = field(default_factory=dict)
+    """(group's number and description, world rank) to the last operation queued there, as the watchdog says."""
     performed: dict[tuple[str, str, int], Performed] = field(default_factory=dict)
     """(communicator, operation, rank) to its latest record."""
     times: dict[tuple[str, str], dict[int, dict[int, float]]] = field(default_factory=dict)

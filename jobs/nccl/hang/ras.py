@@ -17,6 +17,7 @@ _MANY = re.compile(r"^\s+(\d+) ranks? ha(?:s|ve) launched up to operation (\d+)"
 _PLACE = r"(?: -- GPU ([\w,]+) managed by process (\d+) on node (\S+))?"
 _ONE = re.compile(r"^\s+Rank (\d+) has launched up to operation (\d+)" + _PLACE)
 _NAMED = re.compile(r"^\s+Rank (\d+)" + _PLACE + r"\s*$")
+_NO_COMMA = re.compile(r"([^\s,{\[])(\s*\n\s*\"\w+\"\s*:)")
 _PROCESS = re.compile(r"^\s+Process (\d+) on node (\S+) managing GPUs? ([\w,]+)")
 
 
@@ -84,7 +85,7 @@ def _process(rank: str | None, gpu: str | None, pid: str | None, host: str | Non
 def read_json(evidence: Evidence, file: str, text: str) -> None:
     """Add a JSON answer. Raises ValueError for cut or foreign JSON."""
     try:
-        content = json.loads(text)
+        content = _parsed(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
     comms = content.get("communicators") if isinstance(content, dict) else None
@@ -92,12 +93,19 @@ def read_json(evidence: Evidence, file: str, text: str) -> None:
         raise ValueError("no communicators")  # noqa: TRY004 -- one error for all forms
     made = Sample(file, str(content.get("timestamp", ""))[:40])
     made.ok = bool(comms)
+    world: dict[tuple[str, int, str], int] = {}
     for comm in sorted((c for c in comms if isinstance(c, dict)), key=lambda c: -_int(c.get("size"))):
         name = str(comm.get("hash"))[:40]
         if made.world is None:
             made.world, made.size = name, _int(comm.get("size"))
+        everybody = _dicts(comm.get("ranks")) + _dicts(comm.get("missing_ranks"))
+        if name == made.world:
+            world = {_who(entry): _int(entry.get("rank")) for entry in everybody}
+        named = len(world) == made.size and all(_who(entry) in world for entry in everybody)
+        if named and name != made.world:
+            made.parts.add(name)
         for entry in _dicts(comm.get("ranks")):
-            rank = _int(entry.get("rank"))
+            rank = world[_who(entry)] if named else _int(entry.get("rank"))
             if name == made.world:
                 made.processes.append(_json_process(entry))
             counts = entry.get("collective_counts")
@@ -114,6 +122,21 @@ def read_json(evidence: Evidence, file: str, text: str) -> None:
                 made.processes.append(process)
     made.ok = made.ok and all(len(set(counts.values())) == 1 for counts in made.counts.values())
     evidence.samples.append(made)
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of JSON, also where a comma is missing at a line's end.
+
+    NCCL 2.28.9 forgets the one before the status of a rank that is missing: where it matters most.
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(_NO_COMMA.sub(r"\1,\2", text))
+
+
+def _who(entry: dict[str, Any]) -> tuple[str, int, str]:
+    return str(entry.get("host", ""))[:80], _int(entry.get("pid")), str(entry.get("cuda_dev"))[:16]
 
 
 def _json_process(entry: dict[str, Any]) -> Process:

@@ -224,12 +224,15 @@ def _ends(found: Waits, evidence: Evidence, edges: dict[Node, set[Node]]) -> Non
             here = stands[node]
             members = set(evidence.groups[node[0]].members)
             done = {m for m in members - here if _completed(evidence.ranks.get(m), *node)}
+            running = {rank for rank in here if found.heads[rank].started}
             if done and len(done) >= len(members - here):
-                found.late |= here
-                found.stalled |= here
+                behind = here
             else:
-                found.inside |= here
-    roots = found.late or found.inside
+                behind = here - running if running else set()
+            found.late |= behind
+            found.stalled |= behind
+            found.inside |= here - behind
+    roots = found.late or found.inside or found.unknown
     others = sorted(set(found.heads) - roots)
     for root in sorted(roots) if others else ():
         waiters = [found.heads[r] for r in others if _waits_for(edges, r, root)]

@@ -1,8 +1,13 @@
-"""Read what torch prints of a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors."""
+"""Read what torch prints of a hang: its NCCL watchdog, the desync report (TORCH_NCCL_DESYNC_DEBUG), gloo's errors.
+
+``[Rank 1]`` in them, and every rank of a desync report, is a rank within the process group that timed out;
+``[rank2]:`` before the line is the process's rank in the world (torch 2.2 and later).
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .model import Broken, Evidence, Lagging, Timeout
@@ -25,9 +30,10 @@ _TIMEOUT = re.compile(
     r"WorkNCCL\(SeqNum=(\d{1,15}), OpType=(\w+)"
 )
 _STATUS = re.compile(
-    r"PG GUID [^(]{0,40}\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
+    r"PG GUID ([^(]{0,40})\(([^)]{1,60})\) Rank (\d{1,7})\].{0,80}work sequence id: (\d{1,15}).{0,40}"
     r"last enqueued work: (-?\d{1,15}), last completed work: (-?\d{1,15})"
 )
+_WORLD = re.compile(r"^.{0,200}?\[rank(\d{1,7})\]:")
 _FINISHED = re.compile(r"\[([\d, .]+)\] finished collective #(\d{1,15}), but didn't join collective #(\d{1,15})")
 _JOINED = re.compile(r"\[([\d, .]+)\] joined but didn't finish collective #(\d{1,15})")
 _RANKS = re.compile(r"ranks? \[([\d, .]+)\] (?:are|is) the lagging ranks?")
@@ -77,12 +83,13 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
         if len(line) > 20_000 or len(evidence.timeouts) > MAX_KEPT or len(evidence.lagging) > MAX_KEPT:
             continue
         text = line.strip()[:300]
+        world = int(found[1]) if "[rank" in line and (found := _WORLD.match(line)) else None
         if "Watchdog caught" in line and (found := _TIMEOUT.search(line)):
-            evidence.timeouts.append(
-                Timeout(int(found[2]), int(found[3]), found[4], file, number, text, found[1] or "")
-            )
+            rank = int(found[2]) if world is None else world
+            evidence.timeouts.append(Timeout(rank, int(found[3]), found[4], file, number, text, found[1] or ""))
         elif "last enqueued work" in line and (found := _STATUS.search(line)):
-            _status(evidence, found)
+            _status(evidence, found, int(found[3]) if world is None else world)
+            _group(evidence, found, file, world)
         elif "#" in line and (found := _AT.search(line)):
             at = found[1]
         elif "didn't join" in line and (found := _FINISHED.search(line)):
@@ -98,14 +105,53 @@ def read_numbered(evidence: Evidence, file: str, lines: Iterable[tuple[int, str]
             evidence.lagging.append(Lagging(_ranks(found[1]), False, None, "monitored_barrier", file, number, text))
 
 
-def _status(evidence: Evidence, found: re.Match[str]) -> None:
+def _status(evidence: Evidence, found: re.Match[str], rank: int) -> None:
     for index, known in enumerate(evidence.timeouts):
-        if known.rank == int(found[2]) and known.sequence == int(found[3]) and known.enqueued is None:
-            evidence.timeouts[index] = Timeout(
-                known.rank, known.sequence, known.operation, known.file, known.line, known.text,
-                found[1], int(found[4]), int(found[5]),
-            )  # fmt: skip
+        if known.rank == rank and known.sequence == int(found[4]) and known.enqueued is None:
+            evidence.timeouts[index] = replace(known, group=found[2], enqueued=int(found[5]), completed=int(found[6]))
             return
+
+
+def _group(evidence: Evidence, found: re.Match[str], file: str, world: int | None) -> None:
+    """Give a report the group that this line, which follows it, is about."""
+    if world is None:
+        return
+    group = found[1].strip(), found[2]
+    evidence.queued[group, world] = int(found[5])
+    for index in range(len(evidence.lagging) - 1, -1, -1):
+        known = evidence.lagging[index]
+        if known.file != file or known.reporter != (-1, -1):
+            return
+        evidence.lagging[index] = replace(known, group=group, reporter=(world, int(found[3])))
+
+
+def in_world(evidence: Evidence) -> list[Lagging]:
+    """Return what the desync reports say with ranks of the world; without ranks where nothing tells which they are.
+
+    A rank that says itself that it has queued the operation is not among those that did not join it.
+    """
+    told: dict[tuple[tuple[str, str], int], int] = {}
+    for item in evidence.lagging:
+        told[item.group, item.reporter[1]] = item.reporter[0]
+    made = []
+    for item in evidence.lagging:
+        ranks = _of_world(item, evidence, told)
+        if not item.joined and item.sequence is not None:
+            ranks = tuple(rank for rank in ranks if evidence.queued.get((item.group, rank), -1) < item.sequence)
+        made.append(replace(item, ranks=ranks))
+    return made
+
+
+def _of_world(item: Lagging, evidence: Evidence, told: dict[tuple[tuple[str, str], int], int]) -> tuple[int, ...]:
+    number, name = item.group
+    if name in ("", "default_pg") or number == "0":
+        return item.ranks
+    world, own = item.reporter
+    for group in evidence.groups.values():
+        if group.name == name and own < len(group.members) and group.members[own] == world:
+            return tuple(group.members[rank] for rank in item.ranks if rank < len(group.members))
+    ranks = [told.get((item.group, rank)) for rank in item.ranks]
+    return () if None in ranks else tuple(rank for rank in ranks if rank is not None)
 
 
 def _ranks(text: str) -> tuple[int, ...]:
