@@ -10,14 +10,14 @@ from ..diagnosis.ranking import rank
 from ..document import conclude as conclude_logs
 from ..job_document import MOST_CAUSES
 from .collect import structured
-from .decide import Decision, decide
+from .decide import decide
 from .join import join, processes, told, waits_in_creation
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.partial import Partial
     from ..job_document import EvidenceLine
     from .join import Tail
-    from .model import Evidence
+    from .model import Decision, Evidence
 
 Document = Any  # a job document and the keys of a hang
 

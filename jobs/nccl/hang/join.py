@@ -15,8 +15,7 @@ from ..job.jobs import group
 
 if TYPE_CHECKING:
     from ...pod.nccl_reader.state.partial import Partial
-    from .decide import Decision
-    from .model import Evidence, Pod
+    from .model import Decision, Evidence, Pod
 
 MOST_PLACES = 32
 _WORDS = 300

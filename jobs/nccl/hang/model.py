@@ -174,3 +174,29 @@ class Evidence:
     pods: list[Pod] = field(default_factory=list)
     not_seen: list[str] = field(default_factory=list)
     """What the cluster did not tell, with the right or the setting that would make it."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """What is said of the job; ranks are world ranks."""
+
+    kind: str = "undecided"
+    """late, stalled, inside, dead, mismatch, order, or undecided, alive."""
+    proven: bool = False
+    late: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    dead: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+    group: str | None = None
+    operation: str | None = None
+    sequence: int | None = None
+    passing: float | None = None
+    """Seconds that the longest pending operation had waited when the dumps were written, where that is no hang yet."""
+    called: str = ""
+    """What ranks called in the same place, where that differs."""
+    because: list[tuple[str, int, str]] = field(default_factory=list)
+    """Evidence: file, line (0 for none), text."""
+    contradictions: list[str] = field(default_factory=list)
+    places: dict[int, Process] = field(default_factory=dict)
+    nameless: list[Process] = field(default_factory=list)
+    """Dead processes whose rank nothing tells."""

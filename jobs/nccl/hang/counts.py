@@ -1,0 +1,128 @@
+"""What samples of NCCL RAS prove: the counts of launched operations, compared within a sample and between them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Decision, Evidence
+
+__all__ = ["from_counts"]
+
+
+def from_counts(made: Decision, evidence: Evidence) -> bool:
+    """RAS counts launched operations: one sample shows a difference, only several show that it lasts."""
+    series: dict[tuple[str, str], list[dict[int, int]]] = defaultdict(list)
+    wholes: dict[tuple[str, str], list[list[tuple[int, int]]]] = defaultdict(list)
+    for sample in evidence.samples:
+        for key in sample.counts.keys() | sample.others.keys():
+            series[key].append(sample.counts.get(key, {}))
+            wholes[key].append(sample.others.get(key, []))
+    worlds = [sample.world for sample in evidence.samples]
+    moved = any(a != b for key in series for a, b in zip(series[key], series[key][1:], strict=False)) or any(
+        a != b for key in wholes for a, b in zip(wholes[key], wholes[key][1:], strict=False)
+    )
+    several = len(evidence.samples) > 1
+    frozen = several and bool(series) and not moved and all(len(v) == len(evidence.samples) for v in series.values())
+    if moved and not evidence.timeouts:
+        made.kind, made.because = "alive", [(evidence.samples[-1].file, 0, "RAS: the counts of operations advance")]
+        _pace(made, evidence)
+        return True
+    for (comm, operation), values in sorted(series.items(), key=lambda item: worlds.count(item[0][0]), reverse=True):
+        counts, others = values[-1], wholes[comm, operation][-1]
+        levels = set(counts.values()) | {count for _, count in others}
+        if len(levels) < 2 or comm not in worlds:
+            continue
+        low = min(levels)
+        behind = {rank for rank, count in counts.items() if count == low}
+        size = len(counts) + sum(number for number, _ in others)
+        if any(count == low for _, count in others):  # those that RAS does not name are behind, it names the others
+            behind = set(range(size)) - set(counts) if size <= 1_000_000 else set()
+        minority = 2 * len(behind) < size
+        made.proven = frozen or bool(evidence.timeouts)
+        made.kind = "late" if made.proven else "undecided"
+        made.late = behind if made.proven or minority else set()
+        made.waiting |= set(range(size)) - behind
+        made.operation, made.sequence, made.group = operation, low + 1, f"communicator {comm}"
+        lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+        made.because.append(
+            (evidence.samples[-1].file, 0, f"RAS: {len(behind)} of {size} ranks launched {operation} up to {low}, the "
+             f"furthest up to {max(levels)}, {lasts}")
+        )  # fmt: skip
+        return True
+    if _from_parts(made, evidence, frozen):
+        return True
+    if frozen and any(series.values()):
+        made.because.append(
+            (evidence.samples[-1].file, 0, "RAS: all ranks launched equally many operations, in every sample the same")
+        )
+        if evidence.timeouts:
+            return False
+        made.operation = None
+        return True
+    return False
+
+
+def _from_parts(made: Decision, evidence: Evidence, frozen: bool) -> bool:
+    """Name the ranks that are behind in a smaller communicator and ahead of nobody in another.
+
+    Who waits in one communicator comes late to the next, and is ahead in the first: it waits for the others there.
+    """
+    last = evidence.samples[-1] if evidence.samples else None
+    behind: dict[int, tuple[str, str, int]] = {}
+    ahead: set[int] = set()
+    for (comm, operation), counts in sorted(last.counts.items()) if last else ():
+        if last is None or comm not in last.parts or len(set(counts.values())) < 2:
+            continue
+        most = max(counts.values())
+        for rank, count in counts.items():
+            if count == most:
+                ahead.add(rank)
+            else:
+                behind.setdefault(rank, (comm, operation, count))
+    late = set(behind) - ahead
+    if last is None or not late:
+        return False
+    made.proven = frozen or bool(evidence.timeouts)
+    made.kind, made.late = ("late" if made.proven else "undecided"), late
+    made.waiting |= (set(range(last.size)) if made.proven and last.size <= 1_000_000 else ahead) - late
+    comm, operation, count = behind[min(late)]
+    made.operation, made.sequence, made.group = operation, count + 1, f"communicator {comm}"
+    shown = ", ".join(map(str, sorted(late)[:8]))
+    lasts = "in every sample" if frozen else "in one sample, which may be a passing difference"
+    made.because.append(
+        (
+            last.file,
+            0,
+            f"RAS: ranks {shown} launched less than others of their communicators, {lasts}, and are ahead in none",
+        )
+    )
+    return True
+
+
+def _pace(made: Decision, evidence: Evidence) -> None:
+    """Name the ranks that are behind in every one of three samples or more while the job goes on, a minority: its pace.
+
+    A rank that computes longer than the others launches its next operation last, each time; chance hits another one.
+    """
+    behind: list[set[int]] = []
+    for sample in evidence.samples:
+        last = max(
+            (
+                counts
+                for (comm, _), counts in sample.counts.items()
+                if comm == sample.world and len(counts) == sample.size
+            ),
+            key=lambda counts: max(counts.values()),
+            default={},
+        )
+        low = min(last.values(), default=0)
+        behind.append({rank for rank, count in last.items() if count == low} if len(set(last.values())) > 1 else set())
+    size = evidence.samples[-1].size
+    if len(behind) < 3 or not behind[0] or any(found != behind[0] for found in behind) or 2 * len(behind[0]) >= size:
+        return
+    made.kind, made.late = "slow", behind[0]
+    made.because.append(
+        (evidence.samples[-1].file, 0, f"RAS: ranks {sorted(behind[0])[:8]} are behind in every sample")
+    )
