@@ -116,13 +116,13 @@ def test_without_the_option_a_trial_has_no_steps_and_takes_no_longer(whole_spec)
     assert replace(later, training=None, deadlines=whole_spec.deadlines) == whole_spec
 
 
-def test_without_the_option_no_check_is_added_and_with_it_no_right():
-    """What --training adds to a run asks the API server for nothing."""
+def test_without_the_option_no_check_and_no_right_is_added():
+    """The steps ask the API server for nothing; what drains would do to a training job is read, where it may be."""
     without, asked = declared_checks(), declared_checks(["--training"])
-    assert not [name for name in without if name.startswith("training.")]
+    assert not [name for name in without if name.startswith(("training.", "drains."))]
     added = [each for name, each in asked.items() if name not in without]
-    assert {each.id.partition(".")[0] for each in added} == {"training"}
-    assert [each.id for each in added if each.needs] == []
+    assert {each.id.partition(".")[0] for each in added} == {"training", "drains"}
+    assert [each.id for each in added if each.needs] == ["drains.safe"]
 
 
 def test_a_gpu_that_computes_a_tenth_slower_is_named(trained_trial, training_spec):
