@@ -13,7 +13,7 @@ from checks.profiles.loader import ProfileError, load_profile
 from checks.profiles.trial import spec_of
 from cli.usage import USAGE, Parser
 from jobs.trial.admission_policy import policies
-from jobs.trial.spec import SpecError
+from jobs.trial.names import SpecError
 from reports.record import read_json
 from reports.schema import RecordError
 

@@ -18,7 +18,7 @@ from checks.profiles.loader import Profile, ProfileError, load_profile
 from checks.rules.rights import CONDITIONING, CRON, HANG, LABELLING, OWN, Right, beyond_namespace, unused, wanted_by
 from cli.listing import declared_checks
 from cli.usage import USAGE, Parser
-from jobs.trial.spec import SpecError
+from jobs.trial.names import SpecError
 
 if TYPE_CHECKING:
     import argparse

@@ -22,7 +22,9 @@ from jobs.cluster.client.errors import ClusterError, ConfigError
 from jobs.cluster.client.kube import Kube
 from jobs.cluster.redact import redact
 from jobs.run.cleanup import Ledger, sweep_dead
-from jobs.trial.spec import Deadlines, NetworkSpec, SpecError, new_run_id
+from jobs.trial.names import SpecError
+from jobs.trial.parts import Deadlines, NetworkSpec
+from jobs.trial.spec import new_run_id
 from reports.record import Run
 
 if TYPE_CHECKING:

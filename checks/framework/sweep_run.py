@@ -16,7 +16,7 @@ from checks.rules.sweep import read_sweep
 from checks.rules.swept import Earlier, Swept
 from jobs.cluster.redact import safe
 from jobs.pod.sweep.saved import saved
-from jobs.trial.spec import SpecError
+from jobs.trial.names import SpecError
 from reports.record import read_json
 from reports.schema import RecordError
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.pod.sweep.judgement import matchings_of
 from jobs.pod.sweep.model import Fleet, Rules
-from jobs.trial.spec import BenchSizes, Deadlines, SpecError, Sweep
+from jobs.trial.names import SpecError
+from jobs.trial.parts import BenchSizes, Deadlines, Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

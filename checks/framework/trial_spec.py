@@ -6,13 +6,15 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from jobs.trial.spec import Queue, SpecError, TrainingSpec, TrialSpec
+from jobs.trial.names import SpecError
+from jobs.trial.parts import Queue, TrainingSpec
 
 from ..profiles.cluster_defaults import pod_defaults
 from ..profiles.trial import checkpoint_of, spec_of
 
 if TYPE_CHECKING:
     from jobs.cluster.facts.inventory import Inventory
+    from jobs.trial.spec import TrialSpec
 
     from ..profiles.cluster_defaults import Listed
     from ..profiles.profile import Profile

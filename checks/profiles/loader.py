@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jobs.trial.spec import SpecError
+from jobs.trial.names import SpecError
 
 from .lint import objections
 from .profile import Profile

@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from jobs.trial.spec import (
-    BenchSizes,
-    CheckpointSpec,
-    Collective,
-    Deadlines,
-    NetworkSpec,
-    SpecError,
-    StorageSpec,
-    TrialSpec,
-)
+from jobs.trial.names import SpecError
+from jobs.trial.parts import BenchSizes, CheckpointSpec, Collective, Deadlines, NetworkSpec, StorageSpec
+from jobs.trial.spec import TrialSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from jobs.pod.sweep.model import Nodes, Rules
     from jobs.run.result import TrialResult
-    from jobs.trial.spec import Sweep
+    from jobs.trial.parts import Sweep
 
     from ..profiles.loader import Profile
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 from . import pod
 from .launchers import kind_of
 from .launchers.queues import pod_group
+from .names import SpecError
 from .pod import CONTAINER, LABEL_MANAGED, LABEL_RUN, MANAGED_BY, MOUNT, labels
-from .spec import SpecError, TrialSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .launchers import Kind
     from .parts import Collective
+    from .spec import TrialSpec
 
 __all__ = [
     "CONTAINER",

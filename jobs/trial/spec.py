@@ -34,28 +34,6 @@ from .parts import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "LAUNCHERS",
-    "PREFIX",
-    "RESERVED_ENV",
-    "S3",
-    "BenchSizes",
-    "CheckpointSpec",
-    "ClaimSpec",
-    "Collective",
-    "Credential",
-    "Deadlines",
-    "Mpi",
-    "NetworkSpec",
-    "Queue",
-    "SpecError",
-    "StorageSpec",
-    "Sweep",
-    "TrainingSpec",
-    "TrialSpec",
-    "new_run_id",
-]
-
 PREFIX = "seatrial-"
 LAUNCHERS = ("indexed", "mpijob", "pytorchjob", "trainjob")
 _LONGEST_RUN_ID = 40

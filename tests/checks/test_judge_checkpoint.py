@@ -10,7 +10,7 @@ from checks.profiles.schema.checkpoint import CheckpointSection, parameters
 from checks.profiles.schema.storage import StoragePath, StorageSection
 from checks.profiles.trial import checkpoint_of
 from checks.rules.checkpoint import measured, model_findings, place_findings, resumed_findings, saved_findings, warnings
-from jobs.trial.spec import SpecError
+from jobs.trial.names import SpecError
 
 NODES = ["gpu-node-0", "gpu-node-1"]
 PATHS = [f"{node} /results" for node in NODES]

@@ -10,7 +10,8 @@ from jobs.diagnosis.state import FailureAnalysis, PodFacts, Replica
 from jobs.run.queueing import QueueFacts
 from jobs.trial.api_discovery import Serving
 from jobs.trial.launch_stack import LaunchStack
-from jobs.trial.spec import Queue, TrialSpec
+from jobs.trial.parts import Queue
+from jobs.trial.spec import TrialSpec
 
 
 def spec(**more):

@@ -27,7 +27,8 @@ from jobs.pod.sweep.model import Fleet as PlannedFleet
 from jobs.pod.sweep.plan import next_round
 from jobs.run.evidence import RankEvidence
 from jobs.run.result import TrialResult
-from jobs.trial.spec import ClaimSpec, Sweep, TrialSpec
+from jobs.trial.parts import ClaimSpec, Sweep
+from jobs.trial.spec import TrialSpec
 from reports.record import Run
 
 RULES = Rules(pair_floor=300.0, node_floor=400.0)

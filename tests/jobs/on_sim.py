@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from jobs.cluster.client.kube import path
-from jobs.trial.spec import Collective, Deadlines, TrialSpec, new_run_id
+from jobs.trial.parts import Collective, Deadlines
+from jobs.trial.spec import TrialSpec, new_run_id
 
 PROBE = """
 import json, os, signal, time

@@ -149,7 +149,7 @@ def test_no_expression_draws_a_warning_of_the_type_checker() -> None:
     """Its schema of a container has no limits (their values are quantities): they are reached through dyn() only."""
     from dataclasses import replace
 
-    from jobs.trial.spec import Queue
+    from jobs.trial.parts import Queue
 
     for profile in ("p5-efa", "h200-roce"):
         for policy in policies(replace(trial(profile), queue=Queue(kind="kueue", name="team-a"))):
@@ -195,7 +195,7 @@ def test_a_queue_is_asked_for_where_the_trial_went_through_one() -> None:
     """The trial's Job is admitted with its label, and refused without it; a Job without GPUs is left alone."""
     from dataclasses import replace
 
-    from jobs.trial.spec import Queue
+    from jobs.trial.parts import Queue
 
     spec = replace(trial("h100-ib"), queue=Queue(kind="kueue", name="team-a"))
     (policy,) = (p for p in policies(spec) if p["kind"].endswith("Policy") and "-jobs-" in p["metadata"]["name"])

@@ -16,7 +16,7 @@ from jobs.run.creation import JobError
 from jobs.run.job_lookup import JobLookup, NotOurs
 from jobs.run.launcher import Launcher
 from jobs.trial import pod
-from jobs.trial.spec import Deadlines
+from jobs.trial.parts import Deadlines
 from tests.jobs.on_sim import PROBE, Sim, left_over, spec
 
 

@@ -13,7 +13,8 @@ from jobs.trial.api_discovery import Serving, missing_fault
 from jobs.trial.launchers import KINDS
 from jobs.trial.manifests import build, to_yaml
 from jobs.trial.names import SpecError
-from jobs.trial.spec import ClaimSpec, Deadlines, Mpi, Queue, StorageSpec, TrialSpec
+from jobs.trial.parts import ClaimSpec, Deadlines, Mpi, Queue, StorageSpec
+from jobs.trial.spec import TrialSpec
 
 GOLDEN = Path(__file__).parent / "data" / "manifests"
 FILES = {"probe.py": "print(1)\n"}

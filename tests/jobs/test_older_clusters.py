@@ -13,7 +13,8 @@ from jobs.run.launcher import Launcher
 from jobs.run.result import TrialResult
 from jobs.run.waiting import WatchOutcome
 from jobs.trial.manifests import build
-from jobs.trial.spec import ClaimSpec, TrialSpec
+from jobs.trial.parts import ClaimSpec
+from jobs.trial.spec import TrialSpec
 
 FILES = {"probe.py": "print(1)\n"}
 

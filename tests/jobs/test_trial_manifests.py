@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from jobs.trial.manifests import build, dry_pod, to_yaml
-from jobs.trial.spec import RESERVED_ENV, BenchSizes, Collective, Deadlines, SpecError, TrialSpec, new_run_id
+from jobs.trial.names import SpecError
+from jobs.trial.parts import BenchSizes, Collective, Deadlines
+from jobs.trial.spec import RESERVED_ENV, TrialSpec, new_run_id
 
 FILES = {"probe.py": "print(1)\n", "nccl/lines.py": "# x: y\n", "stages/a.py": "'{{ no template }}'\n"}
 

@@ -4,7 +4,6 @@ Needs user namespaces (any user may have them); without them these are skipped w
 plain network is tested all the same.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -16,110 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.apiserver.store import ApiError, Store
-from lab.controlplane import Controllers
-from lab.controlplane.scheduler.scheduler import Scheduler
-from lab.node import Kubelet
-from lab.node.container import Container
-from lab.node.dns import DnsServer
-from lab.node.network import Unavailable, open_network
-
-LIMIT_S = 20
-
-
-class Lab:
-    """A cluster without an API server."""
-
-    def __init__(self, store, network, kubelet):
-        self.store, self.network, self.kubelet = store, network, kubelet
-
-    def pod(self, name, command, **spec):
-        container = {"name": "c", "image": "i", "command": command, **spec.pop("container", {})}
-        body = {
-            "metadata": {"name": name, "labels": spec.pop("labels", {})},
-            "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container], **spec},
-        }
-        self.store.create("pods", body, "default")
-
-    def get(self, name):
-        return self.store.get("pods", "default", name)
-
-    def state(self, name):
-        return self.get(name)["status"]["containerStatuses"][0]["state"]
-
-    async def until(self, condition, what="the condition"):
-        deadline = time.monotonic() + LIMIT_S
-        while True:
-            with contextlib.suppress(KeyError, TypeError, IndexError):
-                if condition():
-                    return
-            pods = {p["metadata"]["name"]: p["status"] for p in self.store.list("pods")}
-            assert time.monotonic() < deadline, f"{what} did not come true within {LIMIT_S} s; pods: {pods}"
-            await asyncio.sleep(0.01)
-
-    async def ended(self, name):
-        await self.until(
-            lambda: self.get(name)["status"]["phase"] in ("Succeeded", "Failed") and self.state(name)["terminated"],
-            f"{name} ended",
-        )
-        return self.state(name)["terminated"]
-
-    async def log(self, name, **options):
-        return b"".join([c async for c in self.kubelet.logs("default", name, "c", **options)]).decode()
-
-    async def says(self, name, word):
-        async for chunk in self.kubelet.logs("default", name, "c", follow=True):
-            if word in chunk.decode():
-                return
-
-    def reasons(self, name):
-        return [e["reason"] for e in self.store.list("events") if e["involvedObject"]["name"] == name]
-
-
-async def build(mode, ends, images=None):
-    network = await open_network(mode)
-    ends.push_async_callback(network.close)
-    store = Store()
-    for number in range(2):
-        store.load(
-            "nodes",
-            {
-                "metadata": {"name": f"n{number}", "labels": {"kubernetes.io/hostname": f"n{number}"}},
-                "spec": {"podCIDR": f"10.244.{number}.0/24"},
-                "status": {
-                    "allocatable": {"pods": "110", "cpu": "8", "memory": "64Gi"},
-                    "addresses": [{"type": "InternalIP", "address": f"10.0.0.{number + 1}"}],
-                },
-            },
-        )
-    dns, kubelet = DnsServer(store), Kubelet(store, network, images)
-    await dns.start(network)
-    parts = Controllers(store), Scheduler(store)
-    for part in (*parts, kubelet):
-        part.start()
-    ends.push_async_callback(kubelet.close)
-    for part in (*parts, dns):
-        ends.callback(part.close)
-    return Lab(store, network, kubelet)
-
-
-@pytest.fixture
-def run(request):
-    """run(async function of a Lab, mode=..., images=...)."""
-
-    def go(scenario, mode="namespaces", images=None):
-        async def inner():
-            async with contextlib.AsyncExitStack() as ends:
-                lab = await build(mode, ends, images)
-                await scenario(lab)
-
-        try:
-            asyncio.run(inner())
-        except Unavailable as reason:
-            pytest.skip(str(reason))
-
-    return go
-
+from lab.apiserver.store import ApiError
+from tests.lab.node.running import LIMIT_S
 
 PROGRAM = """
     import os, socket, time
@@ -287,99 +184,6 @@ def test_a_container_has_its_own_files_and_writes_nothing_on_the_host(run, tmp_p
     assert not any(Path(path).exists() for path in (f"/tmp/{mark}", f"/usr/{mark}", "/new"))
 
 
-def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, monkeypatch):
-    """There is no process yet that could be told: it is told as soon as it is there."""
-    spawn = Container._spawn
-
-    async def scenario(lab):
-        async def deleted_meanwhile(container, *given):
-            lab.store.delete("pods", "default", "late")
-            await lab.until(lambda: container.worker.stopping and container.worker._stop_task.done())
-            return await spawn(container, *given)
-
-        monkeypatch.setattr(Container, "_spawn", deleted_meanwhile)
-        lab.pod("late", ["sleep", "600"], terminationGracePeriodSeconds=30)
-        await lab.until(lambda: lab.get("late") is None, "late is gone")
-        assert "Killing" in lab.reasons("late")
-
-    run(scenario, mode="plain")
-
-
-def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
-    """Its own exit code if it listens, 137 if not; event Killing; the object goes when the process is gone."""
-
-    async def scenario(lab):
-        trap = "echo up; while :; do sleep 0.05; done"
-        for name, what in ("good", "echo bye; exit 4"), ("bad", ""):
-            lab.pod(name, ["bash", "-c", f"trap '{what}' TERM; {trap}"], terminationGracePeriodSeconds=1)
-            lab.store.mutate("pods", "default", name, lambda p: p["metadata"].update(finalizers=["example.com/look"]))
-        for name in ("good", "bad"):
-            await lab.until(lambda name=name: lab.state(name)["running"], "running")
-            await lab.says(name, "up")
-            lab.store.delete("pods", "default", name)
-        assert (await lab.ended("good"))["exitCode"] == 4
-        assert (await lab.ended("bad"))["exitCode"] == 137
-        assert "Killing" in lab.reasons("good")
-        for name in ("good", "bad"):
-            lab.store.mutate("pods", "default", name, lambda p: p["metadata"].pop("finalizers"))
-        await lab.until(lambda: not lab.store.list("pods"), "both gone")
-
-    run(scenario)
-
-
-def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
-    """An init container's file is there, the sidecar ran beside and is stopped at the end."""
-
-    async def scenario(lab):
-        mounts = [{"name": "e", "mountPath": "/e"}]
-        inits = [
-            {
-                "name": "side",
-                "image": "i",
-                "restartPolicy": "Always",
-                "volumeMounts": mounts,
-                "command": ["bash", "-c", "trap 'exit 0' TERM; echo s > /e/side; while :; do sleep 0.05; done"],
-            },
-            {
-                "name": "init",
-                "image": "i",
-                "command": ["bash", "-c", "while ! [ -e /e/side ]; do sleep 0.02; done; echo i > /e/init"],
-                "volumeMounts": mounts,
-            },
-        ]
-        lab.pod(
-            "p",
-            ["cat", "/e/side", "/e/init"],
-            container={"volumeMounts": mounts},
-            initContainers=inits,
-            volumes=[{"name": "e", "emptyDir": {}}],
-            terminationGracePeriodSeconds=2,
-        )
-        assert (await lab.ended("p"))["exitCode"] == 0
-        assert await lab.log("p") == "s\ni\n"
-        assert lab.get("p")["status"]["phase"] == "Succeeded"
-
-    run(scenario)
-
-
-def test_a_crashing_container_backs_off_and_keeps_its_previous_log(run):
-    """CrashLoopBackOff with the pod's name, event BackOff, previous=true."""
-
-    async def scenario(lab):
-        lab.pod("p", ["sh", "-c", "echo try; exit 7"], restartPolicy="OnFailure")
-        await lab.until(lambda: lab.state("p")["waiting"]["reason"] == "CrashLoopBackOff", "CrashLoopBackOff")
-        status = lab.get("p")["status"]
-        assert status["phase"] == "Running"
-        assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 7
-        assert lab.state("p")["waiting"]["message"].startswith(
-            "back-off 10s restarting failed container=c pod=p_default("
-        )
-        assert await lab.log("p", previous=True) == "try\n"
-        assert "BackOff" in lab.reasons("p")
-
-    run(scenario)
-
-
 def test_a_missing_config_map_holds_the_container_until_it_comes(run):
     """CreateContainerConfigError, and the pod goes on by itself."""
 
@@ -450,33 +254,6 @@ def test_a_mount_above_the_clusters_own_folder_moves_nothing_of_it(run):
         assert not os.path.exists(f"{above}/x")  # noqa: ASYNC240, PTH110 - once, at the end
 
     run(scenario, "plain")
-
-
-def test_a_container_above_its_memory_limit_is_oom_killed(run):
-    """137 and OOMKilled."""
-
-    async def scenario(lab):
-        lab.pod(
-            "p",
-            ["python3", "-c", "x = bytearray(120 << 20); import time; time.sleep(60)"],
-            container={"resources": {"limits": {"memory": "48Mi"}}},
-        )
-        ended = await lab.ended("p")
-        assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
-
-    run(scenario)
-
-
-def test_a_pod_has_a_deadline_of_its_own(run):
-    """activeDeadlineSeconds: Failed with DeadlineExceeded."""
-
-    async def scenario(lab):
-        lab.pod("p", ["sleep", "60"], activeDeadlineSeconds=1)
-        await lab.ended("p")
-        status = lab.get("p")["status"]
-        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-
-    run(scenario)
 
 
 VICTIM = """

@@ -1,0 +1,123 @@
+"""The life of a pod: init containers, crashes, deletions, deadlines and memory limits of real processes."""
+
+from lab.node.container import Container
+
+
+def test_a_pod_that_is_deleted_while_its_container_is_being_started_ends(run, monkeypatch):
+    """There is no process yet that could be told: it is told as soon as it is there."""
+    spawn = Container._spawn
+
+    async def scenario(lab):
+        async def deleted_meanwhile(container, *given):
+            lab.store.delete("pods", "default", "late")
+            await lab.until(lambda: container.worker.stopping and container.worker._stop_task.done())
+            return await spawn(container, *given)
+
+        monkeypatch.setattr(Container, "_spawn", deleted_meanwhile)
+        lab.pod("late", ["sleep", "600"], terminationGracePeriodSeconds=30)
+        await lab.until(lambda: lab.get("late") is None, "late is gone")
+        assert "Killing" in lab.reasons("late")
+
+    run(scenario, mode="plain")
+
+
+def test_a_deleted_pod_gets_sigterm_and_then_sigkill(run):
+    """Its own exit code if it listens, 137 if not; event Killing; the object goes when the process is gone."""
+
+    async def scenario(lab):
+        trap = "echo up; while :; do sleep 0.05; done"
+        for name, what in ("good", "echo bye; exit 4"), ("bad", ""):
+            lab.pod(name, ["bash", "-c", f"trap '{what}' TERM; {trap}"], terminationGracePeriodSeconds=1)
+            lab.store.mutate("pods", "default", name, lambda p: p["metadata"].update(finalizers=["example.com/look"]))
+        for name in ("good", "bad"):
+            await lab.until(lambda name=name: lab.state(name)["running"], "running")
+            await lab.says(name, "up")
+            lab.store.delete("pods", "default", name)
+        assert (await lab.ended("good"))["exitCode"] == 4
+        assert (await lab.ended("bad"))["exitCode"] == 137
+        assert "Killing" in lab.reasons("good")
+        for name in ("good", "bad"):
+            lab.store.mutate("pods", "default", name, lambda p: p["metadata"].pop("finalizers"))
+        await lab.until(lambda: not lab.store.list("pods"), "both gone")
+
+    run(scenario)
+
+
+def test_init_containers_come_first_and_sidecars_do_not_hold_the_pod(run):
+    """An init container's file is there, the sidecar ran beside and is stopped at the end."""
+
+    async def scenario(lab):
+        mounts = [{"name": "e", "mountPath": "/e"}]
+        inits = [
+            {
+                "name": "side",
+                "image": "i",
+                "restartPolicy": "Always",
+                "volumeMounts": mounts,
+                "command": ["bash", "-c", "trap 'exit 0' TERM; echo s > /e/side; while :; do sleep 0.05; done"],
+            },
+            {
+                "name": "init",
+                "image": "i",
+                "command": ["bash", "-c", "while ! [ -e /e/side ]; do sleep 0.02; done; echo i > /e/init"],
+                "volumeMounts": mounts,
+            },
+        ]
+        lab.pod(
+            "p",
+            ["cat", "/e/side", "/e/init"],
+            container={"volumeMounts": mounts},
+            initContainers=inits,
+            volumes=[{"name": "e", "emptyDir": {}}],
+            terminationGracePeriodSeconds=2,
+        )
+        assert (await lab.ended("p"))["exitCode"] == 0
+        assert await lab.log("p") == "s\ni\n"
+        assert lab.get("p")["status"]["phase"] == "Succeeded"
+
+    run(scenario)
+
+
+def test_a_crashing_container_backs_off_and_keeps_its_previous_log(run):
+    """CrashLoopBackOff with the pod's name, event BackOff, previous=true."""
+
+    async def scenario(lab):
+        lab.pod("p", ["sh", "-c", "echo try; exit 7"], restartPolicy="OnFailure")
+        await lab.until(lambda: lab.state("p")["waiting"]["reason"] == "CrashLoopBackOff", "CrashLoopBackOff")
+        status = lab.get("p")["status"]
+        assert status["phase"] == "Running"
+        assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 7
+        assert lab.state("p")["waiting"]["message"].startswith(
+            "back-off 10s restarting failed container=c pod=p_default("
+        )
+        assert await lab.log("p", previous=True) == "try\n"
+        assert "BackOff" in lab.reasons("p")
+
+    run(scenario)
+
+
+def test_a_container_above_its_memory_limit_is_oom_killed(run):
+    """137 and OOMKilled."""
+
+    async def scenario(lab):
+        lab.pod(
+            "p",
+            ["python3", "-c", "x = bytearray(120 << 20); import time; time.sleep(60)"],
+            container={"resources": {"limits": {"memory": "48Mi"}}},
+        )
+        ended = await lab.ended("p")
+        assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+    run(scenario)
+
+
+def test_a_pod_has_a_deadline_of_its_own(run):
+    """activeDeadlineSeconds: Failed with DeadlineExceeded."""
+
+    async def scenario(lab):
+        lab.pod("p", ["sleep", "60"], activeDeadlineSeconds=1)
+        await lab.ended("p")
+        status = lab.get("p")["status"]
+        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+
+    run(scenario)
