@@ -10,6 +10,7 @@ from ..pod.nccl_reader.state.seen import channels_in
 from .diagnosis.endings import judge_ending, seen_causes
 from .diagnosis.judge import Judgement
 from .diagnosis.network import judge_network
+from .diagnosis.quotes import quoted
 from .diagnosis.rails import rails_used
 from .diagnosis.ranking import rank, signs_of
 from .diagnosis.results import busbw, judge_node, judge_results
@@ -45,6 +46,9 @@ def _document(judgement: Judgement) -> JobDocument:
         rule(judgement)
     if judgement.job.limited and not judgement.has("nccl.log-truncated"):
         judgement.add("nccl.log-truncated", "the job", [], cause="the log holds more than is read or kept of one log")
+    odd = judgement.unexplained() if judgement.verdict() == "go" else None
+    if odd is not None:
+        judgement.add("nccl.unexplained", "the job", judgement.line(odd), cause="the log says: %s" % quoted(odd))
     order = ("fatal", "degraded", "info")  # among equals the order in which the rules ran
     judgement.faults.sort(key=lambda fault: order.index(fault["severity"]))
     view, job = judgement.view, judgement.job

@@ -199,3 +199,10 @@ def interleaved(processes: dict[tuple[str, int], list[str]], seed: int) -> bytes
     while any(queues):
         out.append(rng.choice([queue for queue in queues if queue]).pop(0))
     return "".join(line + "\n" for line in out).encode()
+
+
+def with_busbw(table: list[str], busbw: float, size: int = 1 << 30, factor: float = 1.75) -> list[str]:
+    """Return a table whose largest row has this bus bandwidth, and the time and algorithm bandwidth that belong to it."""
+    side = f"{size * factor / busbw / 1e3:.2f} {busbw / factor:.3f} {busbw:.3f} 0"
+    row = f"  {size}  {size // 4}  float  sum  -1  {side}  {side}".replace(" ", "  ")
+    return [row if line.lstrip().startswith("1073741824 ") else line for line in table]

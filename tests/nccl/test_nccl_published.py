@@ -12,7 +12,7 @@ from checks.rules.published import published
 from checks.rules.reference import compare
 from jobs.nccl import conclude, read
 from reports import explain
-from tests.nccl.logmaker import Maker, sequential, table_of
+from tests.nccl.logmaker import Maker, sequential, table_of, with_busbw
 
 GIB = 1 << 30
 
@@ -20,14 +20,7 @@ GIB = 1 << 30
 def judged(maker: Maker, gpu: str, busbw: float, *, size: int = 8 * GIB, debug: bool = True, profile=None):
     """Return the job of a log whose table has one large row."""
     table = [line for line in table_of(maker) if "1048576  " not in line]
-    text = (
-        "\n".join(table)
-        .replace("NVIDIA H100", gpu)
-        .replace("1073741824", str(size))
-        .replace("153.60", str(busbw))
-        .replace("153.68", str(busbw))
-        + "\n"
-    )
+    text = "\n".join(with_busbw(table, busbw, size)).replace("NVIDIA H100", gpu) + "\n"
     log = (sequential(maker.processes()) if debug else b"") + text.encode()
     (job,) = conclude(read([("job.log", io.BytesIO(log))]))
     compare([job], profile)

@@ -41,7 +41,7 @@ def test_a_plain_row_is_read_on_both_sides(judge):
 def test_times_are_numbers_in_any_form_or_nothing(judge, printed, value):
     """Exponents are read; what is not finite is nothing, and a finding."""
     job = judge(
-        HEADER + f"  1048576  262144  float  sum  -1  {printed}  1.09  1.09  0  {printed}  1.03  1.03  N/A\n" + FOOTER
+        HEADER + f"  1048576  262144  float  sum  -1  {printed}  0.09  0.09  0  {printed}  0.03  0.03  N/A\n" + FOOTER
     )
     (row,) = job["tables"][0]["rows"]
     assert row["out_of_place"]["time_us"] == value

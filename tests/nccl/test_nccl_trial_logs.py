@@ -11,7 +11,7 @@ from cli import explain
 from jobs.cluster.client.errors import NotFound, Unreachable
 from jobs.nccl import conclude, merge, read
 from jobs.nccl.job_document import Expected
-from tests.nccl.logmaker import Maker, interleaved, sequential, table_of
+from tests.nccl.logmaker import Maker, interleaved, sequential, table_of, with_busbw
 
 MAKER = Maker(gpus=8, rails=8, channels=16)
 
@@ -134,7 +134,7 @@ def _ring(monkeypatch):
 def test_more_than_the_wires_carry_is_nvlink(tmp_path, capsys, monkeypatch):
     """On two hosts NCCL's own choice may exceed the wires: healthy, and NVLink is the limit."""
     monkeypatch.delitem(MAKER.env, "NCCL_ALGO")
-    table = [line.replace("153.60", "466.00").replace("153.68", "467.00") for line in table_of(MAKER)]
+    table = with_busbw(table_of(MAKER), 466)
     (tmp_path / "x.log").write_bytes(
         interleaved(MAKER.processes(), 1) + "".join(line + "\n" for line in table).encode()
     )

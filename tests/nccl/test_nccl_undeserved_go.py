@@ -195,3 +195,68 @@ def test_a_rank_list_of_fewer_than_the_channels_name_is_cut(judge):
         "#   Rank  0 Pid 9 on gpu-node device  0 [0x87] A100-SXM4-40GB\ngpu-node:9:1 [0] NCCL INFO Channel 00 : 0[87000] -> 1[8d000] [send] via NET/IB/0/GDRDMA\n"
     )
     assert (job["ranks"], job["verdict"], job["diagnosis"]) == (None, "inconclusive", "shown-in-part")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN Something that nobody has seen before",
+        "gpu-node-1:1014:1014 [0] NCCL INFO RAS declaring peer 10.0.0.2 as DEAD",
+        "gpu-node-1:1014:1014 [0] NCCL INFO NET/IB : mlx5_3:1 Got async event : port down",
+        "NVRM: Xid (PCI:0000:1b:00): 31, pid=123, Ch 00000008, MMU Fault",
+        "slurmstepd: error: *** STEP 123.0 ON node3 CANCELLED AT 2026-01-01T00:00:00 ***",
+        "./run.sh: line 3: 12345 Killed                  ./all_reduce_perf",
+        "command terminated with exit code 137",
+        "mpirun: Forwarding signal 15 to job",
+        "Traceback (most recent call last):",
+        "[rank3]: ValueError: the loss is nan",
+    ],
+)
+def test_trouble_that_no_rule_knows_is_said_and_no_go(judge, line):
+    """nccl.unexplained: a whole log of a healthy job, and a line that nobody can explain."""
+    job = judge(LOG + TABLE + line + "\n")
+    assert (job["verdict"], job["diagnosis"]) == ("inconclusive", "unexplained")
+    assert "nccl.unexplained" in {fault["fault"] for fault in job["faults"]}
+    assert "nothing is known to be wrong, and the log says: " in job["sentence"]
+
+
+@pytest.mark.parametrize("line", ["Bus error (core dumped)", "terminate called after throwing an instance of 'X'"])
+def test_a_process_that_died_behind_a_good_table_is_a_crash(judge, line):
+    assert judge(LOG + TABLE + line + "\n")["diagnosis"] == "crash"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpu-node-1:1014:1014 [0] NCCL INFO RAS client listening socket at 127.0.0.1<28028>",
+        "gpu-node-1:1014:1014 [0] x.cc:1 NCCL WARN NET/IB : mlx5_0:1 Got async event : SM change",
+        "# Collective test concluded: all_reduce_perf, exit code: 0",
+    ],
+)
+def test_what_is_known_to_be_harmless_stays_a_go(judge, line):
+    assert judge(LOG + TABLE + line + "\n")["verdict"] == "go"
+
+
+def test_hosts_that_take_no_part_in_what_is_shown_are_no_go(judge):
+    """A second job in the same log: its host shows no channel, whatever those of the first show."""
+    head = "gpu-node-7:9:9 [0] NCCL INFO "
+    assert judge(LOG + TABLE + head + "Using network IB\n")["verdict"] == "inconclusive"
+    began = head + "ncclCommInitRank comm 0x5 rank 0 nranks 4 cudaDev 0 nvmlDev 0 busId 1a000 commId 0x77 - Init {}\n"
+    assert judge(LOG + TABLE + began.format("START") + began.format("COMPLETE"))["verdict"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("12234  87.77  353.60  0  12227  87.82  353.68  0", "factor above 2"),  # edited
+        ("12.234  87.77  153.60  0  12.227  87.82  153.68  0", None),  # under 100 us the time's digits are too few
+        ("12234  87770  153600  0  12227  87820  153680  0", "algbw says 87770"),  # MB/s
+        ("12234  87.77  153.60  0  12227  87.82  153.68  0x3", "cannot be read"),
+    ],
+)
+def test_rows_that_contradict_themselves_prove_nothing(judge, row, said):
+    """nccl.odd-numbers: algbw is size over time, and busbw at most twice that."""
+    good = next(line for line in TABLE.splitlines() if " 153.60 " in line)
+    job = judge(LOG + TABLE.replace(good, " 1073741824  268435456  float  sum  -1  " + row))
+    assert job["verdict"] == ("go" if said is None else "inconclusive")
+    assert said is None or said in job["sentence"]

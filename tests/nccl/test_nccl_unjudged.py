@@ -31,8 +31,10 @@ def logged(busbw: object = 153.60, wrong: str = "0", size: int = 1 << 30, maker:
     for line in text.splitlines():
         words = line.split()
         if len(words) == 13 and words[0] == "1073741824":
-            row = line.replace("1073741824", str(size)).replace("153.60", str(busbw)).replace("153.68", str(busbw))
-            out.append(row[: row.rindex(" 0")] + f" {wrong}")
+            # time and algorithm bandwidth belong to it: 16 ranks have the factor 30/16
+            algbw = float(busbw) * 16 / 30 if str(busbw).replace(".", "").isdigit() else 82.0
+            side = f"{size / algbw / 1e3 if algbw else 0:.2f} {algbw:.2f} {busbw}"
+            out.append(f"{size} {size // 4} float sum -1 {side} 0 {side} {wrong}".replace(" ", "  "))
         else:
             out.append(line)
     return sequential(maker.processes()).decode() + "\n".join(out) + "\n"

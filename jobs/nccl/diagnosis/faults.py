@@ -85,6 +85,7 @@ DIAGNOSES: tuple[str, ...] = (
     "crash",
     "launch-failed",
     "truncated",
+    "unexplained",  # a line speaks of trouble that no rule knows, in a log that would be go without it
     "odd-numbers",  # a benchmark's numbers cannot be true
     "shown-in-part",  # RDMA on every channel that the log shows, but not every rank shows one
     "separate-runs",  # each process ran a job of its own: nothing crossed hosts

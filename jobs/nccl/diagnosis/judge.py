@@ -85,8 +85,14 @@ class Judgement:
         """Return go, no-go or inconclusive."""
         if any(fault["severity"] in ("fatal", "degraded") for fault in self.faults):
             return "no-go"
-        doubtful = self.has("nccl.log-truncated", "nccl.odd-numbers", "nccl.separate-runs")
+        doubtful = self.has("nccl.log-truncated", "nccl.odd-numbers", "nccl.separate-runs", "nccl.unexplained")
         return "go" if self.proven() and not doubtful else "inconclusive"
+
+    def unexplained(self) -> Note | None:
+        """Return the first line that speaks of trouble which no rule judges: with it, nothing is proven healthy."""
+        notes = [proc.notes[name] for proc in self.job.procs for name in _UNEXPLAINED_NOTES if name in proc.notes]
+        notes += [note for name in _UNEXPLAINED_EVENTS if (note := self.event(name)) is not None]
+        return min(notes, key=lambda note: (note.source, note.line), default=None)
 
     def proven(self) -> bool:
         """Say whether the log holds positive evidence of a healthy job."""
@@ -107,14 +113,24 @@ class Judgement:
     def _all_shown(self) -> bool:
         """Say whether every rank shows a channel: what two of sixteen ranks use says nothing of the others.
 
-        Of a job whose size no line shows, some are always missing.
+        Of a job whose size no line shows, some are always missing. Whoever else is in the log, such as a second job's
+        hosts and ranks, must show one, too.
         """
         shown: dict[str, set[int]] = {}
         for proc in self.job.procs:
             for comm, src, dst, direction, *_ in proc.edges:
                 shown.setdefault(comm, set()).add(dst if direction == "r" and dst >= 0 else src)
-        return self.view.ranks is not None and max(map(len, shown.values()), default=0) >= self.view.ranks
+        if self.view.ranks is None or max(map(len, shown.values()), default=0) < self.view.ranks:
+            return False
+        nodes = self.job.node_of
+        speak = {nodes[proc] for proc in self.job.procs if proc.edges}
+        world = (proc for key in self.job.world for proc in self.job.members[key].values())
+        return all(proc.edges for proc in world) and all(nodes[proc] in speak for proc in self.job.procs if proc.host)
 
+
+# A warning that no symptom knows, a peer that RAS calls dead, a port that lost its link.
+_UNEXPLAINED_NOTES = ("warn", "line dead-peer", "info:nccl.ib-link-flap")
+_UNEXPLAINED_EVENTS = ("ended", "traceback", "uncaught", "exception", "xid", "dead-peer")
 
 # Symptoms after which a process cannot go on, even where the log shows nothing behind them.
 DEADLY = frozenset(

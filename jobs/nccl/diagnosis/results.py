@@ -110,13 +110,35 @@ def _unreasonable(table: dict[str, Any], ranks: int | None) -> list[str]:
             found.append("busbw at %d bytes is %g GB/s" % (size, value))
         elif value == 0 and size >= 64 << 20 and ranks != 1:
             found.append("busbw at %d bytes is 0" % size)
+    if table["unreadable"] and table["complete"]:  # of one that was cut, the last row is half of one
+        found.append("%d of its rows cannot be read" % table["unreadable"])
     for row in table["rows"]:  # each side: the better one of a row may hide that the other is none
         for side in ("out_of_place", "in_place"):
+            if row["count"] is not None and row[side]:
+                found += _contradicting(row["size_bytes"], row[side])
             for key in ("busbw_gbps", "algbw_gbps", "time_us"):
                 number = (row[side] or {}).get(key)
                 if number is not None and number < 0:
                     found.append("%s at %d bytes is %g" % (key.partition("_")[0], row["size_bytes"], number))
     return found[:8]
+
+
+_MOST_FACTOR, _ROUNDED = 2.0, 0.1
+"""busbw is at most twice algbw, and algbw is size over time (nccl-tests, doc/PERFORMANCE.md), printed with 3 digits."""
+
+
+def _contradicting(size: int, side: dict[str, Any]) -> list[str]:
+    """Say which numbers of one row of nccl-tests cannot stand together: another unit, or a hand that changed one."""
+    time, algbw, busbw = side["time_us"], side["algbw_gbps"], side["busbw_gbps"]
+    if not algbw or algbw < 1:
+        return []
+    found = []
+    if busbw is not None and busbw > algbw * _MOST_FACTOR * (1 + _ROUNDED):
+        found.append("busbw at %d bytes is %g and algbw %g GB/s, and no collective has a factor above 2" % (
+            size, busbw, algbw))  # fmt: skip
+    if time and time >= 100 and abs(size / time / 1e3 / algbw - 1) > _ROUNDED:
+        found.append("%d bytes in %g us are %.4g GB/s, and algbw says %g" % (size, time, size / time / 1e3, algbw))
+    return found
 
 
 def _table_line(judgement: Judgement, table: dict[str, Any], line: list[Any]) -> list[EvidenceLine]:

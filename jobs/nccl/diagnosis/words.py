@@ -30,7 +30,11 @@ _NETWORK_OF = (
     ("nccl.separate-runs", "separate-runs"),
 )
 
-_UNSURE_OF = (("nccl.log-truncated", "truncated"), ("nccl.odd-numbers", "odd-numbers"))
+_UNSURE_OF = (
+    ("nccl.log-truncated", "truncated"),
+    ("nccl.odd-numbers", "odd-numbers"),
+    ("nccl.unexplained", "unexplained"),
+)
 
 
 def diagnosis_of(judgement: Judgement, verdict: Verdict) -> str:  # noqa: PLR0911 -- one return per form
@@ -160,6 +164,10 @@ def _unsure_sentence(  # noqa: PLR0911 -- one return per form
     if said == "odd-numbers":
         odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.odd-numbers")
         return "%s: the benchmark's numbers cannot be true (%s), so they prove nothing." % (size, odd["cause"])
+    if said == "unexplained":
+        odd = next(fault for fault in judgement.faults if fault["fault"] == "nccl.unexplained")
+        over = "" if document["inter_node_transport"] == "none" else " Data crosses hosts over %s%s." % (network, gdr)
+        return "%s: nothing is known to be wrong, and %s.%s" % (size, odd["cause"], over)
     if said == "separate-runs":
         return "No job over several hosts: %s." % judgement.faults[0]["cause"]
     if said == "shown-in-part":

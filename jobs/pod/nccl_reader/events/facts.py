@@ -336,6 +336,12 @@ def _collnet(text: bytes, said: List[Effect]) -> bool:
     return False
 
 
+def _ras(text: bytes, said: List[Effect]) -> bool:
+    if text.startswith(b"RAS declaring peer ") and b" DEAD" in text:
+        said.append((NOTE, "line dead-peer"))
+    return True
+
+
 def _initialized(text: bytes, said: List[Effect]) -> bool:
     if text.startswith(b"Init timings"):
         return True
@@ -371,5 +377,6 @@ _HANDLERS: Dict[bytes, Callable[[bytes, List[Effect]], bool]] = {
     b"Coll": _collnet,
     b"Init": _initialized,
     b"Fail": _failed,
+    b"RAS ": _ras,
 }
 STARTS = frozenset(_HANDLERS)  # of messages that a handler reads

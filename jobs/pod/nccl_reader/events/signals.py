@@ -63,6 +63,7 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
         re.compile(
             rb"died from signal (?:6|7|8|11)\b|dumped core|Segmentation fault|SIGSEGV|SIGABRT|Signal: (?:Segmentation"
             rb"|Aborted|Bus)|GPU has fallen off the bus|exited on signal (?:6|7|8|11)\b|Fatal Python error"
+            rb"|\(core dumped\)|terminate called after throwing|double free or corruption"
         ),
     ),
     ("oom-kill", re.compile(rb"oom[-_]kill|Out of memory: Kill|OOMKilled")),
@@ -82,6 +83,16 @@ _SIGNALS: Tuple[Tuple[str, re.Pattern[bytes]], ...] = (
             rb"|MPI_ABORT was invoked|exitcode *: -?[1-9]\d* \(pid"
         ),
     ),
+    # Ends that need not be a failure (a user, a launcher that cleans up), and errors that were caught. None is a go.
+    (
+        "ended",
+        re.compile(
+            rb"^(?:\S{1,80}: line \d+: +\d+ )?(?:Killed|Terminated|Bus error)\b|CANCELLED AT |Forwarding signal \d"
+            rb"|(?:terminated|exited) with (?:exit )?(?:code|status)[: ]{1,2}[1-9]|[Ee]xit (?:code|status):? [1-9]"
+        ),
+    ),
+    ("traceback", re.compile(rb"Traceback \(most recent call last\)")),
+    ("xid", re.compile(rb"NVRM: Xid")),
     # What a rank's own program said: torchrun's table of exit codes (torch/distributed/elastic/multiprocessing/errors)
     # names no cause unless the program uses its @record, and says its own ChildFailedError. torch puts the rank before
     # what nobody caught (torch/distributed/distributed_c10d.py, _distributed_excepthook); others may have been.
@@ -105,7 +116,8 @@ _WORDS = (
     rb"|WORLD_SIZE|_perf|world_size|signal |slots|non-zero| with PID|dumped core|kill|watchdog|executable|exceeded time"
     rb"|exitcode|Error: |Exception: |invalid sizes| pid |usbw|usBw|usBW|us BW|algbw: |average bandwidth of "
     rb"|---- Performance of |nccl=(|nThread | Pid |Collective test|using nccl==|libibverbs: W|PollConnect: |ocalGid "
-    rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  "
+    rb"|client socket has timed|NET/IB|NET/Socket|[Gloo] Rank|per process  |core dumped|Bus error|terminate called"
+    rb"|double free|Forwarding signal|xit code|xit status|with code |with status |Traceback ("
 ).split(b"|")
 _MATTERS = any_of(_WORDS)
 _CALL = b"NCCL CALL "  # what the program asked of NCCL, in front of every operation: of no interest here

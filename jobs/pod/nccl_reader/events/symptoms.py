@@ -83,7 +83,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom("", BENIGN, rb"retrying \d+/\d+ after|Port recovery succeeded", 75),
     _symptom("", BENIGN, rb"NCCL_NVLS_NCHANNELS|NVLS_NCHANNELS|cudaDriverVersion|Library dmabuf"),
     # The subnet manager moved or a port came up (ibv_event_type_str of rdma-core): traffic goes on.
-    _symptom("", BENIGN, rb"Got async event : (?:SM change|client rereg|port active)"),
+    _symptom("", BENIGN, rb"async event ?: ?(?:SM change|client rereg|port active)"),
     # -- consequences of another rank's end
     _symptom("nccl.ib-flushed", CONSEQUENCE, rb"status=(?:\w+\()?5\)? |with error 5, |vendor err(?:=| )249", 26),
     _symptom(
@@ -220,7 +220,7 @@ SYMPTOMS: Tuple[Symptom, ...] = (
     _symptom(
         "nccl.ib-link-flap",
         CAUSE,
-        rb"Got async (?:fatal )?event|port error|[Pp]ort .*(?:went|is) down|non-fatal async event",
+        rb"async (?:fatal |error )?event|port error|[Pp]ort .*(?:went|is) down|non-fatal async event",
         25,
     ),
     _symptom(
