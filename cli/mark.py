@@ -35,8 +35,9 @@ def parser() -> Parser:
         prog="seatrial mark",
         allow_abbrev=False,
         description="Mark the nodes that a run tried, as its record says: passed, failed, or not known.",
-        epilog="Exit codes: the record's own (0, 1, 10), 4 usage error, 10 also where a node could not be marked.",
+        epilog="Exit codes: the record's own (0, 1, 10), 0 with --forget, 4 usage error, 10 where one was not marked.",
         examples=(
+            "seatrial mark before --forget --node-condition --label-nodes",
             "seatrial mark report --node-condition",
             "seatrial mark report --label-nodes --untaint seatrial/canary",
         ),
@@ -45,6 +46,10 @@ def parser() -> Parser:
     made.add_argument("--node-condition", action="store_true", help=f"set the node condition {marking.CONDITION}")
     made.add_argument("--label-nodes", action="store_true", help=f"set the label {marking.LABEL}=passed or failed")
     made.add_argument("--untaint", metavar="KEY", help="take this taint from nodes that passed, and from no other")
+    made.add_argument(
+        "--forget", action="store_true", help="before a change: no node that the run tried is known any more"
+    )
+    made.add_argument("--after", metavar="DIR", type=Path, help="only if the run began after the one in this folder")
     made.add_cluster_options()
     return made
 
@@ -55,50 +60,65 @@ def main(arguments: Sequence[str]) -> int:
     if not (options.node_condition or options.label_nodes or options.untaint):
         print("seatrial mark: say how: --node-condition, --label-nodes or --untaint KEY", file=sys.stderr)
         return USAGE
+    if options.forget and options.untaint:
+        print("seatrial mark: --untaint is what a pass does; --forget is none", file=sys.stderr)
+        return USAGE
     from jobs.cluster.client.errors import ClusterError, ConfigError  # noqa: PLC0415 -- --help needs no client
 
     try:
         record = read_json(options.record)
+        earlier = read_json(options.after) if options.after else None
         kube = connect(options)
     except (RecordError, ConfigError) as error:
         print(f"seatrial mark: {error}", file=sys.stderr)
         return USAGE
-    if why := refused(record, kube):
+    if why := refused(record, kube, earlier, forget=options.forget):
         print(f"seatrial mark: no node is marked: {why}", file=sys.stderr)
         return INCONCLUSIVE
     troubled = False
-    for node, bad in judged(record).items():
+    found = dict.fromkeys(judged(record)) if options.forget else judged(record)
+    for node, bad in found.items():
         try:
-            _mark(kube, node, bad, faults_of(record, node), options)
+            _mark(kube, node, bad, faults_of(record, node) if bad else (), options)
         except ClusterError as error:
             troubled = True
             print(f"seatrial mark: {node} could not be marked: {error}", file=sys.stderr)
         else:
             print(f"{node}: {WORDS[bad]}")
-    return INCONCLUSIVE if troubled else EXIT_CODES[Verdict(record["verdict"])]
+    if troubled:
+        return INCONCLUSIVE
+    return 0 if options.forget else EXIT_CODES[Verdict(record["verdict"])]
 
 
 WORDS = {False: "passed", True: "failed", None: "not known"}
 
 
-def refused(record: Record, kube: Kube) -> str:
-    """Say why a record must mark nothing; '' where it may."""
+def refused(record: Record, kube: Kube, earlier: Record | None = None, *, forget: bool = False) -> str:
+    """Say why a record must mark nothing; '' where it may. What is forgotten may be old, and of a partial run."""
     cluster = record.get("cluster") or {}
-    if record.get("scope") != "full":
-        return "the run was a partial one"
     ca = str(cluster.get("ca") or "")
     same = ca == kube.authority if ca and kube.authority else cluster.get("server") == kube.server
     if not same:
         return f"the record is of {cluster.get('server')}, this is {kube.server}"
+    if not judged(record):
+        return "the run tried no node"
+    return "" if forget else _untimely(record, earlier)
+
+
+def _untimely(record: Record, earlier: Record | None) -> str:
+    """Say why a record is no word about its nodes now."""
+    if record.get("scope") != "full":
+        return "the run was a partial one"
     try:
         began = datetime.datetime.fromisoformat(str(record.get("started")))
         age = (datetime.datetime.now(datetime.UTC) - began).total_seconds()
+        before = earlier is not None and began <= datetime.datetime.fromisoformat(str(earlier.get("started")))
     except (ValueError, TypeError):
         return "the record does not say when it was made"
+    if before:
+        return "the run began before the one that it must come after (--after)"
     if not -300 < age < OLDEST_S:
         return f"the record was made {age / 3600:.0f} hours ago; it may be {OLDEST_S // 3600} hours old"
-    if not judged(record):
-        return "the run tried no node"
     return ""
 
 

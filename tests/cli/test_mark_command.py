@@ -155,6 +155,48 @@ def test_a_pass_hands_the_node_over_and_a_failure_does_not(
     assert f"{node}: passed" in capsys.readouterr().out
 
 
+class Nodes:
+    """Takes what is written to nodes."""
+
+    server, authority = "https://one:6443", "aa"
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, Any]] = []
+
+    def patch(self, path: str, body: Any, **_: Any) -> None:
+        self.written.append((path, body))
+
+
+def test_before_a_change_every_pass_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was proven of the old driver is no word about the new one; a pass must be won again. No taint is taken."""
+    kube: Any = Nodes()
+    monkeypatch.setattr("cli.mark.connect", lambda _: kube)
+    old = record("go", started="2026-01-01T00:00:00+00:00", scope="partial")
+    (tmp_path / "report.json").write_text(json.dumps(old))
+    words = [str(tmp_path), "--node-condition", "--label-nodes"]
+    assert main([*words, "--forget"]) == 0
+    statuses = [b["status"]["conditions"][0]["status"] for _, b in kube.written if "status" in b]
+    assert statuses == ["Unknown"] * 2
+    assert [b["metadata"]["labels"] for _, b in kube.written if "metadata" in b] == [{node_labels.LABEL: None}] * 2
+    kube.written.clear()
+    assert main(words) == 10
+    assert main([*words, "--forget", "--untaint", "seatrial/canary"]) == 4
+    assert kube.written == []
+
+
+def test_a_record_of_an_earlier_round_opens_nothing() -> None:
+    """A change that failed half-way left the folder as the last one had filled it."""
+    before, after = record(started=ago(minutes=30)), record(started=ago(minutes=10))
+    assert refused(after, KUBE, before) == ""
+    for stale in (record(started=ago(minutes=50)), before):
+        assert "began before the one that it must come after" in refused(stale, KUBE, before)
+    assert "does not say" in refused(after, KUBE, record(started="once"))
+
+
+def ago(**time: int) -> str:
+    return (datetime.datetime.now(datetime.UTC) - datetime.timedelta(**time)).isoformat(timespec="seconds")
+
+
 def test_saying_nothing_is_a_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 4
     assert "say how" in capsys.readouterr().err

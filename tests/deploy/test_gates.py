@@ -50,10 +50,13 @@ def test_argo_cd_hooks_fail_the_sync() -> None:
     marks = [job["metadata"]["annotations"]["argocd.argoproj.io/hook"] for job in (opens, closes)]
     assert marks == ["PostSync", "SyncFail"]
     assert opens["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"] == "1"  # after the trial's own hook
-    assert all(
-        job["spec"]["template"]["spec"]["containers"][0]["args"] == ["mark", "/results/after", "--node-condition"]
-        for job in (opens, closes)
-    )
+    ends = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (before, opens, closes)]
+    assert ends == [
+        ["mark", "/results/before", "--forget", "--node-condition"],  # once accepted, before anything is changed
+        ["mark", "/results/after", "--node-condition"],
+        ["mark", "/results/after", "--node-condition", "--after=/results/before"],  # never by the sync before it
+    ]
+    assert before["spec"]["template"]["spec"]["initContainers"][0]["args"][0] == "accept"
     hooks = [job["metadata"]["annotations"]["argocd.argoproj.io/hook"] for job in (before, after)]
     assert hooks == ["PreSync", "PostSync"]
     for job in (before, after):
@@ -282,7 +285,8 @@ def test_a_driver_of_ones_own_is_upgraded_only_when_it_waits(lab: Lab) -> None:
 
 def stub(accept: int, compared: int = 0) -> str:
     """A seatrial that ends as told."""
-    return f'[ "$1" = accept ] && exit {accept}; echo "compared $2 $3"; exit {compared}'
+    mark = f'[ "$1" = mark ] && [ "$3" = --forget ] && exit 0; [ "$1" = mark ] && exit {accept}'
+    return f'[ "$1" = accept ] && exit {accept}; {mark}; echo "compared $2 $3"; exit {compared}'
 
 
 @pytest.mark.parametrize(
