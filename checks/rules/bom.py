@@ -100,6 +100,7 @@ def from_trial(trial: TrialResult, jobs: Mapping[str, JobDocument | None]) -> di
         "gpu": _counted(str(gpu.get("name") or "") for each in runtimes for gpu in each.get("gpus") or []),
         "vbios": _counted(str(gpu.get("vbios") or "") for each in runtimes for gpu in each.get("gpus") or []),
         "inforom": _counted(str(gpu.get("inforom") or "") for each in runtimes for gpu in each.get("gpus") or []),
+        "gsp firmware": _counted(str(gpu.get("gsp") or "") for each in runtimes for gpu in each.get("gpus") or []),
         "nccl": _counted((job["nccl_version"] or "") if job else "" for job in jobs.values()),
         "firmware": _counted(f"{d.get('board') or ''} {d.get('fw') or ''}".strip() for d in devices),
         "images": _images(trial),

@@ -65,6 +65,7 @@ def recorded(version="v1.36.2"):
 def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, node):
     """CSI drivers by image without their sidecars, and what labels tell of BMC and firmware; a plain node tells nothing."""
     labels = {"feature.node.kubernetes.io/local-bmc-version": "2.1", "example.com/bios": "1.4", "zone": "bios"}
+    labels["example.com/nvswitch.fw"] = "96.10.6D.00.01"
     pods = (
         pod(
             "efs-csi-node-x",
@@ -81,6 +82,7 @@ def test_storage_clients_and_firmware_are_recorded_as_they_are_seen(inventory, n
     }
     assert found["firmware labels"] == {
         "example.com/bios": {"1.4": 1},
+        "example.com/nvswitch.fw": {"96.10.6D.00.01": 1},
         "feature.node.kubernetes.io/local-bmc-version": {"2.1": 1},
     }
     bare = inventory([node("b")])

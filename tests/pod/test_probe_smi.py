@@ -19,6 +19,7 @@ def test_a_recorded_h200_is_read() -> None:
     (gpu,) = found["gpus"]
     assert gpu["name"] == "NVIDIA H200"
     assert gpu["memory_mib"] == 143771
+    assert gpu["gsp"] == "580.159.04"
     assert gpu["bus_id"] == "00000000:00:06.0"
     assert (gpu["ecc_uncorrected_volatile"], gpu["ecc_uncorrected_aggregate"]) == (0, 0)
     assert (gpu["retired_pending"], gpu["remap_pending"], gpu["remap_failure"]) == (None, False, False)

@@ -77,6 +77,7 @@ def _gpu(gpu: Element, position: int) -> Dict[str, Any]:
         "memory_mib": number(_at(gpu, "fb_memory_usage/total")),
         "vbios": _at(gpu, "vbios_version"),
         "inforom": _at(gpu, "inforom_version/img_version"),
+        "gsp": _at(gpu, "gsp_firmware_version"),
         "ecc_uncorrected_volatile": _uncorrected(volatile),
         "ecc_uncorrected_aggregate": _uncorrected(aggregate),
         "retired_pending": _yes(_at(gpu, "retired_pages/pending_retirement", "retired_pages/pending_blacklist")),

@@ -26,6 +26,7 @@ class GpuFacts(TypedDict, total=False):
     bus_id: str
     vbios: str
     inforom: str
+    gsp: str
     recovery_action: str
     mig: str
     fabric_state: str
